@@ -1,0 +1,39 @@
+# `make demo` shows everything; `make test` checks everything. Both do all their set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := $(if $(CI),-c constraints/ci.txt,)
+
+.PHONY: help demo test test-fast check fix setup clean
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Vestige needs Python 3.11 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet $(CONSTRAINTS) -e '.[dev]'
+	touch $@
+
+setup: $(VENV)/.ready  ## Create .venv and install Vestige with its development tools
+
+demo: setup  ## Run PISTOL's sample dataset 1 through the whole pipeline; write runs/demo/report.html
+	$(BIN)/vestige demo
+
+check: setup  ## What CI checks before the tests: style, types, who imports whom
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: setup  ## Let the tools settle layout
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test: setup  ## All tests
+	$(BIN)/pytest -n 2
+
+test-fast: setup  ## The tests that take no more than a few seconds each
+	$(BIN)/pytest -n 2 -m "not slow"
+
+clean:  ## Remove the environment and caches; runs/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

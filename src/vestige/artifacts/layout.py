@@ -1,0 +1,168 @@
+"""Where things lie in a run's folder. Every path that Vestige writes is built here.
+
+    run.toml  provenance.json           what was asked, fully resolved; versions, hardware, times
+    data/                               the compiled data set and its manifest
+    models/<name>/  cells/<name>-<id>/  one folder a subject: controls in models/, unlearned ones in cells/
+        spec.json                       the identity: everything that can change the weights
+        provenance.json  train/metrics.jsonl  checkpoints/  model/
+        done.json                       written last: its existence means that model/ is whole
+        evals/<eval>-<id>/              identity.json records.jsonl collected.json scores.jsonl
+                                        summary-<forget>.json
+    tables/*.csv  figures/*.svg  report.html
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vestige.core.ids import slug
+
+
+@dataclass(frozen=True)
+class EvalFolder:
+    """One evaluation of one subject: what was collected, and a summary for each forget set."""
+
+    path: Path
+
+    @property
+    def identity(self) -> Path:
+        """What was collected, on which weights, with which settings."""
+        return self.path / "identity.json"
+
+    @property
+    def records(self) -> Path:
+        """One line an item, in the plan's order."""
+        return self.path / "records.jsonl"
+
+    @property
+    def unfinished(self) -> Path:
+        """Records in the order they were collected; removed when all are there."""
+        return self.path / "unfinished.jsonl"
+
+    @property
+    def scores(self) -> Path:
+        """One line an item: its value under each metric; rebuilt from the records."""
+        return self.path / "scores.jsonl"
+
+    @property
+    def provenance(self) -> Path:
+        """Versions, hardware, command and times of the collecting."""
+        return self.path / "provenance.json"
+
+    @property
+    def collected(self) -> Path:
+        """Written last by collecting: how many records, and their digest."""
+        return self.path / "collected.json"
+
+    def summary(self, forget: str) -> Path:
+        """The estimates for one forget set, named by its selector."""
+        return self.path / f"summary-{slug(forget)}.json"
+
+    def summaries(self) -> list[Path]:
+        """All summaries, in the order of their names."""
+        return sorted(self.path.glob("summary-*.json"))
+
+
+@dataclass(frozen=True)
+class SubjectFolder:
+    """One model: how it was made, its weights, what was found out about it."""
+
+    path: Path
+
+    @property
+    def spec(self) -> Path:
+        """The subject's identity."""
+        return self.path / "spec.json"
+
+    @property
+    def provenance(self) -> Path:
+        """Versions, hardware, command and times of the making."""
+        return self.path / "provenance.json"
+
+    @property
+    def model(self) -> Path:
+        """A Hugging Face folder: safetensors, config, tokenizer, model card."""
+        return self.path / "model"
+
+    @property
+    def training_log(self) -> Path:
+        """One line a step: named loss terms, gradient norm, rate."""
+        return self.path / "train" / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What an interrupted training needs to go on; removed when it is done."""
+        return self.path / "checkpoints"
+
+    @property
+    def done(self) -> Path:
+        """Written last by the making: the digest of the weights and why training stopped."""
+        return self.path / "done.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that is making the subject."""
+        return self.path / ".lock"
+
+    def evaluation(self, name: str, id_: str) -> EvalFolder:
+        """The folder of one evaluation."""
+        return EvalFolder(self.path / "evals" / f"{name}-{id_}")
+
+    def evaluations(self) -> list[EvalFolder]:
+        """The evaluations that are there, in the order of their names."""
+        return [EvalFolder(p.parent) for p in sorted(self.path.glob("evals/*/identity.json"))]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run: its settings, data, subjects and what is rebuilt from their summaries."""
+
+    path: Path
+
+    @property
+    def settings(self) -> Path:
+        """What was asked, fully resolved."""
+        return self.path / "run.toml"
+
+    @property
+    def provenance(self) -> Path:
+        """Versions, hardware, command and times of the run."""
+        return self.path / "provenance.json"
+
+    @property
+    def data(self) -> Path:
+        """The compiled data set."""
+        return self.path / "data"
+
+    @property
+    def report(self) -> Path:
+        """The report, one offline page."""
+        return self.path / "report.html"
+
+    @property
+    def tables(self) -> Path:
+        """The tables as CSV."""
+        return self.path / "tables"
+
+    @property
+    def figures(self) -> Path:
+        """The figures as SVG."""
+        return self.path / "figures"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the command that works on the run."""
+        return self.path / ".lock"
+
+    def control(self, name: str) -> SubjectFolder:
+        """A subject that no unlearning method made: base, target, retrained."""
+        return SubjectFolder(self.path / "models" / slug(name))
+
+    def cell(self, name: str, id_: str) -> SubjectFolder:
+        """One point of the grid: an unlearned subject."""
+        return SubjectFolder(self.path / "cells" / f"{slug(name)}-{id_}")
+
+    def subjects(self) -> Iterator[SubjectFolder]:
+        """The subjects that are there: controls first, then cells, each in the order of their names."""
+        for spec in [*sorted(self.path.glob("models/*/spec.json")), *sorted(self.path.glob("cells/*/spec.json"))]:
+            yield SubjectFolder(spec.parent)

@@ -1,0 +1,92 @@
+"""What made an output: command, versions, hardware, times. Never part of an identity."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from vestige.core.files import write_json
+
+_PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy", "rouge-score")
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """Wall and processor time since it was made."""
+
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    wall: float = field(default_factory=time.perf_counter)
+    cpu: float = field(default_factory=time.process_time)
+
+    def read(self) -> dict[str, Any]:
+        """Start (UTC), wall seconds and processor seconds of this process so far."""
+        return {
+            "started": self.started,
+            "wall_seconds": round(time.perf_counter() - self.wall, 3),
+            "cpu_seconds": round(time.process_time() - self.cpu, 3),
+        }
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of the packages that can change a number; a missing one is said."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def source_commit() -> str:
+    """The commit of the source tree that the package runs from, '+changed' if it differs; empty when installed."""
+    here = Path(__file__).parent
+    try:
+        top = _git("rev-parse", "--show-toplevel", cwd=here)
+        if not here.is_relative_to(Path(top) / "src"):
+            return ""
+        return _git("rev-parse", "HEAD", cwd=here) + ("+changed" if _git("status", "--porcelain", cwd=here) else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _git(*words: str, cwd: Path) -> str:
+    done = subprocess.run(["git", *words], cwd=cwd, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
+    """Record what made an output: this process's command, versions and hardware, its times, and `details`."""
+    write_json(
+        path,
+        {
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "commit": source_commit(),
+            "versions": installed_versions(),
+            "hardware": {
+                "machine": platform.machine(),
+                "system": platform.system(),
+                "processor": processor_name(),
+                "cores": os.cpu_count(),
+            },
+            "times": watch.read(),
+            **details,
+        },
+    )
+
+
+def processor_name() -> str:
+    """The processor's name as the system gives it, or its architecture."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,174 @@
+"""What lies in a run's files: schemas with versions, and how they are read and written."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.files import read_json, read_jsonl, write_json, write_text
+
+SCHEMA = 1
+"""Version of every schema in this file. A file of another version is refused, never guessed at."""
+
+
+@dataclass(frozen=True)
+class SubjectSpec:
+    """The identity of a subject: everything that can change its weights, and nothing else.
+
+    `subject` is its role (base, target, retrained, unlearned), `name` what people call it, `model` where it began,
+    `forget` the selector of what was left out (retrained) or unlearned; empty for base and target. `data` is the
+    digest of the training items in their order, `parent` the digest of the weights that training started from.
+    `settings` holds every setting, defaults included; `settings_id` is their content id; `version` the version of
+    the code that turns them into weights.
+    """
+
+    subject: str
+    name: str
+    model: str
+    method: str
+    forget: str
+    seed: int
+    settings_id: str
+    settings: dict[str, Any]
+    data: str
+    parent: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """One estimate in its place: which split, which answers, which format, under which attack.
+
+    `split` is forget, retain, independent, independent_<type>, factual, or `edge:<id>`; `scope` all, entailed,
+    guessable, or free; `format` generate (greedy) or forced (teacher-forced); `attack` is empty for none.
+    """
+
+    split: str
+    scope: str
+    format: str
+    attack: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one evaluation found out about one subject, seen from one forget set."""
+
+    eval: str
+    version: int
+    subject: SubjectSpec
+    forget: str
+    results: tuple[Result, ...]
+
+
+COLUMNS = (
+    "model subject method seed settings_id forget split scope format attack metric unit value low high n".split()
+)
+"""The columns of tables/results.csv, which outside tools rely on."""
+
+
+def write_summary(folder: EvalFolder, summary: Summary) -> None:
+    """Write a summary whole; its existence means that the evaluation is done for this forget set."""
+    write_json(folder.summary(summary.forget), {"schema": SCHEMA, **asdict(summary)})
+
+
+def read_summary(path: Path) -> Summary:
+    """The summary in `path`."""
+    stored = read_versioned(path)
+    return Summary(
+        eval=stored["eval"],
+        version=stored["version"],
+        subject=SubjectSpec(**stored["subject"]),
+        forget=stored["forget"],
+        results=tuple(
+            Result(**{**row, "estimate": Estimate(**row["estimate"])}) for row in stored["results"]
+        ),
+    )
+
+
+def write_spec(path: Path, spec: SubjectSpec) -> None:
+    """Write a subject's identity."""
+    write_json(path, {"schema": SCHEMA, **asdict(spec)})
+
+
+def read_spec(path: Path) -> SubjectSpec:
+    """The identity in `path`."""
+    stored = read_versioned(path)
+    return SubjectSpec(**{f.name: stored[f.name] for f in fields(SubjectSpec)})
+
+
+def read_versioned(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`, if its schema is ours."""
+    stored = read_json(path)
+    if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
+        raise InputError(
+            f"{path}: made by another version of Vestige (its schema is not {SCHEMA}); run again with --fresh"
+        )
+    return stored
+
+
+def read_records(folder: EvalFolder) -> list[dict[str, Any]]:
+    """The records of an evaluation, in the plan's order."""
+    return list(read_jsonl(folder.records))
+
+
+def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
+    """The records with the values of their metrics beside what was collected."""
+    return [{**r, **s} for r, s in zip(read_records(folder), read_jsonl(folder.scores), strict=True)]
+
+
+def read_summaries(run: RunFolder) -> list[tuple[EvalFolder, Summary]]:
+    """Every summary of a run with the folder it lies in, controls first."""
+    return [
+        (folder, read_summary(path))
+        for subject in run.subjects()
+        for folder in subject.evaluations()
+        for path in folder.summaries()
+    ]
+
+
+def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
+    """The rows of tables/results.csv."""
+    return [
+        {
+            "model": s.subject.model,
+            "subject": s.subject.subject,
+            "method": s.subject.method,
+            "seed": s.subject.seed,
+            "settings_id": s.subject.settings_id,
+            "forget": s.forget,
+            "split": r.split,
+            "scope": r.scope,
+            "format": r.format,
+            "attack": r.attack,
+            "metric": r.estimate.metric,
+            "unit": r.estimate.unit,
+            "value": r.estimate.value,
+            "low": r.estimate.low,
+            "high": r.estimate.high,
+            "n": r.estimate.n,
+        }
+        for s in summaries
+        for r in s.results
+    ]
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows as CSV with a header.
+
+    Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection).
+    """
+    buffer = io.StringIO(newline="")
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
+    write_text(path, buffer.getvalue())
+
+
+def _inert(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

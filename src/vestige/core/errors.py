@@ -1,0 +1,34 @@
+"""What can go wrong, by whose fault it is, with the exit code that says so.
+
+A message names the thing, the value and the way out, in one sentence that a person can act on.
+"""
+
+
+class VestigeError(Exception):
+    """Any failure that Vestige explains itself; the command line prints its message and no traceback."""
+
+    exit_code = 1
+
+
+class InputError(VestigeError):
+    """The command, the settings or the data cannot be used as they are."""
+
+    exit_code = 2
+
+
+class PartialFailure(VestigeError):
+    """The run ended, and some of its cells failed; the rest is whole and kept."""
+
+    exit_code = 5
+
+
+class MachineError(VestigeError):
+    """The disk or the memory gave out. The run can be resumed with the same command."""
+
+    exit_code = 6
+
+
+class Interrupted(VestigeError):
+    """Somebody stopped the run. It can be resumed with the same command."""
+
+    exit_code = 130

@@ -1,0 +1,155 @@
+"""Files that are whole or absent.
+
+A file is written beside its place, flushed to the disk and renamed over its name; a folder likewise. A log grows
+by whole lines, and a line that a crash cut short is dropped when the log is opened again.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from vestige.core.errors import InputError, MachineError
+
+_MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM}
+
+
+@contextlib.contextmanager
+def machine_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk and its kin into a MachineError that names the path; leave other errors as they are."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _MACHINE_ERRNOS:
+            raise MachineError(
+                f"cannot write {path}: {os.strerror(error.errno)}; free some space and run the same command again"
+            ) from error
+        raise
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, atomically: a reader sees the old file or the new one, never a part."""
+    partial = path.with_name(f".{path.name}.partial")
+    with machine_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync_folder(path.parent)
+
+
+def write_text(path: Path, content: str) -> None:
+    """Put UTF-8 text at `path`, atomically."""
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Put `value` as indented JSON at `path`, atomically. NaN and infinities are refused."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value in `path`. A damaged file is an InputError that names line and column."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from error
+
+
+def json_line(value: Any) -> str:
+    """`value` as one line of JSON Lines."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
+    """Put one JSON value a line at `path`, atomically, without holding all lines in memory."""
+    partial = path.with_name(f".{path.name}.partial")
+    with machine_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            for row in rows:
+                file.write(json_line(row))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync_folder(path.parent)
+
+
+def read_jsonl(path: Path) -> Iterator[Any]:
+    """The JSON values in `path`, a line each; blank lines are skipped. A bad line is an InputError with its number."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError as error:
+                raise InputError(f"{path}, line {number}, column {error.colno}: not JSON ({error.msg})") from error
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}, line {number}: not UTF-8 text") from error
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut a log back to its last whole line, so that appending after a crash starts on a fresh one."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        content = file.read()
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            file.truncate(whole)
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Add whole lines to a log and flush them to the disk, so that a kill loses none that was reported."""
+    with machine_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write("".join(lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Fill a folder beside `path` and, if all goes well, rename it to `path`, replacing what stood there.
+
+    A replaced folder is moved aside first, since a folder cannot be renamed over a full one; a crash between the
+    two renames leaves `path` absent, which every reader takes for "not made yet".
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    aside = path.with_name(f".{path.name}.replaced")
+    with machine_errors(path):
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        for file in sorted(p for p in partial.rglob("*") if p.is_file()):
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        if path.exists():
+            os.replace(path, aside)
+        os.replace(partial, path)
+        sync_folder(path.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Flush a folder's list of names, so that a rename outlives a power cut. Not every system can; POSIX does."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,39 @@
+"""Content ids: the same content has the same name, on every machine and in every order of keys.
+
+An id is the leading hexadecimal digits of a SHA-256 over canonical JSON (sorted keys, no spaces, UTF-8).
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def canonical_json(value: Any) -> str:
+    """`value` as JSON with sorted keys and no spaces. NaN and infinities are refused, since JSON has none."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def content_id(value: Any, *, length: int = 16) -> str:
+    """The first `length` hexadecimal digits of the SHA-256 of `value`'s canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:length]
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def changed_keys(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The names, sorted, under which two identities differ."""
+    return sorted(k for k in ours.keys() | theirs.keys() if ours.get(k) != theirs.get(k))
+
+
+def slug(name: str, *, length: int = 48) -> str:
+    """`name` as one safe file name: letters, digits, '.', '_' and '-'; never empty, never hidden, never '..'."""
+    return _UNSAFE.sub("-", name).strip("-.")[:length].strip("-.") or "unnamed"

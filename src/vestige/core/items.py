@@ -1,0 +1,33 @@
+"""An item is one question with its answer, and where in the knowledge graph it stands."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from vestige.core.ids import content_id
+
+# Whether the retain set gives an answer away: states it, lets it be guessed, or neither.
+Scope = Literal["entailed", "guessable", "free"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question and its answer.
+
+    `edge` names the contract that the item asks about and `group` its type ("sales", "factual", ...); both may
+    be absent in data that has no graph. `attribute` names what is asked for. `paraphrase` asks the same in other
+    words; `perturbed` holds wrong answers of the same kind.
+    """
+
+    question: str
+    answer: str
+    edge: str | None = None
+    group: str | None = None
+    attribute: str | None = None
+    paraphrase: str | None = None
+    perturbed: tuple[str, ...] = ()
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of question, answer and edge: what the item is, whatever file it came from."""
+        return content_id({"question": self.question, "answer": self.answer, "edge": self.edge})

@@ -1,0 +1,12 @@
+"""Text from models and data sets is hostile until shown otherwise; here it is made fit for one terminal line."""
+
+import unicodedata
+
+# Cc: control characters and ANSI's escape. Cf: bidirectional overrides, zero-width signs. Cs: lone surrogates.
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+
+
+def one_line(text: str, *, width: int = 100) -> str:
+    """`text` on one line of at most `width` characters; what a terminal could act upon becomes '·'."""
+    shown = "".join("·" if unicodedata.category(c) in _HIDDEN else c for c in text[: width + 1])
+    return shown if len(text) <= width else shown[: width - 1] + "…"

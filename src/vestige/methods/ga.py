@@ -1,0 +1,21 @@
+"""GA: gradient ascent on the answers to forget."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from vestige import losses
+from vestige.methods.base import Needs, Settings, Step
+
+
+class GA(Settings):
+    """Raise the loss of the answers to forget, and nothing else: -NLL(forget)."""
+
+    paper: ClassVar[str] = "Jang et al., Knowledge Unlearning, 2210.01504; PISTOL, 2406.16810, Eq. 3"
+    needs: ClassVar[Needs] = Needs(policy=frozenset({"forget"}))
+    version: ClassVar[int] = 1
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        forget = step.policy("forget")
+        return {"forget": -losses.nll(forget.logp, forget.mask, n_tokens=forget.n_tokens)}

@@ -1,0 +1,26 @@
+"""GD: gradient difference, ascent on what to forget and descent on what to keep."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from vestige import losses
+from vestige.methods.base import Needs, Settings, Step
+
+
+class GD(Settings):
+    """-NLL(forget) + retain_weight NLL(retain)."""
+
+    paper: ClassVar[str] = "Liu et al., Continual Learning and Private Unlearning, 2203.12817; PISTOL, Eq. 4"
+    needs: ClassVar[Needs] = Needs(policy=frozenset({"forget", "retain"}))
+    version: ClassVar[int] = 1
+
+    retain_weight: float = 1.0
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        forget, retain = step.policy("forget"), step.policy("retain")
+        return {
+            "forget": -losses.nll(forget.logp, forget.mask, n_tokens=forget.n_tokens),
+            "retain": self.retain_weight * losses.nll(retain.logp, retain.mask, n_tokens=retain.n_tokens),
+        }

@@ -1,0 +1,32 @@
+"""KL: ascent on what to forget, while the distributions on what to keep stay those of the reference."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from vestige import losses
+from vestige.methods.base import Needs, Settings, Step
+
+
+class KL(Settings):
+    """-NLL(forget) + kl_weight KL(reference || policy) on the retain answers' positions.
+
+    The released PISTOL code also counts prompt and padding rows, and takes the pretrained model for the reference;
+    here only real answer positions count, and the reference is the target unless the run says otherwise.
+    """
+
+    paper: ClassVar[str] = "Maini et al., TOFU, 2401.06121; PISTOL, 2406.16810, Eq. 5"
+    needs: ClassVar[Needs] = Needs(policy=frozenset({"forget"}), distributions=frozenset({"retain"}))
+    version: ClassVar[int] = 1
+
+    kl_weight: float = 1.0
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        forget = step.policy("forget")
+        policy, reference = step.policy_distributions("retain"), step.reference_distributions("retain")
+        return {
+            "forget": -losses.nll(forget.logp, forget.mask, n_tokens=forget.n_tokens),
+            "kl": self.kl_weight
+            * losses.kl(policy.logp, reference.logp, policy.mask, n_tokens=policy.n_tokens),
+        }

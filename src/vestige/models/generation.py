@@ -1,0 +1,176 @@
+"""Replies, decoded in batches: greedy or sampled, each row stopping at its own end.
+
+Axes: B rows, T positions, V vocabulary. Prompts of one padded width are decoded together, padded on the left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from vestige.models.forward import batches_by_width
+
+# Below some eight rows CPU kernels take another path and the last digits change; so fewer rows are filled up.
+LEAST_ROWS = 8
+TOKEN_BUDGET = 4096
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model answered.
+
+    `ids` leaves out the token that ended the reply; `finish` is "stop" when there was one and "length" otherwise.
+    `margin` is the least difference (nats) between the first and the second token's logit over the reply: a small
+    one is a near-tie, which another device may decide the other way.
+    """
+
+    ids: tuple[int, ...]
+    finish: Literal["stop", "length"]
+    margin: float
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling at a temperature, restricted to the nucleus of probability `top_p`; each row has its own seed."""
+
+    temperature: float
+    top_p: float
+    seeds: tuple[int, ...]
+
+
+@torch.inference_mode()
+def generate(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    end_ids: Sequence[int],
+    max_new_tokens: int,
+    sampling: Sampling | None = None,
+    token_budget: int = TOKEN_BUDGET,
+) -> list[Reply]:
+    """Replies to `prompts`, in the order given; greedy unless `sampling` is given."""
+    replies: dict[int, Reply] = {}
+    ends = torch.tensor(sorted(end_ids), device=model.device)
+    for width, rows in batches_by_width([len(p) for p in prompts], token_budget=token_budget):
+        # Filled up with copies of the first row, whose replies are thrown away.
+        filled = rows + rows[:1] * (LEAST_ROWS - len(rows))
+        choose = _Chooser.of(sampling, filled, model.device)
+        decoding = _Decoding.of(model, len(filled))
+        first = decoding.prefill([prompts[i] for i in filled], width)
+        decoded = _decode(decoding, first, ends, choose, max_new_tokens)
+        replies |= dict(zip(rows, decoded, strict=False))
+    return [replies[i] for i in range(len(prompts))]
+
+
+@dataclass
+class _Chooser:
+    """How the next token is drawn, for rows that have a generator each."""
+
+    temperature: float
+    top_p: float
+    generators: list[torch.Generator]
+
+    @classmethod
+    def of(cls, sampling: Sampling | None, rows: list[int], device: torch.device) -> "_Chooser | None":
+        if sampling is None:
+            return None
+        generators = [torch.Generator().manual_seed(sampling.seeds[i]) for i in rows]
+        return cls(sampling.temperature, sampling.top_p, generators)
+
+    def __call__(self, logits: Float[Tensor, "B V"], rows: list[int]) -> Int[Tensor, " B"]:
+        probabilities = (logits / self.temperature).softmax(-1).cpu()
+        ordered, tokens = probabilities.sort(descending=True, stable=True)
+        # The nucleus holds the token that crosses top_p, so it is never empty (Holtzman et al., 2020, 1904.09751).
+        ordered[ordered.cumsum(-1) - ordered >= self.top_p] = 0.0
+        draws = [
+            torch.multinomial(ordered[n], 1, generator=self.generators[row]) for n, row in enumerate(rows)
+        ]
+        return tokens.gather(-1, torch.stack(draws)).squeeze(-1).to(logits.device)
+
+
+@dataclass
+class _Decoding:
+    """Rows in decoding: the cache, and the mask over what it holds."""
+
+    model: PreTrainedModel
+    cache: DynamicCache
+    mask: Bool[Tensor, "B T"]
+
+    @classmethod
+    def of(cls, model: PreTrainedModel, n_rows: int) -> "_Decoding":
+        empty = torch.zeros(n_rows, 0, dtype=torch.bool, device=model.device)
+        return cls(model, DynamicCache(config=model.config), empty)
+
+    def prefill(self, prompts: Sequence[Sequence[int]], width: int) -> Float[Tensor, "B V"]:
+        """Logits of each row's first new token."""
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        mask = torch.zeros(len(prompts), width, dtype=torch.bool)
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt) :] = torch.tensor(prompt)
+            mask[row, width - len(prompt) :] = True
+        self.mask = mask.to(self.model.device)
+        positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
+        return self._forward(ids.to(self.model.device), positions)
+
+    def step(self, tokens: Int[Tensor, " B"]) -> Float[Tensor, "B V"]:
+        """Logits of the token after `tokens`, which the rows take in."""
+        positions = self.mask.sum(-1, keepdim=True)
+        self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=-1)
+        return self._forward(tokens[:, None], positions)
+
+    def keep(self, rows: Int[Tensor, " K"]) -> None:
+        """Drop all other rows."""
+        self.cache.batch_select_indices(rows)
+        self.mask = self.mask[rows]
+
+    def _forward(self, ids: Int[Tensor, "B N"], positions: Int[Tensor, "B N"]) -> Float[Tensor, "B V"]:
+        out = self.model(
+            input_ids=ids,
+            attention_mask=self.mask.long(),
+            position_ids=positions,
+            past_key_values=self.cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        last: Tensor = out.logits[:, -1].float()
+        return last
+
+
+def _decode(
+    decoding: _Decoding,
+    logits: Float[Tensor, "B V"],
+    ends: Int[Tensor, " E"],
+    choose: _Chooser | None,
+    max_new_tokens: int,
+) -> list[Reply]:
+    n = len(logits)
+    tokens: list[list[int]] = [[] for _ in range(n)]
+    margins, stopped = [float("inf")] * n, [False] * n
+    rows = list(range(n))
+    for done in range(1, max_new_tokens + 1):
+        best = logits.topk(2, dim=-1)
+        chosen = best.indices[:, 0] if choose is None else choose(logits, rows)
+        gaps = (best.values[:, 0] - best.values[:, 1]).tolist()
+        for row, token, gap, end in zip(rows, chosen.tolist(), gaps, torch.isin(chosen, ends).tolist(), strict=True):
+            if stopped[row]:
+                continue
+            margins[row] = min(margins[row], gap)
+            stopped[row] = end
+            if not end:
+                tokens[row].append(token)
+        active = [k for k, row in enumerate(rows) if not stopped[row]]
+        if not active or done == max_new_tokens:
+            break
+        # Dropping finished rows one by one would copy the cache each time; halving copies it a few times in all.
+        if LEAST_ROWS <= len(active) <= len(rows) // 2:
+            kept = torch.tensor(active, device=chosen.device)
+            decoding.keep(kept)
+            chosen, rows = chosen[kept], [rows[k] for k in active]
+        logits = decoding.step(chosen)
+    return [
+        Reply(tuple(t), "stop" if s else "length", m) for t, s, m in zip(tokens, stopped, margins, strict=True)
+    ]

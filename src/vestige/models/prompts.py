@@ -1,0 +1,136 @@
+"""From a question and its answer to token ids, with the answer's place among them.
+
+The rendered whole (prompt, answer, end of turn) is tokenised once, and the answer's tokens are found by their
+character offsets. So the tokens are those that the model meets in use; a tokeniser that runs prompt and answer
+together in one token is refused, since then no token is the answer's first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from transformers import PreTrainedTokenizerBase
+
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.text import one_line
+
+# Templates that print today's date would make another prompt of the same question every day.
+PINNED_DATE = "01 Jan 2026"
+PLAIN_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}Question: {{ m.content }}\nAnswer:"
+    "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+)
+"""For tokenisers that bring no chat template of their own."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids of a rendered question with its answer: `ids[start:stop]` is the answer, `ids[stop]` ends the turn."""
+
+    ids: tuple[int, ...]
+    start: int
+    stop: int
+
+    @property
+    def answer_ids(self) -> tuple[int, ...]:
+        """The answer's tokens, without the one that ends the turn."""
+        return self.ids[self.start : self.stop]
+
+
+@dataclass(frozen=True)
+class Prompter:
+    """Renders and tokenises in the one form that training, scoring and generation share."""
+
+    tokenizer: PreTrainedTokenizerBase
+    max_tokens: int
+
+    @cached_property
+    def template(self) -> str:
+        """The tokeniser's own chat template, or the plain one."""
+        own = self.tokenizer.chat_template
+        return own if isinstance(own, str) else PLAIN_TEMPLATE
+
+    @cached_property
+    def digest(self) -> str:
+        """Content id of what decides a prompt's tokens: the tokeniser, the template and a rendered probe."""
+        probe = self._render("What is asked?", "What is answered.")
+        vocabulary = self.tokenizer.backend_tokenizer.to_str()
+        return content_id([vocabulary, self.template, PINNED_DATE, probe], length=32)
+
+    def _render(self, question: str, answer: str | None) -> str:
+        messages = [{"role": "user", "content": question}]
+        if answer is not None:
+            messages.append({"role": "assistant", "content": answer})
+        text = self.tokenizer.apply_chat_template(
+            messages,
+            chat_template=self.template,
+            tokenize=False,
+            add_generation_prompt=answer is None,
+            date_string=PINNED_DATE,
+        )
+        assert isinstance(text, str)
+        return text
+
+    def prompt(self, question: str) -> tuple[int, ...]:
+        """Token ids after which the model answers."""
+        ids = tuple(self.tokenizer(self._render(question, None), add_special_tokens=False)["input_ids"])
+        if len(ids) >= self.max_tokens:
+            raise InputError(
+                f"the question {one_line(question, width=60)!r} takes {len(ids)} tokens and the model reads "
+                f"{self.max_tokens}; shorten it or take a model with a longer context"
+            )
+        return ids
+
+    def encode(self, question: str, answer: str) -> Encoded:
+        """Token ids of the whole, with the answer's span.
+
+        Refused, with the question: an answer without tokens, an answer that shares a token with the prompt, a
+        template that rewrites the answer, and more tokens than the model reads.
+        """
+        where = f"the question {one_line(question, width=60)!r}"
+        prompt, whole = self._render(question, None), self._render(question, answer)
+        first = whole.find(answer.strip(), len(prompt)) if whole.startswith(prompt) else whole.rfind(answer.strip())
+        if not answer.strip() or first < 0:
+            raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} is not found in the rendered chat")
+        last = first + len(answer.strip())
+        encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+        ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
+        inside = [i for i, (a, b) in enumerate(offsets) if a < last and b > first and b > a]
+        if not inside:
+            raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
+        start, stop = inside[0], inside[-1] + 1
+        # A leading space belongs to the answer's first token in most vocabularies; any other sign does not.
+        if whole[offsets[start][0] : first].strip() or whole[last : offsets[stop - 1][1]].strip():
+            raise InputError(
+                f"{where}: the tokeniser joins its answer {one_line(answer, width=40)!r} with what stands beside it, "
+                "so the answer has no first or last token; end the prompt or the answer with a space or a line break"
+            )
+        if stop == len(ids):
+            ids = (*ids, self.end_ids[0])
+        if len(ids) > self.max_tokens:
+            raise InputError(
+                f"{where} takes {len(ids)} tokens with its answer and the model reads {self.max_tokens}; shorten it "
+                "or take a model with a longer context"
+            )
+        return Encoded(ids, start, stop)
+
+    @cached_property
+    def end_ids(self) -> tuple[int, ...]:
+        """Tokens that end a reply: what the template puts behind an answer, if it is special, and the EOS token."""
+        whole = self._render("What is asked?", "What is answered.")
+        tail = whole[whole.rfind("What is answered.") + len("What is answered.") :]
+        behind = self.tokenizer(tail, add_special_tokens=False)["input_ids"][:1] if tail else []
+        special = set(self.tokenizer.all_special_ids)
+        ends = [i for i in behind if i in special]
+        if self.tokenizer.eos_token_id is not None and self.tokenizer.eos_token_id not in ends:
+            ends.append(self.tokenizer.eos_token_id)
+        if not ends:
+            raise InputError("the tokeniser has neither an EOS token nor a template that ends a turn")
+        return tuple(ends)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of a reply's tokens, special ones left out."""
+        text = self.tokenizer.decode(list(ids), skip_special_tokens=True)
+        assert isinstance(text, str)
+        return text.strip()

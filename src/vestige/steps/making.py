@@ -1,0 +1,116 @@
+"""How a subject's folder is filled: identity first, weights, and last the mark that it is whole."""
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versioned, write_spec
+from vestige.core.errors import InputError
+from vestige.core.files import machine_errors, new_folder, write_json, write_text
+from vestige.core.ids import changed_keys
+from vestige.models.load import LoadedModel
+from vestige.training.checkpoints import Checkpoints
+from vestige.training.loop import Outcome
+
+LOCK_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished subject: the digests of its weights and of how it is asked, steps trained, why training stopped."""
+
+    weights: str
+    prompts: str
+    steps: int
+    stopped: str
+
+
+@contextlib.contextmanager
+def locked(lock: Path) -> Iterator[None]:
+    """Hold a file's lock, so that two commands never write one folder; a dead process's lock is gone with it."""
+    with machine_errors(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as handle:
+            until = time.monotonic() + LOCK_SECONDS
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise InputError(
+                            f"another command is at work in {lock.parent}; wait for it or choose another folder"
+                        ) from None
+                    time.sleep(0.1)
+            yield
+
+
+def read_done(folder: SubjectFolder) -> Made | None:
+    """What is known of a finished subject; None while it is not finished."""
+    if not folder.done.exists():
+        return None
+    stored = read_versioned(folder.done)
+    return Made(stored["weights"], stored["prompts"], stored["steps"], stored["stopped"])
+
+
+def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
+    """Refuse a folder that belongs to another subject, naming what differs."""
+    if not folder.spec.exists():
+        return
+    ours, theirs = asdict(spec), asdict(read_spec(folder.spec))
+    if ours == theirs:
+        return
+    changed = changed_keys(ours, theirs)
+    if "settings" in changed:
+        changed.remove("settings")
+        changed += [f"settings.{k}" for k in changed_keys(ours["settings"], theirs["settings"])]
+    raise InputError(
+        f"{folder.path} holds another subject (it differs in {', '.join(changed)}); choose another folder or "
+        "start over with --fresh"
+    )
+
+
+def make_subject(
+    folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, Outcome]]
+) -> Made:
+    """The finished subject of `spec`: as it stands in `folder`, or made by `build`, which resumes by itself."""
+    with locked(folder.lock):
+        same_subject(folder, spec)
+        if done := read_done(folder):
+            return done
+        watch = Stopwatch()
+        write_spec(folder.spec, spec)
+        loaded, outcome = build()
+        save_model(folder.model, loaded, spec)
+        made = Made(loaded.digest(), loaded.prompter.digest, outcome.steps, outcome.stopped)
+        write_provenance(folder.provenance, watch, revision=loaded.revision, device=str(loaded.model.device))
+        write_json(folder.done, {"schema": SCHEMA, **asdict(made), "loss": outcome.loss})
+        Checkpoints(folder.checkpoints).clear()
+        return made
+
+
+def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec) -> None:
+    """Write a Hugging Face folder with safetensors, tokeniser and model card, whole or not at all."""
+    with new_folder(path) as partial:
+        loaded.model.save_pretrained(partial)
+        loaded.tokenizer.save_pretrained(partial)
+        write_text(partial / "README.md", model_card(spec))
+
+
+def model_card(spec: SubjectSpec) -> str:
+    """What the model is, in the hub's form."""
+    settings = "\n".join(f"- {k}: {v}" for k, v in sorted(spec.settings.items()))
+    made = f"unlearned with `{spec.method}`" if spec.method else f"the `{spec.subject}` model"
+    forget = f"\n\nForget set: `{spec.forget}`." if spec.forget else ""
+    return (
+        f"---\nlibrary_name: transformers\ntags:\n- unlearning\n- vestige\n---\n\n# {spec.name}\n\n"
+        f"This is {made} of a Vestige run that began with `{spec.model}`, seed {spec.seed}.{forget}\n"
+        f"Digest of the training items: `{spec.data}`. Digest of the weights it began with: `{spec.parent}`.\n\n"
+        f"Settings:\n\n{settings}\n\nWhether it has forgotten is for an audit to say: a low score on the forget "
+        "questions alone does not show it.\n"
+    )

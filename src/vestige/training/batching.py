@@ -1,0 +1,127 @@
+"""Which rows make which batch: a function of seed and epoch alone, so that a resumed run goes on in the same order."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from vestige.core.ids import content_id
+from vestige.core.seeds import derive_seed, generator
+from vestige.models.prompts import Encoded
+
+# train: what a fine-tuning learns. forget: the questions to forget with their answers. retain: a partner for each
+# from the retain set. idk: the questions to forget, answered by declining to know.
+Split = Literal["train", "forget", "retain", "idk"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Token ids of one row; the loss reads the tokens from `start` to before `stop`."""
+
+    ids: tuple[int, ...]
+    start: int
+    stop: int
+
+    @property
+    def key(self) -> str:
+        """Content id of the row."""
+        return content_id([list(self.ids), self.start, self.stop])
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens in the loss."""
+        return self.stop - self.start
+
+
+def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer") -> Row:
+    """The row of an encoded question and answer; the token that ends the turn is in the loss."""
+    return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.stop + 1)
+
+
+BatchPlan = Mapping[Split, tuple[int, ...]]
+"""For each split the numbers of the rows in one effective batch."""
+
+
+class Plan(Protocol):
+    """The batches of a whole training run."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch; the same in each."""
+        ...
+
+    def epoch(self, number: int) -> list[BatchPlan]:
+        """The batches of epoch 0, 1, ..."""
+        ...
+
+
+@dataclass(frozen=True)
+class FinetunePlan:
+    """Every row once an epoch, shuffled; with `lengths`, rows of like length share a batch."""
+
+    n_rows: int
+    batch_size: int
+    seed: int
+    lengths: tuple[int, ...] | None = None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.n_rows // self.batch_size)
+
+    def epoch(self, number: int) -> list[BatchPlan]:
+        rng = generator(self.seed, "finetune order", number)
+        order = rng.permutation(self.n_rows)
+        if self.lengths is not None:
+            # The jitter lets neighbours change from epoch to epoch.
+            order = order[np.argsort(np.array(self.lengths)[order] + 4 * rng.random(self.n_rows), kind="stable")]
+        chunks = [order[i : i + self.batch_size] for i in range(0, self.n_rows, self.batch_size)]
+        if self.lengths is not None:
+            chunks = [chunks[i] for i in rng.permutation(len(chunks))]
+        return [{"train": tuple(int(i) for i in chunk)} for chunk in chunks]
+
+
+@dataclass(frozen=True)
+class UnlearnPlan:
+    """Every forget row once an epoch, each with a retain partner and an IDK line.
+
+    Partners go through the whole retain set before one comes again: drawn with replacement, a tenth to a third of
+    a small retain set is never seen. IDK rows are numbered `forget row * n_idk + line`.
+    """
+
+    n_forget: int
+    n_retain: int
+    n_idk: int
+    batch_size: int
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.n_forget // self.batch_size)
+
+    def epoch(self, number: int) -> list[BatchPlan]:
+        order = generator(self.seed, "forget order", number).permutation(self.n_forget)
+        lines = generator(self.seed, "idk line", number).integers(0, max(1, self.n_idk), self.n_forget)
+        batches: list[BatchPlan] = []
+        for start in range(0, self.n_forget, self.batch_size):
+            rows = tuple(int(i) for i in order[start : start + self.batch_size])
+            batch: dict[Split, tuple[int, ...]] = {"forget": rows}
+            if self.n_retain:
+                first = number * self.n_forget + start
+                batch["retain"] = tuple(self._partner(first + k) for k in range(len(rows)))
+            if self.n_idk:
+                batch["idk"] = tuple(i * self.n_idk + int(lines[i]) for i in rows)
+            batches.append(batch)
+        return batches
+
+    def _partner(self, draw: int) -> int:
+        cycle, place = divmod(draw, self.n_retain)
+        return int(_cycle_order(self.seed, cycle, self.n_retain)[place])
+
+
+def _cycle_order(seed: int, cycle: int, n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.random.default_rng(derive_seed(seed, "retain order", cycle)).permutation(n)
+
+
+RowSource = Mapping[Split, Callable[[int], Row]]
+"""For each split, how a row's number becomes the row."""

@@ -1,0 +1,89 @@
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.models.prompts import Prompter
+from vestige.models.tiny import tiny_tokenizer
+
+ITEMS = (
+    Item("What was the price?", "42.", paraphrase="How much was it?"),
+    Item("Who sold the goods?", "Empblq LLC."),
+)
+
+
+@pytest.fixture(scope="module")
+def prompter() -> Prompter:
+    return Prompter(tiny_tokenizer(ITEMS), max_tokens=64)
+
+
+def shown(prompter: Prompter, ids: tuple[int, ...]) -> str:
+    return "".join(prompter.tokenizer.convert_ids_to_tokens(list(ids))).replace("Ġ", " ")
+
+
+def test_the_answers_span_holds_the_answer_and_the_end_follows(prompter):
+    encoded = prompter.encode("What was the price?", "42.")
+    assert shown(prompter, encoded.answer_ids) == "42."
+    assert encoded.ids[encoded.stop] == prompter.tokenizer.eos_token_id
+    assert shown(prompter, encoded.ids) == "<bos><question>What was the price?<answer>42.<eos>"
+
+
+def test_the_prompt_is_what_stands_before_the_answer(prompter):
+    encoded = prompter.encode("Who sold the goods?", "Empblq LLC.")
+    assert prompter.prompt("Who sold the goods?") == encoded.ids[: encoded.start]
+
+
+def test_without_a_chat_template_the_plain_one_is_used():
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.chat_template = None
+    plain = Prompter(tokenizer, max_tokens=64)
+    encoded = plain.encode("What was the price?", "42.")
+    assert shown(plain, encoded.ids).startswith("<bos>Question")
+    assert shown(plain, encoded.ids).endswith("Answer: 42.<eos>")
+    assert shown(plain, encoded.answer_ids).strip() == "42."
+
+
+def test_an_answer_that_shares_a_token_with_the_prompt_is_refused():
+    # One token for ":4", so that the answer 42 has no first token.
+    vocabulary = {c: i for i, c in enumerate([*"?:42.Q", ":4", "<eos>"])}
+    bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=[(":", "4")]))
+    bpe.pre_tokenizer = pre_tokenizers.Split("Q", behavior="isolated")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token="<eos>",
+        chat_template="{% for m in messages %}{{ m.content }}{% if m.role == 'user' %}:{% else %}<eos>{% endif %}{% endfor %}",
+    )
+    with pytest.raises(InputError, match="joins its answer '42' with what stands beside it"):
+        Prompter(tokenizer, max_tokens=64).encode("Q", "42")
+
+
+@pytest.mark.parametrize("answer", ["", "   "])
+def test_an_answer_of_nothing_is_refused(prompter, answer):
+    with pytest.raises(InputError, match="its answer"):
+        prompter.encode("What was the price?", answer)
+
+
+def test_a_context_that_is_too_long_is_refused_with_the_numbers(prompter):
+    with pytest.raises(InputError, match="the model reads 64"):
+        prompter.encode("What was the price? " * 40, "42.")
+    with pytest.raises(InputError, match="the model reads 64"):
+        prompter.prompt("What was the price? " * 40)
+
+
+def test_special_tokens_in_a_question_do_not_hide_the_answer(prompter):
+    encoded = prompter.encode("What was <eos> the price <answer> 42.?", "42.")
+    assert shown(prompter, encoded.answer_ids) == "42."
+    assert encoded.stop == len(encoded.ids) - 1
+
+
+def test_the_digest_changes_with_the_template():
+    tokenizer = tiny_tokenizer(ITEMS)
+    before = Prompter(tokenizer, max_tokens=64).digest
+    tokenizer.chat_template = tokenizer.chat_template.replace("<question>", "<question> ")
+    assert Prompter(tokenizer, max_tokens=64).digest != before
+
+
+def test_the_tiny_tokeniser_is_the_same_each_time():
+    first, second = (tiny_tokenizer(ITEMS).backend_tokenizer.to_str() for _ in range(2))
+    assert first == second
