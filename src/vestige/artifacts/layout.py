@@ -54,6 +54,11 @@ class EvalFolder:
         """Written last by collecting: how many records, and their digest."""
         return self.path / "collected.json"
 
+    @property
+    def lock(self) -> Path:
+        """Held by the process that is collecting."""
+        return self.path / ".lock"
+
     def summary(self, forget: str) -> Path:
         """The estimates for one forget set, named by its selector."""
         return self.path / f"summary-{slug(forget)}.json"

@@ -11,6 +11,7 @@ from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, read_jsonl, write_json, write_text
+from vestige.core.ids import content_id
 
 SCHEMA = 1
 """Version of every schema in this file. A file of another version is refused, never guessed at."""
@@ -38,6 +39,11 @@ class SubjectSpec:
     data: str
     parent: str
     version: int
+
+    @property
+    def id(self) -> str:
+        """Content id of all of it."""
+        return content_id(asdict(self), length=12)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Strict settings: frozen, every key known, a default at home in its field and nowhere else."""
 
 import difflib
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,6 +43,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"no settings file at {path}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not TOML ({error})") from error
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """A flat table as TOML; absent values (None) are left out, since TOML has none.
+
+    JSON writes strings, numbers, booleans and lists of them in a form that is TOML as well.
+    """
+    return "".join(
+        f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items() if value is not None
+    )
 
 
 def closest(name: str, known: list[str]) -> str:

@@ -4,7 +4,7 @@ A method is one frozen settings class with `needs`, `terms(step)`, a `version` t
 and the `paper` its formula comes from. It says nothing of optimisers, devices, schedules or logging.
 """
 
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -13,6 +13,7 @@ from vestige.core.settings import Settings
 from vestige.training.step import Needs, Step
 
 
+@runtime_checkable
 class Method(Protocol):
     """The role that every entry of the table fulfils."""
 
@@ -21,7 +22,7 @@ class Method(Protocol):
     paper: ClassVar[str]
 
     @classmethod
-    def build(cls, values: dict[str, Any], *, where: str = ...) -> Self:
+    def build(cls, values: dict[str, Any], *, where: str = ...) -> "Method":
         """The method from settings by name."""
         ...
 

@@ -1,54 +1,75 @@
 """Evaluation as a step: records of one subject, kept item by item, then a summary for each forget set."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, SubjectSpec, Summary, read_records, read_versioned, write_summary
+from vestige.artifacts.records import SCHEMA, SubjectSpec, Summary, read_records, read_spec, read_versioned, write_summary
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, file_digest, json_line, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
+from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.finetune import items_digest
-from vestige.steps.making import Made, locked
+from vestige.steps.making import Made, locked, read_done
 
 CHUNK = 64
 
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """Which items to ask, how, and for which forget sets to sum up. `spec` says who the subject is in its run."""
+    """Which items to ask, how, and from which forget sets to sum up."""
 
-    spec: SubjectSpec
     items: tuple[Item, ...]
     views: tuple[qa.View, ...]
     settings: qa.QASettings
     seed: int
 
 
+@dataclass(frozen=True)
+class Subject:
+    """Who is evaluated: where its evidence goes, its identity in the run, its digests, and how to load it."""
+
+    folder: SubjectFolder
+    spec: SubjectSpec
+    made: Made
+    load: Callable[[], LoadedModel]
+
+
+def finished_subject(folder: SubjectFolder, *, device: str = "auto") -> Subject:
+    """The subject that a finished folder holds."""
+    made = read_done(folder)
+    if made is None:
+        raise InputError(f"{folder.path} holds no finished model; make it first, or run what was making it again")
+    spec = read_spec(folder.spec)
+    settings = ModelSettings(
+        model=str(folder.model),
+        dtype=str(spec.settings.get("dtype", "float32")),
+        device=device,
+        trust_remote_code=bool(spec.settings.get("trust_remote_code", False)),
+    )
+    return Subject(folder, spec, made, lambda: load(settings))
+
+
 def evaluate(
-    folder: SubjectFolder,
-    request: EvaluateRequest,
-    made: Made,
-    load_subject: Callable[[], LoadedModel],
-    on_items: Callable[[int, int], None] = lambda done, of: None,
+    subject: Subject, request: EvaluateRequest, on_items: Callable[[int, int], None] = lambda done, of: None
 ) -> EvalFolder:
     """The evaluation's folder with its summaries; asks the model only for what is not there yet.
 
-    The digests of `made`, of the weights that `load_subject` loads and of how they are asked, are part of the
-    evaluation's name, so that no model is ever given the numbers of another.
+    The digests of the weights and of how they are asked are part of the evaluation's name, so that no model is ever
+    given the numbers of another.
     """
     if not request.items:
         raise InputError("there are no items to evaluate on")
-    identity = _identity(request, made)
-    place = folder.evaluation(qa.NAME, content_id(identity, length=12))
-    with locked(place.path / ".lock"):
+    identity = _identity(request, subject)
+    place = subject.folder.evaluation(qa.NAME, content_id(identity, length=12))
+    with locked(place.lock):
         if not place.collected.exists():
-            _collect(place, identity, request, load_subject(), on_items)
+            _collect(place, identity, request, subject.load(), on_items)
         records = read_records(place)
         if file_digest(place.records) != read_versioned(place.collected)["digest"]:
             raise InputError(f"{place.records} was changed after it was written; delete {place.path} and run again")
@@ -56,18 +77,18 @@ def evaluate(
         write_jsonl(place.scores, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
         for view in request.views:
             results = qa.summarize(records, scores, view, seed=request.seed)
-            write_summary(place, Summary(qa.NAME, qa.SUMMARY_VERSION, request.spec, view.forget, results))
+            write_summary(place, Summary(qa.NAME, qa.SUMMARY_VERSION, subject.spec, view.forget, results))
     return place
 
 
-def _identity(request: EvaluateRequest, made: Made) -> dict[str, Any]:
+def _identity(request: EvaluateRequest, subject: Subject) -> dict[str, Any]:
     """Everything that can change a record."""
     return {
         "eval": qa.NAME,
         "version": qa.COLLECT_VERSION,
-        "weights": made.weights,
-        "prompts": made.prompts,
-        "dtype": request.spec.settings.get("dtype", "float32"),
+        "weights": subject.made.weights,
+        "prompts": subject.made.prompts,
+        "dtype": subject.spec.settings.get("dtype", "float32"),
         "items": items_digest(request.items),
         "settings": request.settings.identity(),
     }
@@ -101,7 +122,8 @@ def _collect(
     place.unfinished.unlink(missing_ok=True)
 
 
-def view_of(forget: str, splits: dict[str, Sequence[Item]], scopes: dict[str, Any]) -> qa.View:
+def view_of(splits: NamedSplits) -> qa.View:
     """The view of one forget set, by the items' ids."""
-    return qa.View(forget, {name: tuple(i.id for i in items) for name, items in splits.items()}, scopes)
-
+    return qa.View(
+        splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes
+    )

@@ -13,7 +13,7 @@ from vestige.models.load import LoadedModel, ModelSettings, load, pick_device
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.steps.making import Made, make_subject
-from vestige.training.adapters import merged, with_lora
+from vestige.training.adapters import add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.finetune import Finetune
@@ -132,7 +132,8 @@ def _train(
     settings = request.training
     encoded = [start.prompter.encode(i.question, i.answer) for i in request.items]
     rows = [row_of(e, loss_on=settings.loss_on) for e in encoded]
-    model = with_lora(start.model, settings) if settings.lora_rank else start.model
+    if settings.lora_rank:
+        add_lora(start.model, settings, request.seed)
     lengths = tuple(len(r.ids) for r in rows) if settings.bucket else None
     job = Job(
         objective=Finetune(),
@@ -151,13 +152,15 @@ def _train(
         return "every training answer is exact" if _all_exact() else None
 
     def _all_exact() -> bool:
-        model.eval()
+        start.model.eval()
         # In parts, since early in training the first part already says no.
         for first in range(0, len(encoded), 64):
-            scores = score_answers(model, encoded[first : first + 64])
+            scores = score_answers(start.model, encoded[first : first + 64])
             if any(rank != 1 for s in scores for rank in s.ranks) or any(s.end_rank != 1 for s in scores):
                 return False
         return True
 
-    outcome = train(model, job, Hooks(on_step, stop))
-    return LoadedModel(merged(model).eval(), start.tokenizer, start.name, start.revision), outcome
+    outcome = train(start.model, job, Hooks(on_step, stop))
+    merge_lora(start.model)
+    start.model.eval()
+    return start, outcome

@@ -15,7 +15,7 @@ from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.prompts import Prompter
 from vestige.steps.finetune import items_digest, model_identity
 from vestige.steps.making import Made, make_subject
-from vestige.training.adapters import merged, with_lora
+from vestige.training.adapters import add_lora, merge_lora
 from vestige.training.batching import Row, RowSource, Split, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import Hooks, Job, Outcome, Progress, train
@@ -115,7 +115,8 @@ def _train(
     rows = _rows(target.prompter, request)
     read_by = load(request.reference) if request.reference else target
     references = _references(read_by, method.needs, plan, rows, settings.epochs)
-    model = with_lora(target.model, settings) if settings.lora_rank else target.model
+    if settings.lora_rank:
+        add_lora(target.model, settings, request.seed)
     job = Job(
         objective=method,
         rows=rows,
@@ -126,8 +127,10 @@ def _train(
         checkpoints=Checkpoints(folder.checkpoints),
         log=folder.training_log,
     )
-    outcome = train(model, job, Hooks(on_step))
-    return LoadedModel(merged(model).eval(), target.tokenizer, target.name, target.revision), outcome
+    outcome = train(target.model, job, Hooks(on_step))
+    merge_lora(target.model)
+    target.model.eval()
+    return target, outcome
 
 
 def _check_sizes(request: UnlearnRequest, needs: Needs) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -43,6 +43,7 @@ BatchPlan = Mapping[Split, tuple[int, ...]]
 """For each split the numbers of the rows in one effective batch."""
 
 
+@runtime_checkable
 class Plan(Protocol):
     """The batches of a whole training run."""
 

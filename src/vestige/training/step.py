@@ -5,7 +5,7 @@ Axes: B rows, T positions, V vocabulary. Log-probabilities are in nats.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -32,6 +32,11 @@ class Needs:
         order: tuple[Split, ...] = ("train", "forget", "retain", "idk")
         return tuple(s for s in order if s in self.policy | self.reference | self.distributions)
 
+    @property
+    def uses_reference(self) -> bool:
+        """Whether a frozen reference is read at all."""
+        return bool(self.reference | self.distributions)
+
 
 @dataclass(frozen=True)
 class Answers:
@@ -55,6 +60,7 @@ class Distributions:
     n_tokens: int
 
 
+@runtime_checkable
 class Step(Protocol):
     """What an objective is given. Asking for what was not declared is an error."""
 
@@ -75,6 +81,7 @@ class Step(Protocol):
         ...
 
 
+@runtime_checkable
 class Objective(Protocol):
     """What is minimised: declared needs, and the named, weighted terms whose sum is the loss."""
 

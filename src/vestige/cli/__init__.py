@@ -1,0 +1,5 @@
+"""The command line: one file a command. Torch is imported inside commands only, so that --help is instant."""
+
+from vestige.cli.app import run
+
+__all__ = ["run"]

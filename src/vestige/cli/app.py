@@ -1,0 +1,49 @@
+"""The `vestige` command: its table of commands, and what an error looks like."""
+
+import os
+import sys
+
+import typer
+
+from vestige.cli.compile import compile_command
+from vestige.cli.demo import demo_command
+from vestige.cli.evaluate import evaluate_command
+from vestige.cli.finetune import finetune_command
+from vestige.cli.list import list_command
+from vestige.cli.models import models_app
+from vestige.cli.report import report_command
+from vestige.cli.unlearn import unlearn_command
+from vestige.core.errors import VestigeError
+from vestige.core.text import one_line
+
+app = typer.Typer(
+    name="vestige",
+    help="Audit LLM unlearning: what remains, what else was lost, and whether the answer can be trusted.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("demo")(demo_command)
+app.command("compile")(compile_command)
+app.command("finetune")(finetune_command)
+app.command("unlearn")(unlearn_command)
+app.command("evaluate")(evaluate_command)
+app.command("report")(report_command)
+app.command("list")(list_command)
+app.add_typer(models_app, name="models")
+
+
+def run() -> None:
+    """Run the command line. What Vestige explains itself is one line on stderr and an exit code; see docs/cli.md."""
+    # The process that a person starts is the only place where the surroundings are set.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        app()
+    except VestigeError as error:
+        print(f"vestige: {one_line(str(error), width=2000)}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("vestige: stopped; run the same command to go on from here", file=sys.stderr)
+        sys.exit(130)

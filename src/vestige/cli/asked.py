@@ -1,0 +1,74 @@
+"""From what was typed to settings: data sources, training settings, output folders."""
+
+import shutil
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.core.settings import Settings
+
+T = TypeVar("T", bound="Settings")
+
+
+def settings_from(
+    kind: type[T],
+    config: Path | None,
+    assignments: Sequence[str] | None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+) -> T:
+    """Settings from a TOML file and `key=value` words, the words winning; `defaults` replace the class's own."""
+    from vestige.core.settings import read_toml
+
+    values = {**(defaults or {}), **(read_toml(config) if config is not None else {}), **_pairs(assignments)}
+    return kind.build(values, where=str(config) if config is not None else "settings")
+
+
+def split_method_settings(method: str, assignments: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
+    """The settings that carry the method's name, without it, and the words that do not."""
+    prefix = f"{method}."
+    own = {k.removeprefix(prefix): v for k, v in _pairs(assignments).items() if k.startswith(prefix)}
+    return own, [w for w in assignments or () if not w.strip().startswith(prefix)]
+
+
+def _pairs(assignments: Sequence[str] | None) -> dict[str, Any]:
+    pairs = {}
+    for word in assignments or ():
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f"--set {one_line(word)!r}: expected KEY=VALUE, as in learning_rate=2e-5")
+        pairs[key.strip()] = _toml_value(value.strip())
+    return pairs
+
+
+def _toml_value(text: str) -> Any:
+    """A TOML value; anything that is none is a plain word."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def prepare_output(folder: Path, *, fresh: bool, made_by: str) -> None:
+    """Empty the folder when asked to start over; refuse to delete what Vestige did not make.
+
+    `made_by` is a file whose presence shows that the folder is one of Vestige's.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; choose a folder with --output-dir")
+    if not fresh or not folder.exists() or not any(folder.iterdir()):
+        return
+    if not any(folder.glob(made_by)):
+        raise InputError(f"{folder} was not made by Vestige (it holds no {made_by}), so --fresh leaves it alone")
+    shutil.rmtree(folder)
+
+
+def say(line: str) -> None:
+    """A line for people, on stderr."""
+    print(line, file=sys.stderr, flush=True)

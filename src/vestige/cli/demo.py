@@ -1,0 +1,60 @@
+"""`vestige demo`: the whole idea on PISTOL's sample dataset 1, in a few minutes."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vestige.cli.asked import prepare_output, say, settings_from
+from vestige.cli.options import AsJson, Config, Fresh, Set
+from vestige.cli.progress import progress_bar, weighted_share
+from vestige.cli.tables import print_comparison
+from vestige.core.errors import PartialFailure
+from vestige.core.text import one_line
+
+
+def demo_command(
+    output_dir: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes, each with one thread; at most 4 by default.")
+    ] = None,
+    config: Config = None,
+    assignments: Set = None,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compile, train, unlearn, evaluate and report: PISTOL's sample dataset 1 on the built-in tiny model.
+
+    Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was found.
+    """
+    from vestige.artifacts.layout import RunFolder
+    from vestige.artifacts.records import read_summaries, result_rows
+    from vestige.study.demo import DemoSettings, demo_tasks, run_demo
+
+    settings = settings_from(DemoSettings, config, assignments)
+    prepare_output(output_dir, fresh=fresh, made_by="run.toml")
+    run = RunFolder(output_dir)
+    weights = {t.name: t.weight for t in demo_tasks(run, settings)}
+    with progress_bar("demo") as show:
+        failed = run_demo(
+            run,
+            settings,
+            workers=workers or min(4, os.cpu_count() or 1),
+            show=lambda s: show(weighted_share(s.shares, weights), ", ".join(sorted(s.running))),
+        )
+
+    from vestige.report import build_report
+
+    report = build_report(output_dir)
+    summaries = [summary for _, summary in read_summaries(run)]
+    if as_json:
+        typer.echo(json.dumps({"report": str(report), "results": result_rows(summaries)}, indent=2))
+    else:
+        print_comparison(summaries)
+        typer.echo(f"report: {report}")
+    if failed:
+        for name, error in failed.items():
+            say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
+        raise PartialFailure(f"{len(failed)} of {len(weights)} tasks failed; the same command tries them again")

@@ -1,0 +1,59 @@
+"""`vestige list`: what there is to choose from."""
+
+import inspect
+import json
+from typing import Annotated
+
+import typer
+
+from vestige.cli.options import AsJson
+from vestige.core.errors import InputError
+
+
+def list_command(
+    kind: Annotated[str, typer.Argument(help="methods, evals, models, or graphs.")], as_json: AsJson = False
+) -> None:
+    """List methods, evals, models or graphs, with a line about each."""
+    kinds = {"methods": _methods, "evals": _evals, "models": _models, "graphs": _graphs}
+    if kind not in kinds:
+        from vestige.core.settings import closest
+
+        raise InputError(f"nothing called {kind!r} to list; {closest(kind, list(kinds))}")
+    rows = kinds[kind]()
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    width = max(len(row["name"]) for row in rows)
+    for row in rows:
+        typer.echo(f"{row['name']:{width}}  {row['about']}")
+
+
+def _methods() -> list[dict[str, str]]:
+    from vestige.methods import METHODS, find_method
+
+    rows = []
+    for name in METHODS:
+        method = find_method(name)
+        about = (inspect.getdoc(method) or "").splitlines()[0]
+        needs = ", ".join(method.needs.splits) + (", reference" if method.needs.uses_reference else "")
+        rows.append({"name": name, "about": about, "needs": needs, "paper": method.paper})
+    return rows
+
+
+def _evals() -> list[dict[str, str]]:
+    from vestige.evals import qa
+
+    return [{"name": qa.NAME, "about": (qa.__doc__ or "").splitlines()[0].partition(": ")[2]}]
+
+
+def _models() -> list[dict[str, str]]:
+    from vestige.models.load import BUILTIN_MODELS
+
+    return [{"name": name, "about": about} for name, about in BUILTIN_MODELS.items()]
+
+
+def _graphs() -> list[dict[str, str]]:
+    from vestige.data.topologies import FAMILIES, SAMPLES
+
+    rows = [{"name": name, "about": "PISTOL's sample data set, edges in its order"} for name in SAMPLES]
+    return rows + [{"name": f"{name}:N", "about": "a topology of N edges, all sales contracts"} for name in FAMILIES]

@@ -1,0 +1,32 @@
+"""Options that several commands share, so that each is spelled and explained once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
+OutputDir = Annotated[Path, typer.Option(help="Where the output goes; the same command resumes there.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Delete what stands in the output folder and start over.")]
+Device = Annotated[str, typer.Option(help="auto (CUDA where there is one), cpu, cuda, cuda:1, ...")]
+Dtype = Annotated[str, typer.Option(help="Number format of the weights: float32, bfloat16, float16.")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that the model brings with it. Off unless you ask.")
+]
+Config = Annotated[Path | None, typer.Option(help="A flat TOML file of training settings.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One training setting, as in learning_rate=2e-5; wins over --config."),
+]
+Data = Annotated[
+    str,
+    typer.Option(help="A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's JSON as it is), or a hub dataset id."),
+]
+QuestionKey = Annotated[str | None, typer.Option(help="Column of the questions, if not recognised.")]
+AnswerKey = Annotated[str | None, typer.Option(help="Column of the answers, if not recognised.")]
+EdgeKey = Annotated[str | None, typer.Option(help="Column that names the group of items an item belongs to.")]
+Split = Annotated[str, typer.Option(help="Split of a hub dataset.")]
+DataConfig = Annotated[str | None, typer.Option("--data-config", help="Configuration of a hub dataset.")]
+Limit = Annotated[str | None, typer.Option(help="Only the first rows: a number (20) or a share (0.1).")]
+Factual = Annotated[bool, typer.Option("--factual", help="Add the built-in factual questions to the data.")]

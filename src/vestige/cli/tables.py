@@ -1,0 +1,55 @@
+"""Tables of estimates for the terminal: `0.42 [0.36, 0.48], n = 240`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.records import Result, Summary
+
+HEADLINE = "rouge1_recall"
+
+
+def print_results(summary: "Summary") -> None:
+    """One subject's estimates: splits down, metrics across; edges left out."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = [r for r in summary.results if not r.split.startswith("edge:")]
+    metrics = list(dict.fromkeys(r.estimate.metric for r in shown))
+    places = list(dict.fromkeys((r.split, r.scope) for r in shown))
+    at = {(r.split, r.scope, r.estimate.metric): r for r in shown}
+    table = Table(title=Text(one_line(f"{summary.subject.name}, forget set {summary.forget}")))
+    for column in ("metric", *(split if scope == "all" else f"{split}, {scope}" for split, scope in places)):
+        table.add_column(Text(column))
+    for metric in metrics:
+        found = [at.get((split, scope, metric)) for split, scope in places]
+        table.add_row(Text(metric), *(Text(_short(r)) for r in found))
+    Console().print(table)
+
+
+def print_comparison(summaries: "Sequence[Summary]") -> None:
+    """All subjects of a run, a table a forget set: ROUGE-1 recall by split."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    for forget in dict.fromkeys(s.forget for s in summaries):
+        rows = [s for s in summaries if s.forget == forget]
+        splits = list(dict.fromkeys(r.split for s in rows for r in s.results if not r.split.startswith("edge:")))
+        columns = [("forget", "all"), ("forget", "free"), *((s, "all") for s in splits if s != "forget")]
+        table = Table(title=Text(one_line(f"{forget}: ROUGE-1 recall of greedy answers, 95 % intervals")))
+        table.add_column("subject")
+        for split, scope in columns:
+            table.add_column(Text(split if scope == "all" else f"{split}, {scope} answers"))
+        for s in rows:
+            at = {(r.split, r.scope): r for r in s.results if r.estimate.metric == HEADLINE}
+            label = s.subject.method or s.subject.subject
+            table.add_row(Text(label), *(Text(_short(at.get(c))) for c in columns))
+        Console().print(table)
+
+
+def _short(result: "Result | None") -> str:
+    return "" if result is None else str(result.estimate)

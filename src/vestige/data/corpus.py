@@ -1,0 +1,140 @@
+"""What a command works on: items, and the graph they come from where there is one.
+
+A source is a compiled folder, a file in PISTOL's published form, or items of one's own. A forget set is named by a
+selector over the graph (`edge:A_B`), by `edge:NAME` over items that carry edges, or by a file of items.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vestige.core.errors import InputError
+from vestige.core.files import read_json
+from vestige.core.items import Item, Scope
+from vestige.core.settings import Settings, closest
+from vestige.core.text import one_line
+from vestige.data.dataset import Dataset
+from vestige.data.factual import factual_items
+from vestige.data.folder import read_dataset
+from vestige.data.loaders import load_items, n_first, parse_limit
+from vestige.data.manifest import MANIFEST
+from vestige.data.pistol import read_pistol
+from vestige.data.splits import split_by
+
+
+class SourceSettings(Settings):
+    """Where items come from. The keys name columns; `split` and `config` are for folders and ids of hub datasets.
+
+    `limit` takes the first rows: a number, or a share such as 0.1. `factual` adds the built-in factual questions.
+    """
+
+    data: str
+    question_key: str | None = None
+    answer_key: str | None = None
+    edge_key: str | None = None
+    group_key: str | None = None
+    split: str = "train"
+    config: str | None = None
+    limit: str | None = None
+    factual: bool = False
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Items in their order, `factual` ones apart, and the compiled data set if they come from one."""
+
+    source: str
+    items: tuple[Item, ...]
+    factual: tuple[Item, ...]
+    dataset: Dataset | None
+
+
+@dataclass(frozen=True)
+class NamedSplits:
+    """The items of a corpus by split, seen from one forget set; `scopes` as in `Splits.scope_of`."""
+
+    forget: str
+    splits: Mapping[str, tuple[Item, ...]]
+    scopes: Mapping[str, Scope]
+
+
+def open_corpus(settings: SourceSettings) -> Corpus:
+    """The corpus of a source; raises InputError with file, line and column where it cannot be read."""
+    factual = factual_items() if settings.factual else ()
+    path = Path(settings.data).expanduser()
+    dataset = None
+    if (path / MANIFEST).is_file():
+        dataset = read_dataset(path)
+    elif settings.question_key is None and _is_pistol(path):
+        dataset = read_pistol(path)
+    if dataset is not None:
+        items = dataset.items
+        if settings.limit is not None:
+            items = items[: n_first(parse_limit(settings.limit), len(items))]
+        return Corpus(settings.data, items, (*dataset.factual, *factual), dataset)
+    items = load_items(
+        settings.data,
+        question_key=settings.question_key,
+        answer_key=settings.answer_key,
+        edge_key=settings.edge_key,
+        group_key=settings.group_key,
+        split=settings.split,
+        config=settings.config,
+        limit=None if settings.limit is None else parse_limit(settings.limit),
+    )
+    return Corpus(settings.data, items, factual, None)
+
+
+def _is_pistol(path: Path) -> bool:
+    """Whether a file is of PISTOL's published form: a JSON list of question, answer and, in some rows, an edge `X_Y`."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    rows = read_json(path)
+    if not isinstance(rows, list) or not all(isinstance(r, dict) and r.keys() <= {"question", "answer", "edge"} for r in rows):
+        return False
+    edges = [r["edge"] for r in rows if r.get("edge") is not None]
+    return bool(edges) and all(isinstance(e, str) and e.count("_") == 1 for e in edges)
+
+
+def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed: int) -> NamedSplits:
+    """The splits when `forget` is forgotten and everything else, or what `retain` names, is kept."""
+    if corpus.dataset is not None and not Path(forget).is_file():
+        found = split_by(corpus.dataset, forget, seed=seed)
+        kept = {i.id for i in corpus.items}
+        splits = {n: tuple(i for i in items if i.id in kept) for n, items in found.named().items()}
+        scopes = found.scope_of
+    else:
+        splits, scopes = {"forget": _chosen(corpus, forget)}, {}
+    if retain is not None:
+        splits["retain"] = _chosen(corpus, retain)
+    elif "retain" not in splits:
+        gone = {i.id for i in splits["forget"]} | {i.question for i in splits["forget"]}
+        splits["retain"] = tuple(i for i in corpus.items if i.id not in gone and i.question not in gone)
+    both = {i.question for i in splits["forget"]} & {i.question for i in splits.get("retain", ())}
+    if both:
+        raise InputError(f"the question {one_line(sorted(both)[0], width=60)!r} is in the forget and in the retain set")
+    if corpus.factual:
+        splits["factual"] = corpus.factual
+    return NamedSplits(forget, {n: items for n, items in splits.items() if items}, scopes)
+
+
+def _chosen(corpus: Corpus, name: str) -> tuple[Item, ...]:
+    """The items of a file, or those of an edge that the items themselves name."""
+    if Path(name).exists():
+        return load_items(name)
+    kind, _, edge = name.partition(":")
+    edges = sorted({i.edge for i in corpus.items if i.edge is not None})
+    if kind == "edge" and edge in edges:
+        return tuple(i for i in corpus.items if i.edge == edge)
+    if kind == "edge" and edges:
+        raise InputError(f"no edge {one_line(edge, width=40)!r} in {corpus.source}; {closest(edge, edges)}")
+    raise InputError(
+        f"{one_line(name, width=60)!r} names no items: it is no file, and {corpus.source} has no graph to select from; "
+        "give a file of the items"
+    )
+
+
+def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:
+    """All items of all splits, each once, in the order in which they first appear."""
+    found = {i.id: i for s in splits for items in s.splits.values() for i in items}
+    return tuple(found.values())

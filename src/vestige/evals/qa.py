@@ -1,0 +1,184 @@
+"""`qa`: does the subject still answer? A greedy reply, and the stated answer's tokens read with the teacher forcing.
+
+Collecting runs the model: a reply and one scoring pass for each item. Scoring and summarising are pure. Logarithms
+in records are natural (nats); `answer_bits` are bits, summed over the answer's tokens, its end left out.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import PositiveInt
+
+from vestige.artifacts.records import Result
+from vestige.core.estimates import Estimate
+from vestige.core.items import Item, Scope
+from vestige.core.seeds import derive_seed
+from vestige.core.settings import Settings
+from vestige.metrics.answers import exact_match, is_empty, is_refusal
+from vestige.metrics.intervals import interval_of_mean
+from vestige.metrics.ranks import mrr, top_hit
+from vestige.metrics.rouge import rouge
+from vestige.models.forward import padded_width
+from vestige.models.generation import generate
+from vestige.models.load import LoadedModel
+from vestige.models.pistol_ranks import free_running_ranks
+from vestige.models.scoring import score_answers
+
+NAME = "qa"
+COLLECT_VERSION = 1
+"""Raised when the same model and item would give another record."""
+SUMMARY_VERSION = 1
+"""Raised when the same records would give other estimates."""
+
+TOP_HIT_RANK = 100
+"""m of PISTOL's top-hit ratio (2406.16810, Eq. 2)."""
+
+
+class QASettings(Settings):
+    """What the model is asked for. `pistol` also reads ranks as PISTOL's released code does, for parity with its tables.
+
+    `max_new_tokens` bounds a reply; a reply that runs into it counts as truncated.
+    """
+
+    max_new_tokens: PositiveInt = 64
+    pistol: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """How one forget set sees the items: which item stands in which split, and how far retained items tell its answer."""
+
+    forget: str
+    splits: Mapping[str, Sequence[str]]
+    scopes: Mapping[str, Scope]
+
+
+def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> list[dict[str, Any]]:
+    """One record an item, in the items' order. A record depends on the subject, the item and the settings alone."""
+    prompter = subject.prompter
+    encoded = [prompter.encode(i.question, i.answer) for i in items]
+    scores = score_answers(subject.model, encoded)
+    prompts = [prompter.prompt(i.question) for i in items]
+    replies = generate(
+        subject.model, prompts, end_ids=prompter.end_ids, max_new_tokens=settings.max_new_tokens
+    )
+    records = [
+        {
+            "item": item.id,
+            "question": item.question,
+            "answer": item.answer,
+            "edge": item.edge,
+            "group": item.group,
+            "attribute": item.attribute,
+            "reply": prompter.decode(reply.ids),
+            "finish": reply.finish,
+            "reply_ids": list(reply.ids),
+            # A reply of no choice (the first token ended it) still has the margin of that choice.
+            "margin": reply.margin,
+            "answer_ids": list(code.answer_ids),
+            **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(score).items()},
+        }
+        for item, code, score, reply in zip(items, encoded, scores, replies, strict=True)
+    ]
+    if settings.pistol:
+        answers = [i.answer for i in items]
+        ranks = free_running_ranks(subject, prompts, [r.ids for r in replies], answers)
+        for record, values in zip(records, ranks, strict=True):
+            record["pistol_ranks"] = values
+    return records
+
+
+def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[list[int]]:
+    """The items' numbers in the portions that collecting works through, those of like length together.
+
+    They are fixed by the plan, and not by what is left after an interruption.
+    """
+    widths = [padded_width(len(subject.prompter.prompt(i.question))) for i in items]
+    order = sorted(range(len(items)), key=lambda i: (widths[i], i))
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def score(record: Mapping[str, Any]) -> dict[str, float]:
+    """The values of one record, by metric; each is one item's."""
+    reply, answer, logp = record["reply"], record["answer"], record["logp"]
+    overlap = rouge(reply, answer, stemmer=True)
+    values = {
+        "rouge1_recall": overlap.rouge1_recall,
+        "rougeL_recall": overlap.rougeL_recall,
+        "exact_match": float(exact_match(reply, answer)),
+        "share_empty": float(is_empty(reply)),
+        "share_truncated": float(record["finish"] == "length"),
+        "share_refused": float(is_refusal(reply)),
+        "probability": math.exp(sum(logp) / len(logp)),
+        "answer_bits": sum(logp) / math.log(2),
+        "mrr": mrr(record["ranks"]),
+        "top_hit": top_hit(record["ranks"], m=TOP_HIT_RANK),
+    }
+    if "pistol_ranks" in record:
+        values["mrr_pistol"] = mrr(record["pistol_ranks"])
+        values["top_hit_pistol"] = top_hit(record["pistol_ranks"], m=TOP_HIT_RANK)
+    return values
+
+
+_GENERATED = {
+    "rouge1_recall",
+    "rougeL_recall",
+    "exact_match",
+    "share_empty",
+    "share_truncated",
+    "share_refused",
+    "mrr_pistol",
+    "top_hit_pistol",
+}
+
+
+def summarize(
+    records: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+) -> tuple[Result, ...]:
+    """The estimates of every split and scope of `view` and of every edge.
+
+    A mean over items, with an interval; items of one edge share parties and template, so they are clustered by edge.
+    """
+    by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
+    groups: dict[tuple[str, str], Sequence[str]] = {(s, "all"): ids for s, ids in view.splits.items() if ids}
+    for scope in ("entailed", "guessable", "free"):
+        ids = [i for i in view.splits["forget"] if view.scopes.get(i) == scope]
+        if ids:
+            groups["forget", scope] = ids
+    for record in records:
+        if record["edge"] is not None:
+            groups.setdefault((f"edge:{record['edge']}", "all"), []).append(record["item"])  # type: ignore[attr-defined]
+    return tuple(
+        Result(split, scope, _format(metric), "", _estimate(metric, [by_id[i] for i in ids], view, seed))
+        for (split, scope), ids in groups.items()
+        for metric in by_id[ids[0]][1]
+    )
+
+
+def _format(metric: str) -> str:
+    return "generate" if metric in _GENERATED else "forced"
+
+
+def _estimate(
+    metric: str, rows: Sequence[tuple[str | None, Mapping[str, float]]], view: View, seed: int
+) -> Estimate:
+    values = [s[metric] for _, s in rows]
+    edges = [edge for edge, _ in rows]
+    bits = metric == "answer_bits"
+    interval = interval_of_mean(
+        values,
+        clusters=edges if all(e is not None for e in edges) and len(set(edges)) > 1 else None,
+        bounds=None if bits else (0.0, 1.0),
+        seed=derive_seed(seed, "interval", metric, view.forget),
+    )
+    return Estimate(
+        metric=metric,
+        unit="bits" if bits else "share",
+        value=sum(values) / len(values),
+        low=interval.low,
+        high=interval.high,
+        n=len(values),
+        interval=interval.method,
+    )

@@ -1,0 +1,177 @@
+"""From a model's name to a subject: a hub id, a local folder, a folder with an adapter, a .gguf file, a built-in."""
+
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from vestige.core.errors import InputError
+from vestige.core.settings import Settings, closest
+from vestige.models.digests import weights_digest
+from vestige.models.gguf_convert import resolve_gguf
+from vestige.models.prompts import Prompter
+from vestige.models.smollm2 import smollm2_folder
+
+BUILTIN = "builtin:"
+BUILTIN_MODELS = {
+    "builtin:tiny": "1.7 million parameters, Llama architecture, made on the spot from the data and the seed",
+    "builtin:smollm2": "SmolLM2-135M-Instruct; fetch it once with `vestige models get smollm2`",
+}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class ModelSettings(Settings):
+    """Which weights, in which number format, on which device.
+
+    `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter,
+    a `.gguf` file or a built-in. `trust_remote_code` runs code that the model brings with it: off unless asked for.
+    """
+
+    model: str
+    dtype: str = "float32"
+    device: str = "auto"
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with its tokeniser and the one form in which it is asked."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    name: str
+    revision: str
+
+    @cached_property
+    def prompter(self) -> Prompter:
+        """Renders and tokenises questions for this model."""
+        return Prompter(self.tokenizer, context_tokens(self.model))
+
+    def digest(self) -> str:
+        """The digest of the weights as they are now."""
+        return weights_digest(self.model)
+
+
+def context_tokens(model: PreTrainedModel) -> int:
+    """How many tokens the model reads, as its config says."""
+    config = model.config.get_text_config()
+    for name in ("max_position_embeddings", "n_positions", "seq_length"):
+        if name in config.to_dict():
+            return int(config.to_dict()[name])
+    raise InputError(f"the config of {model.config.model_type!r} does not say how many tokens the model reads")
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def pick_dtype(name: str) -> torch.dtype:
+    """The number format of that name."""
+    if name not in _DTYPES:
+        raise InputError(f"unknown dtype {name!r}; {closest(name, list(_DTYPES))}")
+    return _DTYPES[name]
+
+
+def load(settings: ModelSettings) -> LoadedModel:
+    """The model and its tokeniser, in evaluation mode. Fails fast, and in one sentence, on what cannot be found."""
+    folder, revision = find(settings.model)
+    adapter = folder if (folder / "adapter_config.json").is_file() else None
+    if adapter is not None:
+        folder, revision = find(_base_of(adapter))
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
+    options: dict[str, Any] = {
+        "dtype": pick_dtype(settings.dtype),
+        "trust_remote_code": settings.trust_remote_code,
+        "use_safetensors": True,
+        "local_files_only": True,
+    }
+    try:
+        model = AutoModelForCausalLM.from_pretrained(folder, **options)
+        if adapter is not None:
+            model = _with_adapter(model, adapter)
+        tokenizer = AutoTokenizer.from_pretrained(
+            adapter if adapter and (adapter / "tokenizer_config.json").is_file() else folder,
+            trust_remote_code=settings.trust_remote_code,
+            local_files_only=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise InputError(f"cannot load {settings.model}: {str(error).strip().splitlines()[0]}") from error
+    if not tokenizer.is_fast:
+        raise InputError(f"the tokeniser of {settings.model} is a slow one; Vestige needs its offsets: a fast one")
+    model = model.to(pick_device(settings.device)).eval()
+    return LoadedModel(model, tokenizer, settings.model, revision)
+
+
+def _base_of(adapter: Path) -> str:
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    base = config.get("base_model_name_or_path")
+    if not base:
+        raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
+    return str(base)
+
+
+def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+    from peft import PeftModel
+
+    # use_safetensors: peft would fall back to a pickle without a word.
+    merged: PreTrainedModel = PeftModel.from_pretrained(model, adapter, use_safetensors=True).merge_and_unload()
+    merged.requires_grad_(True)  # merging leaves the base frozen
+    return merged
+
+
+def find(model: str) -> tuple[Path, str]:
+    """The local folder of a model's files, fetched if it is a hub id, and the revision that was resolved."""
+    if model == "builtin:smollm2":
+        return smollm2_folder(), ""
+    if model.startswith(BUILTIN):
+        hint = "it is made from data: use it with `vestige finetune` or `vestige demo`, then load what they saved"
+        raise InputError(
+            f"{model} cannot be loaded: {hint if model in BUILTIN_MODELS else closest(model, list(BUILTIN_MODELS))}"
+        )
+    path = Path(model).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise InputError(f"no such file: {model}")
+        return resolve_gguf(path), ""
+    if path.is_dir():
+        # A subject's folder holds its weights in model/.
+        return (path / "model" if (path / "model" / "config.json").is_file() else path), ""
+    if path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
+        raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
+    return _from_hub(model)
+
+
+def _from_hub(model: str) -> tuple[Path, str]:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    name, _, revision = model.partition("@")
+    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
+    try:
+        offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}
+        if not offline:
+            # A short question first: without a network the download itself takes most of a minute to say so.
+            revision = HfApi().model_info(name, revision=revision or None, timeout=5).sha or revision
+        folder = snapshot_download(
+            name, revision=revision or None, allow_patterns=patterns, local_files_only=offline
+        )
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        raise InputError(
+            f"model {name!r} is no local folder and cannot be fetched from the hub "
+            f"({type(error).__name__}); check the name and the network, or give a local folder"
+        ) from error
+    return Path(folder), revision or Path(folder).name

@@ -1,0 +1,75 @@
+"""Subjects from anywhere: a folder that Vestige made, or any model, whose digests are then taken from its weights."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import SubjectSpec, read_spec
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.models.load import ModelSettings, load
+from vestige.steps.evaluate import Subject, finished_subject
+from vestige.steps.finetune import model_identity
+from vestige.steps.making import Made, read_done, same_subject, write_spec
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The digest of a model's weights, and the model that its history began with."""
+
+    weights: str
+    model: str
+
+
+def own_folder(model: str) -> SubjectFolder | None:
+    """The subject's folder, if `model` is one that Vestige made, or the model/ in it."""
+    path = Path(model).expanduser()
+    for folder in (SubjectFolder(path), SubjectFolder(path.parent)):
+        if folder.spec.is_file() and path in (folder.path, folder.model):
+            return folder
+    return None
+
+
+def weights_of(settings: ModelSettings) -> Origin:
+    """Where a model comes from: from its folder if Vestige made it, else by loading it once."""
+    folder = own_folder(settings.model)
+    if folder is None:
+        return Origin(load(settings).digest(), settings.model)
+    made = read_done(folder)
+    if made is None:
+        raise InputError(f"{folder.path} holds no finished model; run the command that was making it again")
+    return Origin(made.weights, read_spec(folder.spec).model)
+
+
+def any_subject(settings: ModelSettings, output_dir: str | None) -> Subject:
+    """The subject to evaluate; evidence about a model from elsewhere needs a folder of its own."""
+    folder = own_folder(settings.model)
+    if folder is not None:
+        found = finished_subject(folder, device=settings.device)
+        return found if output_dir is None else _elsewhere(found, Path(output_dir))
+    if output_dir is None:
+        raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
+    loaded = load(settings)
+    identity = model_identity(settings)
+    spec = SubjectSpec(
+        subject="subject",
+        name=Path(settings.model).name,
+        model=settings.model,
+        method="",
+        forget="",
+        seed=0,
+        settings_id=content_id(identity),
+        settings=identity,
+        data="",
+        parent="",
+        version=1,
+    )
+    made = Made(loaded.digest(), loaded.prompter.digest, 0, "made elsewhere")
+    return _elsewhere(Subject(SubjectFolder(Path(output_dir)), spec, made, lambda: loaded), Path(output_dir))
+
+
+def _elsewhere(subject: Subject, output_dir: Path) -> Subject:
+    folder = SubjectFolder(output_dir)
+    same_subject(folder, subject.spec)
+    write_spec(folder.spec, subject.spec)
+    return Subject(folder, subject.spec, subject.made, subject.load)

@@ -1,0 +1,187 @@
+"""The demo: PISTOL's sample dataset 1 through the whole pipeline, on the built-in tiny model."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vestige.artifacts.layout import RunFolder, SubjectFolder
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.core.errors import InputError
+from vestige.core.files import write_text
+from vestige.core.ids import changed_keys
+from vestige.core.settings import Settings, read_toml, to_toml
+from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, everything, named_splits, open_corpus
+from vestige.data.dataset import compile_dataset
+from vestige.data.factual import idk_answers
+from vestige.data.folder import write_dataset
+from vestige.study.presets import TINY_FINETUNE, TINY_RATES
+from vestige.study.runner import Report, State, Task, run_tasks
+
+
+class DemoSettings(Settings):
+    """What the demo compiles, forgets and compares. `factual` adds the built-in factual questions to the training."""
+
+    graph: str = "sample1"
+    seed: int = 0
+    forget: tuple[str, ...] = ("edge:A_B", "edge:A_C")
+    methods: tuple[str, ...] = tuple(TINY_RATES)
+    factual: bool = True
+    epochs: int = TINY_FINETUNE.epochs
+    unlearning_epochs: int = 20
+    max_new_tokens: int = 32
+
+
+# Processor seconds of each kind of task on the machine that the demo was written on: weights for the time left.
+_WEIGHTS = {"compile": 1.0, "base": 2.0, "finetune": 120.0, "unlearn": 6.0, "evaluate": 5.0}
+
+
+def run_demo(
+    run: RunFolder, settings: DemoSettings, *, workers: int, show: Callable[[State], None] = lambda _: None
+) -> dict[str, Exception]:
+    """Fill the run's folder with everything but the report; resumes. The failures by task name."""
+    same_run(run, settings)
+    watch = Stopwatch()
+    write_text(run.settings, to_toml(settings.identity()))
+    failed = run_tasks(demo_tasks(run, settings), workers=workers, show=show)
+    if not run.provenance.exists():
+        write_provenance(run.provenance, watch, workers=workers)
+    return failed
+
+
+def same_run(run: RunFolder, settings: Settings) -> None:
+    """Refuse a folder that holds a run with other settings, naming what differs."""
+    if not run.settings.exists():
+        return
+    changed = changed_keys(settings.identity(), read_toml(run.settings))
+    if changed:
+        raise InputError(
+            f"{run.path} holds a run with other settings ({', '.join(changed)}); choose another folder or start over "
+            "with --fresh"
+        )
+
+
+def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
+    """The plan: controls first, since everything else waits for the target."""
+    base = {"run": str(run.path), "settings": settings.identity()}
+    retrained = {forget: f"retrained {forget}" for forget in settings.forget}
+    tasks = [Task("compile", compile_task, base, weight=_WEIGHTS["compile"])]
+    for name, forget in [("target", ""), *((n, f) for f, n in retrained.items())]:
+        arguments = {**base, "name": name, "forget": forget}
+        tasks.append(Task(name, finetune_task, arguments, ("compile",), _WEIGHTS["finetune"]))
+    tasks.append(Task("base", base_task, base, ("compile",), _WEIGHTS["base"]))
+    unlearned = {f"{method} {forget}": (method, forget) for forget in settings.forget for method in settings.methods}
+    for name, (method, forget) in unlearned.items():
+        arguments = {**base, "method": method, "forget": forget}
+        tasks.append(Task(name, unlearn_task, arguments, ("target",), _WEIGHTS["unlearn"]))
+    views = {"base": settings.forget, "target": settings.forget}
+    views |= {name: (forget,) for forget, name in retrained.items()}
+    views |= {name: (forget,) for name, (_, forget) in unlearned.items()}
+    for name, forgets in views.items():
+        arguments = {**base, "name": name, "forgets": list(forgets)}
+        tasks.append(Task(f"evaluate {name}", evaluate_task, arguments, (name,), _WEIGHTS["evaluate"]))
+    return tasks
+
+
+def _asked(run: str, settings: dict[str, Any]) -> tuple[RunFolder, DemoSettings]:
+    return RunFolder(Path(run)), DemoSettings.build(settings, where=run)
+
+
+def _corpus(run: RunFolder, asked: DemoSettings) -> Corpus:
+    return open_corpus(SourceSettings(data=str(run.data), factual=asked.factual))
+
+
+def compile_task(run: str, settings: dict[str, Any], report: Report) -> None:
+    """Compile the data set into the run's folder."""
+    folder, asked = _asked(run, settings)
+    write_dataset(compile_dataset(asked.graph, seed=asked.seed), folder.data)
+
+
+def base_task(run: str, settings: dict[str, Any], report: Report) -> None:
+    """Keep the untrained model as the subject `base`."""
+    from vestige.models.load import ModelSettings
+    from vestige.steps.finetune import untrained
+
+    folder, asked = _asked(run, settings)
+    corpus = _corpus(folder, asked)
+    model = ModelSettings(model="builtin:tiny", device="cpu")
+    untrained(folder.control("base"), model, (*corpus.items, *corpus.factual), asked.seed)
+
+
+def finetune_task(run: str, settings: dict[str, Any], name: str, forget: str, report: Report) -> None:
+    """Train the target, or a model that never sees the forget set."""
+    from vestige.models.load import ModelSettings
+    from vestige.steps.finetune import FinetuneRequest, finetune
+
+    folder, asked = _asked(run, settings)
+    corpus = _corpus(folder, asked)
+    everything_there = (*corpus.items, *corpus.factual)
+    gone = {i.id for i in _splits(corpus, forget, asked).splits["forget"]} if forget else set()
+    request = FinetuneRequest(
+        model=ModelSettings(model="builtin:tiny", device="cpu"),
+        items=tuple(i for i in everything_there if i.id not in gone),
+        vocabulary=everything_there,
+        training=TINY_FINETUNE.model_copy(update={"epochs": asked.epochs}),
+        seed=asked.seed,
+        role="retrained" if forget else "target",
+        name=name,
+        forget=forget,
+    )
+    finetune(folder.control(name), request, lambda p: report(p.step / p.n_steps))
+
+
+def _splits(corpus: Corpus, forget: str, asked: DemoSettings) -> NamedSplits:
+    return named_splits(corpus, forget, seed=asked.seed)
+
+
+def unlearn_task(run: str, settings: dict[str, Any], method: str, forget: str, report: Report) -> None:
+    """Make the target forget by one method."""
+    from vestige.steps.unlearn import unlearn
+
+    folder, asked = _asked(run, settings)
+    cell, request = unlearn_request(folder, asked, method, forget)
+    unlearn(cell, request, lambda p: report(p.step / p.n_steps))
+
+
+def unlearn_request(run: RunFolder, asked: DemoSettings, method: str, forget: str) -> tuple[SubjectFolder, Any]:
+    """The cell of one method and forget set, and what is asked of it."""
+    from vestige.models.load import ModelSettings
+    from vestige.steps.making import read_done
+    from vestige.steps.unlearn import UnlearnRequest, unlearn_spec
+    from vestige.study.presets import tiny_unlearning
+
+    corpus = _corpus(run, asked)
+    splits = _splits(corpus, forget, asked).splits
+    target = run.control("target")
+    made = read_done(target)
+    assert made is not None
+    request = UnlearnRequest(
+        target=ModelSettings(model=str(target.model), device="cpu"),
+        target_weights=made.weights,
+        start="builtin:tiny",
+        method=method,
+        method_settings={},
+        forget=forget,
+        forget_items=splits["forget"],
+        retain_items=splits["retain"],
+        idk=idk_answers(),
+        training=tiny_unlearning(method).model_copy(update={"epochs": asked.unlearning_epochs}),
+        seed=asked.seed,
+    )
+    return run.cell(request.name, unlearn_spec(request).id), request
+
+
+def evaluate_task(run: str, settings: dict[str, Any], name: str, forgets: Sequence[str], report: Report) -> None:
+    """Ask a subject every question, and sum up as seen from each forget set."""
+    from vestige.evals.qa import QASettings
+    from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
+
+    folder, asked = _asked(run, settings)
+    corpus = _corpus(folder, asked)
+    method, _, forget = name.partition(" ")
+    cell = method in asked.methods
+    place = unlearn_request(folder, asked, method, forget)[0] if cell else folder.control(name)
+    every = [_splits(corpus, f, asked) for f in asked.forget]
+    views = tuple(view_of(s) for s in every if s.forget in forgets)
+    questions = QASettings(max_new_tokens=asked.max_new_tokens)
+    request = EvaluateRequest(everything(every), views, questions, asked.seed)
+    evaluate(finished_subject(place, device="cpu"), request, lambda done, of: report(done / of))

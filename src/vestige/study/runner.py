@@ -1,0 +1,183 @@
+"""Tasks and the processes that run them. A task that is done does nothing, so a run resumes with the same plan.
+
+Each process computes with one thread: on small models two threads of one process cost four times what two processes
+of one thread do, and one thread is what makes the bytes the same everywhere.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing.queues import Queue
+from typing import Any
+
+from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
+
+Report = Callable[[float], None]
+"""Told by a task how much of it is done, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of work: `run(**arguments, report=...)`, a function at the top of its module, after other tasks."""
+
+    name: str
+    run: Callable[..., None]
+    arguments: Mapping[str, Any]
+    after: tuple[str, ...] = ()
+    weight: float = 1.0
+
+
+@dataclass
+class State:
+    """How far a plan is: each task's share done, what runs, what failed and why."""
+
+    shares: dict[str, float]
+    running: set[str] = field(default_factory=set)
+    failed: dict[str, Exception] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)
+
+
+def run_tasks(
+    tasks: Sequence[Task], *, workers: int, show: Callable[[State], None] = lambda _: None
+) -> dict[str, Exception]:
+    """Run the tasks in an order that respects `after`; the failures by task name.
+
+    A task whose predecessor failed is left out. Raises Interrupted on Ctrl-C, after stopping the processes, and
+    MachineError when one of them was killed.
+    """
+    state = State({t.name: 0.0 for t in tasks})
+    with _pool(workers) as (pool, reports):
+        waiting = {t.name: t for t in tasks}
+        futures: dict[Future[None], Task] = {}
+        try:
+            while waiting or futures:
+                _skip_orphans(waiting, state)
+                _submit(pool, waiting, futures, state, workers)
+                if not futures:
+                    break
+                done, _ = wait(futures, timeout=0.2, return_when=FIRST_COMPLETED)
+                for future in done:
+                    _settle(futures.pop(future), future, state)
+                _drain(reports, state)
+                show(state)
+        except KeyboardInterrupt:
+            _kill(pool)
+            raise Interrupted("stopped; run the same command to go on from here") from None
+        except BaseException:
+            _kill(pool)
+            raise
+    return state.failed
+
+
+def _submit(
+    pool: ProcessPoolExecutor,
+    waiting: dict[str, Task],
+    futures: dict[Future[None], Task],
+    state: State,
+    workers: int,
+) -> None:
+    """Hand out tasks that can run, the first of the plan first, and no more than there are processes."""
+    for name, task in list(waiting.items()):
+        if len(futures) >= workers:
+            return
+        if all(state.shares[a] == 1.0 for a in task.after):
+            futures[pool.submit(_work, task.name, task.run, dict(task.arguments))] = waiting.pop(name)
+            state.running.add(name)
+
+
+def _skip_orphans(waiting: dict[str, Task], state: State) -> None:
+    for name, task in list(waiting.items()):
+        if any(a in state.failed or a in state.skipped for a in task.after):
+            del waiting[name]
+            state.skipped.add(name)
+
+
+def _settle(task: Task, future: Future[None], state: State) -> None:
+    state.running.discard(task.name)
+    try:
+        future.result()
+        state.shares[task.name] = 1.0
+    except BrokenProcessPool as error:
+        raise MachineError(
+            f"the process that worked on {task.name!r} was killed, as happens when memory runs out; free some and "
+            "run the same command again"
+        ) from error
+    except (InputError, Exception) as error:
+        # One failed cell leaves the others standing; it is named at the end with its reason.
+        state.failed[task.name] = error
+
+
+def _drain(reports: "Queue[tuple[str, float]]", state: State) -> None:
+    while True:
+        try:
+            name, share = reports.get_nowait()
+        except queue.Empty:
+            return
+        # A late message must not make a task look done, or a done one undone.
+        if name in state.running:
+            state.shares[name] = min(share, 0.999)
+
+
+_reports: "Queue[tuple[str, float]] | None" = None
+"""In a worker: the way back to the parent."""
+
+
+def _work(name: str, run: Callable[..., None], arguments: dict[str, Any]) -> None:
+    last = 0.0
+
+    def report(share: float) -> None:
+        nonlocal last
+        if _reports is not None and time.monotonic() - last > 0.1:
+            last = time.monotonic()
+            _reports.put((name, share))
+
+    try:
+        run(**arguments, report=report)
+    except VestigeError:
+        raise
+    except MemoryError as error:
+        raise MachineError(f"{name}: not enough memory; take a smaller model or batch") from error
+
+
+@contextlib.contextmanager
+def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "Queue[tuple[str, float]]"]]:
+    context = multiprocessing.get_context("spawn")
+    reports: Queue[tuple[str, float]] = context.Queue()
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(reports, os.getpid()))
+    try:
+        yield pool, reports
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        reports.close()
+
+
+def _start_worker(reports: "Queue[tuple[str, float]]", parent: int) -> None:
+    global _reports
+    _reports = reports
+    # Ctrl-C reaches the whole group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _die_with(parent: int) -> None:
+    """End this process when its parent is gone: a killed run must not go on writing beside the one that resumes it."""
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    for process in list((pool._processes or {}).values()):
+        process.kill()

@@ -1,0 +1,101 @@
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vestige.core import files
+from vestige.core.errors import InputError, MachineError
+
+
+class Crash(BaseException):
+    pass
+
+
+def crash(*_args, **_kwargs):
+    raise Crash
+
+
+def test_a_crash_before_the_rename_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    files.write_json(path, {"old": 1})
+    monkeypatch.setattr(files.os, "replace", crash)
+    with pytest.raises(Crash):
+        files.write_json(path, {"new": 2})
+    assert files.read_json(path) == {"old": 1}
+
+
+def test_a_folder_is_whole_or_absent(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    with pytest.raises(Crash), files.new_folder(path) as partial:
+        (partial / "half").write_text("x")
+        raise Crash
+    assert not path.exists()
+    with files.new_folder(path) as partial:
+        (partial / "whole").write_text("y")
+    assert [p.name for p in path.iterdir()] == ["whole"]
+    with files.new_folder(path) as partial:
+        (partial / "other").write_text("z")
+    assert [p.name for p in path.iterdir()] == ["other"]
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_an_error_while_filling_keeps_the_folder_that_stood_there(tmp_path):
+    path = tmp_path / "model"
+    with files.new_folder(path) as partial:
+        (partial / "kept").write_text("x")
+    with pytest.raises(Crash), files.new_folder(path):
+        raise Crash
+    assert (path / "kept").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_the_machines_fault_and_says_the_way_out(tmp_path, monkeypatch, number):
+    def full(*_args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(MachineError, match="free some space and run the same command again") as caught:
+        files.write_text(tmp_path / "a", "text")
+    assert caught.value.exit_code == 6
+    assert not (tmp_path / "a").exists()
+
+
+def test_other_errors_stay_what_they_are(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        files.read_json(tmp_path / "missing.json")
+
+
+def test_a_torn_last_line_is_dropped_and_the_whole_ones_stay(tmp_path):
+    log = tmp_path / "log.jsonl"
+    files.append_lines(log, [files.json_line({"n": 1}), files.json_line({"n": 2})])
+    with log.open("ab") as file:
+        file.write(b'{"n": 3')
+    files.drop_torn_line(log)
+    files.append_lines(log, [files.json_line({"n": 4})])
+    assert [r["n"] for r in files.read_jsonl(log)] == [1, 2, 4]
+
+
+def test_nan_never_reaches_a_file(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        files.write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_damaged_json_names_its_place(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"a": \n')
+    with pytest.raises(InputError, match=r"a\.jsonl, line 2, column"):
+        list(files.read_jsonl(path))
+    path.write_bytes(b'{"a": "\xff"}\n')
+    with pytest.raises(InputError, match="line 1: not UTF-8"):
+        list(files.read_jsonl(path))
+
+
+@given(st.lists(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers() | st.text(st.characters(exclude_categories=["Cs"])))))
+def test_rows_come_back_as_they_went(tmp_path_factory, rows):
+    path: Path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    files.write_jsonl(path, rows)
+    assert list(files.read_jsonl(path)) == rows

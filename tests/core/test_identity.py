@@ -1,0 +1,93 @@
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import PositiveInt
+
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.ids import changed_keys, content_id, slug
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed, generator
+from vestige.core.settings import Settings, to_toml
+from vestige.core.text import one_line
+
+
+class Example(Settings):
+    epochs: PositiveInt = 3
+    learning_rate: float = 0.1
+
+
+def test_an_id_does_not_depend_on_the_order_of_keys():
+    assert content_id({"a": 1, "b": [2, 3]}) == content_id({"b": [2, 3], "a": 1})
+    assert content_id({"a": 1}) != content_id({"a": 2})
+    # The first 16 digits of sha256(b'{"a":1}'), from another tool (sha256sum).
+    assert content_id({"a": 1}) == "015abd7f5cc57a2d"
+
+
+def test_an_items_id_is_its_question_answer_and_edge():
+    item = Item("Q?", "A.", edge="A_B")
+    assert item.id == Item("Q?", "A.", edge="A_B", paraphrase="Other?", perturbed=("B.",)).id
+    assert len({item.id, Item("Q?", "B.", edge="A_B").id, Item("Q?", "A.").id}) == 3
+
+
+@given(st.text())
+def test_a_slug_is_one_safe_file_name(name):
+    safe = slug(name)
+    assert safe
+    assert len(safe) <= 48
+    assert not safe.startswith((".", "-"))
+    assert set(safe) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def test_seeds_depend_on_purpose_and_key_and_not_on_order():
+    assert derive_seed(0, "order", 1) == derive_seed(0, "order", 1)
+    assert len({derive_seed(0, "order", 1), derive_seed(0, "order", 2), derive_seed(0, "idk", 1), derive_seed(1, "order", 1)}) == 4
+    # A key of two parts is no key of one.
+    assert derive_seed(0, "a", "b", "c") != derive_seed(0, "a", "bc")
+    assert generator(0, "x").random() == generator(0, "x").random()
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest():
+    with pytest.raises(InputError, match=r"unknown key 'learning_rat'; did you mean 'learning_rate'"):
+        Example.build({"learning_rat": 1})
+
+
+@pytest.mark.parametrize(("values", "message"), [({"epochs": 0}, "epochs = 0"), ({"learning_rate": float("nan")}, "learning_rate = nan")])
+def test_a_wrong_value_is_named(values, message):
+    with pytest.raises(InputError, match=message):
+        Example.build(values, where="here")
+
+
+def test_a_settings_file_is_named_with_the_place_of_a_mistake(tmp_path):
+    path = tmp_path / "s.toml"
+    path.write_text("epochs = \n")
+    with pytest.raises(InputError, match=r"s\.toml: not TOML .*line 1"):
+        Example.from_toml(path)
+    with pytest.raises(InputError, match="no settings file at"):
+        Example.from_toml(tmp_path / "none.toml")
+    path.write_text("epochs = 5\n")
+    assert Example.from_toml(path, {"learning_rate": 0.5}) == Example(epochs=5, learning_rate=0.5)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.booleans() | st.integers(-(2**60), 2**60) | st.text(st.characters(exclude_categories=["Cs", "Cc"])) | st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"])))))
+def test_settings_survive_toml(values):
+    assert tomllib.loads(to_toml(values)) == values
+
+
+def test_what_differs_is_named():
+    assert changed_keys({"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}) == ["b", "c"]
+
+
+@pytest.mark.parametrize("bad", [{"n": 0}, {"value": float("nan")}, {"high": float("inf")}])
+def test_no_estimate_without_items_or_finite_numbers(bad):
+    good = {"metric": "m", "unit": "share", "value": 0.42, "low": 0.36, "high": 0.48, "n": 240, "interval": "wilson"}
+    assert str(Estimate(**good)) == "0.42 [0.36, 0.48], n = 240"
+    with pytest.raises(ValueError, match="m: "):
+        Estimate(**{**good, **bad})
+
+
+def test_hostile_text_cannot_act_on_a_terminal():
+    assert one_line("a\x1b[31mred\x07\nb\u202ec") == "a·[31mred··b·c"
+    assert one_line("x" * 200, width=10) == "x" * 9 + "…"

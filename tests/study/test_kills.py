@@ -1,0 +1,114 @@
+"""A small run is killed at every place where it writes, once each, and resumed: what comes out is the same bytes."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+from vestige.artifacts.layout import RunFolder
+from vestige.models import tiny
+from vestige.report import build_report
+from vestige.study.demo import DemoSettings, demo_tasks
+from vestige.training import loop
+
+SETTINGS = DemoSettings(
+    graph="chain:2", forget=("edge:0_1",), methods=("kl", "dpo"), factual=False, epochs=1, unlearning_epochs=1, max_new_tokens=4
+)
+# Everything that is not about times and hardware.
+COMPARED = ("*.jsonl", "*.safetensors", "summary-*.json", "done.json", "spec.json", "*.csv", "*.svg")
+
+
+def nano_config() -> LlamaConfig:
+    config = LlamaConfig(**tiny_config().to_dict())
+    config.update({"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8})
+    return config
+
+
+tiny_config = tiny.tiny_config
+
+
+def run_everything(folder: Path) -> None:
+    tiny.tiny_config = nano_config
+    torch.set_num_threads(1)
+    # A checkpoint after every step: as many places to die as there are.
+    loop.CHECKPOINT_SECONDS = -1.0
+    for task in demo_tasks(RunFolder(folder), SETTINGS):
+        task.run(**task.arguments, report=lambda share: None)
+    build_report(folder)
+
+
+def die_at_new_places(folder: Path, died: Path) -> None:
+    """Let this process die the first time that it comes to a place where none died before."""
+    seen = set(json.loads(died.read_text()))
+
+    def place(kind: str, path: str) -> None:
+        key = f"{kind} {os.path.relpath(path, folder)}"
+        if key not in seen:
+            died.write_text(json.dumps(sorted(seen | {key})))
+            os._exit(137)
+
+    fsync, replace = os.fsync, os.replace
+
+    def dying_fsync(handle: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{handle}")
+        if path.endswith("metrics.jsonl") or path.endswith("unfinished.jsonl"):
+            # A log that grows is torn in the middle of its last line.
+            size = os.fstat(handle).st_size
+            if f"torn {os.path.relpath(path, folder)}" not in seen:
+                os.truncate(path, max(0, size - 3))
+            place("torn", path)
+        place("before fsync", path)
+        fsync(handle)
+
+    def dying_replace(source: object, target: object) -> None:
+        place("before rename", str(target))
+        replace(source, target)
+        place("after rename", str(target))
+
+    os.fsync, os.replace = dying_fsync, dying_replace
+
+
+def in_a_child(work) -> int:
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for pattern in COMPARED for p in sorted(folder.rglob(pattern))}
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_every_write_ends_like_an_unbroken_one(tmp_path):
+    whole, broken, died = tmp_path / "whole", tmp_path / "broken", tmp_path / "died.json"
+    assert in_a_child(lambda: run_everything(whole)) == 0
+    died.write_text("[]")
+
+    def attempt() -> None:
+        die_at_new_places(broken, died)
+        run_everything(broken)
+
+    kills = 0
+    while (code := in_a_child(attempt)) == 137:
+        kills += 1
+        assert kills < 2000
+    assert code == 0
+    places = json.loads(died.read_text())
+    assert len(places) == kills
+    for kind in ("torn", "before fsync", "before rename", "after rename"):
+        assert any(p.startswith(kind) for p in places)
+    assert contents(broken) == contents(whole)
+    # Nothing half-written is left behind.
+    assert not list(broken.rglob("*.partial"))
+    assert not list(broken.rglob("*.replaced"))

@@ -1,0 +1,108 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from vestige.core.errors import InputError, MachineError
+from vestige.study.runner import Task, run_tasks
+
+
+def write(path, text, report):
+    """Note the time order by appending."""
+    with Path(path).open("a") as file:
+        file.write(text)
+
+
+def fail(report):
+    raise InputError("no such thing: 'x'; choose another")
+
+
+def be_killed(report):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def share(path, report):
+    report(0.5)
+    time.sleep(0.6)
+    Path(path).write_text("done")
+
+
+@pytest.mark.slow
+def test_tasks_run_after_what_they_need(tmp_path):
+    log = str(tmp_path / "log")
+    tasks = [
+        Task("c", write, {"path": log, "text": "c"}, after=("a", "b")),
+        Task("a", write, {"path": log, "text": "a"}),
+        Task("b", write, {"path": log, "text": "b"}, after=("a",)),
+    ]
+    assert run_tasks(tasks, workers=2) == {}
+    assert Path(log).read_text() == "abc"
+
+
+@pytest.mark.slow
+def test_a_failure_is_named_and_leaves_the_others_standing(tmp_path):
+    log = str(tmp_path / "log")
+    tasks = [
+        Task("bad", fail, {}),
+        Task("needs bad", write, {"path": log, "text": "x"}, after=("bad",)),
+        Task("needs that", write, {"path": log, "text": "y"}, after=("needs bad",)),
+        Task("good", write, {"path": log, "text": "g"}),
+    ]
+    failed = run_tasks(tasks, workers=1)
+    assert {name: str(e) for name, e in failed.items()} == {"bad": "no such thing: 'x'; choose another"}
+    assert Path(log).read_text() == "g"
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_the_machines_fault():
+    with pytest.raises(MachineError, match="'victim' was killed"):
+        run_tasks([Task("victim", be_killed, {})], workers=1)
+
+
+@pytest.mark.slow
+def test_progress_reaches_the_parent(tmp_path):
+    seen = []
+    run_tasks([Task("t", share, {"path": str(tmp_path / "f")})], workers=1, show=lambda s: seen.append(s.shares["t"]))
+    assert 0.5 in seen
+    assert seen[-1] == 1.0
+
+
+@pytest.mark.slow
+def test_workers_die_with_a_killed_parent(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import os, time
+        from pathlib import Path
+        from vestige.study.runner import Task, run_tasks
+
+        def linger(report):
+            Path({str(tmp_path / "worker")!r}).write_text(str(os.getpid()))
+            time.sleep(60)
+            Path({str(tmp_path / "late")!r}).write_text("late")
+
+        if __name__ == "__main__":
+            run_tasks([Task("linger", linger, {{}})], workers=1)
+        """)
+    )
+    parent = subprocess.Popen([sys.executable, str(script)])
+    worker = tmp_path / "worker"
+    for _ in range(300):
+        if worker.exists() and worker.read_text():
+            break
+        time.sleep(0.1)
+    parent.kill()
+    parent.wait()
+    pid = int(worker.read_text())
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the worker outlived its parent")
+    assert not (tmp_path / "late").exists()

@@ -1,0 +1,51 @@
+"""A tiny model and rows to train it on, a few steps long."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from vestige.core.items import Item
+from vestige.models.load import LoadedModel
+from vestige.models.tiny import tiny_model, tiny_tokenizer
+from vestige.training.batching import FinetunePlan, Row, row_of
+from vestige.training.checkpoints import Checkpoints
+from vestige.training.finetune import Finetune
+from vestige.training.loop import Job
+from vestige.training.settings import TrainingSettings
+
+ITEMS = tuple(
+    Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' or so' * (i % 2)}.") for i in range(24)
+)
+
+
+@pytest.fixture
+def fresh() -> Callable[[], LoadedModel]:
+    torch.set_num_threads(1)
+    return lambda: LoadedModel(tiny_model(0), tiny_tokenizer(ITEMS), "builtin:tiny", "")
+
+
+@pytest.fixture
+def rows(fresh) -> list[Row]:
+    return [row_of(fresh().prompter.encode(i.question, i.answer)) for i in ITEMS]
+
+
+@pytest.fixture
+def make_job(rows, tmp_path) -> Callable[..., Job]:
+    def make(folder: str = "job", **settings: object) -> Job:
+        asked = TrainingSettings.build(
+            {"epochs": 3, "batch_size": 8, "learning_rate": 1e-3, "weight_decay": 0.01, **settings}
+        )
+        return Job(
+            objective=Finetune(),
+            rows={"train": rows.__getitem__},
+            plan=FinetunePlan(len(rows), asked.batch_size, seed=5),
+            settings=asked,
+            seed=5,
+            references={},
+            checkpoints=Checkpoints(Path(tmp_path, folder, "checkpoints")),
+            log=Path(tmp_path, folder, "metrics.jsonl"),
+        )
+
+    return make
