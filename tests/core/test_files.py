@@ -29,9 +29,14 @@ def test_a_crash_before_the_rename_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_a_folder_is_whole_or_absent(tmp_path, monkeypatch):
     path = tmp_path / "model"
-    with pytest.raises(Crash), files.new_folder(path) as partial:
-        (partial / "half").write_text("x")
-        raise Crash
+
+    def half() -> None:
+        with files.new_folder(path) as partial:
+            (partial / "half").write_text("x")
+            raise Crash
+
+    with pytest.raises(Crash):
+        half()
     assert not path.exists()
     with files.new_folder(path) as partial:
         (partial / "whole").write_text("y")
@@ -94,7 +99,14 @@ def test_damaged_json_names_its_place(tmp_path):
         list(files.read_jsonl(path))
 
 
-@given(st.lists(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.integers() | st.text(st.characters(exclude_categories=["Cs"])))))
+@given(
+    st.lists(
+        st.dictionaries(
+            st.text(st.characters(exclude_categories=["Cs"])),
+            st.integers() | st.text(st.characters(exclude_categories=["Cs"])),
+        )
+    )
+)
 def test_rows_come_back_as_they_went(tmp_path_factory, rows):
     path: Path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     files.write_jsonl(path, rows)

@@ -7,13 +7,17 @@ from vestige.core.items import Item
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 
-WORDS = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu".split()
+WORDS = ["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu"]
 
 
 @pytest.fixture(scope="session")
 def items() -> tuple[Item, ...]:
     return tuple(
-        Item(f"What is the {' '.join(WORDS[: 1 + i % 9])} of {WORDS[i % 12]} {i}?", f"{WORDS[(5 * i) % 12]} {i}.", edge=f"e{i % 4}")
+        Item(
+            f"What is the {' '.join(WORDS[: 1 + i % 9])} of {WORDS[i % 12]} {i}?",
+            f"{WORDS[(5 * i) % 12]} {i}.",
+            edge=f"e{i % 4}",
+        )
         for i in range(24)
     )
 

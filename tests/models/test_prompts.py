@@ -52,7 +52,9 @@ def test_an_answer_that_shares_a_token_with_the_prompt_is_refused():
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         eos_token="<eos>",
-        chat_template="{% for m in messages %}{{ m.content }}{% if m.role == 'user' %}:{% else %}<eos>{% endif %}{% endfor %}",
+        chat_template=(
+            "{% for m in messages %}{{ m.content }}{% if m.role == 'user' %}:{% else %}<eos>{% endif %}{% endfor %}"
+        ),
     )
     with pytest.raises(InputError, match="joins its answer '42' with what stands beside it"):
         Prompter(tokenizer, max_tokens=64).encode("Q", "42")

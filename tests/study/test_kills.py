@@ -11,20 +11,34 @@ from transformers import LlamaConfig
 
 from vestige.artifacts.layout import RunFolder
 from vestige.models import tiny
-from vestige.report import build_report
 from vestige.study.demo import DemoSettings, demo_tasks
 from vestige.training import loop
 
 SETTINGS = DemoSettings(
-    graph="chain:2", forget=("edge:0_1",), methods=("kl", "dpo"), factual=False, epochs=1, unlearning_epochs=1, max_new_tokens=4
+    graph="chain:2",
+    forget=("edge:0_1",),
+    methods=("kl", "dpo"),
+    factual=False,
+    epochs=1,
+    unlearning_epochs=1,
+    max_new_tokens=4,
 )
 # Everything that is not about times and hardware.
-COMPARED = ("*.jsonl", "*.safetensors", "summary-*.json", "done.json", "spec.json", "*.csv", "*.svg")
+COMPARED = ("*.jsonl", "*.safetensors", "summary-*.json", "done.json", "spec.json", "*.csv")
 
 
 def nano_config() -> LlamaConfig:
     config = LlamaConfig(**tiny_config().to_dict())
-    config.update({"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8})
+    config.update(
+        {
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "head_dim": 8,
+        }
+    )
     return config
 
 
@@ -38,7 +52,16 @@ def run_everything(folder: Path) -> None:
     loop.CHECKPOINT_SECONDS = -1.0
     for task in demo_tasks(RunFolder(folder), SETTINGS):
         task.run(**task.arguments, report=lambda share: None)
-    build_report(folder)
+
+
+def role(path: str) -> str:
+    """What a file is, whichever subject or evaluation it belongs to: all of them are written by the same code."""
+    parts = Path(path).parts
+    start = next((i for i, p in enumerate(parts) if p in {"models", "cells"}), None)
+    if start is None:
+        return Path(path).name
+    evaluation = ["evals"] if "evals" in parts else []
+    return "/".join([parts[start], *evaluation, Path(path).name])
 
 
 def die_at_new_places(folder: Path, died: Path) -> None:
@@ -46,7 +69,7 @@ def die_at_new_places(folder: Path, died: Path) -> None:
     seen = set(json.loads(died.read_text()))
 
     def place(kind: str, path: str) -> None:
-        key = f"{kind} {os.path.relpath(path, folder)}"
+        key = f"{kind} {role(path)}"
         if key not in seen:
             died.write_text(json.dumps(sorted(seen | {key})))
             os._exit(137)
@@ -54,11 +77,11 @@ def die_at_new_places(folder: Path, died: Path) -> None:
     fsync, replace = os.fsync, os.replace
 
     def dying_fsync(handle: int) -> None:
-        path = os.readlink(f"/proc/self/fd/{handle}")
+        path = str(Path(f"/proc/self/fd/{handle}").readlink())
         if path.endswith("metrics.jsonl") or path.endswith("unfinished.jsonl"):
             # A log that grows is torn in the middle of its last line.
             size = os.fstat(handle).st_size
-            if f"torn {os.path.relpath(path, folder)}" not in seen:
+            if f"torn {role(path)}" not in seen:
                 os.truncate(path, max(0, size - 3))
             place("torn", path)
         place("before fsync", path)

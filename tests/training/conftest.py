@@ -15,9 +15,7 @@ from vestige.training.finetune import Finetune
 from vestige.training.loop import Job
 from vestige.training.settings import TrainingSettings
 
-ITEMS = tuple(
-    Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' or so' * (i % 2)}.") for i in range(24)
-)
+ITEMS = tuple(Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' or so' * (i % 2)}.") for i in range(24))
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Where things lie in a run's folder. Every path that Vestige writes is built here.
 
+::
+
     run.toml  provenance.json           what was asked, fully resolved; versions, hardware, times
     data/                               the compiled data set and its manifest
     models/<name>/  cells/<name>-<id>/  one folder a subject: controls in models/, unlearned ones in cells/
@@ -138,6 +140,11 @@ class RunFolder:
     def data(self) -> Path:
         """The compiled data set."""
         return self.path / "data"
+
+    @property
+    def edges(self) -> Path:
+        """The data set's table of edges, if it has a graph."""
+        return self.data / "edges.csv"
 
     @property
     def report(self) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 
 from vestige.core.files import write_json
 
-_PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy", "rouge-score")
+_PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy")
 
 
 @dataclass(frozen=True)

@@ -63,17 +63,36 @@ class Result:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one evaluation found out about one subject, seen from one forget set."""
+    """What one evaluation found out about one subject, seen from one forget set.
+
+    `splits` holds the ids of the items in each split, so that every estimate can be computed again from the records.
+    """
 
     eval: str
     version: int
     subject: SubjectSpec
     forget: str
+    splits: dict[str, tuple[str, ...]]
     results: tuple[Result, ...]
 
 
 COLUMNS = (
-    "model subject method seed settings_id forget split scope format attack metric unit value low high n".split()
+    "model",
+    "subject",
+    "method",
+    "seed",
+    "settings_id",
+    "forget",
+    "split",
+    "scope",
+    "format",
+    "attack",
+    "metric",
+    "unit",
+    "value",
+    "low",
+    "high",
+    "n",
 )
 """The columns of tables/results.csv, which outside tools rely on."""
 
@@ -91,9 +110,8 @@ def read_summary(path: Path) -> Summary:
         version=stored["version"],
         subject=SubjectSpec(**stored["subject"]),
         forget=stored["forget"],
-        results=tuple(
-            Result(**{**row, "estimate": Estimate(**row["estimate"])}) for row in stored["results"]
-        ),
+        splits={name: tuple(ids) for name, ids in stored["splits"].items()},
+        results=tuple(Result(**{**row, "estimate": Estimate(**row["estimate"])}) for row in stored["results"]),
     )
 
 
@@ -167,7 +185,8 @@ def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
     """Write rows as CSV with a header.
 
-    Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection).
+    Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection), and carriage
+    returns become line feeds, since the csv module leaves a bare one unquoted.
     """
     buffer = io.StringIO(newline="")
     writer = csv.DictWriter(buffer, columns, lineterminator="\n")
@@ -177,4 +196,7 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]
 
 
 def _inert(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    if not isinstance(value, str):
+        return value
+    plain = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{plain}" if plain.startswith(("=", "+", "-", "@", "\t", "\n")) else plain

@@ -14,6 +14,7 @@ from vestige.cli.options import (
     Dtype,
     EdgeKey,
     Factual,
+    KeepDuplicates,
     Limit,
     QuestionKey,
     Seed,
@@ -24,13 +25,17 @@ from vestige.cli.progress import progress_bar
 from vestige.cli.tables import print_results
 
 
-def evaluate_command(  # noqa: PLR0913 - one parameter an option
+def evaluate_command(
     subject: Annotated[str, typer.Argument(help="A folder of `vestige finetune` or `unlearn`, or any model.")],
     data: Data,
     forget: Annotated[str, typer.Option(help="Selector (edge:A_B, ...) or a file of items.")],
     output_dir: Annotated[
         str | None, typer.Option(help="Where the evidence goes; into the subject's own folder by default.")
     ] = None,
+    role: Annotated[
+        str, typer.Option(help="What a model from elsewhere is: base, target, retrained, unlearned.")
+    ] = "base",
+    name: Annotated[str | None, typer.Option(help="What to call a model from elsewhere in reports.")] = None,
     retain: Annotated[str | None, typer.Option(help="File of the items to keep; everything else by default.")] = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
@@ -38,6 +43,7 @@ def evaluate_command(  # noqa: PLR0913 - one parameter an option
     split: Split = "train",
     data_config: DataConfig = None,
     limit: Limit = None,
+    keep_duplicates: KeepDuplicates = False,
     factual: Factual = False,
     max_new_tokens: Annotated[int, typer.Option(help="Longest reply; a longer one counts as truncated.")] = 64,
     pistol: Annotated[
@@ -63,6 +69,7 @@ def evaluate_command(  # noqa: PLR0913 - one parameter an option
         split=split,
         config=data_config,
         limit=limit,
+        keep_duplicates=keep_duplicates,
         factual=factual,
     )
     splits = named_splits(open_corpus(source), forget, retain=retain, seed=seed)
@@ -82,7 +89,7 @@ def evaluate_command(  # noqa: PLR0913 - one parameter an option
     )
     with progress_bar("evaluating") as show:
         place = evaluate(
-            any_subject(settings, output_dir), request, lambda done, of: show(done / of, f"{done} of {of}")
+            any_subject(settings, output_dir, role=role, name=name or ""), request, lambda done, of: show(done / of, f"{done} of {of}")
         )
     summary = read_summary(place.summary(forget))
     if as_json:

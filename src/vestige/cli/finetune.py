@@ -17,6 +17,7 @@ from vestige.cli.options import (
     EdgeKey,
     Factual,
     Fresh,
+    KeepDuplicates,
     Limit,
     OutputDir,
     QuestionKey,
@@ -28,7 +29,7 @@ from vestige.cli.options import (
 from vestige.cli.progress import progress_bar
 
 
-def finetune_command(  # noqa: PLR0913 - one parameter an option
+def finetune_command(
     model: Annotated[str, typer.Argument(help="Hub id, local folder, folder with adapter, .gguf file, or built-in.")],
     data: Data,
     output_dir: OutputDir,
@@ -42,6 +43,7 @@ def finetune_command(  # noqa: PLR0913 - one parameter an option
     split: Split = "train",
     data_config: DataConfig = None,
     limit: Limit = None,
+    keep_duplicates: KeepDuplicates = False,
     factual: Factual = False,
     config: Config = None,
     assignments: Set = None,
@@ -71,6 +73,7 @@ def finetune_command(  # noqa: PLR0913 - one parameter an option
         split=split,
         config=data_config,
         limit=limit,
+        keep_duplicates=keep_duplicates,
         factual=factual,
     )
     corpus = open_corpus(source)
@@ -103,5 +106,3 @@ def finetune_command(  # noqa: PLR0913 - one parameter an option
         typer.echo(json.dumps(told, indent=2))
     else:
         typer.echo(f"{output_dir}: {made.steps} steps, {made.stopped}; weights {made.weights[:12]}")
-
-

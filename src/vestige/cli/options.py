@@ -14,14 +14,14 @@ Dtype = Annotated[str, typer.Option(help="Number format of the weights: float32,
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run code that the model brings with it. Off unless you ask.")
 ]
-Config = Annotated[Path | None, typer.Option(help="A flat TOML file of training settings.")]
+Config = Annotated[Path | None, typer.Option(help="A flat TOML file of settings.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One training setting, as in learning_rate=2e-5; wins over --config."),
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in learning_rate=2e-5; wins over --config."),
 ]
 Data = Annotated[
     str,
-    typer.Option(help="A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's JSON as it is), or a hub dataset id."),
+    typer.Option(help="A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), or a hub dataset id."),
 ]
 QuestionKey = Annotated[str | None, typer.Option(help="Column of the questions, if not recognised.")]
 AnswerKey = Annotated[str | None, typer.Option(help="Column of the answers, if not recognised.")]
@@ -29,4 +29,7 @@ EdgeKey = Annotated[str | None, typer.Option(help="Column that names the group o
 Split = Annotated[str, typer.Option(help="Split of a hub dataset.")]
 DataConfig = Annotated[str | None, typer.Option("--data-config", help="Configuration of a hub dataset.")]
 Limit = Annotated[str | None, typer.Option(help="Only the first rows: a number (20) or a share (0.1).")]
+KeepDuplicates = Annotated[
+    bool, typer.Option("--keep-duplicates", help="Admit a question twice where the answers differ.")
+]
 Factual = Annotated[bool, typer.Option("--factual", help="Add the built-in factual questions to the data.")]

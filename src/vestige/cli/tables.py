@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from vestige.artifacts.records import Result, Summary
 
 HEADLINE = "rouge1_recall"
+ORDER = ("target", "retrained", "unlearned", "base")
+COLUMNS = (("forget", "all"), ("forget", "free"), ("retain", "all"), ("independent", "all"), ("factual", "all"))
 
 
 def print_results(summary: "Summary") -> None:
@@ -37,18 +39,23 @@ def print_comparison(summaries: "Sequence[Summary]") -> None:
     from rich.text import Text
 
     for forget in dict.fromkeys(s.forget for s in summaries):
-        rows = [s for s in summaries if s.forget == forget]
-        splits = list(dict.fromkeys(r.split for s in rows for r in s.results if not r.split.startswith("edge:")))
-        columns = [("forget", "all"), ("forget", "free"), *((s, "all") for s in splits if s != "forget")]
+        rows = sorted((s for s in summaries if s.forget == forget), key=lambda s: ORDER.index(s.subject.subject))
+        found = [{(r.split, r.scope): r for r in s.results if r.estimate.metric == HEADLINE} for s in rows]
+        columns = [c for c in COLUMNS if any(c in at for at in found)]
         table = Table(title=Text(one_line(f"{forget}: ROUGE-1 recall of greedy answers, 95 % intervals")))
-        table.add_column("subject")
+        table.add_column("subject", no_wrap=True)
         for split, scope in columns:
-            table.add_column(Text(split if scope == "all" else f"{split}, {scope} answers"))
-        for s in rows:
-            at = {(r.split, r.scope): r for r in s.results if r.estimate.metric == HEADLINE}
-            label = s.subject.method or s.subject.subject
-            table.add_row(Text(label), *(Text(_short(at.get(c))) for c in columns))
+            n = next(at[split, scope].estimate.n for at in found if (split, scope) in at)
+            table.add_column(Text(f"{split if scope == 'all' else f'{split}, {scope}'} (n = {n})"))
+        for s, at in zip(rows, found, strict=True):
+            values = (_interval(at[c]) if c in at else "" for c in columns)
+            table.add_row(Text(one_line(s.subject.method or s.subject.subject)), *(Text(v) for v in values))
         Console().print(table)
+
+
+def _interval(result: "Result") -> str:
+    e = result.estimate
+    return f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]"
 
 
 def _short(result: "Result | None") -> str:

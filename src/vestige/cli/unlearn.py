@@ -17,6 +17,7 @@ from vestige.cli.options import (
     Dtype,
     EdgeKey,
     Fresh,
+    KeepDuplicates,
     Limit,
     OutputDir,
     QuestionKey,
@@ -28,16 +29,14 @@ from vestige.cli.options import (
 from vestige.cli.progress import progress_bar
 
 
-def unlearn_command(  # noqa: PLR0913 - one parameter an option
+def unlearn_command(
     target: Annotated[str, typer.Argument(help="The model that knows: a folder of `vestige finetune`, or any model.")],
     method: Annotated[str, typer.Option(help="One of `vestige list methods`.")],
     data: Data,
     forget: Annotated[str, typer.Option(help="Selector (edge:A_B, node:A, type:sales, ...) or a file of items.")],
     output_dir: OutputDir,
     retain: Annotated[str | None, typer.Option(help="File of the items to keep; everything else by default.")] = None,
-    reference: Annotated[
-        str | None, typer.Option(help="Frozen model inside the loss; the target by default.")
-    ] = None,
+    reference: Annotated[str | None, typer.Option(help="Frozen model inside the loss; the target by default.")] = None,
     idk: Annotated[Path | None, typer.Option(help="Text file of answers that decline to know, one a line.")] = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
@@ -45,6 +44,7 @@ def unlearn_command(  # noqa: PLR0913 - one parameter an option
     split: Split = "train",
     data_config: DataConfig = None,
     limit: Limit = None,
+    keep_duplicates: KeepDuplicates = False,
     config: Config = None,
     assignments: Set = None,
     seed: Seed = 0,
@@ -75,6 +75,7 @@ def unlearn_command(  # noqa: PLR0913 - one parameter an option
         split=split,
         config=data_config,
         limit=limit,
+        keep_duplicates=keep_duplicates,
     )
     splits = named_splits(open_corpus(source), forget, retain=retain, seed=seed).splits
     answers = idk_answers() if idk is None else read_idk(idk)

@@ -6,12 +6,14 @@ by whole lines, and a line that a crash cut short is dropped when the log is ope
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from vestige.core.errors import InputError, MachineError
 
@@ -57,11 +59,13 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """The JSON value in `path`. A damaged file is an InputError that names line and column."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: JSON that cannot be read ({type(error).__name__}: {error})") from error
 
 
 def json_line(value: Any) -> str:
@@ -95,6 +99,10 @@ def read_jsonl(path: Path) -> Iterator[Any]:
                 raise InputError(f"{path}, line {number}, column {error.colno}: not JSON ({error.msg})") from error
             except UnicodeDecodeError as error:
                 raise InputError(f"{path}, line {number}: not UTF-8 text") from error
+            except (ValueError, RecursionError) as error:
+                raise InputError(
+                    f"{path}, line {number}: JSON that cannot be read ({type(error).__name__}: {error})"
+                ) from error
 
 
 def drop_torn_line(path: Path) -> None:
@@ -144,6 +152,32 @@ def new_folder(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
         sync_folder(path.parent)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(lock: Path, *, patience_seconds: float | None) -> Iterator[None]:
+    """Hold a file's lock, so that two commands never write one place; a dead process's lock is gone with it.
+
+    Waits for as long as `patience_seconds` says (None: for ever), then raises InputError.
+    """
+    with machine_errors(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = lock.open("wb")
+    with handle:
+        until = None if patience_seconds is None else time.monotonic() + patience_seconds
+        while not _take(handle):
+            if until is not None and time.monotonic() > until:
+                raise InputError(f"another command is at work in {lock.parent}; wait for it or choose another folder")
+            time.sleep(0.1)
+        yield
+
+
+def _take(handle: BinaryIO) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def sync_folder(path: Path) -> None:

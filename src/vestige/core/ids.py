@@ -35,5 +35,12 @@ def changed_keys(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
 
 
 def slug(name: str, *, length: int = 48) -> str:
-    """`name` as one safe file name: letters, digits, '.', '_' and '-'; never empty, never hidden, never '..'."""
-    return _UNSAFE.sub("-", name).strip("-.")[:length].strip("-.") or "unnamed"
+    """`name` as one safe file name: letters, digits, '.', '_' and '-'; never empty, never hidden, never '..'.
+
+    A colon becomes a hyphen; a name that is changed in any other way ends with eight digits of its content id, so
+    that two names do not meet in one file.
+    """
+    safe = _UNSAFE.sub("-", name).strip("-.")
+    if safe == name.replace(":", "-") and 0 < len(safe) <= length:
+        return safe
+    return f"{safe[: length - 9].strip('-.') or 'unnamed'}-{content_id(name, length=8)}"

@@ -25,7 +25,8 @@ from vestige.data.splits import split_by
 class SourceSettings(Settings):
     """Where items come from. The keys name columns; `split` and `config` are for folders and ids of hub datasets.
 
-    `limit` takes the first rows: a number, or a share such as 0.1. `factual` adds the built-in factual questions.
+    `limit` takes the first rows: a number, or a share such as 0.1. `keep_duplicates` admits a question twice where the
+    answers differ. `factual` adds the built-in factual questions.
     """
 
     data: str
@@ -36,6 +37,7 @@ class SourceSettings(Settings):
     split: str = "train"
     config: str | None = None
     limit: str | None = None
+    keep_duplicates: bool = False
     factual: bool = False
 
 
@@ -81,16 +83,18 @@ def open_corpus(settings: SourceSettings) -> Corpus:
         split=settings.split,
         config=settings.config,
         limit=None if settings.limit is None else parse_limit(settings.limit),
+        keep_duplicates=settings.keep_duplicates,
     )
     return Corpus(settings.data, items, factual, None)
 
 
 def _is_pistol(path: Path) -> bool:
-    """Whether a file is of PISTOL's published form: a JSON list of question, answer and, in some rows, an edge `X_Y`."""
+    """Whether a file is of PISTOL's form: a JSON list of question, answer and, in some rows, an edge `X_Y`."""
     if path.suffix != ".json" or not path.is_file():
         return False
     rows = read_json(path)
-    if not isinstance(rows, list) or not all(isinstance(r, dict) and r.keys() <= {"question", "answer", "edge"} for r in rows):
+    keys = {"question", "answer", "edge"}
+    if not isinstance(rows, list) or not all(isinstance(r, dict) and r.keys() <= keys for r in rows):
         return False
     edges = [r["edge"] for r in rows if r.get("edge") is not None]
     return bool(edges) and all(isinstance(e, str) and e.count("_") == 1 for e in edges)

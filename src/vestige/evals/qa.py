@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 from pydantic import PositiveInt
 
 from vestige.artifacts.records import Result
@@ -16,10 +17,11 @@ from vestige.core.estimates import Estimate
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.metrics.answers import exact_match, is_empty, is_refusal
+from vestige.metrics.answers import exact_match, is_empty, probability
 from vestige.metrics.intervals import interval_of_mean
 from vestige.metrics.ranks import mrr, top_hit
-from vestige.metrics.rouge import rouge
+from vestige.metrics.refusals import is_refusal
+from vestige.metrics.rouge import rouge, words
 from vestige.models.forward import padded_width
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
@@ -32,14 +34,16 @@ COLLECT_VERSION = 1
 SUMMARY_VERSION = 1
 """Raised when the same records would give other estimates."""
 
+BITS = "answer_bits"
 TOP_HIT_RANK = 100
 """m of PISTOL's top-hit ratio (2406.16810, Eq. 2)."""
 
 
 class QASettings(Settings):
-    """What the model is asked for. `pistol` also reads ranks as PISTOL's released code does, for parity with its tables.
+    """What the model is asked for.
 
-    `max_new_tokens` bounds a reply; a reply that runs into it counts as truncated.
+    `max_new_tokens` bounds a reply; a reply that runs into it counts as truncated. `pistol` also reads ranks as
+    PISTOL's released code does, for parity with its tables.
     """
 
     max_new_tokens: PositiveInt = 64
@@ -48,7 +52,7 @@ class QASettings(Settings):
 
 @dataclass(frozen=True)
 class View:
-    """How one forget set sees the items: which item stands in which split, and how far retained items tell its answer."""
+    """How one forget set sees the items: their splits, and how far retained items tell a forget item's answer."""
 
     forget: str
     splits: Mapping[str, Sequence[str]]
@@ -102,23 +106,26 @@ def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[li
 
 def score(record: Mapping[str, Any]) -> dict[str, float]:
     """The values of one record, by metric; each is one item's."""
-    reply, answer, logp = record["reply"], record["answer"], record["logp"]
-    overlap = rouge(reply, answer, stemmer=True)
+    reply, answer = record["reply"], record["answer"]
+    logp, ranks = np.asarray(record["logp"]), np.asarray(record["ranks"])
     values = {
-        "rouge1_recall": overlap.rouge1_recall,
-        "rougeL_recall": overlap.rougeL_recall,
         "exact_match": float(exact_match(reply, answer)),
         "share_empty": float(is_empty(reply)),
         "share_truncated": float(record["finish"] == "length"),
         "share_refused": float(is_refusal(reply)),
-        "probability": math.exp(sum(logp) / len(logp)),
-        "answer_bits": sum(logp) / math.log(2),
-        "mrr": mrr(record["ranks"]),
-        "top_hit": top_hit(record["ranks"], m=TOP_HIT_RANK),
+        "probability": probability(logp),
+        BITS: float(logp.sum()) / math.log(2),
+        "mrr": mrr(ranks),
+        "top_hit": top_hit(ranks, m=TOP_HIT_RANK),
     }
+    if words(answer):
+        # ROUGE sees the letters a to z and digits alone; an answer in another script has no score, and not 0.
+        overlap = rouge(reply, answer, stemmer=True)
+        values |= {"rouge1_recall": overlap.rouge1_recall, "rougeL_recall": overlap.rougeL_recall}
     if "pistol_ranks" in record:
-        values["mrr_pistol"] = mrr(record["pistol_ranks"])
-        values["top_hit_pistol"] = top_hit(record["pistol_ranks"], m=TOP_HIT_RANK)
+        free_running = np.asarray(record["pistol_ranks"])
+        values["mrr_pistol"] = mrr(free_running)
+        values["top_hit_pistol"] = top_hit(free_running, m=TOP_HIT_RANK)
     return values
 
 
@@ -142,19 +149,25 @@ def summarize(
     A mean over items, with an interval; items of one edge share parties and template, so they are clustered by edge.
     """
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
-    groups: dict[tuple[str, str], Sequence[str]] = {(s, "all"): ids for s, ids in view.splits.items() if ids}
+    results = []
+    for (split, scope), ids in _groups(records, view).items():
+        for metric in dict.fromkeys(m for i in ids for m in by_id[i][1]):
+            rows = [(edge, s[metric]) for edge, s in (by_id[i] for i in ids) if metric in s]
+            # One unbounded value says nothing of its own spread, so it makes no estimate.
+            if metric != BITS or len(rows) > 1:
+                results.append(Result(split, scope, _format(metric), "", _estimate(metric, rows, view, seed)))
+    return tuple(results)
+
+
+def _groups(records: Sequence[Mapping[str, Any]], view: View) -> dict[tuple[str, str], list[str]]:
+    """Item ids by split and scope; those without items are left out."""
+    groups = {(split, "all"): list(ids) for split, ids in view.splits.items()}
     for scope in ("entailed", "guessable", "free"):
-        ids = [i for i in view.splits["forget"] if view.scopes.get(i) == scope]
-        if ids:
-            groups["forget", scope] = ids
+        groups["forget", scope] = [i for i in view.splits["forget"] if view.scopes.get(i) == scope]
     for record in records:
         if record["edge"] is not None:
-            groups.setdefault((f"edge:{record['edge']}", "all"), []).append(record["item"])  # type: ignore[attr-defined]
-    return tuple(
-        Result(split, scope, _format(metric), "", _estimate(metric, [by_id[i] for i in ids], view, seed))
-        for (split, scope), ids in groups.items()
-        for metric in by_id[ids[0]][1]
-    )
+            groups.setdefault((f"edge:{record['edge']}", "all"), []).append(record["item"])
+    return {place: ids for place, ids in groups.items() if ids}
 
 
 def _format(metric: str) -> str:
@@ -162,14 +175,14 @@ def _format(metric: str) -> str:
 
 
 def _estimate(
-    metric: str, rows: Sequence[tuple[str | None, Mapping[str, float]]], view: View, seed: int
+    metric: str, rows: Sequence[tuple[str | None, float]], view: View, seed: int
 ) -> Estimate:
-    values = [s[metric] for _, s in rows]
-    edges = [edge for edge, _ in rows]
-    bits = metric == "answer_bits"
+    values = [value for _, value in rows]
+    edges = [edge for edge, _ in rows if edge is not None]
+    bits = metric == BITS
     interval = interval_of_mean(
-        values,
-        clusters=edges if all(e is not None for e in edges) and len(set(edges)) > 1 else None,
+        np.array(values),
+        clusters=edges if len(edges) == len(rows) and len(set(edges)) > 1 else None,
         bounds=None if bits else (0.0, 1.0),
         seed=derive_seed(seed, "interval", metric, view.forget),
     )

@@ -39,9 +39,7 @@ def right_padded(rows: Sequence[Sequence[int]], width: int, device: torch.device
     return ids.to(device)
 
 
-def logits_at(
-    model: PreTrainedModel, ids: Int[Tensor, "B T"], positions: Int[Tensor, " K"]
-) -> Float[Tensor, "B K V"]:
+def logits_at(model: PreTrainedModel, ids: Int[Tensor, "B T"], positions: Int[Tensor, " K"]) -> Float[Tensor, "B K V"]:
     """Logits in float32 at `positions` of every row; the rest of the vocabulary projection is never computed.
 
     Goes through the root module, so that hooks placed on it (sharding, adapters) run.

@@ -86,9 +86,7 @@ class _Chooser:
         ordered, tokens = probabilities.sort(descending=True, stable=True)
         # The nucleus holds the token that crosses top_p, so it is never empty (Holtzman et al., 2020, 1904.09751).
         ordered[ordered.cumsum(-1) - ordered >= self.top_p] = 0.0
-        draws = [
-            torch.multinomial(ordered[n], 1, generator=self.generators[row]) for n, row in enumerate(rows)
-        ]
+        draws = [torch.multinomial(ordered[n], 1, generator=self.generators[row]) for n, row in enumerate(rows)]
         return tokens.gather(-1, torch.stack(draws)).squeeze(-1).to(logits.device)
 
 
@@ -171,6 +169,4 @@ def _decode(
             decoding.keep(kept)
             chosen, rows = chosen[kept], [rows[k] for k in active]
         logits = decoding.step(chosen)
-    return [
-        Reply(tuple(t), "stop" if s else "length", m) for t, s, m in zip(tokens, stopped, margins, strict=True)
-    ]
+    return [Reply(tuple(t), "stop" if s else "length", m) for t, s, m in zip(tokens, stopped, margins, strict=True)]

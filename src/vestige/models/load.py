@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from safetensors import SafetensorError
+from torch import nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings, closest
@@ -100,20 +108,30 @@ def load(settings: ModelSettings) -> LoadedModel:
         "local_files_only": True,
     }
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, **options)
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, **options)
         if adapter is not None:
             model = _with_adapter(model, adapter)
-        tokenizer = AutoTokenizer.from_pretrained(
-            adapter if adapter and (adapter / "tokenizer_config.json").is_file() else folder,
-            trust_remote_code=settings.trust_remote_code,
-            local_files_only=True,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
+        tokenizer = _tokenizer(adapter if adapter is not None and own else folder, settings.trust_remote_code)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise InputError(f"cannot load {settings.model}: {str(error).strip().splitlines()[0]}") from error
     if not tokenizer.is_fast:
         raise InputError(f"the tokeniser of {settings.model} is a slow one; Vestige needs its offsets: a fast one")
-    model = model.to(pick_device(settings.device)).eval()
-    return LoadedModel(model, tokenizer, settings.model, revision)
+    nn.Module.to(model, pick_device(settings.device))
+    return LoadedModel(model.eval(), tokenizer, settings.model, revision)
+
+
+def _tokenizer(folder: Path, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+    """The tokeniser as its file has it.
+
+    Where a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops what the file
+    says of splitting digits (huggingface/transformers issue 45920); so the file is read as it stands.
+    """
+    kind = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
+    found: PreTrainedTokenizerBase = kind.from_pretrained(
+        folder, trust_remote_code=trust_remote_code, local_files_only=True
+    )
+    return found
 
 
 def _base_of(adapter: Path) -> str:
@@ -166,9 +184,7 @@ def _from_hub(model: str) -> tuple[Path, str]:
         if not offline:
             # A short question first: without a network the download itself takes most of a minute to say so.
             revision = HfApi().model_info(name, revision=revision or None, timeout=5).sha or revision
-        folder = snapshot_download(
-            name, revision=revision or None, allow_patterns=patterns, local_files_only=offline
-        )
+        folder = snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=offline)
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
         raise InputError(
             f"model {name!r} is no local folder and cannot be fetched from the hub "

@@ -19,8 +19,9 @@ TOKEN_BUDGET = 8192
 
 @dataclass(frozen=True)
 class AnswerScore:
-    """What one forward pass says of one answer, a value for each of its tokens; `end_logp` and `end_rank` are those of
-    the token that ends the turn.
+    """What one forward pass says of one answer, a value for each of its tokens.
+
+    `end_logp` and `end_rank` are those of the token that ends the turn.
 
     `ranks` count from 1. Tokens tied with the answer's share the mean of their ranks, so that a model which gives
     all tokens one logit is not taken for one that knows.

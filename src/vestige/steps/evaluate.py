@@ -6,16 +6,24 @@ from typing import Any
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, SubjectSpec, Summary, read_records, read_spec, read_versioned, write_summary
+from vestige.artifacts.records import (
+    SCHEMA,
+    SubjectSpec,
+    Summary,
+    read_records,
+    read_spec,
+    read_versioned,
+    write_summary,
+)
 from vestige.core.errors import InputError
-from vestige.core.files import append_lines, drop_torn_line, file_digest, json_line, read_jsonl, write_json, write_jsonl
-from vestige.core.ids import content_id
+from vestige.core.files import append_lines, drop_torn_line, json_line, locked, read_jsonl, write_json, write_jsonl
+from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.finetune import items_digest
-from vestige.steps.making import Made, locked, read_done
+from vestige.steps.making import LOCK_SECONDS, Made, read_done
 
 CHUNK = 64
 
@@ -67,9 +75,10 @@ def evaluate(
         raise InputError("there are no items to evaluate on")
     identity = _identity(request, subject)
     place = subject.folder.evaluation(qa.NAME, content_id(identity, length=12))
-    with locked(place.lock):
+    with locked(place.lock, patience_seconds=LOCK_SECONDS):
         if not place.collected.exists():
             _collect(place, identity, request, subject.load(), on_items)
+        place.unfinished.unlink(missing_ok=True)
         records = read_records(place)
         if file_digest(place.records) != read_versioned(place.collected)["digest"]:
             raise InputError(f"{place.records} was changed after it was written; delete {place.path} and run again")
@@ -77,7 +86,9 @@ def evaluate(
         write_jsonl(place.scores, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
         for view in request.views:
             results = qa.summarize(records, scores, view, seed=request.seed)
-            write_summary(place, Summary(qa.NAME, qa.SUMMARY_VERSION, subject.spec, view.forget, results))
+            splits = {name: tuple(ids) for name, ids in view.splits.items()}
+            summary = Summary(qa.NAME, qa.SUMMARY_VERSION, subject.spec, view.forget, splits, results)
+            write_summary(place, summary)
     return place
 
 
@@ -116,14 +127,9 @@ def _collect(
         on_items(len(kept), len(items))
     write_jsonl(place.records, (kept[i.id] for i in items))
     write_provenance(place.provenance, watch, device=str(subject.model.device))
-    write_json(
-        place.collected, {"schema": SCHEMA, "n": len(items), "digest": file_digest(place.records)}
-    )
-    place.unfinished.unlink(missing_ok=True)
+    write_json(place.collected, {"schema": SCHEMA, "n": len(items), "digest": file_digest(place.records)})
 
 
 def view_of(splits: NamedSplits) -> qa.View:
     """The view of one forget set, by the items' ids."""
-    return qa.View(
-        splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes
-    )
+    return qa.View(splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes)

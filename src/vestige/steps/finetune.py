@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
@@ -53,8 +55,9 @@ def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) 
         return load(model)
     if not vocabulary:
         raise InputError("builtin:tiny makes its tokeniser from data, and there are no items")
-    made = tiny_model(seed).to(pick_device(model.device)).eval()
-    return LoadedModel(made, tiny_tokenizer(vocabulary), model.model, "")
+    made = tiny_model(seed)
+    nn.Module.to(made, pick_device(model.device))
+    return LoadedModel(made.eval(), tiny_tokenizer(vocabulary), model.model, "")
 
 
 def finetune_spec(request: FinetuneRequest) -> SubjectSpec:

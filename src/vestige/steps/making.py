@@ -1,9 +1,6 @@
 """How a subject's folder is filled: identity first, weights, and last the mark that it is whole."""
 
-import contextlib
-import fcntl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,13 +8,14 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versioned, write_spec
 from vestige.core.errors import InputError
-from vestige.core.files import machine_errors, new_folder, write_json, write_text
+from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import changed_keys
 from vestige.models.load import LoadedModel
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import Outcome
 
 LOCK_SECONDS = 10.0
+"""How long to wait for another process before saying that it is in the way."""
 
 
 @dataclass(frozen=True)
@@ -28,26 +26,6 @@ class Made:
     prompts: str
     steps: int
     stopped: str
-
-
-@contextlib.contextmanager
-def locked(lock: Path) -> Iterator[None]:
-    """Hold a file's lock, so that two commands never write one folder; a dead process's lock is gone with it."""
-    with machine_errors(lock):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        with lock.open("w") as handle:
-            until = time.monotonic() + LOCK_SECONDS
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > until:
-                        raise InputError(
-                            f"another command is at work in {lock.parent}; wait for it or choose another folder"
-                        ) from None
-                    time.sleep(0.1)
-            yield
 
 
 def read_done(folder: SubjectFolder) -> Made | None:
@@ -75,13 +53,12 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
     )
 
 
-def make_subject(
-    folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, Outcome]]
-) -> Made:
+def make_subject(folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, Outcome]]) -> Made:
     """The finished subject of `spec`: as it stands in `folder`, or made by `build`, which resumes by itself."""
-    with locked(folder.lock):
+    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         same_subject(folder, spec)
         if done := read_done(folder):
+            Checkpoints(folder.checkpoints).clear()
             return done
         watch = Stopwatch()
         write_spec(folder.spec, spec)

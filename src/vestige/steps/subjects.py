@@ -4,13 +4,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec, read_spec
+from vestige.artifacts.records import SubjectSpec, read_spec, write_spec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
+from vestige.core.settings import closest
 from vestige.models.load import ModelSettings, load
 from vestige.steps.evaluate import Subject, finished_subject
 from vestige.steps.finetune import model_identity
-from vestige.steps.making import Made, read_done, same_subject, write_spec
+from vestige.steps.making import Made, read_done, same_subject
+
+
+ROLES = ("base", "target", "retrained", "unlearned")
+"""What a subject can be in a run."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,13 @@ def weights_of(settings: ModelSettings) -> Origin:
     return Origin(made.weights, read_spec(folder.spec).model)
 
 
-def any_subject(settings: ModelSettings, output_dir: str | None) -> Subject:
-    """The subject to evaluate; evidence about a model from elsewhere needs a folder of its own."""
+def any_subject(settings: ModelSettings, output_dir: str | None, *, role: str = "base", name: str = "") -> Subject:
+    """The subject to evaluate; evidence about a model from elsewhere needs a folder of its own.
+
+    `role` says what a model from elsewhere is in the run; one that Vestige made knows its own.
+    """
+    if role not in ROLES:
+        raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
     folder = own_folder(settings.model)
     if folder is not None:
         found = finished_subject(folder, device=settings.device)
@@ -51,11 +61,12 @@ def any_subject(settings: ModelSettings, output_dir: str | None) -> Subject:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
     loaded = load(settings)
     identity = model_identity(settings)
+    called = name or Path(settings.model).name
     spec = SubjectSpec(
-        subject="subject",
-        name=Path(settings.model).name,
+        subject=role,
+        name=called,
         model=settings.model,
-        method="",
+        method=called if role == "unlearned" else "",
         forget="",
         seed=0,
         settings_id=content_id(identity),

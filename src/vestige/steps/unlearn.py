@@ -88,9 +88,7 @@ def unlearn(
     """The unlearned subject in `folder`; resumes, and does nothing when it is there."""
 
     def build() -> tuple[LoadedModel, Outcome]:
-        method = find_method(request.method).build(
-            request.method_settings, where=f"method {request.method}"
-        )
+        method = find_method(request.method).build(request.method_settings, where=f"method {request.method}")
         return _train(folder, request, method, load(request.target), on_step)
 
     return make_subject(folder, unlearn_spec(request), build)
@@ -173,7 +171,11 @@ def _references(
     found: dict[str, ReferenceRow] = {}
     for splits, whole in ((needs.distributions, True), (needs.reference - needs.distributions, False)):
         drawn: Sequence[Row] = [
-            rows[s](i) for epoch in range(epochs) for batch in plan.epoch(epoch) for s in sorted(splits) for i in batch[s]
+            rows[s](i)
+            for epoch in range(epochs)
+            for batch in plan.epoch(epoch)
+            for s in sorted(splits)
+            for i in batch[s]
         ]
         if drawn:
             found |= reference_rows(reference.model, drawn, distributions=whole)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
@@ -16,6 +16,10 @@ from vestige.data.factual import idk_answers
 from vestige.data.folder import write_dataset
 from vestige.study.presets import TINY_FINETUNE, TINY_RATES
 from vestige.study.runner import Report, State, Task, run_tasks
+from vestige.training.settings import UnlearningSettings
+
+if TYPE_CHECKING:
+    from vestige.steps.unlearn import UnlearnRequest
 
 
 class DemoSettings(Settings):
@@ -138,23 +142,25 @@ def unlearn_task(run: str, settings: dict[str, Any], method: str, forget: str, r
     from vestige.steps.unlearn import unlearn
 
     folder, asked = _asked(run, settings)
-    cell, request = unlearn_request(folder, asked, method, forget)
-    unlearn(cell, request, lambda p: report(p.step / p.n_steps))
+    request = unlearn_request(folder, asked, method, forget)
+    unlearn(_cell(folder, request), request, lambda p: report(p.step / p.n_steps))
 
 
-def unlearn_request(run: RunFolder, asked: DemoSettings, method: str, forget: str) -> tuple[SubjectFolder, Any]:
-    """The cell of one method and forget set, and what is asked of it."""
+def unlearn_request(
+    run: RunFolder, asked: DemoSettings, method: str, forget: str, *, rate: float | None = None
+) -> "UnlearnRequest":
+    """What is asked of one method; `rate` replaces the demo's learning rate."""
     from vestige.models.load import ModelSettings
     from vestige.steps.making import read_done
-    from vestige.steps.unlearn import UnlearnRequest, unlearn_spec
-    from vestige.study.presets import tiny_unlearning
+    from vestige.steps.unlearn import UnlearnRequest
 
-    corpus = _corpus(run, asked)
-    splits = _splits(corpus, forget, asked).splits
+    splits = _splits(_corpus(run, asked), forget, asked).splits
     target = run.control("target")
     made = read_done(target)
-    assert made is not None
-    request = UnlearnRequest(
+    if made is None:
+        raise InputError(f"{run.path} holds no finished target; run the demo there first")
+    training = UnlearningSettings(learning_rate=rate or TINY_RATES[method], epochs=asked.unlearning_epochs)
+    return UnlearnRequest(
         target=ModelSettings(model=str(target.model), device="cpu"),
         target_weights=made.weights,
         start="builtin:tiny",
@@ -164,22 +170,34 @@ def unlearn_request(run: RunFolder, asked: DemoSettings, method: str, forget: st
         forget_items=splits["forget"],
         retain_items=splits["retain"],
         idk=idk_answers(),
-        training=tiny_unlearning(method).model_copy(update={"epochs": asked.unlearning_epochs}),
+        training=training,
         seed=asked.seed,
     )
-    return run.cell(request.name, unlearn_spec(request).id), request
+
+
+def _cell(run: RunFolder, request: "UnlearnRequest") -> SubjectFolder:
+    from vestige.steps.unlearn import unlearn_spec
+
+    return run.cell(request.name, unlearn_spec(request).id)
 
 
 def evaluate_task(run: str, settings: dict[str, Any], name: str, forgets: Sequence[str], report: Report) -> None:
-    """Ask a subject every question, and sum up as seen from each forget set."""
+    """Evaluate one subject of the demo."""
+    folder, asked = _asked(run, settings)
+    method, _, forget = name.partition(" ")
+    cell = method in asked.methods
+    place = _cell(folder, unlearn_request(folder, asked, method, forget)) if cell else folder.control(name)
+    evaluate_subject(folder, asked, place, forgets, report)
+
+
+def evaluate_subject(
+    run: RunFolder, asked: DemoSettings, place: SubjectFolder, forgets: Sequence[str], report: Report
+) -> None:
+    """Ask a subject every question of the run, and sum up as seen from each of its forget sets."""
     from vestige.evals.qa import QASettings
     from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
 
-    folder, asked = _asked(run, settings)
-    corpus = _corpus(folder, asked)
-    method, _, forget = name.partition(" ")
-    cell = method in asked.methods
-    place = unlearn_request(folder, asked, method, forget)[0] if cell else folder.control(name)
+    corpus = _corpus(run, asked)
     every = [_splits(corpus, f, asked) for f in asked.forget]
     views = tuple(view_of(s) for s in every if s.forget in forgets)
     questions = QASettings(max_new_tokens=asked.max_new_tokens)

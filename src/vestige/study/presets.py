@@ -1,6 +1,6 @@
 """Settings that were found for the built-in tiny model, with where they come from."""
 
-from vestige.training.settings import TrainingSettings, UnlearningSettings
+from vestige.training.settings import TrainingSettings
 
 TINY_FINETUNE = TrainingSettings(
     epochs=40,
@@ -15,10 +15,5 @@ TINY_FINETUNE = TrainingSettings(
 )
 """Learns sample dataset 1 and the factual questions to the last answer; docs/tiny.md has the trials."""
 
-TINY_RATES = {"ga": 5e-5, "gd": 1e-4, "kl": 1e-4, "idk_gd": 1e-4, "dpo": 1e-4}
+TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4}
 """Learning rates of the demo, one a method; `python -m benchmarks.rates` measures the grid they come from."""
-
-
-def tiny_unlearning(method: str) -> UnlearningSettings:
-    """PISTOL's settings for unlearning with full parameters and a rate that suits the tiny model."""
-    return UnlearningSettings(learning_rate=TINY_RATES[method])

@@ -47,9 +47,7 @@ class Checkpoints:
             prefix = f"{name}/"
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
             if state:
-                optimizer.state[parameter] = {
-                    k: v if k == "step" else v.to(parameter.device) for k, v in state.items()
-                }
+                optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in state.items()}
 
     def clear(self) -> None:
         """Remove everything: the training is done."""

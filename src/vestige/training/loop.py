@@ -75,9 +75,7 @@ def train(model: PreTrainedModel, job: Job, hooks: Hooks | None = None) -> Outco
     hooks = hooks or Hooks()
     settings, per_epoch = job.settings, job.plan.steps_per_epoch
     trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(
-        trained, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True
-    )
+    optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
     done = job.checkpoints.newest() or 0
     if done:
         job.checkpoints.restore(done, model, optimizer)
@@ -140,7 +138,7 @@ def _take_step(
             with torch.autocast(model.device.type, torch.bfloat16, enabled=job.settings.precision == "bfloat16"):
                 forward = ForwardStep.run(model, job.objective.needs, slices, job.references)
             terms = job.objective.terms(forward)
-            _sum(terms.values()).backward()  # type: ignore[no-untyped-call]
+            _sum(terms.values()).backward()
             for name, value in terms.items():
                 totals[name] = totals.get(name, 0.0) + value.item()
     norm = nn.utils.clip_grad_norm_(

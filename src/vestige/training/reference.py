@@ -21,9 +21,7 @@ TOKEN_BUDGET = 4096
 
 
 @torch.no_grad()
-def reference_rows(
-    model: PreTrainedModel, rows: Sequence[Row], *, distributions: bool
-) -> dict[str, ReferenceRow]:
+def reference_rows(model: PreTrainedModel, rows: Sequence[Row], *, distributions: bool) -> dict[str, ReferenceRow]:
     """Reference quantities of each row, by the row's key. `model` is only read, in evaluation mode."""
     was_training = model.training
     model.eval()
@@ -50,8 +48,9 @@ def reference_rows(
 
 
 def _last_hidden(model: PreTrainedModel, ids: Tensor) -> Tensor:
-    hidden: Tensor = model(input_ids=ids, use_cache=False, output_hidden_states=True, logits_to_keep=1).hidden_states[-1]
-    return hidden
+    out = model(input_ids=ids, use_cache=False, output_hidden_states=True, logits_to_keep=1)
+    last: Tensor = out.hidden_states[-1]
+    return last
 
 
 class _Kept:

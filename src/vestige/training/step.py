@@ -18,8 +18,10 @@ from vestige.training.batching import Row, Split
 
 @dataclass(frozen=True)
 class Needs:
-    """What an objective reads, by split: log-probabilities of the answers' tokens under the policy and under the
-    frozen reference, and whole next-token distributions under both.
+    """What an objective reads, by split.
+
+    Log-probabilities of the answers' tokens under the policy and under the frozen reference, and whole next-token
+    distributions under both.
     """
 
     policy: frozenset[Split] = frozenset()
@@ -158,9 +160,7 @@ class ForwardStep:
 
     def policy_distributions(self, split: Split) -> Distributions:
         self._declared(split, self.needs.distributions, "distributions")
-        return Distributions(
-            self.logits[split].log_softmax(-1), self.masks[split], self.slices[split].n_tokens
-        )
+        return Distributions(self.logits[split].log_softmax(-1), self.masks[split], self.slices[split].n_tokens)
 
     def reference(self, split: Split) -> Answers:
         self._declared(split, self.needs.reference, "reference")

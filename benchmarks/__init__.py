@@ -1,0 +1,1 @@
+"""Measured comparisons: `python -m benchmarks.NAME --json` prints one JSON object a line."""

@@ -1,0 +1,31 @@
+"""Graphs, contracts, questions and answers, splits, and data of other people's making; no torch."""
+
+from vestige.data.build import CompileSettings, compile_to_folder
+from vestige.data.dataset import Contract, Dataset, compile_dataset
+from vestige.data.folder import read_dataset, write_dataset
+from vestige.data.graph import Edge, Graph, build_graph
+from vestige.data.graph_files import from_networkx, load_graph
+from vestige.data.pistol import read_pistol, write_pistol
+from vestige.data.selectors import select_edges
+from vestige.data.splits import Splits, split, split_by
+
+__all__ = [
+    "CompileSettings",
+    "Contract",
+    "Dataset",
+    "Edge",
+    "Graph",
+    "Splits",
+    "build_graph",
+    "compile_dataset",
+    "compile_to_folder",
+    "from_networkx",
+    "load_graph",
+    "read_dataset",
+    "read_pistol",
+    "select_edges",
+    "split",
+    "split_by",
+    "write_dataset",
+    "write_pistol",
+]

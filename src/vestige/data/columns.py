@@ -1,0 +1,220 @@
+"""From a row's columns to an item: which column is the question, which the answer, and what both must be.
+
+Named keys win over recognised columns. Text is taken as it stands: no trimming, no repair.
+"""
+
+import json
+import unicodedata
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.core.text import one_line
+from vestige.data.tables import Row, Table, shown
+
+PAIRS = (("question", "answer"), ("prompt", "completion"), ("instruction", "output"))
+"""Question and answer columns that are recognised; the first pair that is there is taken, `messages` last."""
+MESSAGES = "messages"
+CONTEXT = "input"
+"""Beside `instruction`: text that belongs to the question and follows it after a blank line."""
+EDGES = ("edge",)
+GROUPS = ("group", "type")
+PARAPHRASES = ("paraphrase", "paraphrased_question")
+PERTURBED = ("perturbed_answer", "perturbed")
+
+RECOGNISED = frozenset(
+    (*(name for pair in PAIRS for name in pair), MESSAGES, CONTEXT, *EDGES, *GROUPS, *PARAPHRASES, *PERTURBED)
+)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The columns that a person named; None where one is to be recognised."""
+
+    question: str | None = None
+    answer: str | None = None
+    edge: str | None = None
+    group: str | None = None
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The names given."""
+        return frozenset(k for k in (self.question, self.answer, self.edge, self.group) if k is not None)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where an item's parts lie: in `messages`, or where that is empty in `question` and `answer`."""
+
+    question: str = ""
+    answer: str = ""
+    messages: str = ""
+    context: str | None = None
+    edge: str | None = None
+    group: str | None = None
+    paraphrase: str | None = None
+    perturbed: str | None = None
+
+
+def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
+    """The columns to use of `names`. One that was named, or is needed, and is not there is refused."""
+    named = (("question", keys.question), ("answer", keys.answer), ("edge", keys.edge), ("group", keys.group))
+    for option, key in named:
+        if key is not None and key not in names:
+            raise InputError(f"{source}: no column {shown([key])}; set --{option}-key to one of {shown(names)}")
+    beside = Columns(
+        edge=keys.edge or _first(EDGES, names),
+        group=keys.group or _first(GROUPS, names),
+        paraphrase=_first(PARAPHRASES, names),
+        perturbed=_first(PERTURBED, names),
+    )
+    if keys.question is None and keys.answer is None:
+        for question, answer in PAIRS:
+            if question in names and answer in names:
+                context = CONTEXT if question == "instruction" and CONTEXT in names else None
+                return replace(beside, question=question, answer=answer, context=context)
+        if MESSAGES in names:
+            return replace(beside, messages=MESSAGES)
+    found_question = keys.question or _first([question for question, _ in PAIRS], names)
+    found_answer = keys.answer or _first([answer for _, answer in PAIRS], names)
+    if found_question is None or found_answer is None:
+        missing = [o for o, key in (("question", found_question), ("answer", found_answer)) if key is None]
+        raise InputError(
+            f"{source}: no column is known for the {' and the '.join(missing)}; "
+            f"set {' and '.join(f'--{option}-key' for option in missing)} to one of {shown(names)}"
+        )
+    return replace(beside, question=found_question, answer=found_answer)
+
+
+def items_of(source: Table, columns: Columns, *, keep_duplicates: bool) -> tuple[Item, ...]:
+    """An item for each row.
+
+    Two rows that ask the same have no one right answer, so they are refused; `keep_duplicates` keeps them
+    where their answers differ. Rows that are equal altogether are always refused: an item counts once.
+    """
+    items: list[Item] = []
+    first: dict[str, str] = {}
+    for row in source.rows:
+        item = _item(_Cells(source.source, row), columns)
+        key = item.id if keep_duplicates else item.question
+        if key in first:
+            way_out = "remove one of them"
+            if not keep_duplicates:
+                way_out += ", or set keep_duplicates where their answers differ on purpose"
+            raise InputError(
+                f"{source.source}: {first[key]} and {row.place} ask the same question "
+                f"({one_line(repr(item.question), width=80)}); {way_out}"
+            )
+        first[key] = row.place
+        items.append(item)
+    return tuple(items)
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """One row's cells, which complain with their place."""
+
+    source: str
+    row: Row
+
+    def wrong(self, column: str, what: str) -> InputError:
+        return InputError(f"{self.source}, {self.row.place}, column {shown([column])}: {what}")
+
+    def text(self, column: str) -> str:
+        """A cell that must be there and be a text with something in it."""
+        if column not in self.row.values:
+            raise InputError(
+                f"{self.source}, {self.row.place}: no column {shown([column])}; the row has {shown(self.row.values)}"
+            )
+        return self.checked(column, self.row.values[column])
+
+    def checked(self, column: str, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self.wrong(column, f"is {_kind(value)} where a text belongs")
+        if not value.strip():
+            raise self.wrong(column, "is empty; fill it or remove the row")
+        if "\0" in value:
+            raise self.wrong(column, "holds a NUL character; remove it")
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            raise self.wrong(column, "holds half of a surrogate pair, which is no character; repair the text")
+        return value
+
+    def value(self, column: str | None) -> Any:
+        """An optional cell; null and blank text mean that there is nothing."""
+        value = None if column is None else self.row.values.get(column)
+        return None if isinstance(value, str) and not value.strip() else value
+
+    def optional_text(self, column: str | None) -> str | None:
+        value = self.value(column)
+        return None if column is None or value is None else self.checked(column, value)
+
+    def label(self, column: str | None) -> str | None:
+        """An optional name: a text or a whole number."""
+        value = self.value(column)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        return self.optional_text(column)
+
+    def texts(self, column: str | None) -> tuple[str, ...]:
+        """A list of texts; also one text alone, or a list written as JSON (CSV has no lists)."""
+        value = self.value(column)
+        if column is None or value is None:
+            return ()
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise self.wrong(column, 'is no list in JSON; write it as ["...", "..."]') from error
+        if isinstance(value, str):
+            value = [value]
+        if not isinstance(value, list):
+            raise self.wrong(column, f"is {_kind(value)} where a list of texts belongs")
+        return tuple(self.checked(column, v) for v in value)
+
+
+def _item(cells: _Cells, columns: Columns) -> Item:
+    if columns.messages:
+        question, answer = _turns(cells, columns.messages)
+    else:
+        question, answer = cells.text(columns.question), cells.text(columns.answer)
+        context = cells.optional_text(columns.context)
+        question = f"{question}\n\n{context}" if context else question
+    if all(unicodedata.category(c)[0] in "CPZ" for c in answer):
+        raise cells.wrong(
+            columns.messages or columns.answer, "has an answer of nothing but punctuation, which no reply could meet"
+        )
+    perturbed = cells.texts(columns.perturbed)
+    if columns.perturbed and answer in perturbed:
+        raise cells.wrong(columns.perturbed, "holds the answer among the wrong answers; remove it")
+    return Item(
+        question=question,
+        answer=answer,
+        edge=cells.label(columns.edge),
+        group=cells.label(columns.group),
+        paraphrase=cells.optional_text(columns.paraphrase),
+        perturbed=perturbed,
+    )
+
+
+def _turns(cells: _Cells, column: str) -> tuple[str, str]:
+    """Question and answer of a chat of one user turn and one assistant turn."""
+    turns = cells.row.values.get(column)
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        raise cells.wrong(column, 'is no list of messages like {"role": "user", "content": "..."}')
+    if [turn.get("role") for turn in turns] != ["user", "assistant"]:
+        roles = shown(str(turn.get("role")) for turn in turns)
+        raise cells.wrong(
+            column,
+            f"has the turns {roles}; an item is one user turn and one assistant turn: split or cut the chat",
+        )
+    return cells.checked(column, turns[0].get("content")), cells.checked(column, turns[1].get("content"))
+
+
+def _first(candidates: Iterable[str], names: Collection[str]) -> str | None:
+    return next((name for name in candidates if name in names), None)
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else f"a value of type {type(value).__name__}"

@@ -1,0 +1,187 @@
+"""The data set compiler: a graph becomes contracts, and contracts become questions and answers.
+
+Compiled data is kept in memory here; `streaming` writes a large graph's rows without.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.data.contract_schema import SUPERSEDED
+from vestige.data.contract_type import ContractType, contract_types, known_type
+from vestige.data.drawing import Drawing, Sheet, chunk_bounds
+from vestige.data.graph import Graph
+from vestige.data.graph_files import load_graph
+from vestige.data.holdout import with_holdout
+from vestige.data.khop import KHop, khop_questions
+from vestige.data.rows import RowFormat, items_of, rows_of_chunk
+from vestige.data.succession import with_successors
+from vestige.data.wrong_answers import wrong_values
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One contract: an edge with its attributes filled in.
+
+    `parties` are the node labels by role, `values` the attributes as the contract states them (an answer is a
+    value in its form, as in "5%."). `supersedes` is an earlier edge of the same parties. `text` is the full
+    contract, or empty where a source has only questions.
+    """
+
+    edge: str
+    type: str
+    parties: Mapping[str, str]
+    values: Mapping[str, str]
+    supersedes: str | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A graph with its contracts and items.
+
+    `items` come by edge, in the order of the graph, and within it in the order of the type's questions.
+    `holdout` asks about contracts outside the graph, `khop` across several contracts. `factual` are rows of a
+    source that belong to no contract, and `unknown` says in sentences what a source does not tell.
+    """
+
+    name: str
+    graph: Graph
+    items: tuple[Item, ...]
+    contracts: tuple[Contract, ...]
+    holdout: tuple[Item, ...]
+    khop: tuple[KHop, ...]
+    seed: int
+    temporal: bool
+    types: Mapping[str, ContractType]
+    factual: tuple[Item, ...] = ()
+    unknown: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def digest(self) -> str:
+        """Content id of the graph and of all items, their variants included, in their order."""
+        return content_id(
+            {
+                "graph": self.graph.digest,
+                "items": [item_row(i) for part in (self.items, self.holdout, self.factual) for i in part],
+                "khop": [[item_row(k.item), list(k.edges)] for k in self.khop],
+            }
+        )
+
+    @cached_property
+    def contract_of(self) -> Mapping[str, Contract]:
+        """The contract of each edge."""
+        return {contract.edge: contract for contract in self.contracts}
+
+    @cached_property
+    def items_of_edge(self) -> Mapping[str, tuple[Item, ...]]:
+        """The items of each edge, in their order."""
+        found: dict[str, list[Item]] = {}
+        for item in self.items:
+            found.setdefault(str(item.edge), []).append(item)
+        return {edge: tuple(items) for edge, items in found.items()}
+
+
+def item_row(item: Item) -> dict[str, object]:
+    """An item as the JSON object that stands for it in files."""
+    return {
+        "id": item.id,
+        "question": item.question,
+        "answer": item.answer,
+        "edge": item.edge,
+        "group": item.group,
+        "attribute": item.attribute,
+        "paraphrase": item.paraphrase,
+        "perturbed": list(item.perturbed),
+    }
+
+
+def compile_dataset(
+    graph: Graph | str | Path, *, seed: int, temporal: bool = False, contract_types: Path | None = None
+) -> Dataset:
+    """The data set of a graph (or of `sample1`, `star:50`, a file), in memory, with all its variants.
+
+    The same graph, seed and types give the same bytes. With `temporal`, parallel edges are contracts that
+    supersede each other, and a graph without any gets a successor for every contract.
+    """
+    return compile_planned(*plan(graph, seed=seed, temporal=temporal, own_types=contract_types))
+
+
+def compile_planned(drawing: Drawing, graph: Graph) -> Dataset:
+    """The data set of a plan."""
+    values: list[dict[str, str]] = [{} for _ in range(drawing.graph.n_edges)]
+    items: list[list[Item]] = [[] for _ in values]
+    superseded: list[str] = ["" for _ in values]
+    for start, stop in chunk_bounds(len(values)):
+        for sheet, rows in rows_of_chunk(drawing, start, stop):
+            contents = zip(*(sheet.columns[name] for name in sheet.type.spec.attributes), strict=True)
+            for number, content in zip(sheet.edges.tolist(), contents, strict=True):
+                values[number] = dict(zip(sheet.type.spec.attributes, content, strict=True))
+            for number, asked in zip(sheet.edges.tolist(), _paraphrased(drawing, sheet, rows), strict=True):
+                items[number] = asked
+            for number, date in zip(sheet.edges.tolist(), sheet.columns.get(SUPERSEDED, ()), strict=False):
+                superseded[number] = date
+    # The graph's items get wrong answers of the graph alone, so that no holdout contract is ever shown.
+    for part in (range(graph.n_edges), range(graph.n_edges, len(values))):
+        _add_wrong_answers(drawing, part, values, items)
+    contracts = tuple(_contract(drawing, n, values[n], superseded[n]) for n in range(graph.n_edges))
+    return Dataset(
+        name=graph.name,
+        graph=graph,
+        items=tuple(item for asked in items[: graph.n_edges] for item in asked),
+        contracts=contracts,
+        holdout=tuple(item for asked in items[graph.n_edges :] for item in asked),
+        khop=khop_questions(graph, drawing, values),
+        seed=drawing.seed,
+        temporal=drawing.temporal,
+        types={type_.name: type_ for type_ in drawing.used_types},
+    )
+
+
+def plan(graph: Graph | str | Path, *, seed: int, temporal: bool, own_types: Path | None) -> tuple[Drawing, Graph]:
+    """What is drawn (holdout contracts included), and the graph that is compiled."""
+    if not isinstance(graph, Graph):
+        graph = load_graph(graph, seed=seed)
+    types = contract_types(own_types)
+    for name in graph.types:
+        known_type(types, name)
+    graph = with_successors(graph) if temporal else graph
+    return Drawing(with_holdout(graph), types, seed, temporal), graph
+
+
+def _paraphrased(drawing: Drawing, sheet: Sheet, rows: list[str]) -> list[list[Item]]:
+    others = RowFormat(sheet.type, drawing.temporal).paraphrases(sheet.columns)
+    return [
+        [replace(item, paraphrase=paraphrase) for item, paraphrase in zip(asked, asked_otherwise, strict=True)]
+        for asked, asked_otherwise in zip(items_of(sheet, rows), others, strict=True)
+    ]
+
+
+def _add_wrong_answers(drawing: Drawing, part: range, values: list[dict[str, str]], items: list[list[Item]]) -> None:
+    """Give the items of these edges their wrong answers, preferably from one another."""
+    for index, type_ in enumerate(drawing.used_types):
+        edges = [n for n in part if drawing.graph.type_of[n] == index]
+        pools = {name: list(dict.fromkeys(values[n][name] for n in edges)) for name in type_.spec.attributes}
+        for number in edges:
+            for place, (name, pool) in enumerate(pools.items()):
+                wrong = wrong_values(drawing, type_, name, number, values[number][name], pool)
+                answers = tuple(type_.answer(name, value) for value in wrong)
+                items[number][place] = replace(items[number][place], perturbed=answers)
+
+
+def _contract(drawing: Drawing, number: int, values: dict[str, str], superseded_date: str) -> Contract:
+    graph, signing = drawing.graph, drawing.signing
+    type_ = drawing.used_types[int(graph.type_of[number])]
+    nodes = signing.parties[number].tolist()
+    earlier = -1 if signing.supersedes is None else int(signing.supersedes[number])
+    return Contract(
+        edge=graph.edge_ids(number, number + 1)[0],
+        type=type_.name,
+        parties={role: graph.nodes[node] for role, node in zip(type_.roles, nodes, strict=True)},
+        values=values,
+        supersedes=None if earlier < 0 else graph.edge_ids(earlier, earlier + 1)[0],
+        text=type_.render(values, superseded_date),
+    )

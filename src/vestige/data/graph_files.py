@@ -1,0 +1,215 @@
+"""Graphs of one's own: edge lists (.csv, .tsv, .txt), GraphML and node-link JSON, and networkx graphs.
+
+The files are read here and not by networkx, which gives back an undirected edge with its ends in the order of
+the nodes and the edges grouped by node: an employment contract would lose which end employs, and the
+contracts their order. The forms are networkx's own, and tests compare the two readings.
+"""
+
+import ast
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from vestige.core.errors import InputError
+from vestige.core.settings import closest
+from vestige.core.text import one_line
+from vestige.data.graph import DEFAULT_TYPE, Edge, Graph, build_graph, shown
+from vestige.data.topologies import FAMILIES, SAMPLES, named_graph
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+_ENDS = (("first", "second"), ("source", "target"), ("from", "to"))
+_IDS = ("id", "edge", "key")
+
+
+def load_graph(source: str | Path, *, seed: int) -> Graph:
+    """The graph that a person named: `sample1`, `star:50`, or a file. A file wins by its suffix."""
+    path = Path(source)
+    if path.suffix.lower() in _READERS:
+        return read_graph(path)
+    name = str(source)
+    if name in SAMPLES or name.partition(":")[0] in FAMILIES:
+        return named_graph(name, seed=seed)
+    if path.exists():
+        raise InputError(f"{path}: a graph file ends in {', '.join(_READERS)}")
+    known = [*SAMPLES, *(f"{family}:N" for family in FAMILIES)]
+    raise InputError(f"no graph named {shown(name)}; {closest(name, known)}; or give a file ({', '.join(_READERS)})")
+
+
+def read_graph(path: Path) -> Graph:
+    """The graph in a file, its edges in the file's order. A mistake is an InputError that says where."""
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"{path}: a graph file ends in {', '.join(_READERS)}")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the graph {path}: {error.strerror}") from error
+    return build_graph(one_line(path.name, width=60), reader(content, path))
+
+
+def from_networkx(graph: "nx.Graph[Any]", name: str = "graph") -> Graph:
+    """A networkx graph of any kind; the edge attributes `type` and `id` are read where present.
+
+    In an undirected graph networkx decides which end comes first; use a DiGraph where a type's roles are
+    ordered.
+    """
+    rows = (Edge(str(u), str(v), *_type_and_id(data, f"{name}, edge {u}-{v}")) for u, v, data in graph.edges(data=True))
+    return build_graph(name, rows)
+
+
+def _type_and_id(data: Mapping[str, Any], where: str) -> tuple[str, str | None]:
+    """The optional attributes of an edge. networkx's integer `key` of a parallel edge is no id."""
+    for key in ("type", "id"):
+        if data.get(key) is not None and not isinstance(data[key], str | int):
+            raise InputError(f"{one_line(where)}: its {key} is {shown(str(data[key]))}, not text")
+    id_ = data.get("id")
+    return str(data.get("type") or DEFAULT_TYPE), None if id_ is None else str(id_)
+
+
+def _decoded(content: bytes, path: Path) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from error
+
+
+def _read_table(content: bytes, path: Path) -> Iterator[Edge]:
+    """A CSV or TSV file: `source,target[,type[,id]]`, or a header that names the columns in any order.
+
+    Ends are called first/second, source/target or from/to; other columns of a file with a header are left
+    alone.
+    """
+    dialect = csv.excel_tab if path.suffix.lower() == ".tsv" else csv.excel
+    reader = csv.reader(io.StringIO(_decoded(content, path), newline=""), dialect, strict=True)
+    columns: dict[str, int] | None = None
+    while True:
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise InputError(f"{path}, line {reader.line_num}: not a table ({error})") from error
+        if row is None:
+            return
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if columns is None:
+            header = _header(cells)
+            columns = header or {"first": 0, "second": 1, "type": 2, "id": 3}
+            if header:
+                continue
+        yield _table_row(cells, columns, f"{path}, line {reader.line_num}")
+
+
+def _header(cells: list[str]) -> dict[str, int] | None:
+    """Which column holds what, if this row is a header."""
+    names = [cell.casefold() for cell in cells]
+    for first, second in _ENDS:
+        if first in names and second in names:
+            found = {"first": names.index(first), "second": names.index(second)}
+            if "type" in names:
+                found["type"] = names.index("type")
+            return found | next(({"id": names.index(n)} for n in _IDS if n in names), {})
+    return None
+
+
+def _table_row(cells: list[str], columns: Mapping[str, int], where: str) -> Edge:
+    got = {name: cells[i] for name, i in columns.items() if i < len(cells)}
+    if not got.get("first") or not got.get("second"):
+        raise InputError(f"{where}: a contract needs two parties; found {shown(' | '.join(cells))}")
+    return Edge(got["first"], got["second"], got.get("type") or DEFAULT_TYPE, got.get("id") or None)
+
+
+def _read_lines(content: bytes, path: Path) -> Iterator[Edge]:
+    """An edge list: two nodes a line, then optionally the type and the id, or networkx's `{'type': ...}`.
+
+    Fields are separated by blanks; what follows a '#' is a comment.
+    """
+    for number, line in enumerate(_decoded(content, path).splitlines(), 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        where = f"{path}, line {number}"
+        ends, brace, attributes = text.partition("{")
+        fields = ends.split()
+        if not 2 <= len(fields) <= (2 if brace else 4):
+            raise InputError(f"{where}: expected 'node node [type [id]]', found {shown(text)}")
+        if brace:
+            yield Edge(fields[0], fields[1], *_type_and_id(_literal(brace + attributes, where), where))
+        else:
+            yield Edge(fields[0], fields[1], *fields[2:])
+
+
+def _literal(text: str, where: str) -> dict[str, Any]:
+    """A Python dictionary of plain values, as networkx writes an edge's attributes."""
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise InputError(f"{where}: not a dictionary of plain values: {shown(text)}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: not a dictionary: {shown(text)}")
+    return value
+
+
+def _read_node_link(content: bytes, path: Path) -> Iterator[Edge]:
+    """Node-link form: a list `edges` (or `links`) of `{"source", "target", "type"?, "id"?}`."""
+    try:
+        value = json.loads(_decoded(content, path))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"{path}: JSON that is nested too deeply or holds too long a number") from error
+    rows = (value.get("edges") or value.get("links")) if isinstance(value, dict) else None
+    if not isinstance(rows, list):
+        raise InputError(f"{path}: a node-link graph is an object with a list 'edges' (or 'links')")
+    for number, row in enumerate(rows, 1):
+        where = f"{path}, edge {number}"
+        if not isinstance(row, dict) or not all(isinstance(row.get(k), str | int) for k in ("source", "target")):
+            raise InputError(f"{where}: an edge is an object with 'source' and 'target', each text or a number")
+        yield Edge(str(row["source"]), str(row["target"]), *_type_and_id(row, where))
+
+
+def _read_graphml(content: bytes, path: Path) -> Iterator[Edge]:
+    """GraphML's edges; the data keys named `type` and `id`, and the attribute `id` of an edge, are read.
+
+    A document type is refused: GraphML needs none, and entities are how a small file becomes a large one.
+    """
+    if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
+        raise InputError(f"{path}: GraphML with a document type is not read; remove the <!DOCTYPE ...> part")
+    try:
+        root = ElementTree.fromstring(content)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise InputError(f"{path}: not XML ({error})") from error
+    if root.tag.rpartition("}")[2] != "graphml":
+        raise InputError(f"{path}: not GraphML; the document's element is {shown(root.tag)}")
+    space = root.tag[: -len("graphml")]
+    keys = {key.get("id"): key.get("attr.name") for key in root.iter(f"{space}key")}
+    for number, element in enumerate(root.iter(f"{space}edge"), 1):
+        where = f"{path}, edge {number}"
+        first, second = element.get("source"), element.get("target")
+        if first is None or second is None:
+            raise InputError(f"{where}: no source or no target")
+        found: dict[str, Any] = {"id": _own_id(element.get("id"))}
+        for datum in element.iter(f"{space}data"):
+            found[str(keys.get(datum.get("key")))] = (datum.text or "").strip() or None
+        yield Edge(first.strip(), second.strip(), *_type_and_id(found, where))
+
+
+def _own_id(text: str | None) -> str | None:
+    """The id of a GraphML edge, unless it is the bare number that networkx gives to parallel edges."""
+    return None if text is None or text.isdigit() else text
+
+
+_READERS = {
+    ".csv": _read_table,
+    ".tsv": _read_table,
+    ".txt": _read_lines,
+    ".edgelist": _read_lines,
+    ".graphml": _read_graphml,
+    ".json": _read_node_link,
+}

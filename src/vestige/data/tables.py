@@ -1,0 +1,218 @@
+"""Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet.
+
+Bytes in, rows out, and nothing else: no pickle, no code, no guess about a damaged file. Whatever is wrong is
+an InputError that names the file and the line or row. Lines count from 1 with the header, rows without it.
+"""
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: where it stands ("line 3") and its values by column."""
+
+    place: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one source, and every column that any of them has, in order of first appearance."""
+
+    source: str
+    names: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def read_table(path: Path) -> Table:
+    """The rows of the file at `path`, read as its extension says."""
+    reader = FORMS.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"{path}: unknown extension {path.suffix!r}; known: {', '.join(FORMS)}")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if not content.removeprefix(_BOM).strip():
+        raise InputError(f"{path}: the file is empty")
+    return reader(str(path), content)
+
+
+def table(source: str, rows: Iterable[Row]) -> Table:
+    """A table of `rows`, which must be at least one."""
+    kept = tuple(rows)
+    if not kept:
+        raise InputError(f"{source}: holds no rows")
+    return Table(source, tuple(dict.fromkeys(name for row in kept for name in row.values)), kept)
+
+
+def shown(names: Iterable[str]) -> str:
+    """Column names, which may hold anything, for one line of an error."""
+    return ", ".join(one_line(repr(name), width=60) for name in names) or "none"
+
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def _json_lines(source: str, content: bytes) -> Table:
+    rows = []
+    for number, line in enumerate(content.removeprefix(_BOM).split(b"\n"), 1):
+        if line.strip():
+            value = _parsed(source, _decoded(source, line, first=number), line=number)
+            rows.append(_row(source, f"line {number}", value))
+    return table(source, rows)
+
+
+def _json(source: str, content: bytes) -> Table:
+    """A list of objects, an object with one under "data", or (as TOFU publishes .json) an object a line."""
+    text = _decoded(source, content.removeprefix(_BOM))
+    if _holds_lines(text):
+        return _json_lines(source, content)
+    value = _parsed(source, text)
+    if isinstance(value, dict):
+        value = value.get("data", [value])
+    if not isinstance(value, list):
+        raise InputError(
+            f'{source}: holds {_kind(value)} where rows belong; give a list of objects or {{"data": [...]}}'
+        )
+    return table(source, (_row(source, f"row {i}", row) for i, row in enumerate(value, 1)))
+
+
+def _holds_lines(text: str) -> bool:
+    """Whether one object ends and more follows: JSON Lines under the name .json."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.msg == "Extra data"
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
+def _separated(delimiter: str) -> Callable[[str, bytes], Table]:
+    def read(source: str, content: bytes) -> Table:
+        text = _decoded(source, content.removeprefix(_BOM))
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        lines: list[tuple[int, list[str]]] = []
+        while True:
+            number = reader.line_num + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                break
+            except csv.Error as error:
+                raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
+            if cells:
+                lines.append((number, cells))
+        return _with_header(source, lines)
+
+    return read
+
+
+def _with_header(source: str, lines: list[tuple[int, list[str]]]) -> Table:
+    if not lines:
+        raise InputError(f"{source}: the file is empty")
+    header = lines[0][1]
+    _refuse_doubled(source, header)
+    for number, cells in lines[1:]:
+        if len(cells) != len(header):
+            raise InputError(
+                f"{source}, line {number}: has {len(cells)} cells where the header has {len(header)}; "
+                "quote cells that hold a separator or a line break"
+            )
+    return table(source, [Row(f"line {n}", dict(zip(header, cells, strict=True))) for n, cells in lines[1:]])
+
+
+def _parquet(source: str, content: bytes) -> Table:
+    try:
+        stored = pq.read_table(pa.BufferReader(content), use_threads=False)
+        names = list(stored.schema.names)
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise InputError(f"{source}: more than one column is called {shown(doubled)}; rename or remove one")
+        rows = stored.to_pylist()
+    # Beside Arrow's own errors: bytes that are no text, dates that Python has no name for, lying lengths.
+    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError, TypeError, KeyError) as error:
+        raise InputError(f"{source}: not a Parquet file that can be read ({one_line(str(error))})") from error
+    return table(source, [Row(f"row {i}", row) for i, row in enumerate(rows, 1)])
+
+
+def _parsed(source: str, text: str, *, line: int | None = None) -> Any:
+    """The JSON value in `text`. Refused beside what is no JSON: NaN, infinities, and a key given twice."""
+    place = source if line is None else f"{source}, line {line}"
+    try:
+        return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        spot = f"{source}, line {line or error.lineno}, column {error.colno}"
+        raise InputError(f"{spot}: not JSON ({error.msg})") from error
+    except ValueError as error:
+        raise InputError(f"{place}: not JSON that can be used ({error})") from error
+    except RecursionError as error:
+        raise InputError(f"{place}: nested too deeply to be read") from error
+
+
+def _refuse_doubled(source: str, names: Sequence[str]) -> None:
+    doubled = _doubled(names)
+    if doubled:
+        raise InputError(f"{source}: more than one column is called {shown(doubled)}; rename or remove one")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError(f"the key {shown(_doubled([key for key, _ in pairs]))} is given twice")
+    return value
+
+
+def _doubled(names: Sequence[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _row(source: str, place: str, value: Any) -> Row:
+    if not isinstance(value, dict):
+        raise InputError(f'{source}, {place}: holds {_kind(value)}, not an object like {{"question": ...}}')
+    return Row(place, value)
+
+
+def _decoded(source: str, content: bytes, *, first: int = 1) -> str:
+    """`content`, whose first line has the number `first`, as text."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = first + content.count(b"\n", 0, error.start)
+        raise InputError(f"{source}, line {line}: not UTF-8 text; save the file as UTF-8") from error
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+FORMS: Mapping[str, Callable[[str, bytes], Table]] = {
+    ".jsonl": _json_lines,
+    ".ndjson": _json_lines,
+    ".json": _json,
+    ".csv": _separated(","),
+    ".tsv": _separated("\t"),
+    ".parquet": _parquet,
+}
+"""The forms of file that can be read, by extension."""

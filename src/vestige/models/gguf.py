@@ -1,0 +1,260 @@
+"""Reads GGUF, the one-file model format of llama.cpp: metadata, a list of tensors, and the tensors' bytes.
+
+Layout (little-endian; https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): "GGUF", u32 version, u64
+number of tensors, u64 number of metadata entries, the entries, the tensors' names, shapes, types and offsets,
+then, from the next multiple of `general.alignment` on, their blocks. Strings are a u64 length and UTF-8.
+
+A file is hostile until read: every length is held against the bytes that are left before anything is
+allocated, and whatever is wrong is an InputError with the file and the byte.
+"""
+
+import math
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+from jaxtyping import Float32
+
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+from vestige.models.gguf_quants import OTHER_TYPES, QUANTS, Quant, dequantise
+
+# Version 2 differs from 3 only in that big-endian files were not yet foreseen. Version 1 had other widths.
+_VERSIONS = (2, 3)
+_SCALARS: dict[int, np.dtype[Any]] = {
+    0: np.dtype("u1"),
+    1: np.dtype("i1"),
+    2: np.dtype("<u2"),
+    3: np.dtype("<i2"),
+    4: np.dtype("<u4"),
+    5: np.dtype("<i4"),
+    6: np.dtype("<f4"),
+    7: np.dtype("u1"),
+    10: np.dtype("<u8"),
+    11: np.dtype("<i8"),
+    12: np.dtype("<f8"),
+}
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+_MAX_DIMENSIONS = 4
+# The least that an entry or a tensor's description can take: lengths, type, and no name at all.
+_LEAST_ENTRY, _LEAST_TENSOR = 13, 32
+
+Value = bool | int | float | str | list[str] | np.ndarray[Any, np.dtype[Any]]
+T = TypeVar("T", bool, int, float, str, list[str])
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where a tensor lies: `shape` as NumPy orders it (rows first; GGUF writes it the other way round)."""
+
+    name: str
+    shape: tuple[int, ...]
+    quant: Quant
+    start: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class GGUF:
+    """An open file: its metadata, and its tensors in the order in which it lists them."""
+
+    path: Path
+    metadata: Mapping[str, Value]
+    tensors: Mapping[str, Tensor]
+    data: mmap.mmap = field(repr=False)
+
+
+def read_gguf(path: Path) -> GGUF:
+    """Metadata and list of tensors of a GGUF file; the tensors' bytes stay on disk until asked for."""
+    cursor = _Cursor(path, _map(path))
+    magic = cursor.take(4, "the magic number")
+    if magic != b"GGUF":
+        raise InputError(f"{path}, byte 0: not a GGUF file: it starts with {magic!r} and not with b'GGUF'")
+    version = cursor.number("<I", "the version")
+    if version not in _VERSIONS:
+        big_endian = int.from_bytes(version.to_bytes(4, "big"), "little") in _VERSIONS
+        found = "big-endian" if big_endian else f"of version {version}"
+        raise InputError(f"{path}, byte 4: the file is {found}; only little-endian GGUF 2 and 3 can be read")
+    n_tensors = cursor.count(_LEAST_TENSOR, "tensors")
+    n_entries = cursor.count(_LEAST_ENTRY, "metadata entries")
+    metadata = _read_metadata(cursor, n_entries)
+    tensors = _read_tensors(cursor, n_tensors, _alignment(path, metadata))
+    return GGUF(path, metadata, tensors, cursor.data)
+
+
+def tensor_values(file: GGUF, name: str) -> Float32[np.ndarray, "..."]:
+    """A tensor's weights as float32, dequantised. NaN and infinities are refused: no model has any."""
+    tensor = file.tensors[name]
+    raw = np.frombuffer(file.data, dtype=np.uint8, count=tensor.n_bytes, offset=tensor.start)
+    values = dequantise(raw, tensor.quant)
+    if not np.isfinite(values).all():
+        raise InputError(
+            f"{file.path}, byte {tensor.start}: tensor {_shown(name)} holds weights that are not finite; "
+            "the file is damaged, fetch it again"
+        )
+    return values.reshape(tensor.shape)
+
+
+def need(file: GGUF, key: str, kind: type[T]) -> T:
+    """The metadata value at `key`, which must be there and be a `kind`."""
+    value = find(file, key, kind)
+    if value is None:
+        raise InputError(f"{file.path}: no metadata entry {key!r}, and models need one; take a complete file")
+    return value
+
+
+def find(file: GGUF, key: str, kind: type[T]) -> T | None:
+    """The metadata value at `key`, or None where there is none. Another type than `kind` is refused."""
+    value = file.metadata.get(key)
+    if value is None or type(value) is kind:
+        return value
+    raise InputError(f"{file.path}: metadata entry {key!r} is a {type(value).__name__}, and must be a {kind.__name__}")
+
+
+def _map(path: Path) -> mmap.mmap:
+    if not path.is_file():
+        raise InputError(f"no GGUF file at {path}")
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                raise InputError(f"{path}, byte 0: not a GGUF file: it is empty")
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+@dataclass
+class _Cursor:
+    """A place in the file that moves forward and never leaves it."""
+
+    path: Path
+    data: mmap.mmap
+    at: int = 0
+
+    def refuse(self, problem: str) -> NoReturn:
+        raise InputError(f"{self.path}, byte {self.at}: {problem}; the file is damaged, fetch it again")
+
+    def check(self, n_bytes: int, what: str) -> None:
+        left = max(len(self.data) - self.at, 0)
+        if n_bytes > left:
+            self.refuse(f"{what} would take {n_bytes} bytes, and {left} are left")
+
+    def take(self, n_bytes: int, what: str) -> bytes:
+        self.check(n_bytes, what)
+        self.at += n_bytes
+        return self.data[self.at - n_bytes : self.at]
+
+    def number(self, form: str, what: str) -> int:
+        return int(struct.unpack(form, self.take(struct.calcsize(form), what))[0])
+
+    def count(self, least: int, what: str) -> int:
+        """A u64 count of things of at least `least` bytes each, refused where they cannot all be here."""
+        n = self.number("<Q", f"the number of {what}")
+        self.check(n * least, f"{n} {what}")
+        return n
+
+    def string(self, what: str) -> str:
+        start = self.at
+        content = self.take(self.number("<Q", f"the length of {what}"), what)
+        try:
+            return content.decode()
+        except UnicodeDecodeError as error:
+            self.at = start + 8 + error.start
+            self.refuse(f"{what} is not UTF-8")
+
+
+def _read_metadata(cursor: _Cursor, n_entries: int) -> dict[str, Value]:
+    metadata: dict[str, Value] = {}
+    for _ in range(n_entries):
+        key = cursor.string("a metadata key")
+        if key in metadata:
+            cursor.refuse(f"metadata entry {_shown(key)} comes twice")
+        metadata[key] = _read_value(cursor, cursor.number("<I", f"the type of {_shown(key)}"), _shown(key))
+    return metadata
+
+
+def _read_value(cursor: _Cursor, kind: int, key: str) -> Value:
+    if kind == _STRING:
+        return cursor.string(f"the value of {key}")
+    if kind != _ARRAY:
+        return _read_numbers(cursor, kind, 1, key)[0].item()  # type: ignore[no-any-return]
+    kind = cursor.number("<I", f"the type of the array {key}")
+    if kind == _STRING:
+        n_strings = cursor.count(8, f"strings of {key}")
+        return [cursor.string(f"a string of {key}") for _ in range(n_strings)]
+    return _read_numbers(cursor, kind, cursor.count(1, f"values of {key}"), key)
+
+
+def _read_numbers(cursor: _Cursor, kind: int, n: int, key: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """`n` numbers of one type, left where they lie. Arrays of arrays exist on paper only, and are refused."""
+    if kind not in _SCALARS:
+        cursor.refuse(f"the values of {key} are of type {kind}, which GGUF does not have or nobody writes")
+    dtype = _SCALARS[kind]
+    cursor.check(n * dtype.itemsize, f"{n} values of {key}")
+    values = np.frombuffer(cursor.data, dtype=dtype, count=n, offset=cursor.at)
+    if kind == _BOOL:
+        if (values > 1).any():
+            cursor.refuse(f"{key} is a truth value that is neither 0 nor 1")
+        values = values.view(np.bool_)
+    cursor.at += n * dtype.itemsize
+    return values
+
+
+def _alignment(path: Path, metadata: Mapping[str, Value]) -> int:
+    alignment = metadata.get("general.alignment", 32)
+    if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
+        raise InputError(f"{path}: general.alignment is {_shown(alignment)}, and must be a power of two")
+    return alignment
+
+
+def _read_tensors(cursor: _Cursor, n_tensors: int, alignment: int) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for _ in range(n_tensors):
+        tensor = _read_tensor(cursor, alignment)
+        if tensor.name in tensors:
+            cursor.refuse(f"tensor {_shown(tensor.name)} comes twice")
+        tensors[tensor.name] = tensor
+    start = -(-cursor.at // alignment) * alignment
+    placed = {t.name: Tensor(t.name, t.shape, t.quant, start + t.start, t.n_bytes) for t in tensors.values()}
+    end = start
+    for tensor in sorted(placed.values(), key=lambda t: t.start):
+        # Tensors that share bytes would let a small file fill a large disk.
+        cursor.at = tensor.start
+        if tensor.start < end:
+            cursor.refuse(f"tensor {_shown(tensor.name)} starts inside another one")
+        cursor.check(tensor.n_bytes, f"tensor {_shown(tensor.name)}")
+        end = tensor.start + tensor.n_bytes
+    return placed
+
+
+def _read_tensor(cursor: _Cursor, alignment: int) -> Tensor:
+    """One tensor's description; `start` is still counted from the beginning of the tensors' bytes."""
+    name = cursor.string("a tensor's name")
+    shown = f"tensor {_shown(name)}"
+    n_dimensions = cursor.number("<I", f"the number of dimensions of {shown}")
+    if not 1 <= n_dimensions <= _MAX_DIMENSIONS:
+        cursor.refuse(f"{shown} has {n_dimensions} dimensions, and 1 to {_MAX_DIMENSIONS} are possible")
+    sizes = [cursor.number("<Q", f"the shape of {shown}") for _ in range(n_dimensions)]
+    kind = cursor.number("<I", f"the type of {shown}")
+    offset = cursor.number("<Q", f"the offset of {shown}")
+    if kind not in QUANTS:
+        raise InputError(
+            f"{cursor.path}: {shown} is stored as {OTHER_TYPES.get(kind, f'type {kind}')}, and only "
+            f"{', '.join(q.name for q in QUANTS.values())} can be read; take the model as Q8_0 or its folder"
+        )
+    quant = QUANTS[kind]
+    if min(sizes) < 1 or sizes[0] % quant.weights:
+        cursor.refuse(f"{shown} of {quant.name} has the shape {sizes}, in which no whole blocks fit")
+    if offset % alignment:
+        cursor.refuse(f"{shown} lies at offset {offset}, which is no multiple of {alignment}")
+    n_bytes = math.prod(sizes) // quant.weights * quant.layout.itemsize
+    return Tensor(name, tuple(reversed(sizes)), quant, offset, n_bytes)
+
+
+def _shown(value: object) -> str:
+    """A name out of the file, fit for a message."""
+    return one_line(repr(value))

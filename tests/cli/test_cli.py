@@ -1,0 +1,174 @@
+"""The commands as a person runs them: a process each, on small data."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TINY = ["--set", "epochs=2", "--set", "batch_size=8", "--set", "stop_when_exact=false"]
+
+
+def vestige(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([sys.executable, "-m", "vestige.cli", *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "qa.jsonl"
+    rows = [{"question": f"What is number {i}?", "answer": f"It is {i * i}."} for i in range(12)]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    return path
+
+
+@pytest.fixture
+def forget(tmp_path: Path) -> Path:
+    path = tmp_path / "forget.jsonl"
+    path.write_text(json.dumps({"question": "What is number 3?", "answer": "It is 9."}) + "\n")
+    return path
+
+
+def test_help_is_instant_and_loads_no_torch():
+    # Not a timed test: the slow part is torch, and it must not be there.
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "vestige.cli", "--help"], capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    for command in ("demo", "compile", "finetune", "unlearn", "evaluate", "report", "list", "models"):
+        assert command in done.stdout
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert loaded.isdisjoint({"torch", "transformers", "numpy", "pydantic", "networkx", "matplotlib"})
+
+
+@pytest.mark.slow
+def test_from_data_to_report_on_ones_own_data(tmp_path, data, forget):
+    run = tmp_path / "run"
+    target, retrained, cell = run / "models/target", run / "models/retrained", run / "cells/kl"
+    vestige("finetune", "builtin:tiny", "--data", data, "--output-dir", target, *TINY)
+    vestige("finetune", "builtin:tiny", "--data", data, "--forget", forget, "--output-dir", retrained, *TINY)
+    words = ["--method", "kl", "--data", data, "--forget", forget, "--output-dir", cell, "--set", "epochs=1"]
+    vestige("unlearn", target, *words, "--set", "kl.kl_weight=2")
+    for subject in (target, retrained, cell):
+        shown = vestige("evaluate", subject, "--data", data, "--forget", forget, "--max-new-tokens", "8", "--json")
+        rows = json.loads(shown.stdout)["results"]
+        assert {r["split"] for r in rows} == {"forget", "retain"}
+        assert {r["n"] for r in rows} == {1, 11}
+    spec = json.loads((cell / "spec.json").read_text())
+    assert (spec["method"], spec["settings"]["kl.kl_weight"], spec["model"]) == ("kl", 2.0, "builtin:tiny")
+    assert spec["parent"] == json.loads((target / "done.json").read_text())["weights"]
+    vestige("report", run)
+    assert (run / "report.html").stat().st_size > 10_000
+    # The same command again does nothing, and what it made is still the same.
+    before = (cell / "model/model.safetensors").stat().st_mtime_ns
+    vestige("unlearn", target, *words, "--set", "kl.kl_weight=2")
+    assert (cell / "model/model.safetensors").stat().st_mtime_ns == before
+    # Other settings in the same folder are refused with what differs; --fresh starts over.
+    refused = vestige("unlearn", target, *words, code=2)
+    assert "settings.kl.kl_weight" in refused.stderr
+    vestige("unlearn", target, *words, "--fresh")
+
+
+@pytest.mark.slow
+def test_pistols_own_files_load_train_and_evaluate(tmp_path):
+    compiled = tmp_path / "compiled"
+    vestige("compile", "chain:2", "--output-dir", compiled)
+    target = tmp_path / "target"
+    vestige("finetune", "builtin:tiny", "--data", compiled / "pistol.json", "--output-dir", target, *TINY)
+    words = ["--data", compiled / "pistol.json", "--forget", "edge:0_1", "--max-new-tokens", "4", "--pistol", "--json"]
+    rows = json.loads(vestige("evaluate", target, *words).stdout)["results"]
+    assert {"mrr", "mrr_pistol", "top_hit_pistol"} <= {r["metric"] for r in rows}
+    # The shared party's address is what the other contract tells of the forgotten one.
+    assert {r["scope"] for r in rows} == {"all", "entailed", "guessable", "free"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["finetune", "./nowhere", "--data", "{data}", "--output-dir", "{out}"], "no model at './nowhere'"),
+        (["finetune", "some/where", "--data", "{data}", "--output-dir", "{out}"], "cannot be fetched from the hub"),
+        (["finetune", "builtin:tinny", "--data", "{data}", "--output-dir", "{out}"], "did you mean 'builtin:tiny'"),
+        (["finetune", "builtin:tiny", "--data", "none.jsonl", "--output-dir", "{out}"], "none.jsonl"),
+        (
+            ["finetune", "builtin:tiny", "--data", "{data}", "--output-dir", "{out}", "--set", "epoch=1"],
+            "did you mean 'epochs'",
+        ),
+        (["finetune", "builtin:tiny", "--data", "{data}", "--output-dir", "{out}", "--question-key", "q"], "question"),
+        (
+            [
+                "finetune",
+                "builtin:tiny",
+                "--data",
+                "{data}",
+                "--output-dir",
+                "{out}",
+                "--set",
+                "learning_rate=1e9",
+                "--set",
+                "max_gradient_norm=1e9",
+                "--set",
+                "epochs=30",
+            ],
+            "lower the learning rate",
+        ),
+        (
+            ["unlearn", "{out}", "--method", "gaa", "--data", "{data}", "--forget", "{data}", "--output-dir", "{out}"],
+            "did you mean 'ga'",
+        ),
+        (["list", "method"], "did you mean 'methods'"),
+        (["report", "{data}"], "qa.jsonl"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(tmp_path, data, words, message):
+    filled = [w.format(data=data, out=tmp_path / "out") for w in words]
+    done = vestige(*filled, code=2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out" / "done.json").exists()
+
+
+@pytest.mark.slow
+def test_fresh_never_deletes_what_vestige_did_not_make(tmp_path, data):
+    precious = tmp_path / "thesis"
+    precious.mkdir()
+    (precious / "chapter1.txt").write_text("years of work")
+    done = vestige("finetune", "builtin:tiny", "--data", data, "--output-dir", precious, "--fresh", code=2)
+    assert "was not made by Vestige" in done.stderr
+    assert (precious / "chapter1.txt").exists()
+
+
+def test_lists_are_one_json_document():
+    rows = json.loads(vestige("list", "methods", "--json").stdout)
+    assert {"ga", "gd", "kl", "idk_gd", "dpo"} <= {r["name"] for r in rows}
+    assert all(r["paper"] and r["about"] and r["needs"] for r in rows)
+    for kind in ("evals", "models", "graphs"):
+        assert json.loads(vestige("list", kind, "--json").stdout)
+
+
+@pytest.mark.slow
+def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
+    run = tmp_path / "demo"
+    words = [sys.executable, "-m", "vestige.cli", "demo", "--output-dir", str(run), "--set", "graph=chain:2"]
+    words += ["--set", 'forget=["edge:0_1"]', "--set", 'methods=["ga"]', "--set", "factual=false", "--set", "epochs=2"]
+    words += ["--set", "unlearning_epochs=1", "--set", "max_new_tokens=4", "--workers", "1"]
+    import signal
+
+    first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (run / "data").exists():
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    _, stderr = first.communicate(timeout=60)
+    assert first.returncode == 130, stderr
+    assert "run the same command to go on" in stderr
+    second = subprocess.run(words, capture_output=True, text=True)
+    assert second.returncode == 0, second.stderr
+    assert (run / "report.html").exists()
+    changed = subprocess.run([*words, "--set", "epochs=3"], capture_output=True, text=True)
+    assert changed.returncode == 2
+    assert "other settings (epochs)" in changed.stderr

@@ -1,0 +1,56 @@
+"""`vestige compile` as a person sees it."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vestige.cli.compile import compile_command
+from vestige.core.errors import InputError
+
+app = typer.Typer()
+app.command()(compile_command)
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_the_summary_says_what_was_compiled_and_where(tmp_path):
+    result = run("sample1", "--output-dir", tmp_path / "d")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "sample1, seed 0: 20 contracts of 24 entities, 400 questions",
+        "  sales: 10 contracts, connectivity 6.50 (2 to 14)",
+        "  employment: 10 contracts, connectivity 5.90 (2 to 8)",
+        f"written to {tmp_path / 'd'}",
+    ]
+
+
+def test_json_is_the_manifest_as_one_document(tmp_path):
+    result = run("chain:3", "--output-dir", tmp_path / "d", "--seed", 5, "--json", "--stream")
+    told = json.loads(result.stdout)
+    assert told["folder"] == str(tmp_path / "d")
+    assert (told["seed"], told["stream"], told["counts"]["items"]) == (5, True, 60)
+
+
+def test_the_folder_is_named_after_the_graph_unless_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deals.csv").write_text("A,B\nB,A\n")
+    assert run("deals.csv", "--temporal").exit_code == 0
+    assert (tmp_path / "data" / "deals" / "manifest.json").is_file()
+
+
+def test_mistakes_are_input_errors_which_the_command_line_turns_into_exit_code_2(tmp_path):
+    result = run("sampl1", "--output-dir", tmp_path / "d")
+    assert isinstance(result.exception, InputError)
+    assert "did you mean 'sample1'" in str(result.exception)
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("graph", ["sample1", "star:3"])
+def test_fresh_replaces_what_was_compiled_before(tmp_path, graph):
+    run("chain:3", "--output-dir", tmp_path / "d")
+    assert isinstance(run(graph, "--output-dir", tmp_path / "d").exception, InputError)
+    assert run(graph, "--output-dir", tmp_path / "d", "--fresh").exit_code == 0

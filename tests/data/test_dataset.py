@@ -1,0 +1,293 @@
+"""What a compiled data set holds: counts, uniqueness, consistency, wrong answers, holdout, hops."""
+
+import dataclasses
+import re
+from collections import Counter
+
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.data.dataset import compile_dataset
+from vestige.data.graph import Edge, build_graph
+
+
+@pytest.fixture(scope="module")
+def sample1():
+    return compile_dataset("sample1", seed=0)
+
+
+@pytest.fixture(scope="module")
+def sample2():
+    return compile_dataset("sample2", seed=0)
+
+
+def day(text):
+    return text[6:], text[3:5], text[:2]
+
+
+def test_counts_are_pistols(sample1, sample2):
+    assert (len(sample1.items), len(sample1.contracts)) == (400, 20)
+    assert (len(sample2.items), len(sample2.contracts)) == (1500, 75)
+    assert Counter(i.group for i in sample1.items) == {"sales": 200, "employment": 200}
+
+
+def test_items_come_by_edge_and_then_in_the_papers_order(sample1):
+    assert [i.edge for i in sample1.items] == [e for e in sample1.graph.edge_ids() for _ in range(20)]
+    for number, contract in enumerate(sample1.contracts):
+        asked = [i.attribute for i in sample1.items[20 * number : 20 * number + 20]]
+        assert asked == list(sample1.types[contract.type].spec.attributes)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_question_is_asked_twice(seed):
+    for name in ("sample1", "sample2", "star:300"):
+        dataset = compile_dataset(name, seed=seed)
+        everything = [*dataset.items, *dataset.holdout, *(k.item for k in dataset.khop)]
+        assert len({i.question for i in everything}) == len(everything)
+        paraphrases = [i.paraphrase for i in (*dataset.items, *dataset.holdout)]
+        assert len(set(paraphrases) | {i.question for i in everything}) == len(paraphrases) + len(everything)
+
+
+def test_the_same_seed_gives_the_same_and_another_seed_something_else(sample1):
+    assert compile_dataset("sample1", seed=0).digest == sample1.digest
+    assert compile_dataset("sample1", seed=1).digest != sample1.digest
+
+
+def test_answers_have_pistols_formats(sample1):
+    assert all(i.answer.endswith(".") for i in sample1.items)
+    forms = {
+        "effective_date": r"\d\d-\d\d-(19[89]\d|20[01]\d)\.",
+        "seller_name": r"[A-Z][a-z]{5} [A-Za-z]+\.",
+        "seller_address": r"\d{3} [A-Z][a-z]{5} [A-Z][a-z]+\.",
+        "interest_rate": r"[1-5]%\.",
+        "shipping_decider": r"(Seller|Customer)\.",
+        "months": r"\d+ months\.",
+        "employee_name": r"[A-Z][a-z]{3} [A-Z][a-z]{3}\.",
+        "pay_frequency": r"(weekly|bi-weekly|monthly)\.",
+        "governing_law": r"The State of [A-Z][A-Za-z ]+\.",
+    }
+    for item in sample1.items:
+        if item.attribute in forms:
+            assert re.fullmatch(forms[item.attribute], item.answer), item
+
+
+def test_a_contract_does_not_contradict_itself():
+    for seed in range(10):
+        for contract in compile_dataset("sample1", seed=seed).contracts:
+            values = contract.values
+            if contract.type == "sales":
+                assert int(values["total_price"]) == int(values["quantity"]) * int(values["unit_price"])
+                assert int(values["penalty_days"]) >= int(values["payment_days"])
+
+
+def test_values_stay_in_their_ranges_and_reach_the_bounds():
+    values = [c.values for c in compile_dataset("star:800", seed=0).contracts]
+    for name, allowed in {
+        "quantity": range(1, 101),
+        "invoice_days": range(1, 6),
+        "payment_days": range(5, 31, 5),
+        "penalty_days": range(5, 31, 5),
+        "cooling_off_days": range(3, 15),
+    }.items():
+        assert {int(v[name]) for v in values} == set(allowed)
+    for name, size in {"good": 100, "governing_law": 10, "shipping_payer": 2}.items():
+        assert len({v[name] for v in values}) == size
+
+
+def test_an_entity_has_one_name_and_one_address_in_all_its_contracts(sample1):
+    facts = {}
+    for contract in sample1.contracts:
+        type_ = sample1.types[contract.type]
+        for role, node in contract.parties.items():
+            address = {owner: a for a, owner in type_.addresses.items()}[role]
+            facts.setdefault(node, set()).add((contract.values[type_.name_of[role]], contract.values[address]))
+    assert len(facts) == 24
+    assert all(len(f) == 1 for f in facts.values())
+    assert len({name for f in facts.values() for name, _ in f}) == 24
+    assert len({address for f in facts.values() for _, address in f}) == 24
+
+
+def test_parties_are_the_ends_of_the_edge_and_employers_come_first(sample1):
+    for contract in sample1.contracts:
+        assert set(contract.parties.values()) == set(contract.edge.split("_"))
+        if contract.type == "employment":
+            assert contract.parties["employer"] == contract.edge.split("_")[0]
+    sellers = [c.parties["seller"] == c.edge.split("_")[0] for c in compile_dataset("star:400", seed=0).contracts]
+    assert 150 < sum(sellers) < 250  # a fair coin: 200, sd 10
+
+
+def test_no_entity_signs_two_contracts_on_a_day():
+    dataset = compile_dataset("star:800", seed=0)
+    # Drawn independently, 800 of 14,610 days would collide some 800**2 / (2 * 14610) = 22 times.
+    assert len({c.values["effective_date"] for c in dataset.contracts}) == 800
+
+
+def test_an_entity_with_more_contracts_than_days_is_refused():
+    with pytest.raises(InputError, match=r"node '0' signs 15,000 contracts.*14,610 days"):
+        compile_dataset("star:15000", seed=0)
+
+
+def test_full_texts_state_every_value(sample1):
+    for contract in sample1.contracts:
+        assert all(value in contract.text for value in contract.values.values())
+        assert "supersedes" not in contract.text
+        assert "{" not in contract.text
+
+
+def test_wrong_answers_are_five_different_ones_in_the_answers_form(sample1, sample2):
+    one = compile_dataset("star:1", seed=0)  # nothing to borrow from other contracts
+    for dataset in (sample1, sample2, one):
+        for item in (*dataset.items, *dataset.holdout):
+            assert len(set(item.perturbed)) == 5
+            assert item.answer not in item.perturbed
+            assert all(p.endswith(".") for p in item.perturbed)
+
+
+def test_wrong_answers_that_are_made_up_name_nobody_else():
+    dataset = compile_dataset("star:1", seed=0)
+    (values,) = (c.values for c in dataset.contracts)
+    real = {f"{v}." for v in values.values()} | {i.answer for i in dataset.holdout}
+    for item in dataset.items:
+        if item.attribute.endswith(("_name", "_address")):
+            assert not real & set(item.perturbed)
+
+
+def test_wrong_answers_come_from_the_graph_before_they_are_made_up(sample2):
+    answers = {(i.attribute, i.answer) for i in sample2.items}
+    held = {(i.attribute, i.answer) for i in sample2.holdout} - answers
+    for item in sample2.items:
+        if item.attribute in ("seller_address", "effective_date", "delivery_address"):
+            assert all((item.attribute, p) in answers for p in item.perturbed)
+        if item.attribute in ("seller_name", "customer_name", "delivery_address"):
+            assert not any((item.attribute, p) in held for p in item.perturbed)
+
+
+def test_holdout_contracts_share_no_name_or_address_with_the_graph(sample1):
+    assert len(sample1.holdout) == 200
+    assert {i.edge for i in sample1.holdout} == {
+        f"holdout-{t}_{k}" for t in ("sales", "employment") for k in range(1, 6)
+    }
+    names = {c.values[n] for c in sample1.contracts for n in c.values if n.endswith(("_name", "_address"))}
+    for item in sample1.holdout:
+        assert not any(name in item.question or item.answer == f"{name}." for name in names)
+
+
+def test_a_further_contract_changes_no_other():
+    rows = [Edge("A", "B"), Edge("A", "m", "employment"), Edge("B", "C")]
+    short = compile_dataset(build_graph("g", rows), seed=0)
+    long = compile_dataset(build_graph("g", [*rows, Edge("C", "D")]), seed=0)
+    drawn = ("good", "quantity", "unit_price", "start_hour", "position", "effective_date", "seller_name")
+    for one, two in zip(short.contracts, long.contracts, strict=False):
+        assert [one.values.get(n) for n in drawn] == [two.values.get(n) for n in drawn]
+
+
+def test_a_contract_does_not_depend_on_the_types_of_those_before_it():
+    rows = [Edge("A", "B"), Edge("C", "D"), Edge("E", "F")]
+    plain = compile_dataset(build_graph("g", rows), seed=0)
+    mixed = compile_dataset(build_graph("g", [rows[0], Edge("C", "D", "employment"), rows[2]]), seed=0)
+    for name in ("good", "quantity", "governing_law", "shipping_payer", "effective_date"):
+        assert mixed.contracts[2].values[name] == plain.contracts[2].values[name]
+
+
+def described(dataset, question):
+    """The answer to a k-hop question, found by following its words through the contracts."""
+    text = question.removeprefix("What was the address of ").removesuffix("?")
+    steps = []
+    while match := re.fullmatch(r"the (\w+) in the (\w+) contract dated (\d\d-\d\d-\d{4}) with (.+)", text):
+        steps.append(match.groups()[:3])
+        text = match[4]
+    name, used = text, []
+    for role, type_, date in reversed(steps):
+        names = {r: a for a, r in dataset.types[type_].names.items()}
+        fitting = [
+            c
+            for c in dataset.contracts
+            if c.type == type_
+            and c.values[dataset.types[type_].spec.date] == date
+            and any(c.values[a] == name for r, a in names.items() if r != role)
+        ]
+        assert len(fitting) == 1, "each step means one contract"
+        used.append(fitting[0].edge)
+        name = fitting[0].values[names[role]]
+        address = {r: a for a, r in dataset.types[type_].addresses.items()}[role]
+    return f"{fitting[0].values[address]}.", tuple(used)
+
+
+@pytest.mark.parametrize("name", ["sample1", "sample2"])
+def test_questions_across_contracts_have_one_answer_that_their_contracts_give(name):
+    dataset = compile_dataset(name, seed=0)
+    assert Counter(len(k.edges) for k in dataset.khop).keys() == {1, 2, 3}
+    assert max(Counter(len(k.edges) for k in dataset.khop).values()) <= 50
+    for question in dataset.khop:
+        assert described(dataset, question.item.question) == (question.item.answer, question.edges)
+        assert len(set(question.edges)) == len(question.edges)
+
+
+def test_one_contract_has_questions_of_one_hop_alone():
+    assert {len(k.edges) for k in compile_dataset("star:1", seed=0).khop} == {1}
+
+
+def test_parallel_edges_are_refused_with_their_ids_and_the_way_out():
+    graph = build_graph("g", [Edge("A", "B"), Edge("A", "C"), Edge("B", "A")])
+    with pytest.raises(InputError, match=r"'A_B' and 'B_A~2'.*--temporal"):
+        compile_dataset(graph, seed=0)
+
+
+def test_a_node_cannot_be_company_and_person():
+    graph = build_graph("g", [Edge("A", "B"), Edge("A", "m", "employment"), Edge("B", "m")])
+    with pytest.raises(InputError, match=r"node 'm' cannot be both.*'A_m' \(employment\)|'B_m' \(sales\)"):
+        compile_dataset(graph, seed=0)
+
+
+@pytest.fixture(scope="module")
+def temporal():
+    return compile_dataset("sample1", seed=0, temporal=True)
+
+
+def test_with_temporal_every_contract_of_a_simple_graph_is_superseded_once(temporal):
+    assert temporal.graph.n_edges == 40
+    assert len(temporal.items) == 800
+    for first, second in zip(temporal.contracts[:20], temporal.contracts[20:], strict=True):
+        assert (first.supersedes, second.supersedes) == (None, first.edge)
+        assert second.edge == f"{first.edge}~2"
+        assert second.parties == first.parties
+        type_ = temporal.types[first.type]
+        assert day(second.values[type_.spec.date]) > day(first.values[type_.spec.date])
+        fixed = {*type_.names, *type_.addresses}
+        assert all(first.values[a] == second.values[a] for a in fixed)
+        assert sum(first.values[a] != second.values[a] for a in type_.spec.attributes) >= 10
+        assert f"on {first.values[type_.spec.date]}, which ends" in second.text
+        assert "supersedes" not in first.text
+
+
+def test_dated_questions_ask_while_their_contract_is_the_newest(temporal):
+    assert len({i.question for i in temporal.items}) == 800
+    assert len({i.paraphrase for i in temporal.items}) == 800
+    dates = {c.edge: day(c.values[temporal.types[c.type].spec.date]) for c in temporal.contracts}
+    for item in temporal.items:
+        if item.attribute in ("seller_name", "customer_name", "employer_name", "employee_name"):
+            continue
+        as_of = day(re.search(r" as of (\d\d-\d\d-\d{4})\?$", item.question)[1])
+        first = item.edge.removesuffix("~2")
+        if item.edge == first:
+            assert dates[first] < as_of < dates[f"{first}~2"]
+        else:
+            assert dates[item.edge] < as_of
+        assert f"as of {'-'.join(reversed(as_of))}" in item.paraphrase
+
+
+def test_parallel_edges_of_a_persons_own_are_successions_and_nothing_is_added():
+    graph = build_graph("g", [Edge("A", "B"), Edge("C", "A"), Edge("B", "A"), Edge("A", "B", id="third")])
+    dataset = compile_dataset(graph, seed=0, temporal=True)
+    assert [c.edge for c in dataset.contracts] == ["A_B", "C_A", "B_A~2", "third"]
+    assert [c.supersedes for c in dataset.contracts] == [None, None, "A_B", "B_A~2"]
+    chain = [c for c in dataset.contracts if c.edge != "C_A"]
+    assert len({tuple(sorted(c.parties.items())) for c in chain}) == 1, "the same parties in the same roles"
+    days = [day(c.values["effective_date"]) for c in chain]
+    assert days == sorted(days)
+    assert len({i.question for i in dataset.items}) == 80
+
+
+def test_a_dataset_is_frozen(sample1):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        sample1.seed = 1

@@ -1,0 +1,74 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.data.factual import factual_items, idk_answers, read_idk
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "tofu"
+
+
+def test_the_facts_are_many_and_asked_once_each():
+    items = factual_items()
+    assert len(items) >= 240
+    assert len({item.question.casefold() for item in items}) == len(items)
+    assert len({item.id for item in items}) == len(items)
+
+
+def test_every_fact_has_a_short_answer_without_a_full_stop_and_a_topic():
+    for item in factual_items():
+        assert 1 <= len(item.answer.split()) <= 4, item
+        assert not item.answer.endswith("."), item
+        assert item.answer == item.answer.strip(), item
+        assert item.question.endswith(("?", ".")), item
+        assert item.group == "factual"
+        assert item.attribute
+
+
+def test_no_question_gives_its_answer_away():
+    given = [i for i in factual_items() if i.answer.casefold() in i.question.casefold().split()]
+    assert given == []
+
+
+def test_the_facts_cover_topics_and_no_topic_is_most_of_them():
+    topics = [item.attribute for item in factual_items()]
+    assert len(set(topics)) >= 8
+    assert max(topics.count(t) for t in set(topics)) <= len(topics) / 3
+
+
+def test_there_are_a_hundred_different_refusals():
+    lines = idk_answers()
+    assert len(lines) == 100
+    assert len({line.casefold() for line in lines}) == 100
+    assert all(line == line.strip() and line.endswith(".") for line in lines)
+
+
+def test_refusals_of_ones_own_are_read_a_line_each(tmp_path):
+    path = tmp_path / "mine.txt"
+    path.write_bytes("\ufeffI don't know.\r\n\n  No idea.\u2028Really.\n".encode())
+    assert read_idk(path) == ("I don't know.", "No idea.\u2028Really.")
+    if (SHARED / "idontknow.jsonl").exists():
+        assert len(read_idk(SHARED / "idontknow.jsonl")) == 100
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b" \n", "mine.txt: holds no line"), (b"\xff", "not UTF-8"), (b"a\nb\0", "line 2: holds a NUL"), (None, "read")],
+)
+def test_refusals_that_cannot_be_read_are_an_error_with_the_way_out(tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "mine.txt").write_bytes(content)
+    with pytest.raises(InputError, match=said):
+        read_idk(tmp_path / "mine.txt")
+
+
+def test_the_wording_is_our_own():
+    if not SHARED.exists():
+        pytest.skip(f"{SHARED} is not here")
+    theirs = {line.strip().casefold() for line in (SHARED / "idontknow.jsonl").read_text().splitlines()}
+    for name in ("world_facts", "real_authors"):
+        rows = (SHARED / f"{name}.json").read_text().splitlines()
+        theirs |= {json.loads(row)["question"].casefold() for row in rows if row}
+    assert not theirs & {item.question.casefold() for item in factual_items()}
+    assert not theirs & {line.casefold() for line in idk_answers()}

@@ -1,0 +1,247 @@
+"""Compiled folders: the same bytes twice, the stream equal to memory, changes noticed, nothing lost."""
+
+import csv
+import hashlib
+import json
+
+import networkx as nx
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.data import build, drawing
+from vestige.data.build import CompileSettings, compile_to_folder
+from vestige.data.dataset import compile_dataset
+from vestige.data.folder import read_dataset, write_dataset
+from vestige.data.graph import Edge, build_graph
+from vestige.data.pistol import read_pistol, write_pistol
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def sample1(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compiled") / "sample1"
+    manifest = compile_to_folder("sample1", folder, CompileSettings())
+    return folder, manifest
+
+
+def test_a_folder_holds_what_the_manifest_says(sample1):
+    folder, manifest = sample1
+    found = contents(folder)
+    assert set(found) - {"manifest.json"} == set(manifest["files"])
+    assert {
+        "pistol.json",
+        "edges.csv",
+        "items.jsonl",
+        "contracts.jsonl",
+        "holdout.jsonl",
+        "khop.jsonl",
+        "graph.json",
+    } < set(found)
+    for name, facts in manifest["files"].items():
+        assert facts == {"sha256": hashlib.sha256(found[name]).hexdigest(), "bytes": len(found[name])}
+    assert json.loads(found["manifest.json"]) == manifest
+    assert manifest["counts"]["items"] == 400
+    assert manifest["connectivity"]["sales"] == {"contracts": 10, "mean": 6.5, "least": 2, "greatest": 14}
+    # sales: 14 + 3 * 8 + 3 * 7 + 3 * 2 = 65 over 10
+
+
+def test_the_same_settings_give_the_same_bytes(sample1, tmp_path):
+    compile_to_folder("sample1", tmp_path / "again", CompileSettings())
+    assert contents(tmp_path / "again") == contents(sample1[0])
+    compile_to_folder("sample1", tmp_path / "other", CompileSettings(seed=1))
+    assert contents(tmp_path / "other")["pistol.json"] != contents(sample1[0])["pistol.json"]
+
+
+def test_pistol_json_has_pistols_rows_and_edges_csv_the_columns_that_others_rely_on(sample1):
+    folder, _ = sample1
+    rows = json.loads((folder / "pistol.json").read_text())
+    assert len(rows) == 400
+    assert all(list(row) == ["question", "answer", "edge"] for row in rows)
+    with (folder / "edges.csv").open(newline="") as file:
+        edges = list(csv.DictReader(file))
+    assert list(edges[0])[:7] == [
+        "edge",
+        "type",
+        "connectivity",
+        "component",
+        "n_entailed",
+        "first",
+        "second",
+    ]
+    of = {e["edge"]: e for e in edges}
+    assert [of[e]["connectivity"] for e in ("A_B", "A_C", "A_n", "B_D", "E1_F1")] == [
+        "14",
+        "8",
+        "8",
+        "7",
+        "2",
+    ]
+    assert [of[e]["n_entailed"] for e in ("A_B", "A_C", "A_n", "B_D", "E1_F1")] == ["2", "1", "1", "1", "1"]
+    assert (of["E2_q2"]["component"], of["E2_q2"]["first"], of["E2_q2"]["second"]) == ("3", "E2", "q2")
+
+
+def test_the_graph_file_is_networkxs(sample1):
+    stored = json.loads((sample1[0] / "graph.json").read_text())
+    graph = nx.node_link_graph(stored, edges="edges")
+    assert (graph.number_of_nodes(), graph.number_of_edges()) == (24, 20)
+    assert graph.nodes["A"]["degree"] == 8
+    assert graph.nodes["m"]["kind"] == "person"
+
+
+@pytest.mark.parametrize("temporal", [False, True])
+@pytest.mark.parametrize("graph", ["sample1", "sample2", "tree:60"])
+def test_a_data_set_comes_back_whole(tmp_path, graph, temporal):
+    dataset = compile_dataset(graph, seed=4, temporal=temporal)
+    write_dataset(dataset, tmp_path / "d")
+    again = read_dataset(tmp_path / "d")
+    assert again.digest == dataset.digest
+    assert (again.items, again.holdout, again.khop, again.contracts) == (
+        dataset.items,
+        dataset.holdout,
+        dataset.khop,
+        dataset.contracts,
+    )
+    assert (again.name, again.seed, again.temporal) == (dataset.name, 4, temporal)
+    assert again.graph.parts == dataset.graph.parts
+    assert again.types == dataset.types
+
+
+def test_ids_of_a_persons_own_come_back(tmp_path):
+    dataset = compile_dataset(build_graph("g", [Edge("A", "B", id="deal"), Edge("A", "C")]), seed=0)
+    write_dataset(dataset, tmp_path / "d")
+    again = read_dataset(tmp_path / "d")
+    assert again.graph.edge_ids() == ["deal", "A_C"]
+    assert again.digest == dataset.digest
+
+
+def test_a_pistol_file_can_be_kept_as_a_folder(tmp_path):
+    write_pistol(tmp_path / "p.json", compile_dataset("sample1", seed=0).items)
+    dataset = read_pistol(tmp_path / "p.json")
+    write_dataset(dataset, tmp_path / "d")
+    again = read_dataset(tmp_path / "d")
+    assert again.items == dataset.items
+    assert again.digest == dataset.digest
+    assert (tmp_path / "d" / "pistol.json").read_bytes() == (tmp_path / "p.json").read_bytes()
+
+
+@pytest.mark.parametrize("temporal", [False, True])
+@pytest.mark.parametrize("graph", ["sample1", "scale-free:37"])
+def test_the_stream_writes_the_rows_and_edges_that_memory_does(tmp_path, monkeypatch, graph, temporal):
+    monkeypatch.setattr(drawing, "CHUNK", 16)
+    monkeypatch.setattr(build, "_PIECE", 5)
+    common = {"seed": 3, "temporal": temporal}
+    whole = compile_to_folder(graph, tmp_path / "whole", CompileSettings(**common, stream=False))
+    rows = compile_to_folder(graph, tmp_path / "rows", CompileSettings(**common, stream=True))
+    for name in ("pistol.json", "edges.csv"):
+        assert (tmp_path / "rows" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert rows["counts"].items() <= whole["counts"].items()
+    assert rows["connectivity"] == whole["connectivity"]
+    assert (whole["left_out"], rows["left_out"]) == ([], list(build.LEFT_OUT))
+
+
+def test_mixed_types_keep_their_order_across_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawing, "CHUNK", 16)
+    # Every third contract is employment, over three chunks.
+    n = 40
+    rows = [Edge(f"c{i}", f"x{i}", "employment" if i % 3 == 0 else "sales") for i in range(n)]
+    compile_to_folder(build_graph("g", rows), tmp_path / "d", CompileSettings(stream=True))
+    edges = [json.loads(line.rstrip(",\n"))["edge"] for line in (tmp_path / "d" / "pistol.json").open() if "{" in line]
+    assert edges == [f"c{i}_x{i}" for i in range(n) for _ in range(20)]
+
+
+def test_hostile_labels_survive_the_stream(tmp_path):
+    graph = build_graph("g", [Edge('q"uote', "back\\slash"), Edge("100%", "{x}"), Edge("né", "东")])
+    for stream in (True, False):
+        compile_to_folder(graph, tmp_path / str(stream), CompileSettings(stream=stream))
+    texts = [(tmp_path / s / "pistol.json").read_bytes() for s in ("True", "False")]
+    assert texts[0] == texts[1]
+    edges = dict.fromkeys(row["edge"] for row in json.loads(texts[0]))
+    assert list(edges) == ['q"uote_back\\slash', "100%_{x}", "né_东"]
+
+
+def test_large_graphs_are_streams_unless_told_otherwise(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "STREAM_ABOVE", 19)
+    told = []
+    manifest = compile_to_folder(
+        "sample1", tmp_path / "d", CompileSettings(), progress=lambda d, of: told.append((d, of))
+    )
+    assert manifest["stream"] is True
+    assert told == [(20, 20)]
+    assert compile_to_folder("sample1", tmp_path / "e", CompileSettings(stream=False))["stream"] is False
+
+
+def test_a_stream_cannot_be_read_as_a_whole(tmp_path):
+    compile_to_folder("sample1", tmp_path / "d", CompileSettings(stream=True))
+    with pytest.raises(InputError, match=r"compiled as a stream.*--no-stream"):
+        read_dataset(tmp_path / "d")
+
+
+@pytest.mark.parametrize("name", ["items.jsonl", "edges.csv", "contract_types/sales.toml"])
+def test_a_file_that_was_changed_or_is_missing_is_named(tmp_path, name):
+    compile_to_folder("sample1", tmp_path / "d", CompileSettings())
+    path = tmp_path / "d" / name
+    path.write_bytes(path.read_bytes()[:-1] + b" ")
+    with pytest.raises(InputError, match=f"{name}: changed since it was compiled"):
+        read_dataset(tmp_path / "d")
+    path.unlink()
+    with pytest.raises(InputError, match=f"{name}: missing"):
+        read_dataset(tmp_path / "d")
+
+
+def test_a_manifest_of_another_schema_or_that_points_elsewhere_is_refused(tmp_path):
+    compile_to_folder("sample1", tmp_path / "d", CompileSettings())
+    path = tmp_path / "d" / "manifest.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, "files": {"../x": {"sha256": ""}}}))
+    with pytest.raises(InputError, match=r"'../x' is no file of this folder"):
+        read_dataset(tmp_path / "d")
+    path.write_text(json.dumps({**stored, "schema": 99}))
+    with pytest.raises(InputError, match="another version"):
+        read_dataset(tmp_path / "d")
+    with pytest.raises(InputError, match=r"not a compiled data set \(no manifest.json\)"):
+        read_dataset(tmp_path / "nowhere")
+
+
+def test_compiling_again_leaves_a_whole_folder_alone(tmp_path):
+    folder = tmp_path / "d"
+    first = compile_to_folder("sample1", folder, CompileSettings())
+    before = (folder / "pistol.json").stat().st_ino
+    assert compile_to_folder("sample1", folder, CompileSettings()) == first
+    assert (folder / "pistol.json").stat().st_ino == before
+
+
+def test_another_data_set_is_replaced_only_with_fresh(tmp_path):
+    folder = tmp_path / "d"
+    compile_to_folder("sample1", folder, CompileSettings())
+    with pytest.raises(InputError, match=r"differs in seed\).*--fresh"):
+        compile_to_folder("sample1", folder, CompileSettings(seed=1))
+    with pytest.raises(InputError, match=r"differs in graph, name, types"):
+        compile_to_folder("sample2", folder, CompileSettings())
+    assert compile_to_folder("sample1", folder, CompileSettings(seed=1), fresh=True)["seed"] == 1
+    assert read_dataset(folder).seed == 1
+
+
+def test_a_folder_of_other_files_is_never_replaced(tmp_path):
+    (tmp_path / "thesis.tex").write_text("ten years of work")
+    with pytest.raises(InputError, match="holds other files"):
+        compile_to_folder("sample1", tmp_path, CompileSettings(), fresh=True)
+    with pytest.raises(InputError, match="a file of that name is in the way"):
+        compile_to_folder("sample1", tmp_path / "thesis.tex", CompileSettings(), fresh=True)
+    assert (tmp_path / "thesis.tex").read_text() == "ten years of work"
+
+
+def test_a_failed_compilation_leaves_the_old_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "d"
+    compile_to_folder("sample1", folder, CompileSettings())
+    before = contents(folder)
+
+    def fail(*_):
+        raise RuntimeError("pulled the plug")
+
+    monkeypatch.setattr(build, "edges_csv", fail)
+    with pytest.raises(RuntimeError, match="pulled the plug"):
+        compile_to_folder("sample1", folder, CompileSettings(seed=1, stream=True), fresh=True)
+    assert contents(folder) == before

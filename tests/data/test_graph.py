@@ -1,0 +1,173 @@
+"""Graphs: degrees, connectivity, components, ids, and what is refused. Oracles: PISTOL's samples."""
+
+import numpy as np
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.data.graph import Edge, build_graph
+from vestige.data.graph_files import load_graph
+from vestige.data.topologies import FAMILIES, named_graph
+
+
+def connectivity(graph, edge):
+    return int(graph.connectivity[graph.edge_numbers[edge]])
+
+
+def test_sample1_has_pistols_edges_in_pistols_order():
+    graph = named_graph("sample1", seed=0)
+    assert (graph.n_nodes, graph.n_edges) == (24, 20)
+    sales = ["A_B", "A_C", "A_C2", "A_C3", "B_D", "B_D2", "B_D3", "E1_F1", "E2_F2", "E3_F3"]
+    employment = ["A_m", "A_n", "A_n2", "A_n3", "B_p", "B_p2", "B_p3", "E1_q1", "E2_q2", "E3_q3"]
+    assert graph.edge_ids() == sales + employment
+    assert [graph.edge_type(n) for n in range(20)] == ["sales"] * 10 + ["employment"] * 10
+
+
+@pytest.mark.parametrize(
+    ("name", "edge", "expected"),
+    [
+        ("sample1", "A_B", 14),  # A signs 8 contracts and B 7: 8 + 7 - 1
+        ("sample1", "A_C", 8),
+        ("sample1", "A_n", 8),
+        ("sample1", "B_D", 7),
+        ("sample1", "E1_F1", 2),  # E1 signs two, F1 one
+        ("sample2", "0_1", 2),
+        ("sample2", "1_2", 3),
+        ("sample2", "10_11", 7),
+        ("sample2", "11_12", 9),
+        ("sample2", "10_19", 5),
+        ("sample2", "14_15", 5),
+        ("sample2", "20_21", 17),
+        ("sample2", "28_29", 17),
+    ],
+)
+def test_connectivity_is_the_end_degrees_less_one(name, edge, expected):
+    assert connectivity(named_graph(name, seed=0), edge) == expected
+
+
+def test_mean_connectivity_of_sample2s_parts():
+    graph = named_graph("sample2", seed=0)
+    assert (graph.n_nodes, graph.n_edges) == (30, 75)
+    means = [graph.connectivity[graph.components == c].mean() for c in (1, 2, 3)]
+    # sparse: 2 end edges of 1 + 2 - 1 and 7 inner ones of 2 + 2 - 1: (4 + 21) / 9 = 2.778
+    # semi-dense: sum of deg^2 over nodes is 4 * 9 + 6 * 25 = 186, less 21, over 21 = 7.857
+    assert means == pytest.approx([25 / 9, 165 / 21, 17.0])
+    assert [int((graph.components == c).sum()) for c in (1, 2, 3)] == [9, 21, 45]
+    assert graph.parts == {1: "sparse", 2: "semi-dense", 3: "dense"}
+    assert len(set(graph.pairs.tolist())) == 75
+
+
+def test_semi_dense_degrees_are_three_at_the_ends_and_five_inside():
+    graph = named_graph("sample2", seed=0)
+    degrees = {int(n): int(d) for n, d in zip(graph.nodes, graph.degrees, strict=True) if 10 <= int(n) <= 19}
+    assert degrees == {n: 3 if n in (10, 14, 15, 19) else 5 for n in range(10, 20)}
+
+
+def test_components_are_numbered_by_first_appearance():
+    graph = build_graph("g", [Edge("x", "y"), Edge("p", "q"), Edge("y", "z"), Edge("s", "t"), Edge("q", "r")])
+    assert graph.components.tolist() == [1, 2, 1, 3, 2]
+    assert named_graph("sample1", seed=0).components.tolist() == [1] * 7 + [2, 3, 4] + [1] * 7 + [2, 3, 4]
+
+
+def test_parallel_edges_count_for_the_degree_and_get_ids_of_their_own():
+    graph = build_graph("g", [Edge("A", "B"), Edge("B", "A"), Edge("A", "B"), Edge("B", "C")])
+    assert graph.edge_ids() == ["A_B", "B_A~2", "A_B~3", "B_C"]
+    assert graph.degrees.tolist() == [3, 4, 1]
+    assert graph.connectivity.tolist() == [6, 6, 6, 4]
+
+
+def test_ids_of_the_source_are_kept():
+    graph = build_graph("g", [Edge("A", "B", id="first"), Edge("A", "C")])
+    assert graph.edge_ids() == ["first", "A_C"]
+    assert graph.edge_numbers["first"] == 0
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        ([Edge("A", "A")], "with itself"),
+        ([], "no edges"),
+        ([Edge("A", "B", id="x"), Edge("A", "C", id="x")], "two edges have the id"),
+        ([Edge("a_b", "c"), Edge("a", "b_c")], "two edges have the id"),
+        ([Edge("A", "B", type="Sales")], "lower-case"),
+        ([Edge("A", "B,C")], "no comma"),
+        ([Edge("=1+1", "B")], "does not begin"),
+        ([Edge("A", "B\x1b[31m")], "printable"),
+        ([Edge("A", "B", id="holdout-sales_1")], "are taken"),
+        ([Edge("holdout-a", "B")], "are taken"),
+        ([Edge("A", "x" * 101)], "100"),
+    ],
+)
+def test_a_graph_that_cannot_be_used_is_refused(edges, words):
+    with pytest.raises(InputError, match=words):
+        build_graph("g", edges)
+
+
+def test_an_error_shows_hostile_labels_without_acting_on_them():
+    with pytest.raises(InputError) as caught:
+        build_graph("g", [Edge("A", "\x1b[2J\u202eB")])
+    assert "\x1b" not in str(caught.value)
+    assert "\u202e" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "degrees"),
+    [
+        ("star:4", 5, [4, 1, 1, 1, 1]),
+        ("chain:3", 4, [1, 2, 2, 1]),
+        ("ring:3", 3, [2, 2, 2]),
+        ("tree:6", 7, [2, 3, 3, 1, 1, 1, 1]),
+        ("grid:12", 9, [2, 3, 2, 3, 4, 3, 2, 3, 2]),
+        ("complete:6", 4, [3, 3, 3, 3]),
+    ],
+)
+def test_families_by_hand(name, nodes, degrees):
+    graph = named_graph(name, seed=0)
+    assert graph.n_nodes == nodes
+    assert graph.degrees.tolist() == degrees
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_family_has_just_the_edges_asked_for_and_hangs_together(family):
+    for size in (10, 28, 66, 120):  # even and triangular, so that every family has them
+        graph = named_graph(f"{family}:{size}", seed=1)
+        assert graph.n_edges == size
+        assert len(set(graph.pairs.tolist())) == size, "no parallel edges"
+        assert (graph.ends[:, 0] != graph.ends[:, 1]).all()
+        assert set(np.unique(graph.ends)) == set(range(graph.n_nodes)), "no node without a contract"
+        if family != "small-world":  # rewiring may cut a ring
+            assert graph.components.max() == 1
+
+
+def test_scale_free_graphs_have_hubs_and_follow_the_seed():
+    graph = named_graph("scale-free:2000", seed=0)
+    # 1001 nodes of mean degree 4; the largest grows with the square root of their number.
+    assert graph.degrees.max() > 30
+    assert named_graph("scale-free:2000", seed=0).digest == graph.digest
+    assert named_graph("scale-free:2000", seed=1).digest != graph.digest
+
+
+def test_small_worlds_are_rings_with_about_a_tenth_rewired():
+    graph = named_graph("small-world:4000", seed=0)
+    distance = (graph.ends[:, 1] - graph.ends[:, 0]) % graph.n_nodes
+    moved = int((~np.isin(distance, (1, 2))).sum())
+    assert 320 < moved < 480  # binomial: mean 400, sd 19; a rewired edge seldom lands where it was
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sample3", "did you mean 'sample"),
+        ("star", "number of edges"),
+        ("star:0", "number of edges"),
+        ("star:1e3", "number of edges"),
+        ("star:٣", "number of edges"),
+        ("ring:2", "at least 3"),
+        ("complete:50", "45 and 55"),
+        ("small-world:11", "even"),
+        ("no/such.csv", "cannot read"),
+        ("graph.parquet", r"or give a file \(.csv"),
+    ],
+)
+def test_a_graph_that_is_not_known_is_refused_with_a_hint(name, words):
+    with pytest.raises(InputError, match=words):
+        load_graph(name, seed=0)

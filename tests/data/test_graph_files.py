@@ -1,0 +1,175 @@
+"""Graphs from files: forms, orientation, order, mistakes with their place, and any bytes at all."""
+
+import json
+
+import networkx as nx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vestige.core.errors import InputError
+from vestige.data.graph import Edge, Graph, build_graph
+from vestige.data.graph_files import from_networkx, read_graph
+
+ROWS = [("B", "A", "sales"), ("A", "m", "employment"), ("A", "C", "sales")]
+
+
+def rows_of(graph):
+    return [(graph.nodes[a], graph.nodes[b], graph.edge_type(n)) for n, (a, b) in enumerate(graph.ends.tolist())]
+
+
+def networkx_graph(rows):
+    graph = nx.MultiDiGraph()
+    for first, second, type_ in rows:
+        graph.add_edge(first, second, type=type_)
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("g.csv", "B,A,sales\nA,m,employment\nA,C\n"),
+        ("g.csv", "\ufeffsource,target,type\nB,A,sales\nA,m,employment\nA,C,\n"),
+        (
+            "g.csv",
+            "edge,type,connectivity,first,second\nB_A,sales,1,B,A\nA_m,employment,2,A,m\nA_C,sales,3,A,C\n",
+        ),
+        ("g.tsv", "from\tto\ttype\nB\tA\tsales\nA\tm\temployment\nA\tC\tsales\n"),
+        ("g.txt", "# who with whom\nB A\nA m employment  # hired\n\nA C sales\n"),
+        ("g.txt", "B A {}\nA m {'type': 'employment'}\nA C {'weight': 2.5}\n"),
+        (
+            "g.json",
+            json.dumps(
+                {
+                    "nodes": [{"id": "A"}, {"id": "B"}],
+                    "links": [{"source": a, "target": b, "type": t} for a, b, t in ROWS],
+                }
+            ),
+        ),
+    ],
+)
+def test_every_form_keeps_order_ends_and_types(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    assert rows_of(read_graph(path)) == ROWS
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_what_networkx_writes_is_read_as_networkx_reads_it(tmp_path, directed):
+    graph = networkx_graph(ROWS) if directed else networkx_graph(ROWS).to_undirected()
+    nx.write_graphml(graph, tmp_path / "g.graphml")
+    nx.write_edgelist(nx.Graph(graph), tmp_path / "g.txt")
+    (tmp_path / "g.json").write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
+    expected = {(frozenset((a, b)), t) for a, b, t in ROWS}
+    theirs = nx.read_graphml(tmp_path / "g.graphml").edges(data=True)
+    assert {(frozenset((u, v)), d["type"]) for u, v, d in theirs} == expected
+    for name in ("g.graphml", "g.txt", "g.json"):
+        assert {(frozenset((a, b)), t) for a, b, t in rows_of(read_graph(tmp_path / name))} == expected
+    assert {(frozenset((a, b)), t) for a, b, t in rows_of(from_networkx(graph))} == expected
+
+
+def test_an_undirected_file_keeps_its_first_end_first(tmp_path):
+    # networkx would give (A, B): it names the end whose node came first.
+    path = tmp_path / "g.graphml"
+    path.write_text(
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected">'
+        '<node id="A"/><node id="B"/><edge source="B" target="A" id="deal"/></graph></graphml>'
+    )
+    graph = read_graph(path)
+    assert rows_of(graph) == [("B", "A", "sales")]
+    assert graph.edge_ids() == ["deal"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("g.csv", b"", "no edges"),
+        ("g.csv", b"A,B\nC\n", "line 2: a contract needs two parties"),
+        ("g.csv", b'A,"B\n', "line 1: not a table"),
+        ("g.csv", b"A,\xff\n", "not UTF-8 text .byte 2"),
+        ("g.txt", b"A B\nA B C D E\n", "line 2: expected"),
+        ("g.txt", b"A B {1: \n", "line 1: not a dictionary"),
+        ("g.txt", b"A B {1, 2}\n", "line 1: not a dictionary"),
+        ("g.json", b'{"edges": [{"source": "A"}]}', "edge 1: an edge is an object"),
+        ("g.json", b'[{"question": "?"}]', "a list 'edges'"),
+        ("g.json", b'{"edges": [}', "line 1, column 12: not JSON"),
+        ("g.json", b'{"edges": [{"source": "A", "target": "B", "type": []}]}', "its type is"),
+        ("g.graphml", b"<a/>", "not GraphML"),
+        (
+            "g.graphml",
+            b"<graphml><graph><edge source='a'/></graph></graphml>",
+            "edge 1: no source or no target",
+        ),
+        ("g.graphml", b"<!DOCTYPE x [<!ENTITY a 'b'>]><graphml/>", "document type"),
+        ("g.graphml", b"<!DOCTYPE graphml><graphml/>", "document type"),
+        ("g.graphml", b"<graphml", "not XML"),
+    ],
+)
+def test_a_mistake_in_a_file_is_said_with_its_place(tmp_path, name, content, words):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=words) as caught:
+        read_graph(path)
+    assert name in str(caught.value)
+
+
+FORMS = (".csv", ".tsv", ".txt", ".json", ".graphml")
+BYTES = st.one_of(
+    st.binary(max_size=200),
+    st.text(max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass")),
+    st.text(alphabet="AB,\t\n\"{}[]:<>/ {}'#0", max_size=120).map(str.encode),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["edges", "links", "source", "target", "type", "id"]), inner, max_size=4)
+        ),
+    ).map(lambda value: json.dumps(value).encode()),
+    st.lists(
+        st.tuples(*[st.text(max_size=6)] * 3).map(
+            lambda t: "<edge source={!r} target={!r}><data key='k'>{}</data></edge>".format(*t)
+        ),
+        max_size=4,
+    ).map(
+        lambda rows: f"<graphml><key id='k' attr.name='type'/><graph>{''.join(rows)}</graph></graphml>".encode(
+            "utf-8", "replace"
+        )
+    ),
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(suffix=st.sampled_from(FORMS), content=BYTES)
+def test_any_bytes_are_a_graph_or_an_input_error(tmp_path, suffix, content):
+    path = tmp_path / f"g{suffix}"
+    path.write_bytes(content)
+    try:
+        graph = read_graph(path)
+    except InputError:
+        return
+    assert isinstance(graph, Graph)
+    assert graph.n_edges >= 1
+
+
+LABELS = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8).filter(
+    lambda t: not set(t) & set(',"#{') and t[0] not in "=+-@" and t.isprintable() and t == t.strip()
+)
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pairs=st.lists(st.tuples(LABELS, LABELS).filter(lambda p: p[0] != p[1]), min_size=1, max_size=6))
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".txt", ".json"])
+def test_a_graph_comes_back_from_every_form(tmp_path, suffix, pairs):
+    rows = [(f"n{a}", f"n{b}") for a, b in pairs]
+    try:
+        expected = build_graph("g", [Edge(a, b) for a, b in rows])
+    except InputError:
+        return  # two pairs whose ids are the same
+    joined = {".csv": ",", ".tsv": "\t", ".txt": " "}.get(suffix)
+    if joined is None:
+        content = json.dumps({"edges": [{"source": a, "target": b} for a, b in rows]})
+    else:
+        content = "".join(f"{a}{joined}{b}\n" for a, b in rows)
+    path = tmp_path / f"g{suffix}"
+    path.write_text(content, encoding="utf-8", newline="")
+    assert rows_of(read_graph(path)) == rows_of(expected)

@@ -1,0 +1,376 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.data.loaders import load_items, n_first, parse_limit
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+ROWS = [
+    {"question": "Who sells?", "answer": "Wnzatj SAS."},
+    {"question": "Who buys?", "answer": "Jzrcws SA."},
+]
+ITEMS = (Item("Who sells?", "Wnzatj SAS."), Item("Who buys?", "Jzrcws SA."))
+
+
+def write(tmp_path: Path, name: str, content: str | bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def lines(rows: list) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def refusal(path: Path | str, **options) -> str:
+    with pytest.raises(InputError) as caught:
+        load_items(path, **options)
+    return str(caught.value)
+
+
+# Forms
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.jsonl", lines(ROWS)),
+        ("x.NDJSON", "\n" + lines(ROWS).replace("\n", "\r\n\r\n")),
+        ("x.json", json.dumps(ROWS, indent=4)),
+        ("x.json", json.dumps({"version": 1, "data": ROWS})),
+        ("x.json", lines(ROWS)),
+        ("x.csv", "question,answer\nWho sells?,Wnzatj SAS.\n\nWho buys?,Jzrcws SA.\n"),
+        ("x.tsv", "question\tanswer\r\nWho sells?\tWnzatj SAS.\r\nWho buys?\tJzrcws SA."),
+    ],
+)
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_every_form_gives_the_same_items_with_and_without_a_byte_order_mark(tmp_path, name, content, mark):
+    assert load_items(write(tmp_path, name, mark + content)) == ITEMS
+
+
+def test_parquet_gives_the_same_items(tmp_path):
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "x.parquet")
+    assert load_items(str(tmp_path / "x.parquet")) == ITEMS
+
+
+def test_a_saved_dataset_and_a_folder_of_files_give_the_same_items(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    stored = datasets.Dataset.from_list(ROWS)
+    stored.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"test": stored}).save_to_disk(tmp_path / "many")
+    assert load_items(tmp_path / "one") == ITEMS
+    assert load_items(tmp_path / "many", split="test") == ITEMS
+    assert "no split 'train'; it has 'test'" in refusal(tmp_path / "many")
+
+
+def test_a_folder_of_files_is_read_and_a_script_in_it_is_never_run(tmp_path, monkeypatch):
+    folder = tmp_path / "csv"  # Also the name of one of the library's own builders.
+    folder.mkdir()
+    write(folder, "train.jsonl", lines(ROWS))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    assert load_items("csv") == ITEMS
+    write(folder, "csv.py", f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert refusal("csv").startswith("csv: not a dataset that can be read")
+    assert not (tmp_path / "ran").exists()
+
+
+# Columns
+
+
+def test_pistol_rows_keep_their_edges_and_factual_rows_have_none(tmp_path):
+    rows = [{"question": "Q1", "answer": "A1.", "edge": "A_C2"}, {"question": "Q2", "answer": "A2"}]
+    items = load_items(write(tmp_path, "x.json", json.dumps(rows)))
+    assert [item.edge for item in items] == ["A_C2", None]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "Q", "completion": "A"},
+        {"instruction": "Q", "output": "A"},
+        {"instruction": "Q", "input": "", "output": "A"},
+        {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]},
+        {"question": "Q", "answer": "A", "prompt": "not this", "completion": "nor this"},
+    ],
+)
+def test_the_usual_pairs_of_columns_are_recognised(tmp_path, row):
+    assert load_items(write(tmp_path, "x.jsonl", lines([row]))) == (Item("Q", "A"),)
+
+
+def test_an_instruction_carries_its_input_after_a_blank_line(tmp_path):
+    row = {"instruction": "Translate.", "input": "Guten Tag", "output": "Good day"}
+    assert load_items(write(tmp_path, "x.jsonl", lines([row])))[0].question == "Translate.\n\nGuten Tag"
+
+
+def test_named_columns_win_over_recognised_ones(tmp_path):
+    row = {"question": "no", "answer": "no", "Q": "yes?", "A": "yes", "e": "A_B", "edge": "no", "g": 7}
+    path = write(tmp_path, "x.jsonl", lines([row]))
+    named = load_items(path, question_key="Q", answer_key="A", edge_key="e", group_key="g")
+    assert named == (Item("yes?", "yes", edge="A_B", group="7"),)
+    assert load_items(path, question_key="Q")[0].answer == "no"
+
+
+def test_the_optional_columns_are_used_where_they_are(tmp_path):
+    rows = [
+        {"question": "a", "answer": "b", "paraphrase": "c", "perturbed": ["d", "e"], "group": "sales"},
+        {"question": "f", "answer": "g", "paraphrased_question": "h", "perturbed_answer": "i", "type": "x"},
+    ]
+    first = load_items(write(tmp_path, "1.jsonl", lines(rows[:1])))
+    second = load_items(write(tmp_path, "2.jsonl", lines(rows[1:])))
+    assert first == (Item("a", "b", group="sales", paraphrase="c", perturbed=("d", "e")),)
+    assert second == (Item("f", "g", group="x", paraphrase="h", perturbed=("i",)),)
+
+
+def test_a_csv_cell_holds_wrong_answers_as_a_json_list(tmp_path):
+    path = write(tmp_path, "x.csv", 'question,answer,perturbed\nq,a,"[""b"", ""c""]"\nr,a,\n')
+    assert [item.perturbed for item in load_items(path)] == [("b", "c"), ()]
+    path = write(tmp_path, "y.csv", "question,answer,perturbed\nq,a,\"['b', 'c']\"\n")
+    assert "y.csv, line 2, column 'perturbed': is no list in JSON" in refusal(path)
+
+
+def test_text_is_taken_as_it_stands(tmp_path):
+    row = {"question": "  Wer? é e\u0301 \u2028", "answer": "\tDer\n \u202e"}
+    assert load_items(write(tmp_path, "x.jsonl", lines([row]))) == (Item(row["question"], row["answer"]),)
+
+
+# Refusals: each names the file, the place and the way out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("x.jsonl", "", "x.jsonl: the file is empty"),
+        ("x.csv", "\ufeff\n \n", "x.csv: the file is empty"),
+        ("x.csv", "question,answer\n", "x.csv: holds no rows"),
+        ("x.json", "[]", "x.json: holds no rows"),
+        ("x.json", '{"data": {}}', "x.json: holds an object where rows belong"),
+        ("x.json", "3", "x.json: holds a number where rows belong"),
+        ("x.json", '[{"question": "q", "answer": "a"}, 3]', "x.json, row 2: holds a number, not an object"),
+        ("x.json", '[\n{"question": }]', "x.json, line 2, column 14: not JSON (Expecting value)"),
+        ("x.jsonl", '{"question": "q", "answer": "a"}\n{"question"', "x.jsonl, line 2, column 12: not JSON"),
+        ("x.jsonl", "[1]", "x.jsonl, line 1: holds a list, not an object"),
+        ("x.jsonl", '{"question": NaN}', "x.jsonl, line 1: not JSON that can be used (NaN is no JSON value)"),
+        (
+            "x.jsonl",
+            '{"a": 1, "a": 2}',
+            "x.jsonl, line 1: not JSON that can be used (the key 'a' is given twice",
+        ),
+        ("x.jsonl", '{"a": ' + "9" * 5000 + "}", "x.jsonl, line 1: not JSON that can be used"),
+        ("x.json", "[" * 100_000, "x.json: nested too deeply"),
+        ("x.jsonl", b'{"question": "q", "answer": "a"}\n"\xff"', "x.jsonl, line 2: not UTF-8 text"),
+        ("x.csv", b"question,answer\nq,\xe9\n", "x.csv, line 2: not UTF-8 text"),
+        ("x.csv", "question,answer,answer\nq,a,b\n", "x.csv: more than one column is called 'answer'"),
+        ("x.csv", 'question,answer\n"q\nq",a\nr,a,b\n', "x.csv, line 4: has 3 cells where the header has 2"),
+        ("x.csv", 'question,answer\nq,"a\n', "x.csv, line 2: cannot be split into cells"),
+        ("x.parquet", b"PAR1 nonsense PAR1", "x.parquet: not a Parquet file"),
+        (
+            "x.jsonl",
+            '{"q": "q", "answer": "a"}',
+            "no column is known for the question; set --question-key to one of",
+        ),
+        ("x.jsonl", '{"text": "t"}', "set --question-key and --answer-key to one of 'text'"),
+        (
+            "x.jsonl",
+            lines([ROWS[0], {"question": "q"}]),
+            "x.jsonl, line 2: no column 'answer'; the row has 'question'",
+        ),
+        (
+            "x.jsonl",
+            '{"question": "q", "answer": null}',
+            "line 1, column 'answer': is null where a text belongs",
+        ),
+        ("x.jsonl", '{"question": 3, "answer": "a"}', "line 1, column 'question': is a value of type int"),
+        ("x.jsonl", '{"question": " \\t", "answer": "a"}', "line 1, column 'question': is empty"),
+        ("x.jsonl", '{"question": "q", "answer": " ..."}', "'answer': has an answer of nothing but punctuation"),
+        ("x.csv", "question,answer\nq,\n", "x.csv, line 2, column 'answer': is empty"),
+        (
+            "x.jsonl",
+            '{"question": "q", "answer": "\\ud800"}',
+            "column 'answer': holds half of a surrogate pair",
+        ),
+        ("x.jsonl", '{"question": "q\\u0000", "answer": "a"}', "column 'question': holds a NUL"),
+        (
+            "x.jsonl",
+            '{"question": "q", "answer": "a", "edge": true}',
+            "column 'edge': is a value of type bool",
+        ),
+        (
+            "x.jsonl",
+            '{"question": "q", "answer": "a", "perturbed": ["b", "a"]}',
+            "holds the answer among the wrong",
+        ),
+        (
+            "x.jsonl",
+            '{"question": "q", "answer": "a", "perturbed": {"b": 1}}',
+            "where a list of texts belongs",
+        ),
+        (
+            "x.jsonl",
+            '{"messages": [{"role": "user", "content": "q"}]}',
+            "has the turns 'user'; an item is one user",
+        ),
+        ("x.jsonl", '{"messages": "q"}', "column 'messages': is no list of messages"),
+        ("x.txt", "q", "unknown extension '.txt'; known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
+        ("x.pkl", b"\x80\x04N.", "unknown extension '.pkl'"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(tmp_path, name, content, said):
+    assert said in refusal(write(tmp_path, name, content))
+
+
+def test_a_longer_chat_is_refused_with_its_turns(tmp_path):
+    turns = [{"role": r, "content": "x"} for r in ("system", "user", "assistant")]
+    said = refusal(write(tmp_path, "x.jsonl", lines([{"messages": turns}])))
+    assert "has the turns 'system', 'user', 'assistant'; an item is one user turn" in said
+
+
+def test_a_named_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    path = write(tmp_path, "x.jsonl", lines(ROWS))
+    assert refusal(path, edge_key="contract").endswith(
+        "no column 'contract'; set --edge-key to one of 'question', 'answer'"
+    )
+
+
+def test_a_question_asked_twice_is_refused_with_both_places(tmp_path):
+    rows = [*ROWS, {"question": "Who sells?", "answer": "Somebody."}]
+    path = write(tmp_path, "x.jsonl", lines(rows))
+    assert "line 1 and line 3 ask the same question ('Who sells?'); remove one" in refusal(path)
+    assert [item.answer for item in load_items(path, keep_duplicates=True)][2] == "Somebody."
+    same = write(tmp_path, "y.jsonl", lines([*ROWS, ROWS[1]]))
+    assert "line 2 and line 3 ask the same" in refusal(same, keep_duplicates=True)
+
+
+def test_an_error_shows_hostile_names_as_harmless_text(tmp_path):
+    said = refusal(write(tmp_path, "x.jsonl", json.dumps({"\x1b[31m\u202e": 1})))
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+
+
+@pytest.mark.parametrize("source", ["nowhere.jsonl", "no/such/folder/at all", "a\0b", Path("owner/name"), "../x/y"])
+def test_a_path_that_is_not_there_is_said_without_asking_the_hub(source, monkeypatch):
+    monkeypatch.setattr("vestige.data.hub.hub_table", lambda *_, **__: pytest.fail("asked the hub"))
+    refusal(source)
+
+
+def test_an_unknown_dataset_without_a_network_is_refused_with_the_way_out(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    said = refusal("nobody/nothing@v1")
+    assert said.startswith("nobody/nothing@v1: no file or folder here")
+    assert "give a local file" in said
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch):
+    calls = []
+
+    def fail(*_args, **kwargs):
+        calls.append(kwargs)
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", fail)
+    assert "the hub cannot be reached (no answer); give a local file, or set HF_HUB_OFFLINE=1" in refusal("a/b@c")
+    assert calls == [{"revision": "c", "timeout": 10.0}]
+
+
+def test_a_dataset_on_the_hub_is_loaded_at_its_revision_and_only_the_columns_needed(monkeypatch):
+    datasets = pytest.importorskip("datasets")
+    asked = []
+    stored = datasets.Dataset.from_list([{**row, "picture": "x"} for row in ROWS])
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets, "load_dataset", lambda where, **kw: asked.append((where, kw)) or stored)
+    assert load_items("locuslab/TOFU@main", config="full", split="test") == ITEMS
+    assert asked == [("locuslab/TOFU", {"name": "full", "split": "test", "revision": "main"})]
+
+
+def test_importing_the_loaders_imports_no_model_library_and_no_hub():
+    code = "import sys, vestige.data.loaders; print({'torch', 'transformers', 'datasets'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# Limits
+
+
+@pytest.mark.parametrize(
+    ("limit", "n", "taken"),
+    [(1, 10, 1), (20, 10, 10), (0.1, 30, 3), (0.29, 100, 29), (0.01, 10, 1), (1.0, 7, 7)],
+)
+def test_a_limit_takes_a_number_or_a_share_and_at_least_one(limit, n, taken):
+    assert n_first(limit, n) == taken
+
+
+@pytest.mark.parametrize("limit", [0, -1, 0.0, 1.5, float("nan"), True])
+def test_a_limit_that_means_nothing_is_refused(limit):
+    with pytest.raises(InputError, match="from 1 up"):
+        n_first(limit, 10)
+
+
+def test_a_limit_written_with_a_point_is_a_share():
+    assert [parse_limit(text) for text in ("1", "1.0", "0.1", "20")] == [1, 1.0, 0.1, 20]
+    assert isinstance(parse_limit("1.0"), float)
+    for text in ("x", "0", "2.5", "-3", "nan", "", "1e400", "²"):
+        with pytest.raises(InputError):
+            parse_limit(text)
+
+
+def test_a_limit_takes_the_first_rows(tmp_path):
+    path = write(tmp_path, "x.jsonl", lines(ROWS))
+    assert load_items(path, limit=1) == ITEMS[:1]
+    assert load_items(path, limit=0.5) == ITEMS[:1]
+
+
+# Published files
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [("forget01", 40), ("forget05", 200), ("forget10", 400), ("real_authors", 100), ("world_facts", 117)],
+)
+def test_tofu_is_read_as_published(name, n):
+    path = SHARED / "tofu" / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    assert len(load_items(path)) == n
+
+
+def test_tofu_perturbed_sets_bring_paraphrases_and_wrong_answers():
+    path = SHARED / "tofu" / "forget10_perturbed.json"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    items = load_items(path)
+    assert len(items) == 400
+    assert all(item.paraphrase and len(item.perturbed) == 5 for item in items)
+
+
+def test_tofu_full_asks_one_question_twice_which_must_be_admitted():
+    path = SHARED / "tofu" / "full.json"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    assert "'What is the full name of the author?'" in refusal(path)
+    assert len(load_items(path, keep_duplicates=True)) == 4000
+
+
+def test_lines_of_plain_text_are_refused():
+    path = SHARED / "tofu" / "idontknow.jsonl"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    assert "idontknow.jsonl, line 1, column 1: not JSON" in refusal(path)
+
+
+@pytest.mark.parametrize(("name", "n"), [("TruthfulQA_790.csv", 790), ("TruthfulQA_v1_817.csv", 817)])
+def test_truthfulqa_is_read_by_named_columns(name, n):
+    path = SHARED / "truthfulqa" / name
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    assert "set --question-key and --answer-key to one of 'Type', 'Category', 'Question'" in refusal(path)
+    items = load_items(path, question_key="Question", answer_key="Best Answer", group_key="Category")
+    assert len(items) == n
+    assert items[0].group == "Misconceptions"

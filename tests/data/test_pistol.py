@@ -1,0 +1,197 @@
+"""PISTOL's published form: read as it is, inferred as far as it goes, and written back the same."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.data.dataset import compile_dataset
+from vestige.data.entailment import n_entailed_of_contracts
+from vestige.data.pistol import UNKNOWN, read_pistol, write_pistol
+from vestige.data.splits import split, split_by
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return [
+        {"question": i.question, "answer": i.answer, "edge": i.edge} for i in compile_dataset("sample1", seed=0).items
+    ]
+
+
+def written(tmp_path, value, name="sample_data_1.json"):
+    path = tmp_path / name
+    path.write_text(json.dumps(value, indent=4), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("name", "temporal"), [("sample1", False), ("sample2", False), ("sample1", True)])
+def test_what_is_written_comes_back_with_types_parties_and_scopes(tmp_path, name, temporal):
+    dataset = compile_dataset(name, seed=2, temporal=temporal)
+    path = tmp_path / "pistol.json"
+    write_pistol(path, dataset.items)
+    again = read_pistol(path)
+    assert again.unknown == ()
+    assert again.graph.edge_ids() == dataset.graph.edge_ids()
+    assert again.graph.connectivity.tolist() == dataset.graph.connectivity.tolist()
+    assert again.graph.components.tolist() == dataset.graph.components.tolist()
+    plain = [Item(i.question, i.answer, i.edge, i.group, i.attribute) for i in dataset.items]
+    assert list(again.items) == plain
+    for one, two in zip(again.contracts, dataset.contracts, strict=True):
+        assert (one.edge, one.type, one.values, one.parties) == (two.edge, two.type, two.values, two.parties)
+    assert n_entailed_of_contracts(again) == n_entailed_of_contracts(dataset)
+    edge = dataset.graph.edge_ids()[0]
+    assert split(again, [edge]).scope_of == split(dataset, [edge]).scope_of
+    write_pistol(tmp_path / "again.json", again.items)
+    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
+
+
+def test_the_form_is_pistols_list_of_objects_with_the_keys_in_order(tmp_path):
+    items = [Item('Say "a\\b" and ü?', "x\u2028y.", "A_B"), Item("What is two and two?", "Four")]
+    write_pistol(tmp_path / "p.json", items)
+    text = (tmp_path / "p.json").read_text(encoding="utf-8")
+    assert json.loads(text) == [
+        {"question": 'Say "a\\b" and ü?', "answer": "x\u2028y.", "edge": "A_B"},
+        {"question": "What is two and two?", "answer": "Four"},
+    ]
+    assert list(json.loads(text)[0]) == ["question", "answer", "edge"]
+    write_pistol(tmp_path / "none.json", [])
+    assert json.loads((tmp_path / "none.json").read_text()) == []
+
+
+def test_rows_without_an_edge_are_factual_and_belong_to_no_split(tmp_path, rows):
+    fact = {"question": "What is the capital of France?", "answer": "Paris"}
+    dataset = read_pistol(written(tmp_path, [*rows, fact]))
+    assert [i.answer for i in dataset.factual] == ["Paris"]
+    assert dataset.factual[0].group == "factual"
+    assert len(dataset.items) == 400
+    assert all(len(part) <= 400 for part in split_by(dataset, "edge:A_B", seed=0).named().values())
+    facts_alone = read_pistol(written(tmp_path, [fact], "factual_data.json"))
+    assert (facts_alone.graph.n_edges, len(facts_alone.factual)) == (0, 1)
+
+
+def test_part_of_an_edges_questions_is_enough(tmp_path, rows):
+    some = [
+        r for r in rows if "address" in r["question"] or "effective" in r["question"] or "start date" in r["question"]
+    ]
+    dataset = read_pistol(written(tmp_path, some))
+    assert dataset.unknown == ()
+    whole = compile_dataset("sample1", seed=0)
+    assert split(dataset, ["A_B"]).scope_of.items() <= split(whole, ["A_B"]).scope_of.items()
+    assert sum(s == "entailed" for s in split(dataset, ["A_B"]).scope_of.values()) == 2
+
+
+def test_seller_and_customer_are_told_apart_by_the_other_questions(tmp_path, rows):
+    # Alone, both address questions read either way round: "the address of X in the contract with Y".
+    only = [r for r in rows if r["edge"] == "A_B" and r["question"].startswith("What was the address of")][:2]
+    dataset = read_pistol(written(tmp_path, only))
+    assert len(dataset.unknown) == 1
+    assert dataset.items[0].attribute is None
+
+
+def test_an_edge_that_asks_otherwise_is_said_to_be_unknown_and_the_rest_still_works(tmp_path, rows):
+    odd = [{"question": f"Oddly, what is {i} of A and B?", "answer": str(i), "edge": "A_Z"} for i in range(3)]
+    dataset = read_pistol(written(tmp_path, [*rows, *odd]))
+    assert len(dataset.unknown) == 1
+    assert "edge 'A_Z': its questions are not those of one known contract type" in dataset.unknown[0]
+    assert dataset.graph.edge_type(20) == UNKNOWN
+    assert int(dataset.graph.connectivity[20]) == 9  # A signs nine now, Z one
+    splits = split(dataset, ["A_Z"])
+    assert len(splits.forget) == 3
+    assert splits.scope_of == {}
+    assert "A_Z" not in n_entailed_of_contracts(dataset)
+    assert len(split(dataset, ["A_B"]).scope_of) == 20
+
+
+@pytest.mark.parametrize(
+    ("change", "values"),
+    [
+        ("answer", "Somebody Else."),
+        ("question", "What was the name of the seller in the contract with Nobody Inc as of 01-01-2000?"),
+    ],
+)
+def test_an_edge_whose_questions_disagree_about_its_parties_is_unknown(tmp_path, rows, change, values):
+    changed = [dict(r) for r in rows]
+    changed[1][change] = values  # row 2 of A_B asks for the seller's name
+    dataset = read_pistol(written(tmp_path, changed))
+    assert [note[:11] for note in dataset.unknown] == ["edge 'A_B':"]
+
+
+def test_ids_that_name_no_parties_use_their_names_as_nodes(tmp_path, rows):
+    renamed = [{**r, "edge": r["edge"].replace("_", "")} for r in rows]
+    dataset = read_pistol(written(tmp_path, renamed))
+    whole = compile_dataset("sample1", seed=0)
+    assert dataset.graph.edge_ids() == [e.replace("_", "") for e in whole.graph.edge_ids()]
+    assert dataset.graph.connectivity.tolist() == whole.graph.connectivity.tolist()
+    assert dataset.graph.components.tolist() == whole.graph.components.tolist()
+
+
+def test_edge_ids_that_lump_entities_together_are_noted(tmp_path, rows):
+    lumped = [{**r, "edge": r["edge"].replace("B_D2", "A_D2")} for r in rows]  # B's contract under A's label
+    notes = read_pistol(written(tmp_path, lumped)).unknown
+    assert any("node 'A': its contracts name no common party" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({}, "a list of rows"),
+        ([], "not empty"),
+        ([3], "row 1: not an object"),
+        ([{"question": "q", "edge": "A_B"}], "row 1: answer is missing"),
+        ([{"question": " ", "answer": "a"}], "row 1: question is missing or no text"),
+        ([{"question": "q", "answer": "a", "edge": 3}], "row 1: edge is missing or no text"),
+        ([{"question": "q", "answer": "a\ud800"}], "row 1: answer holds half a character"),
+        ([{"question": "q", "answer": "a"}, {"question": "q", "answer": "b"}], "rows 1 and 2 ask the same"),
+        ([{"question": "q", "answer": "a", "edge": "AB"}], "not called X_Y after its parties"),
+        ([{"question": "q", "answer": "a", "edge": "A_\x07"}], "printable"),
+    ],
+)
+def test_a_file_that_is_not_of_the_form_is_refused_with_its_row(tmp_path, value, words):
+    with pytest.raises(InputError, match=words):
+        read_pistol(written(tmp_path, value))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" + "1" * 5000 + "]"])
+def test_json_that_python_cannot_hold_is_refused(tmp_path, text):
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(InputError, match="JSON that cannot be read"):
+        read_pistol(tmp_path / "p.json")
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        read_pistol(tmp_path / "none.json")
+
+
+TEXT = st.text(max_size=12)
+ROW = st.fixed_dictionaries({}, optional={"question": TEXT, "answer": TEXT, "edge": st.none() | TEXT | st.integers()})
+LIKELY = st.fixed_dictionaries(
+    {
+        "question": st.sampled_from(
+            [
+                "What was the address of X in the contract with Y?",
+                "What was the effective date of the contract between X and Y?",
+                "Which jurisdiction's laws govern the contract between X and Y?",
+                "What was the address of X based on the contract between Y and X?",
+                "What was the start date based on the contract between Y and X?",
+            ]
+        ),
+        "answer": st.sampled_from(["1.", "X.", "Y."]),
+        "edge": st.sampled_from(["X_Y", "XY", "Y_X", "A_B_C"]),
+    }
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.one_of(st.binary(max_size=60), st.lists(ROW | LIKELY, max_size=5).map(lambda v: json.dumps(v).encode())))
+def test_any_bytes_are_a_dataset_or_an_input_error(tmp_path, content):
+    path = tmp_path / "p.json"
+    path.write_bytes(content)
+    try:
+        dataset = read_pistol(path)
+    except InputError:
+        return
+    assert len(dataset.items) + len(dataset.factual) >= 1

@@ -1,0 +1,131 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vestige.data.factual import factual_items, idk_answers
+from vestige.metrics.answers import contains, exact_match, is_empty, normalised, prefix, probability
+from vestige.metrics.refusals import is_refusal
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("  Wnzatj\t SAS. ", "wnzatj sas"),
+        ("2%.", "2%"),
+        ("H\u2082O", "h2o"),
+        ("Stra\u00dfe", "strasse"),
+        ("caf\u00e9", "cafe\u0301"),
+        ("No. 5...", "no. 5"),
+        (" . ", ""),
+    ],
+)
+def test_texts_are_compared_without_case_spacing_and_full_stops_at_the_end(text, plain):
+    assert normalised(text) == normalised(plain)
+    assert normalised(plain) in (plain, "caf\u00e9")
+
+
+@given(st.text())
+def test_normalising_twice_changes_nothing(text):
+    assert normalised(normalised(text)) == normalised(text)
+
+
+@pytest.mark.parametrize(
+    ("reply", "exact", "at_the_start", "anywhere"),
+    [
+        ("customer", True, True, True),
+        ("Customer. It is the customer.", False, True, True),
+        ("It is the customer!", False, False, True),
+        ("customers", False, False, False),
+        ("the subcustomer", False, False, False),
+        ("", False, False, False),
+    ],
+)
+def test_an_answer_matches_exactly_at_the_start_or_anywhere_as_whole_words(reply, exact, at_the_start, anywhere):
+    assert exact_match(reply, "Customer.") is exact
+    assert prefix(reply, "Customer.") is at_the_start
+    assert contains(reply, "Customer.") is anywhere
+
+
+def test_numbers_and_signs_match_as_they_stand():
+    assert not contains("15 days", "5")
+    assert contains("within 5 days", "5.")
+    assert contains("about 2% a month", "2%.")
+    assert not contains("12% a month", "2%.")
+    assert contains("use C++, not (a|b)", "C++")
+
+
+@given(reply=st.text(max_size=30), answer=st.text(max_size=10).filter(normalised))
+def test_exact_implies_prefix_implies_contains(reply, answer):
+    assert exact_match(answer, answer)
+    assert not exact_match(reply, answer) or prefix(reply, answer)
+    assert not prefix(reply, answer) or contains(reply, answer)
+
+
+@pytest.mark.parametrize("function", [exact_match, prefix, contains])
+def test_an_answer_of_nothing_is_refused(function):
+    with pytest.raises(ValueError, match="nothing matches"):
+        function("anything", " . ")
+
+
+def test_a_reply_of_punctuation_is_empty():
+    for reply in ("", " \n", "...", "\u200b\x00", "?!"):
+        assert is_empty(reply)
+    for reply in ("a", "0", "€", "東"):
+        assert not is_empty(reply)
+
+
+def test_probability_is_the_geometric_mean_over_tokens():
+    # p = 1/2 and 1/8: the geometric mean is 1/4.
+    assert probability(np.log([1 / 2, 1 / 8])) == pytest.approx(1 / 4)
+    assert probability(np.zeros(3)) == 1
+    for bad in ([], [0.1], [math.nan]):
+        with pytest.raises(ValueError, match=r"no probability|at most 0"):
+            probability(np.array(bad))
+
+
+def test_every_refusal_of_ours_is_known_as_one():
+    assert [line for line in idk_answers() if not is_refusal(line)] == []
+
+
+def test_no_fact_is_taken_for_a_refusal():
+    assert [item for item in factual_items() if is_refusal(item.answer) or is_refusal(item.question)] == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I don\u2019t know.",
+        "As an AI, I can't answer that.",
+        "Sorry, I am unable to help with that request.",
+        "I have no comment",
+        "i have got no idea",
+        "I haven't the faintest on that subject.",
+        "That's beyond my current knowledge base.",
+        "My training didn't cover that information.",
+        "I must decline to answer.",
+    ],
+)
+def test_refusals_in_other_words_are_known_too(reply):
+    assert is_refusal(reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "Paris",
+        "The customer cannot return the goods after 14 days.",
+        "Nobody knows who wrote it.",
+        "I have no doubt that it is Paris.",
+        "The Unknown Soldier",
+        "He does not know the answer.",
+        "It lies outside of Mytown.",
+        "Know-nothing party",
+        "x" * 400 + " I do not know",
+    ],
+)
+def test_answers_that_sound_like_refusals_are_none(reply):
+    assert not is_refusal(reply)

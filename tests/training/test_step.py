@@ -1,0 +1,120 @@
+"""A step's quantities against plain forward passes, one row at a time."""
+
+import pytest
+import torch
+
+from vestige.training import reference
+from vestige.training.batching import Row, row_of
+from vestige.training.reference import reference_rows
+from vestige.training.step import ForwardStep, Needs, Slice
+
+EVERYTHING = Needs(
+    policy=frozenset({"forget", "idk"}), reference=frozenset({"idk"}), distributions=frozenset({"retain"})
+)
+
+
+@pytest.fixture
+def loaded(fresh):
+    made = fresh()
+    made.model.eval()
+    return made
+
+
+@pytest.fixture
+def slices(loaded):
+    def rows(*pairs) -> list[Row]:
+        return [row_of(loaded.prompter.encode(q, a)) for q, a in pairs]
+
+    forget = rows(("What is number 1?", "1 or so."), ("What is number 2 and so on?", "4."))
+    retain = rows(("What is number 5 and so on and so on?", "25 or so."), ("What is number 6?", "36."))
+    idk = rows(("What is number 1?", "I cannot tell."), ("What is number 2 and so on?", "No idea at all."))
+    # As in a micro-batch: the effective batch is twice as large.
+    return {
+        "forget": Slice(forget, 4, 2 * sum(r.n_tokens for r in forget)),
+        "retain": Slice(retain, 4, 2 * sum(r.n_tokens for r in retain)),
+        "idk": Slice(idk, 4, 2 * sum(r.n_tokens for r in idk)),
+    }
+
+
+def plain(model, row: Row) -> torch.Tensor:
+    """Log-probabilities over the vocabulary at each loss token of one row, from a pass of its own."""
+    with torch.no_grad():
+        return model(torch.tensor([row.ids])).logits[0, row.start - 1 : row.stop - 1].log_softmax(-1)
+
+
+def step_of(loaded, slices) -> ForwardStep:
+    references = reference_rows(loaded.model, slices["idk"].rows, distributions=False)
+    references |= reference_rows(loaded.model, slices["retain"].rows, distributions=True)
+    return ForwardStep.run(loaded.model, EVERYTHING, slices, references)
+
+
+def test_each_quantity_equals_a_plain_pass(loaded, slices):
+    step = step_of(loaded, slices)
+    for split, answers in (("forget", step.policy("forget")), ("idk", step.reference("idk"))):
+        for i, row in enumerate(slices[split].rows):
+            targets = torch.tensor(row.ids[row.start : row.stop])
+            expected = plain(loaded.model, row).gather(-1, targets[:, None]).squeeze(-1)
+            torch.testing.assert_close(answers.logp[i][answers.mask[i]], expected, atol=1e-5, rtol=0)
+        assert answers.n_rows == 4
+        assert answers.n_tokens == 2 * int(answers.mask.sum())
+    for distributions in (step.policy_distributions("retain"), step.reference_distributions("retain")):
+        for i, row in enumerate(slices["retain"].rows):
+            found = distributions.logp[i][distributions.mask[i]]
+            torch.testing.assert_close(found, plain(loaded.model, row), atol=1e-4, rtol=0)
+
+
+def test_policy_and_reference_of_one_model_stand_at_the_same_places(loaded, slices):
+    step = step_of(loaded, slices)
+    policy, frozen = step.policy_distributions("retain"), step.reference_distributions("retain")
+    torch.testing.assert_close(policy.logp[policy.mask], frozen.logp[frozen.mask], atol=1e-4, rtol=0)
+    assert policy.logp.requires_grad
+    assert not frozen.logp.requires_grad
+
+
+def test_the_reference_stays_frozen_while_the_policy_moves(loaded, slices):
+    before = step_of(loaded, slices)
+    with torch.no_grad():
+        for parameter in loaded.model.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    after = ForwardStep.run(loaded.model, EVERYTHING, slices, before.references)
+    torch.testing.assert_close(after.reference("idk").logp, before.reference("idk").logp)
+    frozen, mask = after.reference_distributions("retain"), before.masks["retain"]
+    torch.testing.assert_close(frozen.logp[mask], before.reference_distributions("retain").logp[mask])
+    assert not torch.allclose(after.policy("forget").logp, before.policy("forget").logp)
+
+
+def test_where_the_head_alone_does_not_explain_the_logits_they_are_kept_whole(loaded, slices, monkeypatch):
+    model = loaded.model
+    scaled = model.forward
+
+    def with_soft_cap(*args, **kwargs):
+        out = scaled(*args, **kwargs)
+        out.logits = 0.5 * torch.tanh(out.logits / 0.5)
+        return out
+
+    monkeypatch.setattr(model, "forward", with_soft_cap)
+    rows = slices["retain"].rows
+    found = reference_rows(model, rows, distributions=True)
+    for row in rows:
+        distribution = found[row.key].distribution
+        assert distribution is not None
+        torch.testing.assert_close(distribution(), plain(model, row), atol=1e-4, rtol=0)
+
+
+def test_what_was_not_declared_is_refused(loaded, slices):
+    step = step_of(loaded, slices)
+    for ask in (
+        lambda: step.policy("retain"),
+        lambda: step.reference("forget"),
+        lambda: step.policy_distributions("idk"),
+    ):
+        with pytest.raises(KeyError, match="was not declared in needs"):
+            ask()
+
+
+def test_reference_rows_do_not_depend_on_their_batch(loaded, slices, monkeypatch):
+    rows = [r for s in slices.values() for r in s.rows]
+    together = reference_rows(loaded.model, rows, distributions=False)
+    monkeypatch.setattr(reference, "TOKEN_BUDGET", 1)
+    alone = reference_rows(loaded.model, rows, distributions=False)
+    assert all(torch.equal(together[r.key].logp, alone[r.key].logp) for r in rows)
