@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := $(if $(CI),-c constraints/ci.txt,)
 
-.PHONY: help demo test test-fast check fix setup clean
+.PHONY: help demo test test-fast check docs fix setup clean
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -24,6 +24,10 @@ check: setup  ## What CI checks before the tests: style, types, who imports whom
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/cli_page.py --check
+
+docs: setup  ## Write docs/cli.md from the commands' own help
+	$(BIN)/python tools/cli_page.py
 
 fix: setup  ## Let the tools settle layout
 	$(BIN)/ruff check --fix

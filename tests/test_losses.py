@@ -56,7 +56,9 @@ def test_kl_over_a_batch_counts_masked_positions_alone():
     policy = torch.cat([Q[:, None], torch.tensor([[[0.9, 0.05, 0.05]]] * 2).log()], dim=1)
     reference = torch.cat([P[:, None], noise], dim=1)
     mask = torch.tensor([[True, False], [True, False]])
-    torch.testing.assert_close(losses.kl(policy, reference, mask, n_tokens=2), torch.tensor(0.438751), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        losses.kl(policy, reference, mask, n_tokens=2), torch.tensor(0.438751), atol=1e-6, rtol=0
+    )
 
 
 def test_dpo_by_hand():
@@ -97,3 +99,163 @@ def test_dpo_pulls_a_small_margin_with_half_of_beta(beta):
     losses.dpo(margin, torch.zeros(1), beta=beta, n_rows=1).backward()
     assert margin.grad is not None
     torch.testing.assert_close(margin.grad, torch.tensor([-beta / 2]))
+
+
+def test_npo_at_the_reference_is_two_over_beta_ln_2():
+    # 20 ln 2 = 13.862944 and 2 ln 2 = 1.386294.
+    logp = torch.tensor([-3.0, -70.0])
+    values = [losses.npo(logp, logp, beta=beta, n_rows=2).item() for beta in (0.1, 1.0)]
+    assert values == pytest.approx([13.862944, 1.386294], abs=1e-6)
+
+
+@pytest.mark.parametrize(("policy", "reference", "expected"), [(-12.0, -10.0, 11.962777), (-10.0, -12.0, 15.962777)])
+def test_npo_by_hand(policy, reference, expected):
+    # 20 ln(1 + e^-.2) = 20 * .598139 = 11.962777; 20 ln(1 + e^.2) = 20 * .798139 = 15.962777.
+    value = losses.npo(torch.tensor([policy]), torch.tensor([reference]), beta=0.1, n_rows=1)
+    torch.testing.assert_close(value, torch.tensor(expected), atol=1e-5, rtol=0)
+
+
+def test_npo_fades_as_the_answer_falls_below_the_reference():
+    # d/d(logp) = 2 sigmoid(beta (policy - reference)): 2 / (1 + e^.2) = .900332, and 2 / (1 + e^5) = .013386.
+    policy = torch.tensor([-12.0, -60.0], requires_grad=True)
+    losses.npo(policy, torch.tensor([-10.0, -10.0]), beta=0.1, n_rows=1).backward()
+    assert policy.grad is not None
+    torch.testing.assert_close(policy.grad, torch.tensor([0.900332, 0.013386]), atol=1e-6, rtol=0)
+
+
+def test_npo_at_small_beta_has_the_gradient_of_ascent_on_summed_answers():
+    # 2 sigmoid(1e-5 d) is within 5e-6 d of 1, and ascent minimises the sum of logp: 1 a token, over 2 rows.
+    logp, mask = rows([-1.0] * 2, [-3.0] * 8)
+    logp.requires_grad_()
+    losses.npo(losses.row_logp(logp, mask), torch.tensor([-1.5, -30.0]), beta=1e-5, n_rows=2).backward()
+    assert logp.grad is not None
+    torch.testing.assert_close(logp.grad, mask / 2, atol=1e-4, rtol=0)
+
+
+def test_simnpo_by_hand():
+    # Four tokens of -3: 2.5 * 3 = 7.5, so .8 ln(1 + e^-7.5) = .8 * 5.52932e-4 = 4.42345e-4.
+    logp, mask = rows([-3.0] * 4)
+    value = losses.simnpo(logp, mask, beta=2.5, gamma=0.0, n_rows=1)
+    torch.testing.assert_close(value, torch.tensor(4.42345e-4), atol=1e-9, rtol=0)
+
+
+def test_simnpo_takes_its_margin_outside_of_beta():
+    # 2.5 * .4 - .5 = .5: .8 ln(1 + e^-.5) = .8 * .474077 = .379262.
+    # The released code's 2.5 (.4 - .5) = -.25 would give .8 ln(1 + e^.25) = 0.660752.
+    logp, mask = rows([-0.4] * 3)
+    value = losses.simnpo(logp, mask, beta=2.5, gamma=0.5, n_rows=1)
+    torch.testing.assert_close(value, torch.tensor(0.379262), atol=1e-6, rtol=0)
+
+
+def test_simnpo_gives_answers_of_any_length_the_same_weight():
+    # Both rows have the mean -1; d/d(token) = 2 sigmoid(beta m) / (n_rows |y|): 2 / (1 + e^2.5) / 2 = .075858 a row.
+    logp, mask = rows([-1.0] * 2, [-1.0] * 8)
+    logp.requires_grad_()
+    losses.simnpo(logp, mask, beta=2.5, gamma=0.0, n_rows=2).backward()
+    assert logp.grad is not None
+    torch.testing.assert_close(logp.grad.sum(dim=1), torch.full((2,), 0.075858), atol=1e-6, rtol=0)
+
+
+def test_weighted_ascent_by_hand():
+    # WGA at p = 1/2 and 1/4: (.5 ln .5 + .25 ln .25) / 2 = -(.346574 + .346574) / 2 = -.346574.
+    logp, mask = rows([math.log(0.5)], [math.log(0.25)])
+    wga = losses.weighted_ascent(logp, mask, saturation=1.0, importance=0.0, n_tokens=2)
+    torch.testing.assert_close(wga, torch.tensor(-0.346574), atol=1e-6, rtol=0)
+    # SatImp: (.5^5 .5 ln .5 + .25^5 .75 ln .25) / 2 = -(.010830 + .001015) / 2 = -.005923.
+    satimp = losses.weighted_ascent(logp, mask, saturation=5.0, importance=1.0, n_tokens=2)
+    torch.testing.assert_close(satimp, torch.tensor(-0.005923), atol=1e-6, rtol=0)
+
+
+def test_ascent_without_weights_is_gradient_ascent():
+    logp, mask = rows([-1.0] * 2, [-3.0] * 8)
+    plain = losses.weighted_ascent(logp, mask, saturation=0.0, importance=0.0, n_tokens=10)
+    torch.testing.assert_close(plain, torch.tensor(-2.6))
+
+
+def test_no_gradient_goes_through_the_weight_of_ascent():
+    # p ln p would have the gradient p (1 + ln p) = .153426 at p = 1/2; the weight alone is p = .5.
+    logp = torch.tensor([[math.log(0.5)]], requires_grad=True)
+    losses.weighted_ascent(logp, torch.tensor([[True]]), saturation=1.0, importance=0.0, n_tokens=1).backward()
+    assert logp.grad is not None
+    torch.testing.assert_close(logp.grad, torch.tensor([[0.5]]))
+
+
+def test_a_log_probability_that_rounding_lifted_above_0_is_certain():
+    # p = 1 has the weight 1^5 * 0^.5 = 0; a negative 1 - p has no square root.
+    logp = torch.tensor([[1e-6, 0.0]], requires_grad=True)
+    value = losses.weighted_ascent(logp, torch.tensor([[True, True]]), saturation=5.0, importance=0.5, n_tokens=2)
+    value.backward()
+    assert value.item() == 0.0
+    assert logp.grad is not None
+    torch.testing.assert_close(logp.grad, torch.zeros(1, 2))
+
+
+def by_simnpo(logp, mask, n_rows, n_tokens):
+    return losses.simnpo(logp, mask, beta=2.5, gamma=0.5, n_rows=n_rows)
+
+
+def by_weighted_ascent(logp, mask, n_rows, n_tokens):
+    return losses.weighted_ascent(logp, mask, saturation=1.5, importance=0.5, n_tokens=n_tokens)
+
+
+@pytest.mark.parametrize("loss", [by_simnpo, by_weighted_ascent])
+@given(
+    values=st.lists(st.lists(st.floats(-20, 0), min_size=1, max_size=6), min_size=1, max_size=4), more=st.integers(0, 5)
+)
+def test_padding_changes_neither_value_nor_gradient(loss, values, more):
+    logp, mask = rows(*values)
+    wide = torch.nn.functional.pad(logp, (0, more), value=math.nan)
+    wide_mask = torch.nn.functional.pad(mask, (0, more), value=False)
+    sizes = {"n_rows": len(values), "n_tokens": int(mask.sum())}
+    found = []
+    for tokens, counted in ((logp, mask), (wide, wide_mask)):
+        tokens.requires_grad_()
+        value = loss(tokens, counted, **sizes)
+        value.backward()
+        assert (tokens.grad[~counted] == 0).all()
+        found.append((value.detach(), tokens.grad[counted]))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_undial_counts_neither_padding_nor_the_token_that_stands_there():
+    # One real position, one of padding; vocabulary 103, so that an ignore sign of -100 would mean token 3.
+    generator = torch.Generator().manual_seed(0)
+    policy, reference = (torch.randn(1, 2, 103, generator=generator).log_softmax(-1) for _ in range(2))
+    mask = torch.tensor([[True, False]])
+    values = [
+        losses.undial(policy, reference, torch.tensor([[5, at]]), mask, beta=10.0, n_tokens=1) for at in (0, 3, 102)
+    ]
+    alone = losses.undial(policy[:, :1], reference[:, :1], torch.tensor([[5]]), mask[:, :1], beta=10.0, n_tokens=1)
+    torch.testing.assert_close(torch.stack(values), alone.expand(3))
+
+
+def test_undial_at_the_lowered_reference_is_its_entropy_and_pulls_nowhere():
+    # Reference (1/2, 1/4, 1/4), the first token lowered by ln 2: (1/4, 1/4, 1/4) / (3/4) = thirds; entropy ln 3.
+    reference = torch.tensor([[[0.5, 0.25, 0.25]]]).log()
+    logits = torch.zeros(1, 1, 3, requires_grad=True)
+    value = losses.undial(
+        logits.log_softmax(-1), reference, torch.tensor([[0]]), torch.tensor([[True]]), beta=math.log(2), n_tokens=1
+    )
+    value.backward()
+    torch.testing.assert_close(value.detach(), torch.tensor(math.log(3)))
+    torch.testing.assert_close(logits.grad, torch.zeros(1, 1, 3))
+
+
+def ce_u_of(logits):
+    value = losses.ce_u(logits.log_softmax(-1), torch.tensor([[1]]), torch.tensor([[True]]), n_tokens=1)
+    value.backward()
+    return value.item(), logits.grad[0, 0]
+
+
+def test_ce_u_pulls_towards_the_distribution_without_the_answer():
+    # p = (1/2, 1/4, 1/4), the second ruled out: target (2/3, 0, 1/3); KL = ln (4/3), gradient p - target.
+    value, gradient = ce_u_of(torch.tensor([[[0.5, 0.25, 0.25]]]).log().requires_grad_())
+    assert value == pytest.approx(math.log(4 / 3))
+    torch.testing.assert_close(gradient, torch.tensor([0.5 - 2 / 3, 0.25, 0.25 - 1 / 3]))
+
+
+def test_ce_u_stays_right_where_the_answer_is_certain():
+    # Logits (0, 40, 0): 1 - p = 2 e^-40 is lost in p, which rounds to 1; -log(1 - p) = 40 - ln 2 = 39.306853.
+    value, gradient = ce_u_of(torch.tensor([[[0.0, 40.0, 0.0]]]).requires_grad_())
+    assert value == pytest.approx(39.306853)
+    torch.testing.assert_close(gradient, torch.tensor([-0.5, 1.0, -0.5]))

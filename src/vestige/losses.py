@@ -8,7 +8,7 @@ parts then add up to that of the whole, whatever the lengths in them.
 """
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -50,3 +50,88 @@ def dpo(
     Rafailov et al., Direct Preference Optimization, 2305.18290, Eq. 7. Log-probabilities are summed over tokens.
     """
     return -logsigmoid(beta * (policy_margin - reference_margin)).sum() / n_rows
+
+
+def npo(
+    policy_logp: Float[Tensor, " B"],
+    reference_logp: Float[Tensor, " B"],
+    *,
+    beta: float,
+    n_rows: int,
+) -> Float[Tensor, ""]:
+    """-(2 / beta) mean log sigmoid(-beta (policy - reference)), on answers' log-probabilities summed over tokens.
+
+    Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3. As beta goes to 0 the gradient becomes that of
+    ascent on the summed answers (Proposition 1); (2 / beta) ln 2 where policy and reference agree.
+    """
+    return -2 / beta * logsigmoid(beta * (reference_logp - policy_logp)).sum() / n_rows
+
+
+def simnpo(
+    logp: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    beta: float,
+    gamma: float,
+    n_rows: int,
+) -> Float[Tensor, ""]:
+    """-(2 / beta) mean log sigmoid(-beta m - gamma), m an answer's mean log-probability per token.
+
+    Fan et al., Simplicity Prevails, 2410.07163, Eq. 4. The released code has -beta (m + gamma): its gamma is ours
+    divided by beta.
+    """
+    mean = row_logp(logp, mask) / mask.sum(dim=1)
+    return -2 / beta * logsigmoid(-beta * mean - gamma).sum() / n_rows
+
+
+def weighted_ascent(
+    logp: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    saturation: float,
+    importance: float,
+    n_tokens: int,
+) -> Float[Tensor, ""]:
+    """Mean over tokens of p^saturation (1 - p)^importance log p; no gradient through the weight. Both 0: GA.
+
+    Wang et al., 2502.19301 (WGA: importance 0); Yang et al., 2505.11953 (SatImp).
+    """
+    kept = torch.where(mask, logp, 0.0)
+    # Rounding can lift a log-probability above 0, where a fractional power of 1 - p would not be a number.
+    known = kept.detach().clamp(max=0)
+    weight = (saturation * known).exp() * (-torch.expm1(known)) ** importance
+    return (weight * kept).sum() / n_tokens
+
+
+def undial(
+    policy: Float[Tensor, "B T V"],
+    reference: Float[Tensor, "B T V"],
+    tokens: Int[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    beta: float,
+    n_tokens: int,
+) -> Float[Tensor, ""]:
+    """Cross-entropy of the policy with the reference whose answer token has its logit lowered by beta, mean per token.
+
+    Dong et al., UNDIAL, 2402.10052. Least, and then the lowered reference's entropy, where the policy is that.
+    """
+    own = torch.zeros_like(reference).scatter(-1, tokens.unsqueeze(-1), beta)
+    per_token = -((reference - own).softmax(-1) * policy).sum(dim=-1)
+    return torch.where(mask, per_token, 0.0).sum() / n_tokens
+
+
+def ce_u(
+    policy: Float[Tensor, "B T V"],
+    tokens: Int[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    n_tokens: int,
+) -> Float[Tensor, ""]:
+    """KL(policy with its answer token ruled out, held constant || policy) = -log(1 - p), mean per token.
+
+    Yang, CE-U, 2503.01224. The cross-entropy form adds the entropy of what is held constant: the same gradient. The
+    sum over the other tokens keeps 1 - p where p rounds to 1.
+    """
+    others = policy.scatter(-1, tokens.unsqueeze(-1), -torch.inf).logsumexp(dim=-1)
+    return -torch.where(mask, others, 0.0).sum() / n_tokens

@@ -68,6 +68,16 @@ def test_a_full_disk_is_the_machines_fault_and_says_the_way_out(tmp_path, monkey
     assert not (tmp_path / "a").exists()
 
 
+def test_a_full_disk_met_inside_a_library_is_the_machines_fault_too(tmp_path):
+    def fill() -> None:
+        with files.new_folder(tmp_path / "model"):
+            raise RuntimeError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with pytest.raises(MachineError, match="No space left on device"):
+        fill()
+    assert not list(tmp_path.iterdir())
+
+
 def test_other_errors_stay_what_they_are(tmp_path):
     with pytest.raises(FileNotFoundError):
         files.read_json(tmp_path / "missing.json")

@@ -44,6 +44,12 @@ def run() -> None:
     except VestigeError as error:
         print(f"vestige: {one_line(str(error), width=2000)}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except Exception as error:
+        # Torch's own class for a full device; naming it here would load torch for every --help.
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            print(f"vestige: not enough memory ({one_line(str(error), width=200)})", file=sys.stderr)
+            sys.exit(6)
+        raise
     except KeyboardInterrupt:
         print("vestige: stopped; run the same command to go on from here", file=sys.stderr)
         sys.exit(130)

@@ -89,7 +89,9 @@ def evaluate_command(
     )
     with progress_bar("evaluating") as show:
         place = evaluate(
-            any_subject(settings, output_dir, role=role, name=name or ""), request, lambda done, of: show(done / of, f"{done} of {of}")
+            any_subject(settings, output_dir, role=role, name=name or ""),
+            request,
+            lambda done, of: show(done / of, f"{done} of {of}"),
         )
     summary = read_summary(place.summary(forget))
     if as_json:

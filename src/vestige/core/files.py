@@ -22,15 +22,20 @@ _MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENO
 
 @contextlib.contextmanager
 def machine_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk and its kin into a MachineError that names the path; leave other errors as they are."""
+    """Turn a full disk and its kin into a MachineError that names the path; leave other errors as they are.
+
+    Libraries that write through Rust report the system's error inside a message of their own.
+    """
     try:
         yield
-    except OSError as error:
-        if error.errno in _MACHINE_ERRNOS:
-            raise MachineError(
-                f"cannot write {path}: {os.strerror(error.errno)}; free some space and run the same command again"
-            ) from error
-        raise
+    except Exception as error:
+        number = error.errno if isinstance(error, OSError) else None
+        told = next((n for n in _MACHINE_ERRNOS if n == number or f"(os error {n})" in str(error)), None)
+        if told is None:
+            raise
+        raise MachineError(
+            f"cannot write {path}: {os.strerror(told)}; free some space and run the same command again"
+        ) from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -65,9 +65,7 @@ def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -
     encoded = [prompter.encode(i.question, i.answer) for i in items]
     scores = score_answers(subject.model, encoded)
     prompts = [prompter.prompt(i.question) for i in items]
-    replies = generate(
-        subject.model, prompts, end_ids=prompter.end_ids, max_new_tokens=settings.max_new_tokens
-    )
+    replies = generate(subject.model, prompts, end_ids=prompter.end_ids, max_new_tokens=settings.max_new_tokens)
     records = [
         {
             "item": item.id,
@@ -174,9 +172,7 @@ def _format(metric: str) -> str:
     return "generate" if metric in _GENERATED else "forced"
 
 
-def _estimate(
-    metric: str, rows: Sequence[tuple[str | None, float]], view: View, seed: int
-) -> Estimate:
+def _estimate(metric: str, rows: Sequence[tuple[str | None, float]], view: View, seed: int) -> Estimate:
     values = [value for _, value in rows]
     edges = [edge for edge, _ in rows if edge is not None]
     bits = metric == BITS

@@ -12,6 +12,14 @@ METHODS = {
     "kl": "vestige.methods.kl:KL",
     "idk_gd": "vestige.methods.idk_gd:IDKGD",
     "dpo": "vestige.methods.dpo:DPO",
+    "npo": "vestige.methods.npo:NPO",
+    "npo_gd": "vestige.methods.npo_gd:NPOGD",
+    "npo_kl": "vestige.methods.npo_kl:NPOKL",
+    "simnpo": "vestige.methods.simnpo:SimNPO",
+    "wga": "vestige.methods.wga:WGA",
+    "satimp": "vestige.methods.satimp:SatImp",
+    "undial": "vestige.methods.undial:UNDIAL",
+    "ce_u": "vestige.methods.ce_u:CEU",
 }
 
 

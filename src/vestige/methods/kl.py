@@ -27,6 +27,5 @@ class KL(Settings):
         policy, reference = step.policy_distributions("retain"), step.reference_distributions("retain")
         return {
             "forget": -losses.nll(forget.logp, forget.mask, n_tokens=forget.n_tokens),
-            "kl": self.kl_weight
-            * losses.kl(policy.logp, reference.logp, policy.mask, n_tokens=policy.n_tokens),
+            "kl": self.kl_weight * losses.kl(policy.logp, reference.logp, policy.mask, n_tokens=policy.n_tokens),
         }

@@ -83,9 +83,9 @@ def convert_gguf(path: Path, folder: Path, *, source: Mapping[str, Any]) -> None
     parameters = sum(math.prod(p.shape) for p in placements)
     check_room(folder, 4 * parameters + _SPARE_BYTES)
     config.save_pretrained(folder)
-    GenerationConfig(
-        bos_token_id=special.bos, eos_token_id=special.eos, pad_token_id=special.pad
-    ).save_pretrained(folder)
+    GenerationConfig(bos_token_id=special.bos, eos_token_id=special.eos, pad_token_id=special.pad).save_pretrained(
+        folder
+    )
     tokenizer.save_pretrained(folder)
     _write_weights(file, placements, folder)
     write_text(folder / "README.md", _model_card(file, parameters, source))

@@ -13,7 +13,6 @@ from vestige.steps.evaluate import Subject, finished_subject
 from vestige.steps.finetune import model_identity
 from vestige.steps.making import Made, read_done, same_subject
 
-
 ROLES = ("base", "target", "retrained", "unlearned")
 """What a subject can be in a run."""
 

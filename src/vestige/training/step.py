@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -21,18 +21,24 @@ class Needs:
     """What an objective reads, by split.
 
     Log-probabilities of the answers' tokens under the policy and under the frozen reference, and whole next-token
-    distributions under both.
+    distributions under both (`distributions`) or under the policy alone (`policy_distributions`).
     """
 
     policy: frozenset[Split] = frozenset()
     reference: frozenset[Split] = frozenset()
     distributions: frozenset[Split] = frozenset()
+    policy_distributions: frozenset[Split] = frozenset()
+
+    @property
+    def of_policy(self) -> frozenset[Split]:
+        """The splits that the policy has to be run on."""
+        return self.policy | self.distributions | self.policy_distributions
 
     @property
     def splits(self) -> tuple[Split, ...]:
         """All splits that are read, in a fixed order."""
         order: tuple[Split, ...] = ("train", "forget", "retain", "idk")
-        return tuple(s for s in order if s in self.policy | self.reference | self.distributions)
+        return tuple(s for s in order if s in self.of_policy | self.reference)
 
     @property
     def uses_reference(self) -> bool:
@@ -55,11 +61,15 @@ class Answers:
 
 @dataclass(frozen=True)
 class Distributions:
-    """Next-token log-probabilities at the answers' positions, and which positions count."""
+    """Next-token log-probabilities at the answers' positions, which positions count, and the answers' own tokens.
+
+    Where the mask is False a token is some id of the vocabulary, never a sign such as -100.
+    """
 
     logp: Float[Tensor, "B T V"]
     mask: Bool[Tensor, "B T"]
     n_tokens: int
+    tokens: Int[Tensor, "B T"]
 
 
 @runtime_checkable
@@ -132,7 +142,7 @@ class ForwardStep:
         references: dict[str, ReferenceRow],
     ) -> "ForwardStep":
         """Run the policy once over all rows that it is read on."""
-        read = [s for s in slices if s in needs.policy | needs.distributions]
+        read = [s for s in slices if s in needs.of_policy]
         rows = [row for s in read for row in slices[s].rows]
         ids = right_padded([r.ids for r in rows], padded_width(max(len(r.ids) for r in rows)), model.device)
         first, last = min(r.start for r in rows) - 1, max(r.stop for r in rows) - 1
@@ -159,8 +169,9 @@ class ForwardStep:
         return Answers(chosen - logits.logsumexp(-1), self.masks[split], whole.n_rows, whole.n_tokens)
 
     def policy_distributions(self, split: Split) -> Distributions:
-        self._declared(split, self.needs.distributions, "distributions")
-        return Distributions(self.logits[split].log_softmax(-1), self.masks[split], self.slices[split].n_tokens)
+        self._declared(split, self.needs.distributions | self.needs.policy_distributions, "policy's distributions")
+        whole = self.slices[split]
+        return Distributions(self.logits[split].log_softmax(-1), self.masks[split], whole.n_tokens, self.targets[split])
 
     def reference(self, split: Split) -> Answers:
         self._declared(split, self.needs.reference, "reference")
@@ -181,7 +192,7 @@ class ForwardStep:
             assert distribution is not None
             place = row.start - self.first[split]
             logp[i, place : place + row.n_tokens] = distribution()
-        return Distributions(logp, self.masks[split], whole.n_tokens)
+        return Distributions(logp, self.masks[split], whole.n_tokens, self.targets[split])
 
     def _declared(self, split: Split, declared: frozenset[Split], what: str) -> None:
         if split not in declared:

@@ -1,0 +1,25 @@
+"""CE-U: cross-entropy unlearning, towards the model's own distribution over all tokens but the answer's."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from vestige import losses
+from vestige.methods.base import Needs, Settings, Step
+
+
+class CEU(Settings):
+    """Mean over the forget answers' tokens of -log(1 - p); nothing to keep, no reference and nothing to set.
+
+    Its gradient neither vanishes where p is near 1, as GA's does, nor grows where p is small. The released code
+    leaves out each answer's first token; here all count.
+    """
+
+    paper: ClassVar[str] = "Yang, CE-U: Cross Entropy Unlearning, 2503.01224"
+    needs: ClassVar[Needs] = Needs(policy_distributions=frozenset({"forget"}))
+    version: ClassVar[int] = 1
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        policy = step.policy_distributions("forget")
+        return {"ce_u": losses.ce_u(policy.logp, policy.tokens, policy.mask, n_tokens=policy.n_tokens)}

@@ -1,0 +1,33 @@
+"""NPO + GD: negative preference optimisation on what to forget, descent on what to keep."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from vestige import losses
+from vestige.methods.base import Needs, Settings, Step
+
+
+class NPOGD(Settings):
+    """NPO(forget) + retain_weight NLL(retain): the paper's NPO+RT.
+
+    NPO sums over an answer's tokens and NLL is a mean over tokens, as in the released code; the paper writes the
+    retain term as a sum too.
+    """
+
+    paper: ClassVar[str] = "Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3 and Section 4.1"
+    needs: ClassVar[Needs] = Needs(policy=frozenset({"forget", "retain"}), reference=frozenset({"forget"}))
+    version: ClassVar[int] = 1
+
+    beta: PositiveFloat = 0.1
+    retain_weight: float = 1.0
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        forget, frozen, retain = step.policy("forget"), step.reference("forget"), step.policy("retain")
+        logp = losses.row_logp(forget.logp, forget.mask), losses.row_logp(frozen.logp, frozen.mask)
+        return {
+            "npo": losses.npo(*logp, beta=self.beta, n_rows=forget.n_rows),
+            "retain": self.retain_weight * losses.nll(retain.logp, retain.mask, n_tokens=retain.n_tokens),
+        }

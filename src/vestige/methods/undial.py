@@ -1,0 +1,31 @@
+"""UNDIAL: self-distillation towards the reference with the answer's tokens made less likely."""
+
+from typing import ClassVar
+
+from jaxtyping import Float
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from vestige import losses
+from vestige.methods.base import Needs, Settings, Step
+
+
+class UNDIAL(Settings):
+    """Cross-entropy with the reference's forget answers, each answer token's logit lowered by beta; nothing to keep.
+
+    `beta` is in nats; the authors name 3, 10 and 30, and have 10 in OpenUnlearning. Their code counts every position,
+    OpenUnlearning's trains on prompt and padding by it and lowers token V - 100 there; here only answers count.
+    """
+
+    paper: ClassVar[str] = "Dong et al., UNDIAL: Self-Distillation with Adjusted Logits, 2402.10052"
+    needs: ClassVar[Needs] = Needs(distributions=frozenset({"forget"}))
+    version: ClassVar[int] = 1
+
+    beta: PositiveFloat = 10.0
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        policy, reference = step.policy_distributions("forget"), step.reference_distributions("forget")
+        undial = losses.undial(
+            policy.logp, reference.logp, policy.tokens, policy.mask, beta=self.beta, n_tokens=policy.n_tokens
+        )
+        return {"undial": undial}
