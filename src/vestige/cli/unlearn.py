@@ -62,11 +62,11 @@ def unlearn_command(
     from vestige.data.corpus import SourceSettings, named_splits, open_corpus
     from vestige.data.factual import idk_answers, read_idk
     from vestige.methods import find_method
+    from vestige.study.presets import tiny_unlearning
     from vestige.training.settings import UnlearningSettings
 
     find_method(method)
     own, words = split_method_settings(method, assignments)
-    asked = settings_from(UnlearningSettings, config, words)
     source = SourceSettings(
         data=data,
         question_key=question_key,
@@ -79,7 +79,6 @@ def unlearn_command(
     )
     splits = named_splits(open_corpus(source), forget, retain=retain, seed=seed).splits
     answers = idk_answers() if idk is None else read_idk(idk)
-    prepare_output(output_dir, fresh=fresh, made_by="spec.json")
 
     from vestige.artifacts.layout import SubjectFolder
     from vestige.models.load import ModelSettings
@@ -88,6 +87,9 @@ def unlearn_command(
 
     settings = ModelSettings(model=target, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
     origin = weights_of(settings)
+    base = tiny_unlearning(method) if origin.model == "builtin:tiny" else {}
+    asked = settings_from(UnlearningSettings, config, words, defaults=base)
+    prepare_output(output_dir, fresh=fresh, made_by="spec.json")
     request = UnlearnRequest(
         target=settings,
         target_weights=origin.weights,

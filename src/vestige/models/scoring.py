@@ -44,6 +44,12 @@ def token_scores(
     return logp, 1 + above + (tied - 1) / 2
 
 
+def batch_invariant(model: PreTrainedModel, encoded: Sequence[Encoded]) -> bool:
+    """Whether scores are the same to the last bit alone and in a batch, here and now: looked at, not taken on trust."""
+    together = score_answers(model, encoded)
+    return all(score_answers(model, [e]) == [s] for e, s in zip(encoded, together, strict=True))
+
+
 @torch.inference_mode()
 def score_answers(
     model: PreTrainedModel, encoded: Sequence[Encoded], *, token_budget: int = TOKEN_BUDGET

@@ -22,10 +22,13 @@ from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.models.scoring import batch_invariant
 from vestige.steps.finetune import items_digest
 from vestige.steps.making import LOCK_SECONDS, Made, read_done
 
 CHUNK = 64
+PROBE = 8
+"""Items on which every evaluation looks whether numbers depend on the batch; provenance.json says what it saw."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,9 @@ def _collect(
             kept |= {r["item"]: r for r in records}
         on_items(len(kept), len(items))
     write_jsonl(place.records, (kept[i.id] for i in items))
-    write_provenance(place.provenance, watch, device=str(subject.model.device))
+    probe = [subject.prompter.encode(i.question, i.answer) for i in items[:PROBE]]
+    invariant = batch_invariant(subject.model, probe)
+    write_provenance(place.provenance, watch, device=str(subject.model.device), batch_invariant=invariant)
     write_json(place.collected, {"schema": SCHEMA, "n": len(items), "digest": file_digest(place.records)})
 
 

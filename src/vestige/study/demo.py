@@ -14,7 +14,7 @@ from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, everything,
 from vestige.data.dataset import compile_dataset
 from vestige.data.factual import idk_answers
 from vestige.data.folder import write_dataset
-from vestige.study.presets import TINY_FINETUNE, TINY_RATES
+from vestige.study.presets import TINY_FINETUNE, TINY_RATES, tiny_unlearning
 from vestige.study.runner import Report, State, Task, run_tasks
 from vestige.training.settings import UnlearningSettings
 
@@ -159,7 +159,8 @@ def unlearn_request(
     made = read_done(target)
     if made is None:
         raise InputError(f"{run.path} holds no finished target; run the demo there first")
-    training = UnlearningSettings(learning_rate=rate or TINY_RATES[method], epochs=asked.unlearning_epochs)
+    own = {**tiny_unlearning(method), "epochs": asked.unlearning_epochs}
+    training = UnlearningSettings.build({**own, "learning_rate": rate} if rate else own)
     return UnlearnRequest(
         target=ModelSettings(model=str(target.model), device="cpu"),
         target_weights=made.weights,

@@ -1,5 +1,7 @@
 """Settings that were found for the built-in tiny model, with where they come from."""
 
+from typing import Any
+
 from vestige.training.settings import TrainingSettings
 
 TINY_FINETUNE = TrainingSettings(
@@ -12,8 +14,18 @@ TINY_FINETUNE = TrainingSettings(
     loss_on="all",
     bucket=True,
     stop_when_exact=True,
+    lora_rank=0,
 )
 """Learns sample dataset 1 and the factual questions to the last answer; docs/tiny.md has the trials."""
 
 TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4}
 """Learning rates of the demo, one a method; `python -m benchmarks.rates` measures the grid they come from."""
+
+
+def tiny_unlearning(method: str) -> dict[str, Any]:
+    """The settings in which unlearning the tiny model differs from PISTOL's: all parameters, and a rate that suits it.
+
+    A method without a rate of its own here keeps the default, and needs `--set learning_rate=...`.
+    """
+    rate = {"learning_rate": TINY_RATES[method]} if method in TINY_RATES else {}
+    return {"lora_rank": 0, **rate}

@@ -30,7 +30,7 @@ class TrainingSettings(Settings):
     bucket: bool = False
     stop_when_exact: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
-    lora_rank: int = Field(default=0, ge=0)
+    lora_rank: int = Field(default=8, ge=0)
     lora_alpha: PositiveInt = 32
     lora_dropout: float = Field(default=0.05, ge=0, lt=1)
     lora_targets: tuple[str, ...] = (
