@@ -92,7 +92,11 @@ def _is_pistol(path: Path) -> bool:
     """Whether a file is of PISTOL's form: a JSON list of question, answer and, in some rows, an edge `X_Y`."""
     if path.suffix != ".json" or not path.is_file():
         return False
-    rows = read_json(path)
+    try:
+        rows = read_json(path)
+    except InputError:
+        # Files of JSON Lines go by this ending too; what is wrong with any other is for the loader to say.
+        return False
     keys = {"question", "answer", "edge"}
     if not isinstance(rows, list) or not all(isinstance(r, dict) and r.keys() <= keys for r in rows):
         return False

@@ -1,0 +1,85 @@
+import json
+
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus
+from vestige.data.dataset import compile_dataset
+from vestige.data.folder import write_dataset
+
+
+def rows(n):
+    return [{"question": f"Question {i}?", "answer": f"Answer {i}.", "edge": f"e{i % 3}"} for i in range(n)]
+
+
+def write(path, values, *, lines=True):
+    path.write_text("".join(json.dumps(v) + "\n" for v in values) if lines else json.dumps(values))
+    return path
+
+
+def opened(path, **settings):
+    return open_corpus(SourceSettings(data=str(path), **settings))
+
+
+def test_a_compiled_folder_and_pistols_json_give_the_same_splits(tmp_path):
+    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
+    folder = named_splits(opened(tmp_path / "data"), "edge:A_B", seed=0)
+    pistol = named_splits(opened(tmp_path / "data" / "pistol.json"), "edge:A_B", seed=0)
+    sizes = {name: len(items) for name, items in folder.splits.items()}
+    # 20 edges of 20: A_B is forgotten, the three E-F-q components are independent, half of them sales.
+    assert sizes == {
+        "forget": 20,
+        "retain": 380,
+        "independent": 120,
+        "independent_sales": 60,
+        "independent_employment": 60,
+    }
+    assert {n: [i.id for i in s] for n, s in pistol.splits.items()} == {
+        n: [i.id for i in s] for n, s in folder.splits.items()
+    }
+    assert pistol.scopes == folder.scopes
+    # A_B: two addresses are stated by other contracts, two names can be guessed, 16 answers are free.
+    assert sorted(folder.scopes.values()).count("entailed") == 2
+    assert sorted(folder.scopes.values()).count("free") == 16
+
+
+def test_json_lines_under_the_name_of_json_are_read_as_items(tmp_path):
+    corpus = opened(write(tmp_path / "tofu.json", [{"question": "Q?", "answer": "A."}, {"question": "R?", "answer": "B."}]))
+    assert corpus.dataset is None
+    assert [i.question for i in corpus.items] == ["Q?", "R?"]
+
+
+def test_a_forget_file_leaves_the_rest_to_keep(tmp_path):
+    corpus = opened(write(tmp_path / "all.jsonl", rows(6)), factual=True)
+    # The same question counts as forgotten even where the file words the answer otherwise.
+    forget = write(tmp_path / "forget.jsonl", [{"question": "Question 1?", "answer": "Another answer."}])
+    splits = named_splits(corpus, str(forget), seed=0).splits
+    assert [i.answer for i in splits["forget"]] == ["Another answer."]
+    assert [i.question for i in splits["retain"]] == [f"Question {i}?" for i in (0, 2, 3, 4, 5)]
+    assert splits["factual"] == corpus.factual
+    assert len(everything([named_splits(corpus, str(forget), seed=0)])) == 6 + len(corpus.factual)
+
+
+def test_items_that_name_edges_can_be_selected_without_a_graph(tmp_path):
+    corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
+    assert [i.question for i in named_splits(corpus, "edge:e1", seed=0).splits["forget"]] == ["Question 1?", "Question 4?"]
+    with pytest.raises(InputError, match="no edge 'e9' in .*known: e0, e1, e2"):
+        named_splits(corpus, "edge:e9", seed=0)
+
+
+def test_a_forget_set_that_is_nothing_is_refused_with_the_way_out(tmp_path):
+    plain = opened(write(tmp_path / "all.jsonl", [{"question": "Q?", "answer": "A."}]))
+    with pytest.raises(InputError, match="has no graph to select from; give a file of the items"):
+        named_splits(plain, "node:A", seed=0)
+
+
+def test_a_question_cannot_be_forgotten_and_kept(tmp_path):
+    corpus = opened(write(tmp_path / "all.jsonl", rows(4)))
+    forget, retain = write(tmp_path / "f.jsonl", rows(2)), write(tmp_path / "r.jsonl", rows(4)[1:])
+    with pytest.raises(InputError, match=r"'Question 1\?' is in the forget and in the retain set"):
+        named_splits(corpus, str(forget), retain=str(retain), seed=0)
+
+
+def test_the_first_rows_can_be_taken(tmp_path):
+    path = write(tmp_path / "all.jsonl", rows(10))
+    assert [len(opened(path, limit=limit).items) for limit in ("3", "0.5")] == [3, 5]
