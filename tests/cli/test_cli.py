@@ -143,6 +143,7 @@ def test_fresh_never_deletes_what_vestige_did_not_make(tmp_path, data):
     assert (precious / "chapter1.txt").exists()
 
 
+@pytest.mark.slow
 def test_lists_are_one_json_document():
     rows = json.loads(vestige("list", "methods", "--json").stdout)
     assert {"ga", "gd", "kl", "idk_gd", "dpo"} <= {r["name"] for r in rows}

@@ -44,7 +44,9 @@ def test_a_compiled_folder_and_pistols_json_give_the_same_splits(tmp_path):
 
 
 def test_json_lines_under_the_name_of_json_are_read_as_items(tmp_path):
-    corpus = opened(write(tmp_path / "tofu.json", [{"question": "Q?", "answer": "A."}, {"question": "R?", "answer": "B."}]))
+    corpus = opened(
+        write(tmp_path / "tofu.json", [{"question": "Q?", "answer": "A."}, {"question": "R?", "answer": "B."}])
+    )
     assert corpus.dataset is None
     assert [i.question for i in corpus.items] == ["Q?", "R?"]
 
@@ -62,7 +64,10 @@ def test_a_forget_file_leaves_the_rest_to_keep(tmp_path):
 
 def test_items_that_name_edges_can_be_selected_without_a_graph(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
-    assert [i.question for i in named_splits(corpus, "edge:e1", seed=0).splits["forget"]] == ["Question 1?", "Question 4?"]
+    assert [i.question for i in named_splits(corpus, "edge:e1", seed=0).splits["forget"]] == [
+        "Question 1?",
+        "Question 4?",
+    ]
     with pytest.raises(InputError, match="no edge 'e9' in .*known: e0, e1, e2"):
         named_splits(corpus, "edge:e9", seed=0)
 

@@ -16,6 +16,8 @@ from vestige.core.ids import content_id
 SCHEMA = 1
 """Version of every schema in this file. A file of another version is refused, never guessed at."""
 
+_AGAIN = "run again with --fresh"
+
 
 @dataclass(frozen=True)
 class SubjectSpec:
@@ -103,16 +105,50 @@ def write_summary(folder: EvalFolder, summary: Summary) -> None:
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary in `path`."""
-    stored = read_versioned(path)
+    """The summary in `path`; one that lacks a field or holds what is no estimate is refused by file and field."""
+    stored = _fields(path, Summary, read_versioned(path))
+    splits, results = stored["splits"], stored["results"]
+    if not isinstance(splits, dict) or not isinstance(results, list):
+        raise InputError(f"{path}: splits and results are not what Vestige writes; {_AGAIN}")
     return Summary(
         eval=stored["eval"],
         version=stored["version"],
-        subject=SubjectSpec(**stored["subject"]),
+        subject=SubjectSpec(**_fields(path, SubjectSpec, stored["subject"], "subject")),
         forget=stored["forget"],
-        splits={name: tuple(ids) for name, ids in stored["splits"].items()},
-        results=tuple(Result(**{**row, "estimate": Estimate(**row["estimate"])}) for row in stored["results"]),
+        splits={name: _item_ids(path, name, ids) for name, ids in splits.items()},
+        results=tuple(_result(path, f"results[{i}]", row) for i, row in enumerate(results)),
     )
+
+
+def _item_ids(path: Path, split: str, ids: Any) -> tuple[str, ...]:
+    if not isinstance(ids, list) or not all(isinstance(i, str) for i in ids):
+        raise InputError(f"{path}: the split {split!r} is not a list of item ids; {_AGAIN}")
+    return tuple(ids)
+
+
+def _result(path: Path, where: str, stored: Any) -> Result:
+    row = _fields(path, Result, stored, where)
+    numbers = _fields(path, Estimate, row["estimate"], f"{where}.estimate")
+    try:
+        return Result(**{**row, "estimate": Estimate(**numbers)})
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {where} is no estimate ({error}); {_AGAIN}") from error
+
+
+def _fields(path: Path, kind: type[Any], stored: Any, where: str = "") -> dict[str, Any]:
+    """What `stored`, the object at `where` in the file, holds for the fields of the dataclass `kind`."""
+    if not isinstance(stored, dict):
+        raise InputError(f"{path}: {where} is not a JSON object; {_AGAIN}")
+    names = [f.name for f in fields(kind)]
+    _refuse_absent(path, where, stored, names)
+    return {name: stored[name] for name in names}
+
+
+def _refuse_absent(path: Path, where: str, stored: dict[str, Any], needed: Iterable[str]) -> None:
+    for name in needed:
+        if name not in stored:
+            field = f"{where}.{name}" if where else name
+            raise InputError(f"{path}: no field {field!r}, so another version of Vestige made it; {_AGAIN}")
 
 
 def write_spec(path: Path, spec: SubjectSpec) -> None:
@@ -122,17 +158,15 @@ def write_spec(path: Path, spec: SubjectSpec) -> None:
 
 def read_spec(path: Path) -> SubjectSpec:
     """The identity in `path`."""
-    stored = read_versioned(path)
-    return SubjectSpec(**{f.name: stored[f.name] for f in fields(SubjectSpec)})
+    return SubjectSpec(**_fields(path, SubjectSpec, read_versioned(path)))
 
 
-def read_versioned(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`, if its schema is ours."""
+def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
+    """The JSON object in `path`, if its schema is ours and it has the fields `needed`."""
     stored = read_json(path)
     if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
-        raise InputError(
-            f"{path}: made by another version of Vestige (its schema is not {SCHEMA}); run again with --fresh"
-        )
+        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}); {_AGAIN}")
+    _refuse_absent(path, "", stored, needed)
     return stored
 
 
@@ -186,17 +220,21 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]
     """Write rows as CSV with a header.
 
     Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection), and carriage
-    returns become line feeds, since the csv module leaves a bare one unquoted.
+    returns become line feeds, since the csv module leaves a bare one unquoted. Names of columns are such text too.
     """
     buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerow([_inert(c) for c in columns])
     writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writeheader()
     writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
     write_text(path, buffer.getvalue())
+
+
+# The last four are the full-width =, +, - and @, which spreadsheets take for the narrow ones.
+_ACTING = ("=", "+", "-", "@", "\t", "\n", "\0", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def _inert(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     plain = value.replace("\r\n", "\n").replace("\r", "\n")
-    return f"'{plain}" if plain.startswith(("=", "+", "-", "@", "\t", "\n")) else plain
+    return f"'{plain}" if plain.startswith(_ACTING) else plain

@@ -13,11 +13,13 @@ import numpy as np
 from pydantic import PositiveInt
 
 from vestige.artifacts.records import Result
+from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.metrics.answers import exact_match, is_empty, probability
+from vestige.core.text import one_line
+from vestige.metrics.answers import exact_match, is_empty, normalised, probability
 from vestige.metrics.intervals import interval_of_mean
 from vestige.metrics.ranks import mrr, top_hit
 from vestige.metrics.refusals import is_refusal
@@ -61,6 +63,7 @@ class View:
 
 def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> list[dict[str, Any]]:
     """One record an item, in the items' order. A record depends on the subject, the item and the settings alone."""
+    _refuse_unmatchable(items)
     prompter = subject.prompter
     encoded = [prompter.encode(i.question, i.answer) for i in items]
     scores = score_answers(subject.model, encoded)
@@ -90,6 +93,15 @@ def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -
         for record, values in zip(records, ranks, strict=True):
             record["pistol_ranks"] = values
     return records
+
+
+def _refuse_unmatchable(items: Sequence[Item]) -> None:
+    for item in items:
+        if not normalised(item.answer):
+            raise InputError(
+                f"the question {one_line(item.question, width=60)!r}: no reply can match its answer "
+                f"{one_line(item.answer, width=40)!r}, which is nothing but full stops and white space"
+            )
 
 
 def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[list[int]]:
@@ -147,6 +159,7 @@ def summarize(
     A mean over items, with an interval; items of one edge share parties and template, so they are clustered by edge.
     """
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
+    _check(by_id, view)
     results = []
     for (split, scope), ids in _groups(records, view).items():
         for metric in dict.fromkeys(m for i in ids for m in by_id[i][1]):
@@ -155,6 +168,18 @@ def summarize(
             if metric != BITS or len(rows) > 1:
                 results.append(Result(split, scope, _format(metric), "", _estimate(metric, rows, view, seed)))
     return tuple(results)
+
+
+def _check(by_id: Mapping[str, Any], view: View) -> None:
+    """Refuse to sum up nothing, or to leave out what was not asked."""
+    if not view.splits.get("forget"):
+        raise InputError(f"the forget set {one_line(view.forget, width=60)!r} holds no items to sum up")
+    missing = [i for ids in view.splits.values() for i in ids if i not in by_id]
+    if missing:
+        raise InputError(
+            f"{len(missing)} items of the splits of forget set {one_line(view.forget, width=60)!r} have no record, "
+            f"{missing[0]} among them; evaluate on the items of all splits"
+        )
 
 
 def _groups(records: Sequence[Mapping[str, Any]], view: View) -> dict[tuple[str, str], list[str]]:

@@ -83,7 +83,7 @@ def evaluate(
             _collect(place, identity, request, subject.load(), on_items)
         place.unfinished.unlink(missing_ok=True)
         records = read_records(place)
-        if file_digest(place.records) != read_versioned(place.collected)["digest"]:
+        if file_digest(place.records) != read_versioned(place.collected, "digest")["digest"]:
             raise InputError(f"{place.records} was changed after it was written; delete {place.path} and run again")
         scores = [qa.score(r) for r in records]
         write_jsonl(place.scores, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))

@@ -32,7 +32,7 @@ def read_done(folder: SubjectFolder) -> Made | None:
     """What is known of a finished subject; None while it is not finished."""
     if not folder.done.exists():
         return None
-    stored = read_versioned(folder.done)
+    stored = read_versioned(folder.done, "weights", "prompts", "steps", "stopped")
     return Made(stored["weights"], stored["prompts"], stored["steps"], stored["stopped"])
 
 

@@ -1,0 +1,58 @@
+"""All that the tables, the figures and the page are made from, read once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from vestige.artifacts.layout import RunFolder
+from vestige.core.estimates import Estimate
+from vestige.report.answers import Answers, ForgetSet, forget_set, read_answers
+from vestige.report.evidence import Evidence, Subject, greedy_rouge, read_evidence
+from vestige.report.findings import Finding, find, pooled
+from vestige.report.graph import Drawing, Edge, draw, read_edges
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A run, read. `findings` and `forget_sets` go by forget set; `no_graph` says why there is no drawing."""
+
+    evidence: Evidence
+    findings: tuple[Finding, ...]
+    answers: Answers
+    forget_sets: tuple[ForgetSet, ...]
+    edges: tuple[Edge, ...]
+    drawing: Drawing | None
+    no_graph: str
+
+    @cached_property
+    def colours(self) -> dict[str, int]:
+        """A number for each method label, the same throughout the run."""
+        labels = sorted({s.label for s in self.evidence.subjects if s.spec.subject == "unlearned"})
+        return {label: number for number, label in enumerate(labels)}
+
+
+def read_contents(run: RunFolder) -> Contents:
+    """Read a run for the report."""
+    evidence = read_evidence(run)
+    answers = read_answers(evidence.subjects)
+    edges, no_graph = read_edges(run)
+    forget_sets = tuple(forget_set(evidence.subjects, answers, f) for f in evidence.forgets)
+    centre = {edge for f in forget_sets for edge in f.edges or ()}
+    return Contents(
+        evidence=evidence,
+        findings=tuple(find(evidence, f) for f in evidence.forgets),
+        answers=answers,
+        forget_sets=forget_sets,
+        edges=edges,
+        drawing=None if no_graph else draw(edges, centre),
+        no_graph=no_graph,
+    )
+
+
+def edge_loss(contents: Contents, forget: str, subject: Subject, edge: str) -> float | None:
+    """Target minus subject on one edge: how much of it was lost; None where a score is missing."""
+    cell = greedy_rouge(f"edge:{edge}")
+    own: Estimate | None = subject.results.get(forget, {}).get(cell)
+    target = pooled(
+        [s.results[forget][cell] for s in contents.evidence.of("target", forget) if cell in s.results[forget]]
+    )
+    return target.value - own.value if target and own else None

@@ -1,0 +1,207 @@
+"""What a run has to show: its subjects, their estimates by forget set, and what is still missing.
+
+Everything here is read through `vestige.artifacts`; nothing is computed but names.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
+from vestige.artifacts.records import SubjectSpec, Summary, read_spec, read_summary, read_versioned
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.files import read_json
+from vestige.core.settings import read_toml
+
+ROLES = ("base", "target", "retrained", "unlearned")
+"""The roles of subjects, in the order in which they are shown."""
+
+QUESTIONS = "qa"
+"""The evaluation whose records hold one greedy answer an item."""
+
+
+class Cell(NamedTuple):
+    """The place of an estimate: which split and answers, asked how, measured how."""
+
+    split: str
+    scope: str
+    format: str
+    attack: str
+    metric: str
+
+
+def greedy_rouge(split: str, scope: str = "all") -> Cell:
+    """The place of mean ROUGE-1 recall of greedy answers, the measure that the report leads with."""
+    return Cell(split, scope, "generate", "", "rouge1_recall")
+
+
+PANELS = (
+    ("forget", "Forget, all", greedy_rouge("forget")),
+    ("free", "Forget, free", greedy_rouge("forget", "free")),
+    ("retain", "Retain", greedy_rouge("retain")),
+    ("independent", "Independent", greedy_rouge("independent")),
+    ("factual", "Factual", greedy_rouge("factual")),
+)
+"""What the report leads with, from left to right: the name in tables, the title, the place."""
+
+
+class View(NamedTuple):
+    """How one forget set sees the items of an evaluation: the folder, and the ids of the items in each split."""
+
+    folder: EvalFolder
+    splits: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model of the run.
+
+    `path` is relative to the run; `label` is unique among the subjects of one forget set; `results` maps a
+    forget set to its estimates, `views` to the answers that they were made from; `done`, `provenance` and
+    `answers` are None where the run has none yet.
+    """
+
+    path: str
+    label: str
+    spec: SubjectSpec
+    done: Mapping[str, Any] | None
+    provenance: Mapping[str, Any] | None
+    answers: EvalFolder | None
+    results: Mapping[str, Mapping[Cell, Estimate]]
+    views: Mapping[str, View]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run as the report sees it. `missing` says in sentences what is not there."""
+
+    name: str
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    subjects: tuple[Subject, ...]
+    forgets: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def of(self, role: str, forget: str) -> tuple[Subject, ...]:
+        """The subjects of one role that have estimates for one forget set."""
+        return tuple(s for s in self.subjects if s.spec.subject == role and forget in s.results)
+
+
+def read_evidence(run: RunFolder) -> Evidence:
+    """All that the run's summaries say. A run without a subject is refused: there is nothing to report on."""
+    read = [_read_subject(run, folder) for folder in run.subjects()]
+    if not read:
+        raise InputError(
+            f"{run.path}: no subject to report on (no models/*/spec.json or cells/*/spec.json);"
+            " give the folder of a run"
+        )
+    subjects = tuple(subject for subject, _ in _labelled(read))
+    forgets = tuple(sorted({f for s in subjects for f in (*s.results, s.spec.forget) if f}))
+    notes = [note for _, own in read for note in own]
+    return Evidence(
+        name=run.path.resolve().name,
+        settings=read_toml(run.settings) if run.settings.exists() else {},
+        provenance=_json_or(run.provenance, {}),
+        subjects=subjects,
+        forgets=forgets,
+        missing=(*_missing(run, subjects, forgets), *notes),
+    )
+
+
+def forget_label(forget: str) -> str:
+    """A forget set's selector as people say it: `edge:A_B,edge:A_C` is `A_B + A_C`."""
+    return " + ".join(part.strip().removeprefix("edge:") for part in forget.split(","))
+
+
+def _read_subject(run: RunFolder, folder: SubjectFolder) -> tuple[Subject, list[str]]:
+    spec = read_spec(folder.spec)
+    path = folder.path.relative_to(run.path).as_posix()
+    if spec.subject not in ROLES:
+        raise InputError(f"{folder.spec}: unknown role {spec.subject!r}; known: {', '.join(ROLES)}")
+    summaries = [
+        (evaluation, read_summary(summary)) for evaluation in folder.evaluations() for summary in evaluation.summaries()
+    ]
+    results, notes = _merged(path, summaries)
+    subject = Subject(
+        path=path,
+        label=spec.method if spec.subject == "unlearned" else spec.subject,
+        spec=spec,
+        done=read_versioned(folder.done) if folder.done.exists() else None,
+        provenance=_json_or(folder.provenance, None),
+        answers=_answers(summaries),
+        results=results,
+        views={s.forget: View(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
+    )
+    return subject, notes
+
+
+def _merged(
+    path: str, summaries: Iterable[tuple[EvalFolder, Summary]]
+) -> tuple[dict[str, dict[Cell, Estimate]], list[str]]:
+    """Estimates by forget set; of two for one place the later folder's is shown, and a note says so."""
+    results: dict[str, dict[Cell, Estimate]] = {}
+    twice: dict[str, str] = {}
+    for folder, summary in summaries:
+        places = results.setdefault(summary.forget, {})
+        for r in summary.results:
+            cell = Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric)
+            if cell in places:
+                twice[summary.forget] = folder.path.name
+            places[cell] = r.estimate
+    where = ", ".join(f"{name} for {forget_label(forget)}" for forget, name in twice.items())
+    note = f"{path} was evaluated more than once: shown is {where}; tables/results.csv holds all."
+    return results, [note] if twice else []
+
+
+def _answers(summaries: Sequence[tuple[EvalFolder, Summary]]) -> EvalFolder | None:
+    folders = [folder for folder, summary in summaries if summary.eval == QUESTIONS]
+    return folders[-1] if folders else None
+
+
+def _labelled(read: Sequence[tuple[Subject, list[str]]]) -> list[tuple[Subject, list[str]]]:
+    """Subjects in the order they are shown in, twins told apart by the settings in which they differ."""
+    subjects = [subject for subject, _ in read]
+    named = []
+    for subject, notes in read:
+        twins = [s.spec for s in subjects if (s.label, s.spec.forget) == (subject.label, subject.spec.forget)]
+        named.append((replace(subject, label=_label(subject, twins)), notes))
+    return sorted(named, key=lambda pair: (ROLES.index(pair[0].spec.subject), pair[0].label, pair[0].path))
+
+
+def _label(subject: Subject, twins: Sequence[SubjectSpec]) -> str:
+    if len(twins) == 1:
+        return subject.label
+    described = [{**spec.settings, "seed": spec.seed, "model": spec.model} for spec in twins]
+    own = {**subject.spec.settings, "seed": subject.spec.seed, "model": subject.spec.model}
+    differing = [
+        key
+        for key in sorted({key for settings in described for key in settings})
+        if any(settings.get(key) != own.get(key) for settings in described)
+    ]
+    words = [f"{key} {own[key]}" for key in differing if key in own]
+    unique = sum(all(d.get(key) == own.get(key) for key in differing) for d in described) == 1
+    return f"{subject.label} ({', '.join(words if unique else [*words, Path(subject.path).name])})"
+
+
+def _missing(run: RunFolder, subjects: Sequence[Subject], forgets: Sequence[str]) -> list[str]:
+    found = []
+    if not run.settings.exists():
+        found.append("The run has no run.toml, so what was asked is not shown.")
+    for subject in subjects:
+        if subject.done is None:
+            found.append(f"{subject.path} is not finished: it has no done.json.")
+        elif subject.spec.forget and subject.spec.forget not in subject.results:
+            found.append(f"{subject.path} is made but not evaluated on {forget_label(subject.spec.forget)}.")
+        elif not subject.results:
+            found.append(f"{subject.path} is made but not evaluated.")
+    for forget in forgets:
+        for role in ("target", "retrained"):
+            if not any(s.spec.subject == role and forget in s.results for s in subjects):
+                found.append(f"{forget_label(forget)} has no evaluated {role} model to compare with.")
+    return found
+
+
+def _json_or(path: Path, absent: Any) -> Any:
+    return read_json(path) if path.exists() else absent

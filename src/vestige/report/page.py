@@ -1,0 +1,84 @@
+"""The page: one HTML file that asks nothing of any network and runs nothing but its own script.
+
+The content security policy admits one script and one style sheet, each by its SHA-256, and no string may
+become markup (trusted types). Data lies in a block that is never run. The first screen is plain HTML,
+readable without the script; names in it are escaped by the template, all else enters as text nodes.
+"""
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from vestige.report.contents import Contents
+from vestige.report.palette import custom_properties
+from vestige.report.payload import payload
+from vestige.report.sections import sections
+from vestige.report.visible import visible
+from vestige.report.words import interval, number
+
+_PAGE = files("vestige.report") / "page"
+_SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "items", "main")
+
+# In a script element `<` could end it or open a comment; U+2028 and U+2029 end lines in older scripts.
+_ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+
+
+def render(contents: Contents) -> str:
+    """The whole page as text."""
+    script, style = _script(), custom_properties() + _read("report.css")
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"visible": visible, "number": number, "interval": interval}
+    return environment.from_string(_read("page.html.j2")).render(
+        policy=_policy(script, style),
+        # Markup: our own files, whose digests the policy names; and JSON with all markup characters escaped.
+        script=Markup(script),
+        style=Markup(style),
+        data=Markup(embedded(payload(contents))),
+        **sections(contents),
+    )
+
+
+def embedded(value: Any) -> str:
+    """`value` as JSON for a script element: all of it is ASCII, and no character in it is markup."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.translate(_ESCAPES)
+
+
+def _script() -> str:
+    body = "\n".join(_read(f"{name}.js") for name in _SCRIPTS)
+    return f'"use strict";\n(() => {{\n{body}}})();\n'
+
+
+def _policy(script: str, style: str) -> str:
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_source(script)}",
+            f"style-src {_source(style)}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+
+
+def _source(content: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    return f"'sha256-{digest}'"
+
+
+def _read(name: str) -> str:
+    return (_PAGE / name).read_text(encoding="utf-8")

@@ -1,0 +1,159 @@
+// What each model answered, question by question, side by side.
+//
+// A reply is [text, rouge, probability, refused, empty, truncated]; the text is an index into DATA.items.texts.
+
+const PAGE = 25;
+const CLAMP = 280;
+const EVERY = "every";
+
+function items(root) {
+  const first = DATA.forgets.find((f) => f.subjects.length);
+  if (!first || !DATA.items.rows.length) {
+    root.append(el("p", { class: "note" }, "No answers have been collected yet."));
+    return () => {};
+  }
+  const state = { forget: first.index, subject: String(firstChoice(first) ?? EVERY), edge: "", split: "", text: "", differs: false, order: "run", page: 0 };
+  const controls = el("div", { class: "controls" });
+  const found = el("p", { class: "found", role: "status" });
+  const list = el("div", { class: "items" });
+  const pages = el("nav", { class: "pages", "aria-label": "pages of items" });
+  const draw = () => {
+    const rows = chosenRows(state);
+    const last = Math.max(0, Math.ceil(rows.length / PAGE) - 1);
+    state.page = Math.min(state.page, last);
+    found.replaceChildren(`${rows.length.toLocaleString("en")} of ${DATA.items.rows.length.toLocaleString("en")} questions`);
+    list.replaceChildren(...rows.slice(state.page * PAGE, (state.page + 1) * PAGE).map((i) => itemCard(i, state)));
+    pages.replaceChildren(...pageButtons(state, last, (page) => { state.page = page; draw(); root.scrollIntoView(); }));
+  };
+  const change = (key, value) => {
+    state[key] = value;
+    state.page = 0;
+    draw();
+  };
+  const offer = () => controls.replaceChildren(...itemControls(state, change, (forget) => {
+    state.forget = forget;
+    state.subject = String(firstChoice(DATA.forgets[forget]) ?? EVERY);
+    offer();
+    change("page", 0);
+  }));
+  root.append(controls, found, list, pages);
+  offer();
+  draw();
+  return (wanted) => {
+    Object.assign(state, { forget: wanted.forget, subject: String(wanted.subject), edge: wanted.edge, split: "", text: "", differs: false });
+    offer();
+    change("page", 0);
+    root.scrollIntoView();
+  };
+}
+
+function itemControls(state, change, changeForget) {
+  const forget = DATA.forgets[state.forget];
+  const edges = [...new Set(DATA.items.rows.map((r) => r.edge).filter((e) => e))];
+  const splits = [...new Set(forget.splits)];
+  const search = el("input", { type: "search", name: "Text", placeholder: "in questions and answers", value: state.text });
+  search.addEventListener("input", () => change("text", search.value));
+  const models = withRole(forget, "unlearned").map((s) => [String(s), DATA.subjects[s].label]);
+  return [
+    select("Forget set", DATA.forgets.filter((f) => f.subjects.length).map((f) => [String(f.index), f.label]), String(state.forget), (v) => changeForget(Number(v))),
+    select("Unlearned by", [...models, [EVERY, "every method"]], state.subject, (v) => change("subject", v)),
+    select("Split", [["", "every split"], ...splits.map((s) => [s, s])], state.split, (v) => change("split", v)),
+    edges.length ? select("Edge", [["", "every edge"], ...edges.map((e) => [e, e])], state.edge, (v) => change("edge", v)) : null,
+    select("Order", [["run", "of the run"], ["change", "largest drop first"]], state.order, (v) => change("order", v)),
+    el("label", { class: "control" }, el("span", {}, "Text"), search),
+    checkbox("differs from target", state.differs, (v) => change("differs", v)),
+  ].filter((control) => control !== null);
+}
+
+function comparedSubjects(state) {
+  const unlearned = withRole(DATA.forgets[state.forget], "unlearned");
+  return state.subject === EVERY ? unlearned : unlearned.concat(withRole(DATA.forgets[state.forget], "retrained")).filter((s) => String(s) === state.subject);
+}
+
+function chosenRows(state) {
+  const forget = DATA.forgets[state.forget];
+  const targets = withRole(forget, "target");
+  const compared = comparedSubjects(state);
+  const shown = [...new Set([...targets, ...withRole(forget, "retrained"), ...compared])];
+  const words = state.text.toLowerCase();
+  const reply = (s, i) => DATA.items.replies[s]?.[i] ?? null;
+  const contains = (text) => text.toLowerCase().includes(words);
+  const differs = (i) => compared.some((s) => targets.some((t) => reply(s, i) && reply(t, i) && reply(s, i)[0] !== reply(t, i)[0]));
+  const drop = (i) => Math.max(-2, ...compared.flatMap((s) => targets.map((t) => (reply(s, i) && reply(t, i) ? reply(t, i)[1] - reply(s, i)[1] : -2))));
+  const rows = DATA.items.rows.map((_, i) => i).filter((i) => {
+    const row = DATA.items.rows[i];
+    return (!state.edge || row.edge === state.edge)
+      && (!state.split || forget.splits[i] === state.split)
+      && (!state.differs || differs(i))
+      && (!words || contains(row.question) || contains(row.answer) || shown.some((s) => reply(s, i) && contains(DATA.items.texts[reply(s, i)[0]])));
+  });
+  return state.order === "change" ? rows.sort((a, b) => drop(b) - drop(a) || a - b) : rows;
+}
+
+function itemCard(i, state) {
+  const forget = DATA.forgets[state.forget];
+  const row = DATA.items.rows[i];
+  const split = forget.splits[i];
+  const shown = [...new Set([...withRole(forget, "target", "retrained"), ...comparedSubjects(state)])];
+  return el(
+    "article",
+    { class: "item" },
+    el(
+      "header",
+      {},
+      el("p", { class: "question" }, clamped(row.question)),
+      el("p", { class: "gold" }, el("span", { class: "kicker" }, "stated"), clamped(row.answer)),
+      el("p", { class: "where" }, el("span", { class: `chip split-${split}` }, split), [row.edge, row.group, row.attribute].filter((w) => w).map((w) => el("span", {}, name(shortened(w, 40))))),
+    ),
+    el("div", { class: "replies" }, shown.map((s) => replyBox(s, DATA.items.replies[s]?.[i] ?? null))),
+  );
+}
+
+function replyBox(subject, reply) {
+  const label = el("span", { class: "kicker" }, el("span", { class: "dot" }), name(shortened(DATA.subjects[subject].label, 40)));
+  if (reply === null) return el("div", { class: `reply ${colourClass(subject)}` }, label, el("p", { class: "none" }, "not asked"));
+  const [text, rouge, probability, refused, empty, truncated] = reply;
+  const marks = [["refused", refused], ["empty", empty], ["truncated", truncated]].filter(([, there]) => there);
+  const bar = svg("svg", { class: "score", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "back", width: 100, height: 4 }), svg("rect", { class: "front", width: 100 * rouge, height: 4 }));
+  return el(
+    "div",
+    { class: `reply ${colourClass(subject)}` },
+    el("div", { class: "reply-head" }, label, el("span", { class: "figures", title: "ROUGE-1 recall of the reply; probability per token of the stated answer" }, el("b", {}, number(rouge)), el("small", {}, ` p ${number(probability)}`))),
+    bar,
+    el("p", { class: "reply-text" }, clamped(DATA.items.texts[text])),
+    marks.length ? el("p", { class: "marks" }, marks.map(([word]) => el("span", { class: "chip warn" }, word))) : null,
+  );
+}
+
+// A long text shows its beginning, and the rest on demand.
+function clamped(text) {
+  const box = el("bdi", { class: "foreign", dir: "auto" });
+  if (text.length <= CLAMP) {
+    box.append(visible(text));
+    return box;
+  }
+  const head = text.slice(0, CLAMP - 40).replace(/[\ud800-\udbff]$/, "");
+  const button = el("button", { type: "button", class: "more", "aria-expanded": "false" }, `… all ${text.length.toLocaleString("en")} characters`);
+  box.append(visible(head));
+  button.addEventListener("click", () => {
+    const open = button.getAttribute("aria-expanded") === "true";
+    button.setAttribute("aria-expanded", String(!open));
+    button.textContent = open ? `… all ${text.length.toLocaleString("en")} characters` : "less";
+    box.replaceChildren(visible(open ? head : text));
+  });
+  return el("span", {}, box, button);
+}
+
+function pageButtons(state, last, go) {
+  if (last === 0) return [];
+  const button = (words, page, enabled) => {
+    const b = el("button", { type: "button", disabled: !enabled }, words);
+    b.addEventListener("click", () => go(page));
+    return b;
+  };
+  return [
+    button("← previous", state.page - 1, state.page > 0),
+    el("span", {}, `page ${state.page + 1} of ${last + 1}`),
+    button("next →", state.page + 1, state.page < last),
+  ];
+}

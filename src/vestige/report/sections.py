@@ -1,0 +1,222 @@
+"""The parts of the page that are plain HTML: the answer with its tables, and what was run.
+
+Everything here is text and numbers for the template, which escapes them.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vestige.core.estimates import Estimate
+from vestige.report.contents import Contents
+from vestige.report.evidence import PANELS, Cell, Subject, forget_label, greedy_rouge
+from vestige.report.findings import ADMISSION_GAP, TOLERATED_LOSS, Finding, pooled
+from vestige.report.sentences import Span, answer, level_words, qualifiers, rest_words
+from vestige.report.words import interval, listed, number
+
+_TONES = {"level": "good", "below": "warn", "above": "bad", "unclear": "muted"}
+_REST_TONES = {"kept": "good", "lost": "bad", "unclear": "muted"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the answer's table: title, n where all rows share it, and anchor.
+
+    `anchor` is the level of the model that the column is read against: retrained on the forget set, else
+    target.
+    """
+
+    title: str
+    n: str
+    anchor: Estimate | None
+    never: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model's row: estimates by column, then the comparison in words, each with a tone for its colour."""
+
+    label: str
+    css: str
+    cells: tuple[Estimate | None, ...]
+    leakage: str
+    leakage_range: str
+    level: str
+    level_tone: str
+    rest: str
+    rest_tone: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One forget set's block on the first screen."""
+
+    label: str
+    selector: str
+    spans: tuple[Span, ...]
+    qualifiers: tuple[str, ...]
+    dispute: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+
+def sections(contents: Contents) -> dict[str, Any]:
+    """The template's variables."""
+    evidence = contents.evidence
+    return {
+        "run_name": evidence.name,
+        "headline": _headline(contents),
+        "models": sorted({s.spec.model for s in evidence.subjects}),
+        "facts": _facts(contents),
+        "answers": [_answer(contents, finding) for finding in contents.findings],
+        "missing": evidence.missing,
+        "no_graph": contents.no_graph,
+        "left_out": contents.drawing.left_out if contents.drawing else 0,
+        "drawn": len(contents.drawing.edges) if contents.drawing else 0,
+        "admission_gap": ADMISSION_GAP,
+        "tolerated_loss": TOLERATED_LOSS,
+        "settings": _pairs(evidence.settings),
+        "provenance": _provenance(evidence.provenance),
+        "subjects": [_made(s) for s in evidence.subjects],
+        "recompute": _recompute(contents),
+    }
+
+
+def _headline(contents: Contents) -> str:
+    names = [forget_label(f) for f in contents.evidence.forgets]
+    if not names:
+        return "Nothing has been forgotten in this run yet"
+    if len(names) > 3:
+        return f"What is left of {len(names)} forget sets"
+    return f"What is left of {listed(names)}"
+
+
+def _facts(contents: Contents) -> list[str]:
+    provenance, roles = contents.evidence.provenance, [s.spec.subject for s in contents.evidence.subjects]
+    facts = [f"{roles.count('unlearned')} unlearned models", f"{len(contents.answers.asked):,} questions"]
+    if contents.edges:
+        facts.append(f"{len(contents.edges):,} contracts")
+    versions = provenance.get("versions", {})
+    if "vestige" in versions:
+        facts.append(f"Vestige {versions['vestige']}")
+    if "times" in provenance:
+        facts.append(f"started {provenance['times'].get('started', '')[:10]}")
+    return facts
+
+
+def _answer(contents: Contents, finding: Finding) -> Answer:
+    of = contents.evidence.of
+    subjects = [s for role in ("target", "retrained", "unlearned") for s in of(role, finding.forget)]
+    panels = [(t, c) for _, t, c in PANELS if any(c in s.results[finding.forget] for s in subjects)]
+    return Answer(
+        label=forget_label(finding.forget),
+        selector=finding.forget,
+        spans=answer(finding),
+        qualifiers=qualifiers(finding),
+        dispute=next(f.dispute for f in contents.forget_sets if f.forget == finding.forget),
+        columns=tuple(_column(t, c, finding, subjects) for t, c in panels),
+        rows=tuple(_row(contents, finding, s, [c for _, c in panels]) for s in subjects),
+    )
+
+
+def _column(title: str, cell: Cell, finding: Finding, subjects: Sequence[Subject]) -> Column:
+    found = [(s, s.results[finding.forget][cell]) for s in subjects if cell in s.results[finding.forget]]
+    counts = {e.n for _, e in found}
+    role = "retrained" if cell.split == "forget" else "target"
+    return Column(
+        title=title,
+        n=str(counts.pop()) if len(counts) == 1 else "",
+        anchor=pooled([e for s, e in found if s.spec.subject == role]),
+        never=role == "retrained",
+    )
+
+
+def _row(contents: Contents, finding: Finding, subject: Subject, cells: Sequence[Cell]) -> Row:
+    results = subject.results[finding.forget]
+    method = next((m for m in finding.methods if m.subject is subject), None)
+    comparison = method.comparison if method else None
+    leakage = comparison.leakage if comparison else None
+    anchors = {"target": "1", "retrained": "0"} if finding.admitted and finding.target else {}
+    fallback = anchors.get(subject.spec.subject, "not admitted" if subject.spec.subject == "unlearned" else "")
+    colour = contents.colours.get(subject.label, 0) % 8
+    return Row(
+        label=subject.label,
+        css=f"method-{colour}" if subject.spec.subject == "unlearned" else f"role-{subject.spec.subject}",
+        cells=tuple(results.get(c) for c in cells),
+        leakage=number(leakage.value) if leakage else fallback,
+        leakage_range=interval(leakage) if leakage else "",
+        level=level_words(method) if method else "",
+        level_tone=_TONES[comparison.level] if comparison else "muted",
+        rest=rest_words(method) if method else "",
+        rest_tone=_REST_TONES[comparison.rest] if comparison and comparison.rest else "muted",
+    )
+
+
+def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in values.items()]
+
+
+def _provenance(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The run's provenance, a line a fact: nested tables as `name: value, name: value`."""
+    return [
+        (key, ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value))
+        for key, value in provenance.items()
+    ]
+
+
+def _made(subject: Subject) -> dict[str, Any]:
+    done, provenance = subject.done or {}, subject.provenance or {}
+    spec = subject.spec
+    return {
+        "label": subject.label,
+        "role": spec.subject,
+        "forget": forget_label(spec.forget) if spec.forget else "",
+        "seed": spec.seed,
+        "steps": done.get("steps", ""),
+        "stopped": done.get("stopped", "not finished"),
+        "loss": _rounded(done.get("loss"), ".4g"),
+        "seconds": _rounded(provenance.get("times", {}).get("wall_seconds"), ".1f"),
+        "weights": str(done.get("weights", "")),
+        "details": [
+            ("folder", subject.path),
+            ("name", spec.name),
+            ("model", spec.model),
+            ("settings id", spec.settings_id),
+            ("training items", spec.data),
+            ("weights", str(done.get("weights", "")) or "none yet"),
+            ("started from", spec.parent or "the model itself"),
+            ("code version", str(spec.version)),
+            ("answers", subject.answers.path.name if subject.answers else "none yet"),
+            *((f"setting {k}", v) for k, v in _pairs(spec.settings)),
+            *_provenance(provenance),
+        ],
+    }
+
+
+def _rounded(x: Any, form: str) -> str:
+    return format(x, form).replace("-", "−") if isinstance(x, int | float) else ""
+
+
+def _recompute(contents: Contents) -> dict[str, str] | None:
+    """A few lines of Python that give one number of the first table again, with that number."""
+    cell = greedy_rouge("forget")
+    for finding in contents.findings:
+        for subject in contents.evidence.of("unlearned", finding.forget):
+            estimate, view = subject.results[finding.forget].get(cell), subject.views.get(finding.forget)
+            if estimate is None or view is None:
+                continue
+            lines = (
+                "import json, pathlib, statistics",
+                f"folder = pathlib.Path({f'{subject.path}/evals/{view.folder.path.name}'!r})",
+                f"summary = json.loads((folder / {view.folder.summary(finding.forget).name!r}).read_bytes())",
+                f"scores = map(json.loads, (folder / {view.folder.scores.name!r}).read_bytes().splitlines())",
+                'held = set(summary["splits"]["forget"])',
+                f'print(statistics.fmean(s["{cell.metric}"] for s in scores if s["item"] in held))',
+            )
+            return {
+                "what": f"Forget, all of {subject.label} on {forget_label(finding.forget)}",
+                "code": "\n".join(lines),
+                "number": f"{estimate.value:.6f}",
+            }
+    return None

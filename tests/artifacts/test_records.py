@@ -1,0 +1,227 @@
+"""What the files of a run hold: written and read back, refused where damaged, inert where hostile."""
+
+import csv
+from dataclasses import asdict, replace
+
+import pytest
+
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.records import (
+    COLUMNS,
+    SCHEMA,
+    Result,
+    SubjectSpec,
+    Summary,
+    read_scored_records,
+    read_spec,
+    read_summaries,
+    read_summary,
+    read_versioned,
+    result_rows,
+    write_csv,
+    write_spec,
+    write_summary,
+)
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.files import read_json, write_json, write_jsonl
+
+SPEC = SubjectSpec(
+    subject="unlearned",
+    name="ga A_B",
+    model="builtin:tiny",
+    method="ga",
+    forget="edge:A_B",
+    seed=3,
+    settings_id="0123",
+    settings={"rate": 1e-4, "layers": [1, 2], "note": "\u202e"},
+    data="d" * 32,
+    parent="p" * 64,
+    version=2,
+)
+RESULTS = (
+    Result("forget", "free", "generate", "", Estimate("rouge1_recall", "share", 0.25, 0.1, 0.4, 8, "Wilson")),
+    Result("edge:A_B", "all", "forced", "", Estimate("answer_bits", "bits", -3.5, -4.0, -3.0, 8, "t")),
+)
+SPLITS = {"forget": ("i1", "i2"), "retain": ("i3",), "independent_sales": ()}
+SUMMARY = Summary("qa", 1, SPEC, "random:1@dense", SPLITS, RESULTS)
+
+
+@pytest.fixture
+def place(tmp_path):
+    folder = EvalFolder(tmp_path)
+    write_summary(folder, SUMMARY)
+    return folder
+
+
+def damaged(place, value, *keys):
+    """The path of the summary after `value` was put where the keys lead to; None takes it away."""
+    path = place.summary(SUMMARY.forget)
+    stored = inner = read_json(path)
+    for key in keys[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[keys[-1]]
+    else:
+        inner[keys[-1]] = value
+    write_json(path, stored)
+    return path
+
+
+def test_a_summary_and_an_identity_read_back_as_they_were(place):
+    assert read_summary(place.summary(SUMMARY.forget)) == SUMMARY
+    write_spec(place.path / "spec.json", SPEC)
+    assert read_spec(place.path / "spec.json") == SPEC
+
+
+@pytest.mark.parametrize("name", list(asdict(SPEC)))
+def test_the_id_of_a_subject_changes_with_each_of_its_fields(name):
+    other = {int: 9, str: "other", dict: {"rate": 2e-4}}[type(asdict(SPEC)[name])]
+    assert replace(SPEC, **{name: other}).id != SPEC.id
+
+
+@pytest.mark.parametrize("schema", [SCHEMA + 1, None, str(SCHEMA)])
+def test_a_file_of_another_schema_is_refused(place, schema):
+    path = damaged(place, schema, "schema")
+    with pytest.raises(InputError, match=rf"{path}: made by another version .* not {SCHEMA}\); run again with --fresh"):
+        read_summary(path)
+
+
+def test_a_file_that_holds_no_object_is_refused(tmp_path):
+    write_json(tmp_path / "done.json", [SCHEMA])
+    with pytest.raises(InputError, match="made by another version"):
+        read_versioned(tmp_path / "done.json")
+
+
+def test_fields_that_a_reader_needs_are_asked_for_by_name(tmp_path):
+    path = tmp_path / "done.json"
+    write_json(path, {"schema": SCHEMA, "weights": "w"})
+    assert read_versioned(path, "weights") == {"schema": SCHEMA, "weights": "w"}
+    with pytest.raises(InputError, match=rf"{path}: no field 'steps', .*run again with --fresh"):
+        read_versioned(path, "weights", "steps")
+
+
+@pytest.mark.parametrize("name", list(asdict(SPEC)))
+def test_an_identity_without_one_of_its_fields_is_refused_by_name(tmp_path, name):
+    path = tmp_path / "spec.json"
+    write_json(path, {"schema": SCHEMA, **{k: v for k, v in asdict(SPEC).items() if k != name}})
+    with pytest.raises(InputError, match=rf"{path}: no field '{name}', .*run again with --fresh"):
+        read_spec(path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        *(((name,), name) for name in ("eval", "version", "subject", "forget", "splits", "results")),
+        *((("subject", name), f"subject.{name}") for name in asdict(SPEC)),
+        *((("results", 1, name), f"results[1].{name}") for name in ("split", "scope", "format", "attack", "estimate")),
+        *((("results", 0, "estimate", name), f"results[0].estimate.{name}") for name in ("value", "low", "n", "unit")),
+    ],
+)
+def test_a_summary_without_one_of_its_fields_is_refused_by_name(place, keys, named):
+    path = damaged(place, None, *keys)
+    with pytest.raises(InputError) as refused:
+        read_summary(path)
+    assert str(refused.value) == (
+        f"{path}: no field {named!r}, so another version of Vestige made it; run again with --fresh"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "keys", "named"),
+    [
+        ([], ("splits",), "splits and results"),
+        ({}, ("results",), "splits and results"),
+        ("i1", ("splits", "forget"), "the split 'forget' is not a list of item ids"),
+        ([1, 2], ("splits", "forget"), "the split 'forget' is not a list of item ids"),
+        ("ga", ("subject",), "subject is not a JSON object"),
+        ("x", ("results", 1), "results[1] is not a JSON object"),
+        ("0.5", ("results", 0, "estimate", "value"), "results[0] is no estimate"),
+        (0, ("results", 0, "estimate", "n"), "results[0] is no estimate (rouge1_recall: no items, so no estimate)"),
+    ],
+)
+def test_a_summary_that_holds_something_else_is_refused_with_its_place(place, value, keys, named):
+    path = damaged(place, value, *keys)
+    with pytest.raises(InputError) as refused:
+        read_summary(path)
+    assert str(refused.value).startswith(f"{path}: {named}")
+    assert str(refused.value).endswith("run again with --fresh")
+
+
+def test_the_summaries_of_a_run_come_controls_first_and_give_a_row_an_estimate(tmp_path):
+    run = RunFolder(tmp_path)
+    for folder in (run.cell("a", "1"), run.control("z")):
+        write_spec(folder.spec, SPEC)
+        place = folder.evaluation("qa", "0")
+        write_json(place.identity, {"schema": SCHEMA})
+        write_summary(place, SUMMARY)
+    found = read_summaries(run)
+    assert [folder.path.relative_to(tmp_path).parts[:2] for folder, _ in found] == [("models", "z"), ("cells", "a-1")]
+    rows = result_rows(summary for _, summary in found)
+    # Two subjects of two estimates each.
+    assert len(rows) == 4
+    assert all(tuple(row) == COLUMNS for row in rows)
+    told = [rows[1][c] for c in ("forget", "split", "metric", "value", "n")]
+    assert told == ["random:1@dense", "edge:A_B", "answer_bits", -3.5, 8]
+
+
+def test_records_are_read_with_their_scores_only_if_there_is_one_for_each(tmp_path):
+    place = EvalFolder(tmp_path)
+    write_jsonl(place.records, [{"item": "a", "reply": "x"}, {"item": "b", "reply": "y"}])
+    write_jsonl(place.scores, [{"item": "a", "exact": 1.0}, {"item": "b", "exact": 0.0}])
+    assert read_scored_records(place)[1] == {"item": "b", "reply": "y", "exact": 0.0}
+    write_jsonl(place.scores, [{"item": "a", "exact": 1.0}])
+    with pytest.raises(ValueError, match="shorter"):
+        read_scored_records(place)
+
+
+def cells(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\n=1"),
+        ("\n=1", "'\n=1"),
+        ("\0=1", "'\0=1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        # A bare carriage return would end the row for a reader that takes it for a line's end.
+        ("a\rb", "a\nb"),
+        ("a\r\nb", "a\nb"),
+        ('a,b;"c"', 'a,b;"c"'),
+        ('"=1', '"=1'),
+        ("a=1", "a=1"),
+        ("", ""),
+        ("עברית\u202e", "עברית\u202e"),
+    ],
+)
+def test_hostile_text_stays_in_its_cell_and_is_no_formula(tmp_path, text, read):
+    path = tmp_path / "t.csv"
+    write_csv(path, ("left", "text", "right"), [{"left": "l", "text": text, "right": "r"}])
+    assert cells(path) == [["left", "text", "right"], ["l", read, "r"]]
+    assert b"\r" not in path.read_bytes()
+
+
+def test_numbers_are_written_in_full_and_negative_ones_stay_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    write_csv(path, ("x", "n"), [{"x": -0.1 - 0.2, "n": 3}, {"x": 1e-17}])
+    assert path.read_text(encoding="utf-8") == "x,n\n-0.30000000000000004,3\n1e-17,\n"
+
+
+def test_names_of_columns_are_as_inert_as_values(tmp_path):
+    path = tmp_path / "t.csv"
+    write_csv(path, ("=cmd\r_reply", "b"), [{"=cmd\r_reply": "x", "b": "y"}])
+    assert cells(path) == [["'=cmd\n_reply", "b"], ["x", "y"]]
+
+
+def test_a_row_with_a_column_that_the_header_lacks_is_an_error_and_writes_nothing(tmp_path):
+    with pytest.raises(ValueError, match="not in fieldnames"):
+        write_csv(tmp_path / "t.csv", ("a",), [{"a": 1, "b": 2}])
+    assert not (tmp_path / "t.csv").exists()

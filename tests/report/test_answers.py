@@ -1,0 +1,103 @@
+"""Which split an item is shown to be of, from what the summaries say."""
+
+import csv
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+from synthetic_run import SELECTORS, spec, write_run
+
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.core.files import read_json, write_json
+from vestige.report import build_report
+from vestige.report.answers import Answers, Asked, forget_set, split_of
+from vestige.report.contents import read_contents
+from vestige.report.evidence import Subject, View
+from vestige.report.page import render
+from vestige.report.payload import payload
+
+FORGET = "random:1@dense"
+ASKED = {
+    id_: Asked(id_, "q", "a", edge, group, "")
+    for id_, edge, group in [
+        ("f", "A_B", "sales"),
+        ("r", "A_C", "sales"),
+        ("i", "E_F", "sales"),
+        ("c", "", "factual"),
+        ("n", "G_H", "sales"),
+    ]
+}
+SPLITS = {"forget": ("f",), "retain": ("r", "i"), "independent": ("i",), "independent_sales": ("i",), "factual": ("c",)}
+
+
+def subject(label, splits):
+    views = {} if splits is None else {FORGET: View(EvalFolder(Path("evals/qa-1")), splits)}
+    return Subject(label, label, spec("target", ""), None, None, None, {}, views)
+
+
+def forget_set_of(*splits):
+    subjects = [subject(str(number), own) for number, own in enumerate(splits)]
+    return forget_set(subjects, Answers(tuple(ASKED.values()), {}), FORGET)
+
+
+def test_an_independent_item_is_not_called_retain_and_one_of_no_split_is_unknown():
+    found = forget_set_of(SPLITS)
+    assert {id_: split_of(item, found) for id_, item in ASKED.items()} == {
+        "f": "forget",
+        "r": "retain",
+        "i": "independent",
+        "c": "factual",
+        "n": "unknown",
+    }
+    assert found.edges == {"A_B"}
+    assert found.dispute == ""
+
+
+def test_a_subject_that_was_asked_less_changes_nothing_in_what_all_agree_on():
+    assert forget_set_of({"forget": ("f",)}, SPLITS, None) == forget_set_of(SPLITS)
+
+
+def test_an_item_in_different_splits_of_two_subjects_is_unknown_and_counted():
+    # The second forgets r and keeps f, as another seed of the same selector would have it.
+    found = forget_set_of(SPLITS, {**SPLITS, "forget": ("r",), "retain": ("f", "i")})
+    assert [split_of(ASKED[i], found) for i in ("f", "r", "i")] == ["unknown", "unknown", "independent"]
+    assert found.edges == frozenset()
+    assert found.dispute.startswith("2 questions stand in one split for one model and in another for another")
+
+
+def test_the_edges_of_a_forget_set_that_nobody_was_evaluated_on_are_not_known():
+    assert forget_set_of(None).edges is None
+    # Items without an edge can be forgotten as well: then no edge of the graph is.
+    assert forget_set_of({"forget": ("c",)}).edges == frozenset()
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_whatever_a_forget_set_is_called_its_splits_edges_and_recipe_are_right(tmp_path, selector):
+    run = RunFolder(write_run(tmp_path / "demo", forgets=(selector,)))
+    page = build_report(run.path).read_text(encoding="utf-8")
+    with (run.tables / "items.csv").open(encoding="utf-8", newline="") as file:
+        split = {row["edge"] or "factual": row["split"] for row in csv.DictReader(file)}
+    assert [split[e] for e in ("A_B", "A_C", "E1_F1", "factual")] == ["forget", "retain", "independent", "factual"]
+    assert "unknown" not in split.values()
+    assert payload(read_contents(run))["forgets"][0]["edges"] == ["A_B"]
+    promised = re.search(r"Forget, all of dpo on [^<]*, (\d\.\d+), from the folder", page)
+    code = re.search(r"<pre><code>(.*?)</code></pre>", page, flags=re.DOTALL)
+    assert promised
+    assert code
+    printed = subprocess.run(
+        [sys.executable, "-c", unescape(code[1])], cwd=run.path, capture_output=True, text=True, check=True
+    )
+    assert f"{float(printed.stdout):.6f}" == promised[1]
+
+
+def test_a_dispute_between_evaluations_stands_beside_the_answer(tmp_path):
+    run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
+    assert 'class="dispute"' not in render(read_contents(run))
+    path = next(run.path.glob("cells/ga-*/evals/*/summary-*.json"))
+    stored = read_json(path)
+    stored["splits"]["forget"] += stored["splits"]["retain"][:2]
+    write_json(path, stored)
+    assert '<p class="dispute">2 questions stand' in render(read_contents(run))

@@ -1,0 +1,218 @@
+"""The report in a real browser: is it drawn, does it answer to hands, and does nothing hostile run?"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Page, chromium, find_chromium
+from synthetic_run import ANSI, HOSTILE, LONG, OVERRIDE, SCRIPT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed"),
+]
+
+CHOOSE = """(([part, name, value]) => {
+  const box = [...document.querySelectorAll(`#${part} [name]`)].find((b) => b.getAttribute("name") === name);
+  if (box.type === "checkbox") box.click();
+  else { box.value = value; box.dispatchEvent(new Event(box.type === "search" ? "input" : "change")); }
+})"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with chromium(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(browser: Page, run: Path) -> Page:
+    browser.events.clear()
+    browser.resize(1440, 900)
+    browser.open(run / "report.html")
+    return browser
+
+
+def choose(page: Page, part: str, name: str, value: str = "") -> None:
+    page.run(f"{CHOOSE}({json.dumps([part, name, value])})")
+    page.settle()
+
+
+def count(page: Page, selector: str) -> int:
+    return int(page.run(f"document.querySelectorAll({json.dumps(selector)}).length"))
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    found: list[str] = page.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+    return found
+
+
+def test_the_page_asks_for_nothing_but_itself_and_complains_of_nothing(page, run):
+    assert page.requests() == [(run / "report.html").resolve().as_uri()]
+    assert page.complaints() == []
+
+
+def test_a_complaint_would_be_noticed(browser, tmp_path):
+    browser.events.clear()
+    broken = tmp_path / "broken.html"
+    broken.write_text(
+        "<html data-drawn='true'><meta http-equiv='Content-Security-Policy' content=\"default-src 'none'\">"
+        "<script>window.pwned=1</script><img src='http://127.0.0.1:9/x'></html>",
+        encoding="utf-8",
+    )
+    browser.open(broken)
+    assert browser.run("window.pwned ?? null") is None
+    assert any("Content Security Policy" in c for c in browser.complaints())
+
+
+def test_hostile_replies_are_shown_as_text_and_nothing_runs(page, run):
+    before = {tag: count(page, tag) for tag in ("script", "img", "a", "style", "iframe")}
+    page.run("window.alert = () => { window.pwned = 1; }")
+    choose(page, "items", "Edge", "A_C2")
+    replies = texts(page, ".reply-text")
+    assert SCRIPT in replies
+    assert HOSTILE[1] in replies
+    assert ANSI.replace("\x1b", "U+001B").replace("\x07", "U+0007") in replies
+    assert OVERRIDE.replace("\u202e", "U+202E").replace("\u2066", "U+2066").replace("\u2069", "U+2069") in replies
+    shown = page.run("document.body.innerText")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]", shown)
+    assert {tag: count(page, tag) for tag in before} == before
+    assert before["img"] == 0
+    assert page.run("window.pwned ?? null") is None
+    assert page.run("document.title") == "What is left of A_B and A_C – Vestige"
+    assert page.complaints() == []
+
+
+def test_a_very_long_reply_is_cut_and_opens_on_demand(page):
+    choose(page, "items", "Edge", "A_C2")
+    assert texts(page, ".more") == [f"… all {len(LONG):,} characters"]
+    assert max(map(len, texts(page, ".reply-text"))) < 400
+    page.run("document.querySelector('.more').click()")
+    assert max(map(len, texts(page, ".reply-text"))) == len(LONG + "less")
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_first_screen_says_the_answer(page):
+    places = page.run(
+        "[...document.querySelectorAll('.finding .sentence, .finding table')]"
+        ".map((e) => e.getBoundingClientRect().bottom)"
+    )
+    assert len(places) == 4
+    assert max(places) <= 900
+    assert "no longer measurably give it away and keep the rest" in texts(page, ".sentence")[0]
+
+
+def test_the_trade_off_shows_every_model_once_with_a_label(page):
+    assert count(page, "#tradeoff svg") == 2
+    assert count(page, "#tradeoff .mark") == 12
+    labels = texts(page, "#tradeoff figure:first-child .label")
+    assert sorted(labels) == ["dpo", "ga", "idk_gd", "kl", "retrained", "target"]
+    boxes = page.run(
+        "[...document.querySelectorAll('#tradeoff figure:first-child .label')].map((e) => {"
+        "const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })"
+    )
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        for other in boxes[:i]:
+            assert right <= other[0] or left >= other[2] or bottom - 3 <= other[1] or top >= other[3] - 3
+
+
+def test_the_graph_is_redder_where_more_was_lost_and_leads_to_the_answers(page):
+    assert count(page, "#graph .edge-group") == 20
+    assert count(page, "#graph .node") == 24
+    assert count(page, "#graph .plot .outline") == 1
+    shares = page.run(
+        "Object.fromEntries([...document.querySelectorAll('#graph .edge-group')].map((g) => "
+        "[g.getAttribute('aria-label').split(/[ :]/)[1],"
+        " parseInt(g.querySelector('.edge').style.getPropertyValue('--share'))]))"
+    )
+    assert shares["A_B"] > 50
+    assert shares["E1_F1"] == 0
+    page.run("document.querySelector('#graph .edge-group').dispatchEvent(new MouseEvent('click'))")
+    assert texts(page, "#items .found") == ["20 of 440 questions"]
+    assert page.run("[...document.querySelectorAll('#items select')].find((b) => b.name === 'Edge').value") == "A_B"
+
+
+def test_the_graph_explains_an_edge_in_numbers_on_focus(page):
+    page.run("document.querySelector('#graph .edge-group').focus()")
+    told = texts(page, ".tooltip")[0]
+    assert told.startswith("A_B")
+    assert re.search(r"target1\.00 \[0\.84, 1\.00\], n = 20", told)
+    assert "inter-connectivity14" in told
+
+
+def test_the_table_sorts_and_changes_measure_scope_and_split(page):
+    assert texts(page, "#table tbody th")[:3] == ["base", "target", "retrained"]
+    page.run("document.querySelectorAll('#table thead button')[0].click()")
+    values = [float(t[:4]) for t in texts(page, "#table tbody td:nth-child(2)")]
+    assert values == sorted(values, reverse=True)
+    page.run("document.querySelectorAll('#table thead button')[0].click()")
+    assert texts(page, "#table thead [aria-sort=ascending] bdi") == ["forget"]
+    choose(page, "table", "Forget answers", "free")
+    assert "free, n = 16" in texts(page, "#table thead small")
+    choose(page, "table", "single edges")
+    assert {"A_B", "E3_q3"} <= set(texts(page, "#table thead bdi"))
+    choose(
+        page,
+        "table",
+        "Measure",
+        page.run(
+            "[...document.querySelectorAll('#table option')].find((o) => o.textContent.startsWith('answer bits')).value"
+        ),
+    )
+    assert "−" in texts(page, "#table tbody td:nth-child(2)")[-1]
+    assert page.complaints() == []
+
+
+def test_the_items_filter_by_split_text_and_difference_and_turn_pages(page):
+    assert texts(page, "#items .found") == ["440 of 440 questions"]
+    assert count(page, "#items .item") == 25
+    page.run("[...document.querySelectorAll('.pages button')].at(-1).click()")
+    assert texts(page, ".pages span") == ["page 2 of 18"]
+    choose(page, "items", "Split", "forget")
+    assert texts(page, "#items .found") == ["20 of 440 questions"]
+    choose(page, "items", "differs from target")
+    differing = int(texts(page, "#items .found")[0].split()[0])
+    assert 0 < differing < 20
+    choose(page, "items", "Text", "no such words")
+    assert texts(page, "#items .found") == ["0 of 440 questions"]
+    choose(page, "items", "Text", "UNIT PRICE")
+    assert all("unit price" in q for q in texts(page, "#items .question"))
+
+
+def test_every_method_can_stand_beside_the_anchors(page):
+    choose(page, "items", "Unlearned by", "every")
+    assert texts(page, "#items .item:first-child .reply .kicker bdi") == [
+        *("target", "retrained", "dpo", "ga", "idk_gd", "kl")
+    ]
+
+
+def test_refused_empty_and_truncated_replies_are_marked(page):
+    choose(page, "items", "Edge", "A_C2")
+    assert {"empty", "truncated"} <= set(texts(page, ".marks .chip"))
+    choose(page, "items", "Edge", "A_B")
+    choose(
+        page,
+        "items",
+        "Unlearned by",
+        page.run("[...document.querySelectorAll('#items option')].find((o) => o.textContent === 'idk_gd').value"),
+    )
+    assert "refused" in texts(page, ".marks .chip")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (400, "dark"), (800, "light"), (1440, "dark")])
+def test_the_page_fits_every_width_and_both_schemes(page, width, scheme):
+    page.resize(width, 850, scheme)
+    page.settle()
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert count(page, "#tradeoff .label") == 12
+    assert page.complaints() == []
+
+
+def test_dark_ink_is_light(page):
+    ink = {}
+    for scheme in ("light", "dark"):
+        page.resize(1440, 900, scheme)
+        ink[scheme] = page.run("getComputedStyle(document.body).color")
+    assert ink == {"light": "rgb(28, 28, 26)", "dark": "rgb(236, 234, 229)"}

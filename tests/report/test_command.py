@@ -1,0 +1,35 @@
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vestige.cli.report import report_command
+from vestige.core.errors import InputError
+
+app = typer.Typer()
+app.command()(report_command)
+
+
+def test_the_command_says_where_everything_is(run):
+    done = CliRunner().invoke(app, [str(run)])
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        f"report: {run / 'report.html'}",
+        f"3 tables in {run / 'tables'}, 6 figures in {run / 'figures'}",
+    ]
+
+
+def test_as_json_it_is_one_document_with_every_file(run):
+    done = CliRunner().invoke(app, [str(run), "--json"])
+    told = json.loads(done.stdout)
+    assert told["report"] == str(run / "report.html")
+    assert sorted(told["tables"]) == sorted(str(p) for p in (run / "tables").iterdir())
+    assert sorted(told["figures"]) == sorted(str(p) for p in (run / "figures").iterdir())
+
+
+def test_a_folder_that_is_no_run_is_an_error_of_the_input(tmp_path):
+    done = CliRunner().invoke(app, [str(tmp_path)])
+    assert isinstance(done.exception, InputError)
+    with pytest.raises(InputError, match="give the folder of a run"):
+        raise done.exception

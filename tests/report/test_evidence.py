@@ -1,0 +1,143 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_run import items, spec, write_run, write_subject
+
+from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.records import write_spec
+from vestige.core.errors import InputError
+from vestige.core.files import read_json, write_json, write_text
+from vestige.report import build_report
+from vestige.report.contents import read_contents
+from vestige.report.evidence import forget_label, read_evidence
+from vestige.report.page import render
+
+
+def test_a_run_without_subjects_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no subject to report on"):
+        build_report(tmp_path)
+    with pytest.raises(InputError, match="no subject to report on"):
+        build_report(tmp_path / "absent")
+
+
+def test_subjects_come_in_the_order_base_target_retrained_unlearned(run):
+    evidence = read_evidence(RunFolder(run))
+    assert [s.label for s in evidence.subjects] == [
+        *(
+            "base",
+            "target",
+            "retrained",
+            "retrained",
+            "dpo",
+            "dpo",
+            "ga",
+            "ga",
+            "idk_gd",
+            "idk_gd",
+            "kl",
+            "kl",
+        )
+    ]
+    assert evidence.forgets == ("edge:A_B", "edge:A_C")
+    assert evidence.missing == ()
+
+
+def test_two_runs_of_one_method_are_told_apart_by_the_settings_in_which_they_differ(tmp_path):
+    run = RunFolder(tmp_path)
+    for rate in (1e-4, 5e-4):
+        own = spec("unlearned", "edge:A_B", "ga", rate=rate)
+        write_subject(run.cell("ga", own.settings_id), own, items(), ["edge:A_B"])
+    labels = [s.label for s in read_evidence(run).subjects]
+    assert labels == ["ga (rate 0.0001)", "ga (rate 0.0005)"]
+
+
+def test_twins_with_the_same_settings_are_told_apart_by_their_folders(tmp_path):
+    run = RunFolder(tmp_path)
+    for name in ("one", "two"):
+        write_subject(run.control(name), spec("target", ""), items(), ["edge:A_B"])
+    assert [s.label for s in read_evidence(run).subjects] == ["target (one)", "target (two)"]
+
+
+def test_a_partly_finished_run_says_what_is_missing(tmp_path):
+    run = RunFolder(write_run(tmp_path / "demo"))
+    started = spec("unlearned", "edge:A_B", "gd")
+    write_spec(run.cell("gd", "new").spec, started)
+    unfinished = next(run.path.glob("cells/ga-edge-A_B-*"))
+    for summary in unfinished.glob("evals/*/summary-*.json"):
+        summary.unlink()
+    for summary in run.path.glob("models/retrained-edge-A_C/evals/*/summary-*.json"):
+        summary.unlink()
+    run.settings.unlink()
+    page = render(read_contents(run))
+    missing = read_evidence(run).missing
+    assert missing == (
+        "The run has no run.toml, so what was asked is not shown.",
+        "models/retrained-edge-A_C is made but not evaluated on A_C.",
+        f"cells/{unfinished.name} is made but not evaluated on A_B.",
+        "cells/gd-new is not finished: it has no done.json.",
+        "A_C has no evaluated retrained model to compare with.",
+    )
+    assert "5 remarks: what this run lacks" in page
+    assert "No model here never knew it" in page
+
+
+def test_subjects_without_any_summary_still_give_a_report(tmp_path):
+    run = RunFolder(tmp_path)
+    write_spec(run.control("target").spec, spec("target", ""))
+    page = render(read_contents(run))
+    assert "Nothing has been forgotten in this run yet" in page
+    assert "models/target is not finished" in page
+
+
+def test_a_second_evaluation_of_one_subject_is_noted(tmp_path):
+    run = RunFolder(tmp_path)
+    folder = run.control("target")
+    write_subject(folder, spec("target", ""), items(), ["edge:A_B"])
+    first = next(p for p in folder.path.glob("evals/*"))
+    first.rename(first.with_name("qa-zz"))
+    write_subject(folder, spec("target", ""), items(), ["edge:A_B"])
+    notes = [m for m in read_evidence(run).missing if "more than once" in m]
+    assert notes == [
+        "models/target was evaluated more than once: shown is qa-zz for A_B; tables/results.csv holds all."
+    ]
+
+
+def test_records_of_another_length_than_their_scores_are_refused(tmp_path):
+    run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
+    scores = next(run.path.glob("models/target/evals/*/scores.jsonl"))
+    write_text(scores, "".join(scores.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="not of one length"):
+        build_report(run.path)
+
+
+def test_a_summary_of_an_older_version_is_refused_by_file_and_field(tmp_path):
+    run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
+    path = next(run.path.glob("models/target/evals/*/summary-edge-A_B.json"))
+    stored = read_json(path)
+    del stored["splits"]
+    write_json(path, stored)
+    with pytest.raises(InputError, match=rf"{path}: no field 'splits', .*run again with --fresh"):
+        build_report(run.path)
+
+
+def test_an_unknown_role_is_refused_by_name(tmp_path):
+    run = RunFolder(tmp_path)
+    write_spec(run.control("x").spec, spec("teacher", ""))
+    with pytest.raises(InputError, match="unknown role 'teacher'"):
+        build_report(run.path)
+
+
+def test_forget_sets_are_called_as_people_call_them():
+    assert forget_label("edge:A_B") == "A_B"
+    assert forget_label("edge:A_B, edge:A_C,node:D") == "A_B + A_C + node:D"
+
+
+def test_the_report_never_loads_torch_or_the_data_room():
+    names = "'torch', 'transformers', 'vestige.data', 'vestige.models'"
+    code = f"import sys, vestige.report; print([m for m in ({names}) if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,207 @@
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from synthetic_run import HOSTILE, LONG, SCRIPT, items, spec, write_run, write_subject
+
+from vestige.artifacts.layout import RunFolder
+from vestige.report import build_report
+from vestige.report.contents import read_contents
+from vestige.report.page import embedded, render
+from vestige.report.palette import DARK, LIGHT, METHODS_DARK, METHODS_LIGHT
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the text that directly follows its start."""
+
+    def __init__(self):
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[list[str]] = []
+        self.inside = False
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        self.texts.append([])
+        self.inside = True
+
+    def handle_endtag(self, tag):
+        self.inside = False
+
+    def handle_data(self, data):
+        if self.inside:
+            self.texts[-1].append(data)
+
+    def contents(self, tag):
+        return ["".join(t) for (name, _), t in zip(self.found, self.texts, strict=True) if name == tag]
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return (run / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def elements(page):
+    parser = Elements()
+    parser.feed(page)
+    return parser
+
+
+def files(run):
+    made = [run / "report.html", *(run / "tables").iterdir(), *(run / "figures").iterdir()]
+    return {str(p.relative_to(run)): p.read_bytes() for p in sorted(made)}
+
+
+def test_the_same_run_gives_the_same_bytes(run, tmp_path):
+    first = files(run)
+    assert {name.split(".")[-1] for name in first} == {"html", "csv", "svg"}
+    build_report(run)
+    assert files(run) == first
+    # In another process, so that neither hash seeds nor caches take part, from a run of the same name, for a
+    # person who likes figures to look otherwise.
+    taste = tmp_path / "matplotlibrc"
+    taste.write_text("axes.facecolor: red\nsavefig.bbox: tight\nlines.antialiased: False\n", encoding="utf-8")
+    twin = write_run(tmp_path / "demo")
+    code = f"import pathlib, vestige.report as r; r.build_report(pathlib.Path({str(twin)!r}))"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONHASHSEED": "7", "MATPLOTLIBRC": str(taste)})
+    assert files(twin) == first
+
+
+def test_what_an_earlier_report_left_is_gone(tmp_path):
+    run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
+    (run / "figures").mkdir()
+    (run / "figures" / "stale.svg").write_text("old", encoding="utf-8")
+    build_report(run)
+    assert not (run / "figures" / "stale.svg").exists()
+
+
+def test_the_policy_admits_exactly_the_one_script_and_the_one_style_sheet(elements):
+    policy = next(a["content"] for t, a in elements.found if a.get("http-equiv") == "Content-Security-Policy")
+    scripts, styles = elements.contents("script")[1:], elements.contents("style")
+
+    def source(text):
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    assert len(scripts) == len(styles) == 1
+    assert policy.split("; ") == [
+        "default-src 'none'",
+        f"script-src {source(scripts[0])}",
+        f"style-src {source(styles[0])}",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ]
+
+
+def test_no_element_loads_links_out_or_acts(elements):
+    for tag, attributes in elements.found:
+        assert tag not in {"img", "iframe", "object", "embed", "form", "base", "video", "audio", "b onclick"}
+        assert not any(name.startswith("on") or name in ("style", "src", "srcset") for name in attributes), tag
+        target = attributes.get("href") or ""
+        assert target in ("", "data:,") or target.startswith("#"), target
+    assert [t for t, _ in elements.found].count("script") == 2
+
+
+def test_our_own_script_makes_no_markup_from_strings_and_asks_nothing(elements):
+    script = elements.contents("script")[-1]
+    sinks = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function"
+    requests = r"fetch\(|XMLHttp|WebSocket|import\(|https?://(?!www\.w3\.org/2000/svg)"
+    assert not re.search(f"{sinks}|{requests}", script)
+
+
+def test_the_data_block_holds_no_markup_and_all_replies(elements, page):
+    block = elements.contents("script")[0]
+    assert not set("<>&\u2028\u2029") & set(block)
+    assert block.isascii()
+    texts = json.loads(block)["items"]["texts"]
+    assert set(HOSTILE) <= set(texts)
+    assert SCRIPT not in page
+    assert LONG in page
+
+
+def test_embedded_json_reads_back_as_it_was():
+    value = {"</script>": ["\u2028", "&amp;", "\ud800", "<!--", 1.5, None]}
+    assert json.loads(embedded(value)) == value
+    assert "<" not in embedded(value)
+
+
+def test_the_first_screen_answers_without_the_script(page):
+    text = re.sub(r"<script.*", "", page, flags=re.DOTALL)
+    text = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
+    words = " ".join(re.sub(r"<[^>]+>", "", text).split())
+    assert "What is left of A_B and A_C" in words
+    assert "Of 4 methods, dpo and idk_gd no longer measurably give it away and keep the rest" in words
+    assert "that needs the audit" in words
+    assert "n = 380" in words
+
+
+def test_many_forget_sets_are_answered_one_sentence_each_with_the_numbers_folded_away(tmp_path):
+    run = write_run(tmp_path / "many", hostile=False, forgets=("edge:A_B", "edge:A_C", "edge:B_D"))
+    page = render(read_contents(RunFolder(run)))
+    assert "What is left of A_B, A_C and B_D" in page
+    assert page.count('<article class="finding short">') == 3
+    assert page.count("<details><summary>numbers</summary>") == 3
+
+
+def test_names_that_are_markup_stay_names(tmp_path):
+    name = "<b_onclick=alert(1)>&amp;\u202e"
+    run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
+    own = replace(spec("unlearned", "edge:A_B", "ga"), method=name)
+    write_subject(run.control("hostile"), own, items(), ["edge:A_B"])
+    page = render(read_contents(run))
+    assert "&lt;b_<wbr>onclick=alert(1)&gt;&amp;amp;‹U+202E›" in page
+    assert "<b_" not in page
+    assert "\u202e" not in page
+
+
+def test_the_recipe_for_a_number_gives_that_number(run, page, elements):
+    at = next(i for i, (t, _) in enumerate(elements.found) if t == "pre")
+    code = "".join(elements.texts[at + 1])
+    promised = re.search(r"Forget, all of dpo on A_B, (\d\.\d+), from the folder", page)
+    assert promised
+    done = subprocess.run([sys.executable, "-c", code], cwd=run, capture_output=True, text=True, check=True)
+    assert f"{float(done.stdout):.6f}" == promised[1]
+
+
+def test_every_figure_is_whole_svg_without_dates_or_links_out(run):
+    figures = sorted(p.name for p in (run / "figures").iterdir())
+    assert figures == [f"{kind}-edge-{e}.svg" for kind in ("graph", "levels", "tradeoff") for e in ("A_B", "A_C")]
+    for path in (run / "figures").iterdir():
+        root = ElementTree.parse(path).getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert not list(root.iter("{http://purl.org/dc/elements/1.1/}date"))
+        assert not list(root.iter("{http://www.w3.org/2000/svg}image"))
+
+
+def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    bright, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def test_contrast_of_black_on_white_by_definition():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21.0)
+
+
+@pytest.mark.parametrize(("colours", "methods"), [(LIGHT, METHODS_LIGHT), (DARK, METHODS_DARK)])
+def test_text_has_the_contrast_that_accessibility_asks_for(colours, methods):
+    for ground in ("paper", "panel", "faint"):
+        for text in ("ink", "muted", "never", "good", "warn", "bad"):
+            assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+    for colour in (*methods, colours["lost"]):
+        assert contrast(colour, colours["paper"]) >= 4.5, colour
