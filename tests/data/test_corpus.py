@@ -68,7 +68,7 @@ def test_items_that_name_edges_can_be_selected_without_a_graph(tmp_path):
         "Question 1?",
         "Question 4?",
     ]
-    with pytest.raises(InputError, match="no edge 'e9' in .*known: e0, e1, e2"):
+    with pytest.raises(InputError, match=r"no edge 'e9' in .*known: e0, e1, e2"):
         named_splits(corpus, "edge:e9", seed=0)
 
 
