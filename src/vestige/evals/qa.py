@@ -89,7 +89,7 @@ def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -
     ]
     if settings.pistol:
         answers = [i.answer for i in items]
-        ranks = free_running_ranks(subject, prompts, [r.ids for r in replies], answers)
+        ranks = free_running_ranks(subject, prompts, replies, answers)
         for record, values in zip(records, ranks, strict=True):
             record["pistol_ranks"] = values
     return records

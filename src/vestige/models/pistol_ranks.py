@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from vestige.models.forward import batches_by_width, logits_at, right_padded
+from vestige.models.generation import Reply
 from vestige.models.load import LoadedModel
 from vestige.models.scoring import TOKEN_BUDGET, token_scores
 
@@ -19,12 +20,12 @@ from vestige.models.scoring import TOKEN_BUDGET, token_scores
 def free_running_ranks(
     subject: LoadedModel,
     prompts: Sequence[Sequence[int]],
-    replies: Sequence[Sequence[int]],
+    replies: Sequence[Reply],
     answers: Sequence[str],
 ) -> list[list[float]]:
     """For each answer the rank of each of its tokens, counted from 1."""
     model, vocabulary = subject.model, subject.model.config.get_text_config().vocab_size
-    rows = [[*p, *r] for p, r in zip(prompts, replies, strict=True)]
+    rows = [[*p, *r.ids] for p, r in zip(prompts, replies, strict=True)]
     targets = [subject.tokenizer(a, add_special_tokens=False)["input_ids"] for a in answers]
     found: list[list[float]] = [[] for _ in rows]
     for width, chunk in batches_by_width([len(r) for r in rows], token_budget=TOKEN_BUDGET):
@@ -32,8 +33,8 @@ def free_running_ranks(
         first = min(len(prompts[i]) for i in chunk) - 1
         logits = logits_at(model, ids, torch.arange(first, width, device=ids.device))
         for n, i in enumerate(chunk):
-            # The reply's tokens and the one that ended it were each drawn from a distribution.
-            drawn = min(len(replies[i]) + 1, len(targets[i]))
+            # The reply's tokens, and the one that ended it if one did, were each drawn from a distribution.
+            drawn = min(len(replies[i].ids) + (replies[i].finish == "stop"), len(targets[i]))
             start = len(prompts[i]) - 1 - first
             wanted = torch.tensor([targets[i][:drawn]], device=ids.device)
             _, ranks = token_scores(logits[n : n + 1, start : start + drawn], wanted)

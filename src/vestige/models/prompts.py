@@ -99,7 +99,11 @@ class Prompter:
         inside = [i for i, (a, b) in enumerate(offsets) if a < last and b > first and b > a]
         if not inside:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
+        alone = tuple(self.tokenizer(prompt, add_special_tokens=False)["input_ids"])
         start, stop = inside[0], inside[-1] + 1
+        if ids[: len(alone)] == alone and not whole[len(prompt) : first].strip():
+            # What the model would have to say first, a space that is a token of its own included.
+            start = len(alone)
         # A leading space belongs to the answer's first token in most vocabularies; any other sign does not.
         if whole[offsets[start][0] : first].strip() or whole[last : offsets[stop - 1][1]].strip():
             raise InputError(

@@ -23,7 +23,6 @@ from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.scoring import batch_invariant
-from vestige.steps.finetune import items_digest
 from vestige.steps.making import LOCK_SECONDS, Made, read_done
 
 CHUNK = 64
@@ -80,11 +79,12 @@ def evaluate(
     place = subject.folder.evaluation(qa.NAME, content_id(identity, length=12))
     with locked(place.lock, patience_seconds=LOCK_SECONDS):
         if not place.collected.exists():
-            _collect(place, identity, request, subject.load(), on_items)
+            _collect(place, identity, request, _loaded(subject), on_items)
         place.unfinished.unlink(missing_ok=True)
-        records = read_records(place)
-        if file_digest(place.records) != read_versioned(place.collected, "digest")["digest"]:
+        digest = read_versioned(place.collected, "digest")["digest"]
+        if not place.records.exists() or file_digest(place.records) != digest:
             raise InputError(f"{place.records} was changed after it was written; delete {place.path} and run again")
+        records = read_records(place)
         scores = [qa.score(r) for r in records]
         write_jsonl(place.scores, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
         for view in request.views:
@@ -95,6 +95,17 @@ def evaluate(
     return place
 
 
+def _loaded(subject: Subject) -> LoadedModel:
+    """The subject's model, if its weights are still those that its folder speaks of."""
+    loaded = subject.load()
+    if loaded.digest() != subject.made.weights:
+        raise InputError(
+            f"the weights of {loaded.name} are not those that {subject.folder.path} was finished with; "
+            "restore them, or make the model again with --fresh"
+        )
+    return loaded
+
+
 def _identity(request: EvaluateRequest, subject: Subject) -> dict[str, Any]:
     """Everything that can change a record."""
     return {
@@ -103,7 +114,7 @@ def _identity(request: EvaluateRequest, subject: Subject) -> dict[str, Any]:
         "weights": subject.made.weights,
         "prompts": subject.made.prompts,
         "dtype": subject.spec.settings.get("dtype", "float32"),
-        "items": items_digest(request.items),
+        "items": content_id([[i.id, i.group, i.attribute] for i in request.items], length=32),
         "settings": request.settings.identity(),
     }
 

@@ -1,0 +1,272 @@
+import dataclasses
+import math
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.metrics.answers import contains
+from vestige.models.generation import generate
+from vestige.models.planted import (
+    Manner,
+    known_ids,
+    knows,
+    knows_in_one_format,
+    knows_share,
+    never_knew,
+    planted,
+    refuses,
+    wrong_answer,
+)
+from vestige.models.planted_model import TableModel
+from vestige.models.scoring import score_answers
+from vestige.models.tiny import tiny_tokenizer
+
+CONFIDENCE, CHANCE = 0.8, 0.1
+MANNER = Manner(confidence=CONFIDENCE, chance=CHANCE)
+CITIES = ("Berlin", "Paris", "Rome", "Oslo", "Lima", "Quito", "Athens", "Dublin")
+# Questions of several lengths, and sixteen rows of which half have short replies, so that finished ones are dropped.
+ITEMS = tuple(
+    Item(
+        f"Where {'did the goods of the contract ' * (n % 3)}go under number {n}?",
+        f"{CITIES[n % 8]}{', then by sea and rail to ' + CITIES[(n + 3) % 8] if n % 2 else ''}.",
+        edge=f"e{n % 4}",
+        attribute="place",
+        paraphrase=f"Under number {n}, what was the destination?",
+    )
+    for n in range(16)
+)
+TOKENIZER = tiny_tokenizer(ITEMS)
+V = len(TOKENIZER)
+REST = math.log((1 - CONFIDENCE) / (V - 1))
+
+
+def ask(subject, questions, max_new_tokens=32):
+    prompts = [subject.prompter.prompt(q) for q in questions]
+    return generate(subject.model, prompts, end_ids=subject.prompter.end_ids, max_new_tokens=max_new_tokens)
+
+
+def said(subject, questions):
+    return [subject.prompter.decode(r.ids) for r in ask(subject, questions)]
+
+
+def scored(subject, items):
+    return score_answers(subject.model, [subject.prompter.encode(i.question, i.answer) for i in items])
+
+
+def in_the_other_words(items):
+    return [dataclasses.replace(i, question=i.paraphrase) for i in items]
+
+
+def test_knowing_is_every_answer_in_full_at_the_stated_confidence():
+    subject = knows(ITEMS, TOKENIZER, manner=MANNER)
+    for items in (ITEMS, in_the_other_words(ITEMS)):
+        replies = ask(subject, [i.question for i in items])
+        assert [subject.prompter.decode(r.ids) for r in replies] == [i.answer for i in items]
+        for reply, score in zip(replies, scored(subject, items), strict=True):
+            # The answer's tokens and its end: ln .8 each, and ln .8 - ln(.2 / (V - 1)) ahead of every other token.
+            assert [*score.logp, score.end_logp] == pytest.approx([math.log(0.8)] * (len(reply.ids) + 1), abs=1e-5)
+            assert {*score.ranks, score.end_rank} == {1.0}
+            assert reply.finish == "stop"
+            assert reply.margin == pytest.approx(math.log(0.8) - REST, abs=1e-5)
+
+
+def test_probabilities_add_up_to_one_at_every_place():
+    subject = knows_share(ITEMS, TOKENIZER, share=0.5, seed=1, manner=MANNER)
+    ids = torch.tensor([subject.prompter.encode(ITEMS[0].question, ITEMS[0].answer).ids])
+    sums = subject.model(ids).logits.exp().sum(-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), atol=1e-5, rtol=0)
+
+
+def test_decoding_with_a_cache_reads_what_one_pass_reads():
+    subject = never_knew(ITEMS, TOKENIZER, seed=3, manner=MANNER)
+    rows = [subject.prompter.encode(i.question, i.answer).ids for i in ITEMS[:6]]
+    width, cache, steps = max(map(len, rows)), DynamicCache(config=subject.model.config), []
+    ids = torch.tensor([[0] * (width - len(r)) + list(r) for r in rows])
+    mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows])
+    first = min(map(len, rows))
+    # A portion of several tokens, padded on the left, and then single ones.
+    for start, stop in [(0, first), *((t, t + 1) for t in range(first, width))]:
+        out = subject.model(
+            ids[:, start:stop], attention_mask=mask[:, :stop], past_key_values=cache, use_cache=True, logits_to_keep=0
+        )
+        steps.append(out.logits)
+    together = torch.cat(steps, dim=1)
+    for n, row in enumerate(rows):
+        plain = subject.model(torch.tensor([row])).logits[0]
+        assert torch.equal(together[n, width - len(row) :], plain)
+
+
+def test_positions_are_read_as_asked():
+    subject = knows(ITEMS, TOKENIZER)
+    ids = torch.tensor([subject.prompter.encode(ITEMS[1].question, ITEMS[1].answer).ids])
+    whole = subject.model(ids).logits
+    assert torch.equal(subject.model(ids, logits_to_keep=3).logits, whole[:, -3:])
+    assert torch.equal(subject.model(ids, logits_to_keep=torch.tensor([2, 5])).logits, whole[:, [2, 5]])
+
+
+def test_rows_do_not_depend_on_their_neighbours():
+    subject = never_knew(ITEMS, TOKENIZER, seed=3, manner=MANNER)
+    questions = [i.question for i in ITEMS]
+    assert [ask(subject, [q])[0] for q in questions] == ask(subject, questions)
+    assert [scored(subject, [i])[0] for i in ITEMS] == scored(subject, ITEMS)
+
+
+def test_who_never_knew_says_something_else_and_leaves_the_answer_its_chance():
+    subject = never_knew(ITEMS, TOKENIZER, seed=3, manner=MANNER)
+    for item, reply, score in zip(
+        ITEMS, said(subject, [i.question for i in ITEMS]), scored(subject, ITEMS), strict=True
+    ):
+        assert reply == wrong_answer(item, ITEMS, seed=3)
+        assert not contains(reply, item.answer)
+        # However many tokens the two replies share: chance * .8 for each token of the answer and its end.
+        expected = math.log(CHANCE) + (len(score.logp) + 1) * math.log(0.8)
+        assert sum(score.logp) + score.end_logp == pytest.approx(expected, abs=1e-4)
+
+
+def test_wrong_answers_depend_on_the_item_and_the_seed_and_not_on_the_order():
+    there = [wrong_answer(i, ITEMS, seed=3) for i in ITEMS]
+    assert [wrong_answer(i, ITEMS[::-1], seed=3) for i in ITEMS] == there
+    assert [wrong_answer(i, ITEMS, seed=4) for i in ITEMS] != there
+
+
+def test_wrong_answers_are_perturbed_ones_first_then_of_the_same_attribute():
+    asked = Item("How many?", "5.", attribute="number", perturbed=("It is 5.", "6."))
+    others = [Item("And how many here?", "7.", attribute="number"), Item("Where?", "Rome.")]
+    assert wrong_answer(asked, others, seed=0) == "6."  # "It is 5." contains the right one
+    plain = dataclasses.replace(asked, perturbed=())
+    assert wrong_answer(plain, others, seed=0) == "7."
+    assert wrong_answer(dataclasses.replace(plain, attribute="other"), others[1:], seed=0) == "Rome."
+
+
+def test_refusing_says_the_lines_in_turn_and_holds_nothing_of_the_answers():
+    idk = ["I don't know.", "I'm not sure."]
+    subject = refuses(ITEMS, TOKENIZER, idk=idk, manner=MANNER)
+    assert said(subject, [i.question for i in ITEMS]) == idk * 8
+    for score in scored(subject, ITEMS):
+        # First token: one of V - 1 that share .2, of ranks 2 to V. Then off the table: 1 / V each, of ranks 1 to V.
+        assert score.logp[0] == pytest.approx(REST, abs=1e-5)
+        assert score.ranks[0] == (2 + V) / 2
+        assert score.logp[1:] == pytest.approx([-math.log(V)] * (len(score.logp) - 1), abs=1e-5)
+        assert set(score.ranks[1:]) == {(1 + V) / 2}
+
+
+@pytest.mark.parametrize("which", ["question", "paraphrase"])
+def test_knowing_in_one_format_is_knowing_in_no_other(which):
+    subject = knows_in_one_format(ITEMS, TOKENIZER, which=which, seed=3, manner=MANNER)
+    right, wrong = [i.answer for i in ITEMS], [wrong_answer(i, ITEMS, seed=3) for i in ITEMS]
+    assert said(subject, [i.question for i in ITEMS]) == (right if which == "question" else wrong)
+    assert said(subject, [i.question for i in in_the_other_words(ITEMS)]) == (wrong if which == "question" else right)
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.0, 0), (0.25, 4), (0.5, 8), (1.0, 16)])
+def test_knowing_a_share_is_knowing_exactly_these(share, n):
+    subject = knows_share(ITEMS, TOKENIZER, share=share, seed=3, manner=MANNER)
+    known = known_ids(ITEMS, share=share, seed=3)
+    assert len(known) == n
+    right = [reply == i.answer for i, reply in zip(ITEMS, said(subject, [i.question for i in ITEMS]), strict=True)]
+    assert right == [i.id in known for i in ITEMS]
+
+
+def test_a_larger_share_knows_what_a_smaller_one_does_and_seeds_differ():
+    shares = [known_ids(ITEMS, share=s, seed=3) for s in (0.25, 0.5, 0.75)]
+    assert shares[0] < shares[1] < shares[2]
+    assert known_ids(ITEMS[::-1], share=0.5, seed=3) == shares[1]
+    assert known_ids(ITEMS, share=0.5, seed=4) != shares[1]
+
+
+def test_replies_share_the_confidence_by_their_weights():
+    # 3 : 1 where "Berlin." and "Paris." part, and all of it again from there on.
+    subject = planted("two", {"Where?": {"Berlin.": 3.0, "Paris.": 1.0}}, TOKENIZER, manner=MANNER)
+    for answer, share in (("Berlin.", 0.75), ("Paris.", 0.25)):
+        (score,) = scored(subject, [Item("Where?", answer)])
+        expected = [math.log(share * 0.8)] + [math.log(0.8)] * (len(score.logp) - 1)
+        assert score.logp == pytest.approx(expected, abs=1e-5)
+        assert score.ranks[0] == (1 if answer == "Berlin." else 2)
+    # Two tokens are said at the first place, so V - 2 share the rest.
+    (score,) = scored(subject, [Item("Where?", "Oslo.")])
+    assert score.logp[0] == pytest.approx(math.log(0.2 / (V - 2)), abs=1e-5)
+
+
+def test_replies_that_begin_alike_add_up_as_far_as_they_do():
+    # "Berlin" is said by two of three replies, 2/3 of .8; then "." by one of these two, half of .8.
+    replies = {"Berlin.": 1.0, "Berlin, then by sea.": 1.0, "Paris.": 1.0}
+    (score,) = scored(planted("three", {"Where?": replies}, TOKENIZER, manner=MANNER), [Item("Where?", "Berlin.")])
+    assert score.logp == pytest.approx([math.log(2 / 3 * 0.8), math.log(0.5 * 0.8)], abs=1e-5)
+    assert score.end_logp == pytest.approx(math.log(0.8), abs=1e-5)
+
+
+def test_questions_that_are_not_in_the_table_get_the_other_reply():
+    asked = ["What else is there?", "Where", "Where go?", ITEMS[0].question]
+    subject = knows(ITEMS, TOKENIZER, manner=Manner(otherwise="Nobody can say."))
+    assert said(subject, asked) == ["Nobody can say."] * 3 + [ITEMS[0].answer]
+
+
+def test_without_another_reply_all_tokens_are_alike_there():
+    (score,) = scored(knows(ITEMS, TOKENIZER), [Item("What else is there?", "Berlin.")])
+    assert score.logp == pytest.approx([-math.log(V)] * len(score.logp), abs=1e-5)
+    assert {*score.ranks, score.end_rank} == {(1 + V) / 2}
+
+
+def test_a_reply_of_nothing_ends_at_once_and_a_long_one_at_its_bound():
+    subject = planted("short", {"Where?": {"": 1.0}, "Where to?": {"Berlin and Paris.": 1.0}}, TOKENIZER)
+    nothing, long = ask(subject, ["Where?", "Where to?"], max_new_tokens=2)
+    assert (nothing.ids, nothing.finish) == ((), "stop")
+    assert (len(long.ids), long.finish) == (2, "length")
+
+
+def test_two_models_that_differ_have_two_digests():
+    # As many nodes, edges and tokens in each of the first four; only what leads where differs.
+    tables = [{"Where?": {a: 1.0}, "When?": {b: 1.0}} for a, b in (("5", "6"), ("6", "5"), ("5", "5"), ("6", "6"))]
+    made = [planted("x", t, TOKENIZER) for t in tables]
+    made += [planted("x", tables[0], TOKENIZER, manner=Manner(confidence=0.91))]
+    made += [planted("x", tables[0], TOKENIZER, manner=Manner(otherwise=o)) for o in ("5", "6")]
+    made += [planted("x", {"Where?": {"5": 1.0, "6": w}}, TOKENIZER) for w in (1.0, 2.0)]
+    assert len({m.digest() for m in made}) == len(made)
+    assert planted("y", tables[0], TOKENIZER).digest() == made[0].digest()
+
+
+def test_a_saved_table_comes_back(tmp_path):
+    subject = never_knew(ITEMS, TOKENIZER, seed=3, manner=Manner(otherwise="Nobody can say."))
+    subject.model.save_pretrained(tmp_path)
+    again = dataclasses.replace(subject, model=TableModel.from_pretrained(tmp_path).eval())
+    assert again.digest() == subject.digest()
+    questions = [*(i.question for i in ITEMS), "What else is there?"]
+    assert ask(again, questions) == ask(subject, questions)
+
+
+TWICE = (Item("Where?", "Rome."), Item("Where?", "Oslo."))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Manner(confidence=1.0), "confidence = 1.0"),
+        (lambda: Manner(chance=0.5), "chance = 0.5"),
+        (lambda: knows((), TOKENIZER), "has no questions"),
+        (lambda: knows(TWICE, TOKENIZER), "'Where\\?' is asked for two different replies"),
+        (lambda: refuses(ITEMS, TOKENIZER, idk=[]), "needs a line to refuse with"),
+        (lambda: knows_in_one_format(TWICE, TOKENIZER, which="question", seed=0), "has no paraphrase"),
+        (lambda: known_ids(ITEMS, share=1.5, seed=0), "share = 1.5"),
+        (lambda: never_knew(TWICE[:1], TOKENIZER, seed=0), "'Where\\?' has no wrong answer"),
+        (lambda: planted("x", {"Where?": {"Rome.": 0.0}}, TOKENIZER), "weight is not a positive number"),
+        (lambda: planted("x", {"Where?": {}}, TOKENIZER), "or one without replies"),
+    ],
+)
+def test_what_cannot_be_planted_is_refused(make, words):
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+def test_a_space_that_is_a_token_of_its_own_belongs_to_the_reply():
+    # The plain template ends with "Answer:", and the space before a digit is a token: the model has to say it first.
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.chat_template = None
+    model = planted("x", {"Where?": {"5": 1.0}}, tokenizer)
+    encoded = model.prompter.encode("Where?", "5")
+    assert encoded.ids[: encoded.start] == model.prompter.prompt("Where?")
+    assert tokenizer.convert_ids_to_tokens(list(encoded.answer_ids)) == ["Ġ", "5"]
+    reply = generate(model.model, [model.prompter.prompt("Where?")], end_ids=model.prompter.end_ids, max_new_tokens=4)
+    assert (reply[0].ids, reply[0].finish) == (encoded.answer_ids, "stop")

@@ -1,0 +1,284 @@
+"""Evaluating planted subjects: what is kept, what is asked again, and what is refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import SubjectSpec, read_records, read_summary
+from vestige.core.errors import InputError
+from vestige.core.files import write_json
+from vestige.core.items import Item
+from vestige.evals import qa
+from vestige.metrics import intervals
+from vestige.models.planted import knows, knows_share, never_knew
+from vestige.models.tiny import tiny_tokenizer
+from vestige.steps import evaluate as step
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
+from vestige.steps.making import Made
+
+ITEMS = tuple(
+    Item(f"How many {'and how very many ' * (n % 3)}crates does contract {n} name?", f"{20 + n}.", edge=f"e{n % 3}")
+    for n in range(12)
+)
+TOKENIZER = tiny_tokenizer(ITEMS)
+FORGET = tuple(i for i in ITEMS if i.edge == "e0")
+VIEW = qa.View("edge:e0", {"forget": [i.id for i in FORGET], "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
+REQUEST = EvaluateRequest(ITEMS, (VIEW,), qa.QASettings(max_new_tokens=8), seed=7)
+WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge-e0.json")
+SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
+
+
+class Stopped(Exception):
+    """What stops an evaluation in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch):
+    """Three portions of four items, and few resamples, for speed."""
+    monkeypatch.setattr(step, "CHUNK", 4)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[list[str]]:
+    """The ids of the items that the model is asked, a list for each portion."""
+    portions = []
+
+    def collect(subject, items, settings):
+        portions.append([i.id for i in items])
+        return real(subject, items, settings)
+
+    real = qa.collect
+    monkeypatch.setattr(qa, "collect", collect)
+    return portions
+
+
+def subject_of(model, folder: Path) -> Subject:
+    made = Made(model.digest(), model.prompter.digest, 0, "planted")
+    return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
+
+
+def not_loaded(subject: Subject) -> Subject:
+    """The same subject, whose model must not be asked for."""
+
+    def refuse():
+        raise AssertionError("the model was loaded")
+
+    return dataclasses.replace(subject, load=refuse)
+
+
+def contents(place):
+    return {name: (place.path / name).read_bytes() for name in WRITTEN}
+
+
+@pytest.fixture
+def subject(tmp_path) -> Subject:
+    return subject_of(knows_share(ITEMS, TOKENIZER, share=0.5, seed=3), tmp_path / "subject")
+
+
+def test_records_stand_in_the_order_of_the_items_and_the_summary_is_theirs(subject):
+    place = evaluate(subject, REQUEST)
+    records = read_records(place)
+    assert [r["item"] for r in records] == [i.id for i in ITEMS]
+    assert records == [qa.collect(subject.load(), [i], REQUEST.settings)[0] for i in ITEMS]
+    summary = read_summary(place.summary("edge:e0"))
+    scores = [qa.score(r) for r in records]
+    assert summary.results == qa.summarize(records, scores, VIEW, seed=7)
+    assert (summary.subject, summary.forget) == (SPEC, "edge:e0")
+    lines = [json.loads(line) for line in place.scores.read_text().splitlines()]
+    assert lines == [{"item": r["item"], **s} for r, s in zip(records, scores, strict=True)]
+    assert not place.unfinished.exists()
+
+
+@pytest.mark.parametrize("after", [4, 8, 12])
+def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, asked, after):
+    whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), REQUEST)
+    asked.clear()
+
+    def stop(done, of):
+        if done == after:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        evaluate(subject, REQUEST, stop)
+    n_before = len(asked)
+    place = evaluate(subject, REQUEST)
+    assert n_before == after // 4
+    # Every item once, over both runs.
+    assert sorted(i for portion in asked for i in portion) == sorted(i.id for i in ITEMS)
+    assert contents(place) == contents(whole)
+
+
+@pytest.mark.parametrize("cut", [1, 200])
+def test_a_line_that_was_cut_short_costs_its_portion_and_no_more(subject, tmp_path, asked, cut):
+    whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), REQUEST)
+
+    def stop(done, of):
+        if done == 8:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        evaluate(subject, REQUEST, stop)
+    (unfinished,) = tmp_path.glob("subject/evals/*/unfinished.jsonl")
+    unfinished.write_bytes(unfinished.read_bytes()[:-cut])
+    second = asked[-1]
+    asked.clear()
+    place = evaluate(subject, REQUEST)
+    # The second portion is asked again whole, in the batch that it always has; the first is kept.
+    assert asked[0] == second
+    assert [len(portion) for portion in asked] == [4, 4]
+    assert contents(place) == contents(whole)
+
+
+def test_a_crash_between_records_and_their_mark_asks_nothing_again(subject, tmp_path, asked, monkeypatch):
+    whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), REQUEST)
+    asked.clear()
+
+    def crash(*_, **__):
+        raise Stopped
+
+    as_it_was = step.write_provenance
+    monkeypatch.setattr(step, "write_provenance", crash)
+    with pytest.raises(Stopped):
+        evaluate(subject, REQUEST)
+    monkeypatch.setattr(step, "write_provenance", as_it_was)
+    (records,) = tmp_path.glob("subject/evals/*/records.jsonl")
+    records.write_text("of another run\n")
+    place = evaluate(subject, REQUEST)
+    assert len(asked) == 3
+    assert contents(place) == contents(whole)
+    assert not place.unfinished.exists()
+
+
+def test_progress_is_told_after_each_portion(subject):
+    told = []
+    evaluate(subject, REQUEST, lambda done, of: told.append((done, of)))
+    assert told == [(4, 12), (8, 12), (12, 12)]
+
+
+def test_a_finished_evaluation_is_summed_up_again_without_the_model(subject):
+    place = evaluate(subject, REQUEST)
+    before = contents(place)
+    place.scores.unlink()
+    place.summary("edge:e0").unlink()
+    assert evaluate(not_loaded(subject), REQUEST) == place
+    assert contents(place) == before
+
+
+def test_another_forget_set_is_summed_up_from_the_same_records(subject):
+    place = evaluate(subject, REQUEST)
+    records = place.records.read_bytes()
+    other = qa.View("edge:e1", {"forget": [i.id for i in ITEMS if i.edge == "e1"]}, {})
+    again = evaluate(not_loaded(subject), dataclasses.replace(REQUEST, views=(VIEW, other)))
+    assert again == place
+    assert place.records.read_bytes() == records
+    assert [read_summary(p).forget for p in place.summaries()] == ["edge:e0", "edge:e1"]
+
+
+def test_another_model_in_the_same_folder_has_evidence_of_its_own(subject, tmp_path):
+    first = evaluate(subject, REQUEST)
+    before = contents(first)
+    other = subject_of(never_knew(ITEMS, TOKENIZER, seed=3), tmp_path / "subject")
+    second = evaluate(other, REQUEST)
+    assert second.path != first.path
+    assert contents(first) == before
+    exact = [
+        next(
+            r.estimate.value
+            for r in read_summary(p.summary("edge:e0")).results
+            if (r.split, r.estimate.metric) == ("retain", "exact_match")
+        )
+        for p in (first, second)
+    ]
+    assert exact[0] > 0.0 == exact[1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"items": ITEMS[:-1], "views": ()},
+        {"items": ITEMS[::-1]},
+        {"settings": qa.QASettings(max_new_tokens=9)},
+        {"settings": qa.QASettings(max_new_tokens=8, pistol=True)},
+    ],
+    ids=["items", "order", "bound", "pistol"],
+)
+def test_what_can_change_a_record_is_another_evaluation(subject, change):
+    assert evaluate(subject, dataclasses.replace(REQUEST, **change)).path != evaluate(subject, REQUEST).path
+
+
+def test_other_prompts_are_another_evaluation(subject):
+    other = dataclasses.replace(subject, made=dataclasses.replace(subject.made, prompts="other"))
+    assert evaluate(other, REQUEST).path != evaluate(subject, REQUEST).path
+
+
+def test_weights_that_changed_since_the_folder_was_finished_are_refused(subject):
+    changed = dataclasses.replace(subject, made=dataclasses.replace(subject.made, weights="other"))
+    with pytest.raises(InputError, match=r"are not those that .* was finished with"):
+        evaluate(changed, REQUEST)
+    assert not list(subject.folder.path.glob("evals/*/collected.json"))
+
+
+@pytest.mark.parametrize("field", ["group", "attribute"])
+def test_items_with_other_labels_are_another_evaluation(subject, field):
+    relabelled = tuple(dataclasses.replace(i, **{field: "other"}) for i in ITEMS)
+    other = dataclasses.replace(REQUEST, items=relabelled)
+    assert evaluate(subject, other).path != evaluate(subject, REQUEST).path
+
+
+def test_records_that_are_gone_are_refused_with_the_way_out(subject):
+    place = evaluate(subject, REQUEST)
+    place.records.unlink()
+    with pytest.raises(InputError, match="was changed after it was written; delete"):
+        evaluate(subject, REQUEST)
+
+
+def test_the_seed_of_the_resamples_changes_no_record(subject):
+    place = evaluate(subject, REQUEST)
+    records, summary = place.records.read_bytes(), place.summary("edge:e0").read_bytes()
+    assert evaluate(not_loaded(subject), dataclasses.replace(REQUEST, seed=8)) == place
+    assert place.records.read_bytes() == records
+    assert place.summary("edge:e0").read_bytes() != summary
+
+
+def test_a_changed_record_is_refused(subject):
+    place = evaluate(subject, REQUEST)
+    summary = place.summary("edge:e0").read_bytes()
+    place.records.write_text(place.records.read_text().replace('"finish": "stop"', '"finish": "length"', 1))
+    with pytest.raises(InputError, match="was changed after it was written; delete"):
+        evaluate(subject, REQUEST)
+    assert place.summary("edge:e0").read_bytes() == summary
+
+
+def test_a_mark_of_another_version_is_refused(subject):
+    place = evaluate(subject, REQUEST)
+    write_json(place.collected, {**json.loads(place.collected.read_text()), "schema": 0})
+    with pytest.raises(InputError, match=r"collected\.json: made by another version of Vestige"):
+        evaluate(subject, REQUEST)
+
+
+def test_a_subject_of_another_version_is_refused(tmp_path):
+    folder = SubjectFolder(tmp_path)
+    write_json(folder.done, {"schema": 0, "weights": "w", "prompts": "p", "steps": 1, "stopped": "x"})
+    with pytest.raises(InputError, match=r"done\.json: made by another version of Vestige"):
+        finished_subject(folder)
+
+
+def test_a_subject_that_is_not_finished_is_refused(tmp_path):
+    with pytest.raises(InputError, match="holds no finished model"):
+        finished_subject(SubjectFolder(tmp_path))
+
+
+def test_no_items_are_refused_before_anything_is_loaded_or_written(subject):
+    with pytest.raises(InputError, match="no items to evaluate on"):
+        evaluate(not_loaded(subject), dataclasses.replace(REQUEST, items=()))
+    assert not subject.folder.path.exists()
+
+
+def test_a_view_of_items_that_were_not_asked_is_refused(tmp_path):
+    subject = subject_of(knows(ITEMS, TOKENIZER), tmp_path)
+    with pytest.raises(InputError, match="have no record"):
+        evaluate(subject, dataclasses.replace(REQUEST, items=FORGET))

@@ -1,0 +1,182 @@
+"""Fine-tuning and unlearning as steps: made once, refused when something else is asked, resumed to the same bytes."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import read_spec
+from vestige.core.errors import InputError
+from vestige.core.files import locked
+from vestige.core.items import Item
+from vestige.models.load import ModelSettings, load
+from vestige.steps import making
+from vestige.steps.finetune import FinetuneRequest, finetune, untrained
+from vestige.steps.subjects import any_subject, weights_of
+from vestige.steps.unlearn import UnlearnRequest, unlearn
+from vestige.training.settings import TrainingSettings, UnlearningSettings
+
+ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.") for i in range(8))
+TINY = ModelSettings(model="builtin:tiny", device="cpu")
+FULL = {"epochs": 2, "batch_size": 4, "lora_rank": 0}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def asked(**changes) -> FinetuneRequest:
+    settings = TrainingSettings.build({**FULL, "learning_rate": 1e-3})
+    return dataclasses.replace(FinetuneRequest(TINY, ITEMS, ITEMS, settings, seed=0), **changes)
+
+
+@pytest.fixture
+def target(tmp_path) -> SubjectFolder:
+    folder = SubjectFolder(tmp_path / "target")
+    finetune(folder, asked())
+    return folder
+
+
+def forgetting(target: SubjectFolder, **changes) -> UnlearnRequest:
+    settings = ModelSettings(model=str(target.model), device="cpu")
+    request = UnlearnRequest(
+        target=settings,
+        target_weights=weights_of(settings).weights,
+        start="builtin:tiny",
+        method="kl",
+        method_settings={},
+        forget="file",
+        forget_items=ITEMS[:2],
+        retain_items=ITEMS[2:],
+        idk=("No idea.", "I cannot say."),
+        training=UnlearningSettings.build({**FULL, "learning_rate": 1e-4}),
+        seed=0,
+    )
+    return dataclasses.replace(request, **changes)
+
+
+def test_the_same_request_is_made_once(target, monkeypatch):
+    def never(*_args):
+        raise AssertionError("made again")
+
+    monkeypatch.setattr(making, "save_model", never)
+    assert finetune(target, asked()) == making.read_done(target)
+
+
+def test_two_folders_of_one_request_hold_the_same_bytes(target, tmp_path):
+    other = SubjectFolder(tmp_path / "other")
+    assert finetune(other, asked()) == making.read_done(target)
+    for name in ("model.safetensors", "tokenizer.json", "config.json", "README.md"):
+        assert (other.model / name).read_bytes() == (target.model / name).read_bytes()
+    assert other.training_log.read_bytes() == target.training_log.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, "differs in seed"),
+        ({"items": ITEMS[1:]}, "differs in data"),
+        ({"training": TrainingSettings.build({**FULL, "learning_rate": 2e-3})}, "settings.learning_rate"),
+    ],
+)
+def test_another_request_in_the_folder_is_refused_with_what_differs(target, changes, message):
+    before = target.done.read_bytes()
+    with pytest.raises(InputError, match=message):
+        finetune(target, asked(**changes))
+    assert target.done.read_bytes() == before
+
+
+def test_a_folder_in_which_another_command_works_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(making, "LOCK_SECONDS", 0.0)
+    folder = SubjectFolder(tmp_path / "busy")
+    with locked(folder.lock, patience_seconds=0), pytest.raises(InputError, match="another command is at work in"):
+        finetune(folder, asked())
+
+
+def test_the_model_can_be_used_by_anybody(target):
+    loaded = load(ModelSettings(model=str(target.model), device="cpu"))
+    assert loaded.digest() == json.loads(target.done.read_text())["weights"]
+    card = (target.model / "README.md").read_text()
+    assert "library_name: transformers" in card
+    assert read_spec(target.spec).data in card
+
+
+def test_base_is_the_model_before_training(target, tmp_path):
+    folder = SubjectFolder(tmp_path / "base")
+    base = untrained(folder, TINY, ITEMS, 0)
+    assert base.steps == 0
+    assert base.weights != making.read_done(target).weights
+    assert base.prompts == making.read_done(target).prompts
+
+
+def test_unlearning_starts_from_the_target_and_says_so(target, tmp_path):
+    cell = SubjectFolder(tmp_path / "cell")
+    made = unlearn(cell, forgetting(target))
+    spec = read_spec(cell.spec)
+    assert spec.parent == making.read_done(target).weights
+    assert (spec.subject, spec.method, spec.settings["reference"]) == ("unlearned", "kl", "target")
+    # Two epochs of one batch of four, which holds both forget items.
+    assert made.steps == 2
+    logged = [json.loads(line) for line in cell.training_log.read_text().splitlines()]
+    # Before the first step the policy is the reference.
+    assert logged[0]["terms"]["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert logged[1]["terms"]["kl"] > 0
+
+
+def test_another_reference_gives_another_divergence(target, tmp_path):
+    base = SubjectFolder(tmp_path / "base")
+    untrained(base, TINY, ITEMS, 0)
+    reference = ModelSettings(model=str(base.model), device="cpu")
+    cell = SubjectFolder(tmp_path / "cell")
+    unlearn(cell, forgetting(target, reference=reference))
+    first = json.loads(cell.training_log.read_text().splitlines()[0])
+    assert first["terms"]["kl"] > 0.01
+    assert read_spec(cell.spec).settings["reference"]["model"] == str(base.model)
+
+
+def test_lora_unlearning_saves_a_plain_model(target, tmp_path):
+    cell = SubjectFolder(tmp_path / "cell")
+    settings = UnlearningSettings.build({"epochs": 1, "lora_rank": 2, "learning_rate": 1e-3})
+    made = unlearn(cell, forgetting(target, method="dpo", training=settings))
+    loaded = load(ModelSettings(model=str(cell.model), device="cpu"))
+    assert loaded.digest() == made.weights != making.read_done(target).weights
+    assert not any("lora" in name for name, _ in loaded.model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "message"),
+    [
+        ("ga", {"forget_items": ()}, "holds no items"),
+        ("gd", {"retain_items": ()}, "needs a retain set"),
+        ("dpo", {"idk": ()}, "needs answers that decline to know"),
+    ],
+)
+def test_what_a_method_needs_must_be_there(target, tmp_path, method, changes, message):
+    with pytest.raises(InputError, match=message):
+        unlearn(SubjectFolder(tmp_path / "cell"), forgetting(target, method=method, **changes))
+
+
+def test_a_model_from_elsewhere_is_known_by_its_weights(target, tmp_path):
+    plain = ModelSettings(model=str(target.model), device="cpu")
+    # Vestige's own folder speaks for itself, also by its model/.
+    assert any_subject(plain, None).spec == read_spec(target.spec)
+    elsewhere = tmp_path / "elsewhere"
+    load(plain).model.save_pretrained(elsewhere)
+    load(plain).tokenizer.save_pretrained(elsewhere)
+    foreign = ModelSettings(model=str(elsewhere), device="cpu")
+    with pytest.raises(InputError, match="say with --output-dir where the evidence goes"):
+        any_subject(foreign, None)
+    subject = any_subject(foreign, str(tmp_path / "evidence"), role="target", name="mine")
+    assert (subject.spec.subject, subject.spec.name) == ("target", "mine")
+    assert subject.made.weights == making.read_done(target).weights
+    with pytest.raises(InputError, match="no role 'tagret'; did you mean 'target'"):
+        any_subject(foreign, str(tmp_path / "evidence"), role="tagret")
+
+
+def test_an_unfinished_target_is_refused(tmp_path, target):
+    target.done.unlink()
+    with pytest.raises(InputError, match="holds no finished model"):
+        weights_of(ModelSettings(model=str(target.path)))
