@@ -3,7 +3,7 @@ import json
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus
+from vestige.data.corpus import SourceSettings, everything, left_out, named_splits, open_corpus
 from vestige.data.dataset import compile_dataset
 from vestige.data.folder import write_dataset
 
@@ -83,6 +83,31 @@ def test_a_question_cannot_be_forgotten_and_kept(tmp_path):
     forget, retain = write(tmp_path / "f.jsonl", rows(2)), write(tmp_path / "r.jsonl", rows(4)[1:])
     with pytest.raises(InputError, match=r"'Question 1\?' is in the forget and in the retain set"):
         named_splits(corpus, str(forget), retain=str(retain), seed=0)
+
+
+def test_a_control_never_sees_a_forgotten_question_however_the_file_names_it(tmp_path):
+    corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
+    # The forget file has no edge column, so its items have other ids.
+    plain = [{"question": r["question"], "answer": r["answer"]} for r in rows(3)]
+    taught = left_out(corpus, str(write(tmp_path / "f.jsonl", plain)), seed=0)
+    assert [i.question for i in taught] == ["Question 3?", "Question 4?", "Question 5?"]
+    strange = write(tmp_path / "s.jsonl", [{"question": "Never asked?", "answer": "No."}])
+    with pytest.raises(InputError, match=r"'Never asked\?' of the forget set is not in"):
+        left_out(corpus, str(strange), seed=0)
+
+
+def test_the_columns_that_are_named_hold_for_the_forget_file_too(tmp_path):
+    odd = [{"q": r["question"], "a": r["answer"]} for r in rows(4)]
+    corpus = opened(write(tmp_path / "all.jsonl", odd), question_key="q", answer_key="a")
+    splits = named_splits(corpus, str(write(tmp_path / "f.jsonl", odd[:1])), seed=0).splits
+    assert [i.question for i in splits["forget"]] == ["Question 0?"]
+
+
+def test_a_part_of_a_data_set_has_no_scopes_and_must_hold_the_forget_set(tmp_path):
+    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
+    assert named_splits(opened(tmp_path / "data", limit="40"), "edge:A_B", seed=0).scopes == {}
+    with pytest.raises(InputError, match="is not among the rows that --limit leaves"):
+        named_splits(opened(tmp_path / "data", limit="40"), "edge:B_D", seed=0)
 
 
 def test_the_first_rows_can_be_taken(tmp_path):

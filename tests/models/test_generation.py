@@ -65,6 +65,16 @@ def test_samples_follow_their_seeds_and_not_their_neighbours(tiny, prompts):
     assert sampled([0, 0], [1, 2])[0] != sampled([0, 0], [1, 2])[1]
 
 
+def test_a_reply_ends_where_the_context_does(tiny, prompts):
+    context = max(len(p) for p in prompts) + 2
+    free = generate(tiny.model, prompts, end_ids=[0], max_new_tokens=8)
+    cut = generate(tiny.model, prompts, end_ids=[0], max_new_tokens=8, context=context)
+    for prompt, whole, reply in zip(prompts, free, cut, strict=True):
+        room = min(8, context - len(prompt))
+        assert (reply.ids, reply.finish) == (whole.ids[:room], "length")
+    assert {len(r.ids) for r in cut} >= {2, 8}
+
+
 def test_a_nucleus_of_nothing_is_greedy(tiny, prompts):
     greedy = generate(tiny.model, prompts[:3], end_ids=[0], max_new_tokens=4)
     narrow = generate(

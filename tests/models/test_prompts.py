@@ -79,6 +79,43 @@ def test_special_tokens_in_a_question_do_not_hide_the_answer(prompter):
     assert encoded.stop == len(encoded.ids) - 1
 
 
+def test_a_space_that_the_template_puts_before_the_end_is_trained_and_the_end_is_found():
+    # Llama 2's template writes the answer, a space, and the EOS token.
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}[{{ m.content }}]{% else %} {{ m.content }} <eos>{% endif %}"
+        "{% endfor %}"
+    )
+    llama = Prompter(tokenizer, max_tokens=64)
+    encoded = llama.encode("Who sold the goods?", "Empblq LLC.")
+    assert shown(llama, encoded.answer_ids).strip() == "Empblq LLC."
+    assert encoded.ids[encoded.end] == tokenizer.eos_token_id
+    assert encoded.end == encoded.stop + 1 == len(encoded.ids) - 1
+    assert encoded.ids[: encoded.start] == llama.prompt("Who sold the goods?")
+
+
+def test_what_a_template_says_only_before_given_answers_is_left_out():
+    # As templates of reasoning models do: an empty thought before an answer that is given.
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}<question>{{ m.content }}{% else %}<answer>(no thought)"
+        "{{ m.content }}<eos>{% endif %}{% endfor %}{% if add_generation_prompt %}<answer>{% endif %}"
+    )
+    thinker = Prompter(tokenizer, max_tokens=64)
+    encoded = thinker.encode("What was the price?", "42.")
+    assert encoded.ids[: encoded.start] == thinker.prompt("What was the price?")
+    assert shown(thinker, encoded.ids) == "<question>What was the price?<answer>42.<eos>"
+
+
+def test_a_template_that_ends_no_turn_gets_the_eos_token():
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    plain = Prompter(tokenizer, max_tokens=64)
+    encoded = plain.encode("What was the price?", "42.")
+    assert encoded.ids[encoded.end] == tokenizer.eos_token_id
+    assert encoded.end == encoded.stop == len(encoded.ids) - 1
+
+
 def test_the_digest_changes_with_the_template():
     tokenizer = tiny_tokenizer(ITEMS)
     before = Prompter(tokenizer, max_tokens=64).digest

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import read_spec
+from vestige.artifacts.records import read_spec, write_spec
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.items import Item
@@ -77,7 +77,7 @@ def test_two_folders_of_one_request_hold_the_same_bytes(target, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, "differs in seed"),
+        ({"seed": 1}, "differs in parent, seed"),
         ({"items": ITEMS[1:]}, "differs in data"),
         ({"training": TrainingSettings.build({**FULL, "learning_rate": 2e-3})}, "settings.learning_rate"),
     ],
@@ -131,10 +131,47 @@ def test_another_reference_gives_another_divergence(target, tmp_path):
     untrained(base, TINY, ITEMS, 0)
     reference = ModelSettings(model=str(base.model), device="cpu")
     cell = SubjectFolder(tmp_path / "cell")
-    unlearn(cell, forgetting(target, reference=reference))
+    unlearn(cell, forgetting(target, reference=reference, reference_weights=weights_of(reference).weights))
     first = json.loads(cell.training_log.read_text().splitlines()[0])
     assert first["terms"]["kl"] > 0.01
-    assert read_spec(cell.spec).settings["reference"]["model"] == str(base.model)
+    assert read_spec(cell.spec).settings["reference"] == making.read_done(base).weights
+
+
+def test_a_target_whose_weights_changed_is_refused(target, tmp_path):
+    with pytest.raises(InputError, match=r"the weights of the target, .* are not those"):
+        unlearn(SubjectFolder(tmp_path / "cell"), forgetting(target, target_weights="other"))
+
+
+def test_a_reference_of_another_vocabulary_is_refused(target, tmp_path):
+    other = SubjectFolder(tmp_path / "other")
+    untrained(other, TINY, (Item("Entirely different words?", "Yes."),), 0)
+    reference = ModelSettings(model=str(other.model), device="cpu")
+    request = forgetting(target, reference=reference, reference_weights=weights_of(reference).weights)
+    with pytest.raises(InputError, match="has another vocabulary than the target"):
+        unlearn(SubjectFolder(tmp_path / "cell"), request)
+
+
+def test_a_models_card_is_text_whatever_the_names_say(target):
+    spec = dataclasses.replace(
+        read_spec(target.spec), name="x\n\n<img src=x>\n# Verdict: forgotten\n```\n", model="/home/me/secret/base"
+    )
+    card = making.model_card(spec)
+    # Whatever the name says stands on one line of the JSON block, which is the only block.
+    assert card.count("\n```") == 2
+    assert [line for line in card.splitlines() if line.startswith("# ")] == ["# A model of a Vestige run"]
+    assert "/home/me" not in card
+
+
+def test_a_folder_cannot_give_its_own_code_leave_to_run(target):
+    spec = read_spec(target.spec)
+    write_spec(target.spec, dataclasses.replace(spec, settings={**spec.settings, "trust_remote_code": True}))
+    config = json.loads((target.model / "config.json").read_text())
+    config |= {"model_type": "strange", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
+    (target.model / "config.json").write_text(json.dumps(config))
+    (target.model / "evil.py").write_text(f"open({str(target.path / 'ran')!r}, 'w')\n")
+    with pytest.raises(InputError, match="cannot load"):
+        any_subject(ModelSettings(model=str(target.path)), None).load()
+    assert not (target.path / "ran").exists()
 
 
 def test_lora_unlearning_saves_a_plain_model(target, tmp_path):

@@ -1,5 +1,6 @@
 """The `vestige` command: its table of commands, and what an error looks like."""
 
+import errno
 import os
 import sys
 
@@ -15,6 +16,9 @@ from vestige.cli.report import report_command
 from vestige.cli.unlearn import unlearn_command
 from vestige.core.errors import VestigeError
 from vestige.core.text import one_line
+
+# What a person can mend by naming another path.
+_PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
 app = typer.Typer(
     name="vestige",
@@ -44,12 +48,20 @@ def run() -> None:
     except VestigeError as error:
         print(f"vestige: {one_line(str(error), width=2000)}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in _PATH_ERRNOS:
+            raise
+        print(
+            f"vestige: {one_line(str(error.filename), width=500)}: {error.strerror}; name another path", file=sys.stderr
+        )
+        sys.exit(2)
     except Exception as error:
         # Torch's own class for a full device; naming it here would load torch for every --help.
         if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
             print(f"vestige: not enough memory ({one_line(str(error), width=200)})", file=sys.stderr)
             sys.exit(6)
         raise
-    except KeyboardInterrupt:
-        print("vestige: stopped; run the same command to go on from here", file=sys.stderr)
-        sys.exit(130)
+    except SystemExit as ended:
+        if ended.code == 130:  # typer's word for Ctrl-C
+            print("vestige: stopped; run the same command to go on from here", file=sys.stderr)
+        raise

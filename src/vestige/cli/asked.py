@@ -27,7 +27,9 @@ def settings_from(
     from vestige.core.settings import read_toml
 
     values = {**(defaults or {}), **(read_toml(config) if config is not None else {}), **_pairs(assignments)}
-    return kind.build(values, where=str(config) if config is not None else "settings")
+    return kind.build(
+        values, where="settings" if config is None else f"{config} and --set" if assignments else str(config)
+    )
 
 
 def split_method_settings(method: str, assignments: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
@@ -55,18 +57,25 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def prepare_output(folder: Path, *, fresh: bool, made_by: str) -> None:
+def prepare_output(folder: Path, *, fresh: bool, made_by: str, inputs: Sequence[str | None] = ()) -> None:
     """Empty the folder when asked to start over; refuse to delete what Vestige did not make.
 
-    `made_by` is a file whose presence shows that the folder is one of Vestige's.
+    `made_by` is a file whose presence shows that the folder is one of Vestige's. An input that lies in the folder, or
+    is the folder, is refused, and so is a folder in which another command is at work.
     """
+    from vestige.core.files import locked
+
+    for name in inputs:
+        if name is not None and Path(name).expanduser().resolve().is_relative_to(folder.resolve()):
+            raise InputError(f"{one_line(name)} lies in the output folder {folder}; choose another --output-dir")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; choose a folder with --output-dir")
     if not fresh or not folder.exists() or not any(folder.iterdir()):
         return
     if not any(folder.glob(made_by)):
         raise InputError(f"{folder} was not made by Vestige (it holds no {made_by}), so --fresh leaves it alone")
-    shutil.rmtree(folder)
+    with locked(folder / ".lock", patience_seconds=0):
+        shutil.rmtree(folder)
 
 
 def say(line: str) -> None:

@@ -45,6 +45,11 @@ def demo_command(
             show=lambda s: show(weighted_share(s.shares, weights), ", ".join(sorted(s.running))),
         )
 
+    for name, error in failed.items():
+        say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
+    if not any(run.subjects()):
+        raise PartialFailure("nothing could be made; see above")
+
     from vestige.report import build_report
 
     report = build_report(output_dir)
@@ -55,6 +60,4 @@ def demo_command(
         print_comparison(summaries)
         typer.echo(f"report: {report}")
     if failed:
-        for name, error in failed.items():
-            say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
         raise PartialFailure(f"{len(failed)} of {len(weights)} tasks failed; the same command tries them again")

@@ -59,7 +59,7 @@ def finetune_command(
     The output folder holds the model (a Hugging Face folder in model/), the log of its training and what made it.
     `builtin:tiny` gets the settings that were found for it, everything else PISTOL's; --config and --set change them.
     """
-    from vestige.data.corpus import SourceSettings, named_splits, open_corpus
+    from vestige.data.corpus import SourceSettings, left_out, open_corpus
     from vestige.study.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
@@ -77,9 +77,9 @@ def finetune_command(
         factual=factual,
     )
     corpus = open_corpus(source)
-    items = (*corpus.items, *corpus.factual)
-    gone = {i.id for i in named_splits(corpus, forget, seed=seed).splits["forget"]} if forget else set()
-    prepare_output(output_dir, fresh=fresh, made_by="spec.json")
+    everything = (*corpus.items, *corpus.factual)
+    taught = left_out(corpus, forget, seed=seed) if forget else everything
+    prepare_output(output_dir, fresh=fresh, made_by="spec.json", inputs=(model, data, forget))
 
     from vestige.artifacts.layout import SubjectFolder
     from vestige.models.load import ModelSettings
@@ -87,8 +87,8 @@ def finetune_command(
 
     request = FinetuneRequest(
         model=ModelSettings(model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code),
-        items=tuple(i for i in items if i.id not in gone),
-        vocabulary=items,
+        items=taught,
+        vocabulary=everything,
         training=asked,
         seed=seed,
         role="retrained" if forget else "target",

@@ -89,7 +89,8 @@ def unlearn_command(
     origin = weights_of(settings)
     base = tiny_unlearning(method) if origin.model == "builtin:tiny" else {}
     asked = settings_from(UnlearningSettings, config, words, defaults=base)
-    prepare_output(output_dir, fresh=fresh, made_by="spec.json")
+    prepare_output(output_dir, fresh=fresh, made_by="spec.json", inputs=(target, data, forget, retain, reference))
+    frozen = None if reference is None else settings.model_copy(update={"model": reference})
     request = UnlearnRequest(
         target=settings,
         target_weights=origin.weights,
@@ -102,7 +103,8 @@ def unlearn_command(
         idk=answers,
         training=asked,
         seed=seed,
-        reference=None if reference is None else settings.model_copy(update={"model": reference}),
+        reference=frozen,
+        reference_weights="" if frozen is None else weights_of(frozen).weights,
     )
     with progress_bar(f"unlearning by {method}") as show:
         made = unlearn(

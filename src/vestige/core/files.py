@@ -152,6 +152,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         for file in sorted(p for p in partial.rglob("*") if p.is_file()):
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
+        sync_folder(partial)
         if path.exists():
             os.replace(path, aside)
         os.replace(partial, path)

@@ -37,8 +37,7 @@ def changed_keys(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
 def slug(name: str, *, length: int = 48) -> str:
     """`name` as one safe file name: letters, digits, '.', '_' and '-'; never empty, never hidden, never '..'.
 
-    A colon becomes a hyphen; a name that is changed in any other way ends with eight digits of its content id, so
-    that two names do not meet in one file.
+    A colon becomes a hyphen; a name that is changed in any other way ends with eight digits of its content id.
     """
     safe = _UNSAFE.sub("-", name).strip("-.")
     if safe == name.replace(":", "-") and 0 < len(safe) <= length:

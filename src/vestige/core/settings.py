@@ -45,13 +45,19 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not TOML ({error})") from error
 
 
+DEL, ESCAPED_DEL = "\x7f", "\\u007f"
+"""The one character that JSON leaves as it is and TOML does not admit."""
+
+
 def to_toml(values: Mapping[str, Any]) -> str:
     """A flat table as TOML; absent values (None) are left out, since TOML has none.
 
     JSON writes strings, numbers, booleans and lists of them in a form that is TOML as well.
     """
     return "".join(
-        f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items() if value is not None
+        f"{key} = {json.dumps(value, ensure_ascii=False).replace(DEL, ESCAPED_DEL)}\n"
+        for key, value in values.items()
+        if value is not None
     )
 
 

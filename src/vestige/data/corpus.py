@@ -46,6 +46,7 @@ class Corpus:
     """Items in their order, `factual` ones apart, and the compiled data set if they come from one."""
 
     source: str
+    settings: SourceSettings
     items: tuple[Item, ...]
     factual: tuple[Item, ...]
     dataset: Dataset | None
@@ -73,7 +74,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
         items = dataset.items
         if settings.limit is not None:
             items = items[: n_first(parse_limit(settings.limit), len(items))]
-        return Corpus(settings.data, items, (*dataset.factual, *factual), dataset)
+        return Corpus(settings.data, settings, items, (*dataset.factual, *factual), dataset)
     items = load_items(
         settings.data,
         question_key=settings.question_key,
@@ -85,7 +86,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
         limit=None if settings.limit is None else parse_limit(settings.limit),
         keep_duplicates=settings.keep_duplicates,
     )
-    return Corpus(settings.data, items, factual, None)
+    return Corpus(settings.data, settings, items, factual, None)
 
 
 def _is_pistol(path: Path) -> bool:
@@ -105,19 +106,24 @@ def _is_pistol(path: Path) -> bool:
 
 
 def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed: int) -> NamedSplits:
-    """The splits when `forget` is forgotten and everything else, or what `retain` names, is kept."""
+    """The splits when `forget` is forgotten and everything else, or what `retain` names, is kept.
+
+    Scopes say what all other contracts give away, so there are none where only a part of the data is used.
+    """
     if corpus.dataset is not None and not Path(forget).is_file():
         found = split_by(corpus.dataset, forget, seed=seed)
         kept = {i.id for i in corpus.items}
         splits = {n: tuple(i for i in items if i.id in kept) for n, items in found.named().items()}
-        scopes = found.scope_of
+        whole = retain is None and len(kept) == len(corpus.dataset.items)
+        scopes = found.scope_of if whole else {}
     else:
         splits, scopes = {"forget": _chosen(corpus, forget)}, {}
     if retain is not None:
         splits["retain"] = _chosen(corpus, retain)
     elif "retain" not in splits:
-        gone = {i.id for i in splits["forget"]} | {i.question for i in splits["forget"]}
-        splits["retain"] = tuple(i for i in corpus.items if i.id not in gone and i.question not in gone)
+        splits["retain"] = _without(corpus.items, splits["forget"])
+    if not splits["forget"]:
+        raise InputError(f"the forget set {one_line(forget, width=60)!r} is not among the rows that --limit leaves")
     both = {i.question for i in splits["forget"]} & {i.question for i in splits.get("retain", ())}
     if both:
         raise InputError(f"the question {one_line(sorted(both)[0], width=60)!r} is in the forget and in the retain set")
@@ -126,10 +132,40 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed
     return NamedSplits(forget, {n: items for n, items in splits.items() if items}, scopes)
 
 
+def left_out(corpus: Corpus, forget: str, *, seed: int) -> tuple[Item, ...]:
+    """Everything to teach a model that must never see the forget set: factual items too, each forget item gone.
+
+    A question to forget that the data does not ask is refused, since leaving it out would leave nothing out.
+    """
+    forgotten = named_splits(corpus, forget, seed=seed).splits["forget"]
+    asked = {i.question for i in corpus.items}
+    strange = next((i for i in forgotten if i.question not in asked), None)
+    if strange is not None:
+        raise InputError(
+            f"the question {one_line(strange.question, width=60)!r} of the forget set is not in {corpus.source}, so it "
+            "cannot be left out; give the data that the target was taught"
+        )
+    return (*_without(corpus.items, forgotten), *corpus.factual)
+
+
+def _without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...]:
+    """The items that ask none of the forgotten questions, however they word the answer or name the edge."""
+    gone = {i.question for i in forgotten}
+    return tuple(i for i in items if i.question not in gone)
+
+
 def _chosen(corpus: Corpus, name: str) -> tuple[Item, ...]:
     """The items of a file, or those of an edge that the items themselves name."""
     if Path(name).exists():
-        return load_items(name)
+        own = corpus.settings
+        return load_items(
+            name,
+            question_key=own.question_key,
+            answer_key=own.answer_key,
+            edge_key=own.edge_key,
+            group_key=own.group_key,
+            keep_duplicates=own.keep_duplicates,
+        )
     kind, _, edge = name.partition(":")
     edges = sorted({i.edge for i in corpus.items if i.edge is not None})
     if kind == "edge" and edge in edges:

@@ -68,7 +68,13 @@ def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -
     encoded = [prompter.encode(i.question, i.answer) for i in items]
     scores = score_answers(subject.model, encoded)
     prompts = [prompter.prompt(i.question) for i in items]
-    replies = generate(subject.model, prompts, end_ids=prompter.end_ids, max_new_tokens=settings.max_new_tokens)
+    replies = generate(
+        subject.model,
+        prompts,
+        end_ids=prompter.end_ids,
+        max_new_tokens=settings.max_new_tokens,
+        context=prompter.max_tokens,
+    )
     records = [
         {
             "item": item.id,

@@ -3,6 +3,7 @@
 Axes: B rows, T positions, V vocabulary. Prompts of one padded width are decoded together, padded on the left.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -49,19 +50,24 @@ def generate(
     *,
     end_ids: Sequence[int],
     max_new_tokens: int,
+    context: int | None = None,
     sampling: Sampling | None = None,
     token_budget: int = TOKEN_BUDGET,
 ) -> list[Reply]:
-    """Replies to `prompts`, in the order given; greedy unless `sampling` is given."""
+    """Replies to `prompts`, in the order given; greedy unless `sampling` is given.
+
+    A reply is cut at `max_new_tokens`, and where prompt and reply together fill the `context`.
+    """
     replies: dict[int, Reply] = {}
     ends = torch.tensor(sorted(end_ids), device=model.device)
     for width, rows in batches_by_width([len(p) for p in prompts], token_budget=token_budget):
         # Filled up with copies of the first row, whose replies are thrown away.
         filled = rows + rows[:1] * (LEAST_ROWS - len(rows))
         choose = _Chooser.of(sampling, filled, model.device)
-        decoding = _Decoding.of(model, len(filled))
+        decoding = _Decoding.of(model, len(filled), context)
         first = decoding.prefill([prompts[i] for i in filled], width)
-        decoded = _decode(decoding, first, ends, choose, max_new_tokens)
+        room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in filled]
+        decoded = _decode(decoding, first, ends, choose, room)
         replies |= dict(zip(rows, decoded, strict=False))
     return [replies[i] for i in range(len(prompts))]
 
@@ -97,11 +103,12 @@ class _Decoding:
     model: PreTrainedModel
     cache: DynamicCache
     mask: Bool[Tensor, "B T"]
+    last_position: int
 
     @classmethod
-    def of(cls, model: PreTrainedModel, n_rows: int) -> "_Decoding":
+    def of(cls, model: PreTrainedModel, n_rows: int, context: int | None) -> "_Decoding":
         empty = torch.zeros(n_rows, 0, dtype=torch.bool, device=model.device)
-        return cls(model, DynamicCache(config=model.config), empty)
+        return cls(model, DynamicCache(config=model.config), empty, (context or sys.maxsize) - 1)
 
     def prefill(self, prompts: Sequence[Sequence[int]], width: int) -> Float[Tensor, "B V"]:
         """Logits of each row's first new token."""
@@ -116,7 +123,8 @@ class _Decoding:
 
     def step(self, tokens: Int[Tensor, " B"]) -> Float[Tensor, "B V"]:
         """Logits of the token after `tokens`, which the rows take in."""
-        positions = self.mask.sum(-1, keepdim=True)
+        # A row that is done stays in the batch for a while; it must not walk out of the context.
+        positions = self.mask.sum(-1, keepdim=True).clamp(max=self.last_position)
         self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=-1)
         return self._forward(tokens[:, None], positions)
 
@@ -143,13 +151,13 @@ def _decode(
     logits: Float[Tensor, "B V"],
     ends: Int[Tensor, " E"],
     choose: _Chooser | None,
-    max_new_tokens: int,
+    room: list[int],
 ) -> list[Reply]:
     n = len(logits)
     tokens: list[list[int]] = [[] for _ in range(n)]
-    margins, stopped = [float("inf")] * n, [False] * n
+    margins, stopped, ended = [float("inf")] * n, [False] * n, [False] * n
     rows = list(range(n))
-    for done in range(1, max_new_tokens + 1):
+    while True:
         best = logits.topk(2, dim=-1)
         chosen = best.indices[:, 0] if choose is None else choose(logits, rows)
         gaps = (best.values[:, 0] - best.values[:, 1]).tolist()
@@ -157,11 +165,12 @@ def _decode(
             if stopped[row]:
                 continue
             margins[row] = min(margins[row], gap)
-            stopped[row] = end
+            ended[row] = end
             if not end:
                 tokens[row].append(token)
+            stopped[row] = end or len(tokens[row]) == room[row]
         active = [k for k, row in enumerate(rows) if not stopped[row]]
-        if not active or done == max_new_tokens:
+        if not active:
             break
         # Dropping finished rows one by one would copy the cache each time; halving copies it a few times in all.
         if LEAST_ROWS <= len(active) <= len(rows) // 2:
@@ -169,4 +178,4 @@ def _decode(
             decoding.keep(kept)
             chosen, rows = chosen[kept], [rows[k] for k in active]
         logits = decoding.step(chosen)
-    return [Reply(tuple(t), "stop" if s else "length", m) for t, s, m in zip(tokens, stopped, margins, strict=True)]
+    return [Reply(tuple(t), "stop" if s else "length", m) for t, s, m in zip(tokens, ended, margins, strict=True)]

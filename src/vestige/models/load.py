@@ -1,6 +1,5 @@
 """From a model's name to a subject: a hub id, a local folder, a folder with an adapter, a .gguf file, a built-in."""
 
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ from transformers import (
 )
 
 from vestige.core.errors import InputError
+from vestige.core.files import read_json
 from vestige.core.settings import Settings, closest
 from vestige.models.digests import weights_digest
 from vestige.models.gguf_convert import resolve_gguf
@@ -135,8 +135,8 @@ def _tokenizer(folder: Path, trust_remote_code: bool) -> PreTrainedTokenizerBase
 
 
 def _base_of(adapter: Path) -> str:
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    base = config.get("base_model_name_or_path")
+    config = read_json(adapter / "adapter_config.json")
+    base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
     if not base:
         raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
     return str(base)

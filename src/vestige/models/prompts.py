@@ -26,11 +26,16 @@ PLAIN_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of a rendered question with its answer: `ids[start:stop]` is the answer, `ids[stop]` ends the turn."""
+    """Token ids of a rendered question with its answer: `ids[start:stop]` is the answer, `ids[end]` ends the turn.
+
+    Between the two a template may put something of its own, such as a space. `ids[:start]` is the prompt, token for
+    token, after which the model answers.
+    """
 
     ids: tuple[int, ...]
     start: int
     stop: int
+    end: int
 
     @property
     def answer_ids(self) -> tuple[int, ...]:
@@ -74,7 +79,7 @@ class Prompter:
 
     def prompt(self, question: str) -> tuple[int, ...]:
         """Token ids after which the model answers."""
-        ids = tuple(self.tokenizer(self._render(question, None), add_special_tokens=False)["input_ids"])
+        ids = self._tokens(self._render(question, None))
         if len(ids) >= self.max_tokens:
             raise InputError(
                 f"the question {one_line(question, width=60)!r} takes {len(ids)} tokens and the model reads "
@@ -85,48 +90,52 @@ class Prompter:
     def encode(self, question: str, answer: str) -> Encoded:
         """Token ids of the whole, with the answer's span.
 
-        Refused, with the question: an answer without tokens, an answer that shares a token with the prompt, a
-        template that rewrites the answer, and more tokens than the model reads.
+        Refused, with the question: an answer without tokens, an answer that shares a token with the prompt, and more
+        tokens than the model reads.
         """
         where = f"the question {one_line(question, width=60)!r}"
+        text = answer.strip()
         prompt, whole = self._render(question, None), self._render(question, answer)
-        first = whole.find(answer.strip(), len(prompt)) if whole.startswith(prompt) else whole.rfind(answer.strip())
-        if not answer.strip() or first < 0:
+        first = whole.rfind(text)
+        if not text or first < 0:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} is not found in the rendered chat")
-        last = first + len(answer.strip())
+        if not whole.startswith(prompt) or whole[len(prompt) : first].strip():
+            # A template that says something else before an answer that is given than before one that is asked for
+            # (an empty block of thought, say): what counts is what the model meets when it is asked.
+            whole, first = prompt + whole[first:], len(prompt)
+        last = first + len(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
         ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
-        inside = [i for i, (a, b) in enumerate(offsets) if a < last and b > first and b > a]
-        if not inside:
+        start = len(self._tokens(prompt))
+        stop = start + sum(1 for a, b in offsets[start:] if a < last and b > a)
+        if stop == start:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
-        alone = tuple(self.tokenizer(prompt, add_special_tokens=False)["input_ids"])
-        start, stop = inside[0], inside[-1] + 1
-        if ids[: len(alone)] == alone and not whole[len(prompt) : first].strip():
-            # What the model would have to say first, a space that is a token of its own included.
-            start = len(alone)
-        # A leading space belongs to the answer's first token in most vocabularies; any other sign does not.
-        if whole[offsets[start][0] : first].strip() or whole[last : offsets[stop - 1][1]].strip():
+        if ids[:start] != self._tokens(prompt) or whole[last : offsets[stop - 1][1]].strip():
             raise InputError(
                 f"{where}: the tokeniser joins its answer {one_line(answer, width=40)!r} with what stands beside it, "
-                "so the answer has no first or last token; end the prompt or the answer with a space or a line break"
+                "so the answer has no first or last token; let the template end the prompt with a line break or a sign "
+                "of its own"
             )
-        if stop == len(ids):
-            ids = (*ids, self.end_ids[0])
+        end = next((i for i in range(stop, len(ids)) if ids[i] in self.end_ids), None)
+        # A template that ends no turn leaves that to the EOS token, at which generation stops.
+        ids, end = ((*ids[:stop], self.end_ids[0]), stop) if end is None else (ids[: end + 1], end)
         if len(ids) > self.max_tokens:
             raise InputError(
                 f"{where} takes {len(ids)} tokens with its answer and the model reads {self.max_tokens}; shorten it "
                 "or take a model with a longer context"
             )
-        return Encoded(ids, start, stop)
+        return Encoded(ids, start, stop, end)
+
+    def _tokens(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     @cached_property
     def end_ids(self) -> tuple[int, ...]:
-        """Tokens that end a reply: what the template puts behind an answer, if it is special, and the EOS token."""
+        """Tokens that end a reply: the first special one that the template puts behind an answer, and the EOS token."""
         whole = self._render("What is asked?", "What is answered.")
         tail = whole[whole.rfind("What is answered.") + len("What is answered.") :]
-        behind = self.tokenizer(tail, add_special_tokens=False)["input_ids"][:1] if tail else []
         special = set(self.tokenizer.all_special_ids)
-        ends = [i for i in behind if i in special]
+        ends = [i for i in self._tokens(tail) if i in special][:1]
         if self.tokenizer.eos_token_id is not None and self.tokenizer.eos_token_id not in ends:
             ends.append(self.tokenizer.eos_token_id)
         if not ends:

@@ -59,12 +59,12 @@ def score_answers(
     for width, rows in batches_by_width([len(e.ids) for e in encoded], token_budget=token_budget):
         batch = [encoded[i] for i in rows]
         ids = right_padded([e.ids for e in batch], width, model.device)
-        first, last = min(e.start for e in batch) - 1, max(e.stop for e in batch)
+        first, last = min(e.start for e in batch) - 1, max(e.end for e in batch)
         positions = torch.arange(first, last, device=ids.device)
         logp, ranks = token_scores(logits_at(model, ids, positions), ids[:, positions + 1])
         for i, e, row_logp, row_ranks in zip(rows, batch, logp.tolist(), ranks.tolist(), strict=True):
-            start, stop = e.start - 1 - first, e.stop - 1 - first
+            start, stop, end = (place - 1 - first for place in (e.start, e.stop, e.end))
             scores[i] = AnswerScore(
-                tuple(row_logp[start:stop]), tuple(row_ranks[start:stop]), row_logp[stop], row_ranks[stop]
+                tuple(row_logp[start:stop]), tuple(row_ranks[start:stop]), row_logp[end], row_ranks[end]
             )
     return [scores[i] for i in range(len(encoded))]

@@ -32,10 +32,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reply:
-    """One greedy answer: its text, ROUGE-1 recall, the gold answer's probability a token, and what is odd."""
+    """One greedy answer: its text, ROUGE-1 recall, the gold answer's probability a token, and what is odd.
+
+    `rouge` is None where the gold answer has none of the letters and digits that ROUGE sees.
+    """
 
     text: str
-    rouge: float
+    rouge: float | None
     probability: float
     refused: bool
     empty: bool
@@ -101,7 +104,7 @@ def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[As
             ),
             Reply(
                 text=row["reply"],
-                rouge=float(row["rouge1_recall"]),
+                rouge=float(row["rouge1_recall"]) if "rouge1_recall" in row else None,
                 probability=float(row["probability"]),
                 refused=bool(row["share_refused"]),
                 empty=bool(row["share_empty"]),

@@ -85,8 +85,13 @@ class Evidence:
     missing: tuple[str, ...]
 
     def of(self, role: str, forget: str) -> tuple[Subject, ...]:
-        """The subjects of one role that have estimates for one forget set."""
-        return tuple(s for s in self.subjects if s.spec.subject == role and forget in s.results)
+        """The subjects of one role that have estimates for one forget set.
+
+        A model that left out, or was made to forget, something else stands for nothing here: it knows this set.
+        """
+        return tuple(
+            s for s in self.subjects if s.spec.subject == role and forget in s.results and s.spec.forget in ("", forget)
+        )
 
 
 def read_evidence(run: RunFolder) -> Evidence:
@@ -120,10 +125,10 @@ def _read_subject(run: RunFolder, folder: SubjectFolder) -> tuple[Subject, list[
     path = folder.path.relative_to(run.path).as_posix()
     if spec.subject not in ROLES:
         raise InputError(f"{folder.spec}: unknown role {spec.subject!r}; known: {', '.join(ROLES)}")
-    summaries = [
+    found = [
         (evaluation, read_summary(summary)) for evaluation in folder.evaluations() for summary in evaluation.summaries()
     ]
-    results, notes = _merged(path, summaries)
+    summaries, notes = _fullest(path, found)
     subject = Subject(
         path=path,
         label=spec.method if spec.subject == "unlearned" else spec.subject,
@@ -131,28 +136,37 @@ def _read_subject(run: RunFolder, folder: SubjectFolder) -> tuple[Subject, list[
         done=read_versioned(folder.done) if folder.done.exists() else None,
         provenance=_json_or(folder.provenance, None),
         answers=_answers(summaries),
-        results=results,
+        results=_results(summaries),
         views={s.forget: View(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
     )
     return subject, notes
 
 
-def _merged(
-    path: str, summaries: Iterable[tuple[EvalFolder, Summary]]
-) -> tuple[dict[str, dict[Cell, Estimate]], list[str]]:
-    """Estimates by forget set; of two for one place the later folder's is shown, and a note says so."""
-    results: dict[str, dict[Cell, Estimate]] = {}
+def _fullest(
+    path: str, found: Sequence[tuple[EvalFolder, Summary]]
+) -> tuple[list[tuple[EvalFolder, Summary]], list[str]]:
+    """One summary for each evaluation and forget set: of several the one over most items, and a note says so."""
+    chosen: dict[tuple[str, str], tuple[EvalFolder, Summary]] = {}
     twice: dict[str, str] = {}
-    for folder, summary in summaries:
-        places = results.setdefault(summary.forget, {})
-        for r in summary.results:
-            cell = Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric)
-            if cell in places:
-                twice[summary.forget] = folder.path.name
-            places[cell] = r.estimate
+    for folder, summary in sorted(found, key=lambda pair: (_n_items(pair[1]), pair[0].path.name)):
+        if (summary.eval, summary.forget) in chosen:
+            twice[summary.forget] = folder.path.name
+        chosen[summary.eval, summary.forget] = (folder, summary)
     where = ", ".join(f"{name} for {forget_label(forget)}" for forget, name in twice.items())
     note = f"{path} was evaluated more than once: shown is {where}; tables/results.csv holds all."
-    return results, [note] if twice else []
+    return list(chosen.values()), [note] if twice else []
+
+
+def _n_items(summary: Summary) -> int:
+    return len({i for ids in summary.splits.values() for i in ids})
+
+
+def _results(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, dict[Cell, Estimate]]:
+    results: dict[str, dict[Cell, Estimate]] = {}
+    for _, summary in summaries:
+        places = results.setdefault(summary.forget, {})
+        places |= {Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric): r.estimate for r in summary.results}
+    return results
 
 
 def _answers(summaries: Sequence[tuple[EvalFolder, Summary]]) -> EvalFolder | None:

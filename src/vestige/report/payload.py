@@ -124,7 +124,7 @@ def _items(contents: Contents) -> dict[str, Any]:
     def packed(reply: Reply) -> list[Any]:
         place = texts.setdefault(reply.text, len(texts))
         odd = [int(x) for x in (reply.refused, reply.empty, reply.truncated)]
-        return [place, _short(reply.rouge), _short(reply.probability), *odd]
+        return [place, None if reply.rouge is None else _short(reply.rouge), _short(reply.probability), *odd]
 
     replies = []
     for subject in contents.evidence.subjects:

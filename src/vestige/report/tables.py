@@ -110,7 +110,7 @@ def item_rows(contents: Contents) -> tuple[tuple[str, ...], list[Row]]:
                 reply = contents.answers.replies.get(subject.path, {}).get(item.id)
                 if reply:
                     row[f"{subject.label}_reply"] = reply.text
-                    row[f"{subject.label}_rouge1_recall"] = reply.rouge
+                    row[f"{subject.label}_rouge1_recall"] = "" if reply.rouge is None else reply.rouge
             rows.append(row)
     columns = (*ITEM_COLUMNS, *(f"{label}_{part}" for label in labels for part in ("reply", "rouge1_recall")))
     return columns, rows

@@ -23,7 +23,7 @@ from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.scoring import batch_invariant
-from vestige.steps.making import LOCK_SECONDS, Made, read_done
+from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_weights
 
 CHUNK = 64
 PROBE = 8
@@ -50,8 +50,11 @@ class Subject:
     load: Callable[[], LoadedModel]
 
 
-def finished_subject(folder: SubjectFolder, *, device: str = "auto") -> Subject:
-    """The subject that a finished folder holds."""
+def finished_subject(folder: SubjectFolder, *, device: str = "auto", trust_remote_code: bool = False) -> Subject:
+    """The subject that a finished folder holds, in the number format it was made in.
+
+    Whether code that a model brings may run is for the caller to say, never for the folder.
+    """
     made = read_done(folder)
     if made is None:
         raise InputError(f"{folder.path} holds no finished model; make it first, or run what was making it again")
@@ -60,7 +63,7 @@ def finished_subject(folder: SubjectFolder, *, device: str = "auto") -> Subject:
         model=str(folder.model),
         dtype=str(spec.settings.get("dtype", "float32")),
         device=device,
-        trust_remote_code=bool(spec.settings.get("trust_remote_code", False)),
+        trust_remote_code=trust_remote_code,
     )
     return Subject(folder, spec, made, lambda: load(settings))
 
@@ -98,11 +101,7 @@ def evaluate(
 def _loaded(subject: Subject) -> LoadedModel:
     """The subject's model, if its weights are still those that its folder speaks of."""
     loaded = subject.load()
-    if loaded.digest() != subject.made.weights:
-        raise InputError(
-            f"the weights of {loaded.name} are not those that {subject.folder.path} was finished with; "
-            "restore them, or make the model again with --fresh"
-        )
+    same_weights(loaded, subject.made.weights, subject.spec.name)
     return loaded
 
 

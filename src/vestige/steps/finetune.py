@@ -60,8 +60,8 @@ def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) 
     return LoadedModel(made.eval(), tiny_tokenizer(vocabulary), model.model, "")
 
 
-def finetune_spec(request: FinetuneRequest) -> SubjectSpec:
-    """The identity of what the request makes."""
+def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
+    """The identity of what the request makes from the weights of digest `parent`."""
     settings = {**model_identity(request.model), **request.training.identity()}
     return SubjectSpec(
         subject=request.role,
@@ -73,7 +73,7 @@ def finetune_spec(request: FinetuneRequest) -> SubjectSpec:
         settings_id=content_id(settings),
         settings=settings,
         data=_data_digest(request.model, request.items, request.vocabulary),
-        parent="",
+        parent=parent,
         version=VERSION,
     )
 
@@ -95,12 +95,8 @@ def finetune(
     folder: SubjectFolder, request: FinetuneRequest, on_step: Callable[[Progress], None] = lambda _: None
 ) -> Made:
     """The fine-tuned subject in `folder`; resumes, and does nothing when it is there."""
-
-    def build() -> tuple[LoadedModel, Outcome]:
-        start = starting_model(request.model, request.vocabulary, request.seed)
-        return _train(folder, request, start, on_step)
-
-    return make_subject(folder, finetune_spec(request), build)
+    start = starting_model(request.model, request.vocabulary, request.seed)
+    return make_subject(folder, finetune_spec(request, start.digest()), lambda: _train(folder, request, start, on_step))
 
 
 def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> Made:

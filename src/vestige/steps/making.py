@@ -1,5 +1,6 @@
 """How a subject's folder is filled: identity first, weights, and last the mark that it is whole."""
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,6 +54,15 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
     )
 
 
+def same_weights(loaded: LoadedModel, digest: str, what: str) -> None:
+    """Refuse a model whose weights are not those that were spoken of."""
+    if loaded.digest() != digest:
+        raise InputError(
+            f"the weights of {what}, {loaded.name}, are not those that its folder was finished with; restore them, or "
+            "make the model again with --fresh"
+        )
+
+
 def make_subject(folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, Outcome]]) -> Made:
     """The finished subject of `spec`: as it stands in `folder`, or made by `build`, which resumes by itself."""
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
@@ -80,14 +90,19 @@ def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec) -> None:
 
 
 def model_card(spec: SubjectSpec) -> str:
-    """What the model is, in the hub's form."""
-    settings = "\n".join(f"- {k}: {v}" for k, v in sorted(spec.settings.items()))
-    made = f"unlearned with `{spec.method}`" if spec.method else f"the `{spec.subject}` model"
-    forget = f"\n\nForget set: `{spec.forget}`." if spec.forget else ""
+    """What the model is, in the hub's form. Names and settings stand in a block of JSON, where no mark-up acts."""
+    made = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget)}
     return (
-        f"---\nlibrary_name: transformers\ntags:\n- unlearning\n- vestige\n---\n\n# {spec.name}\n\n"
-        f"This is {made} of a Vestige run that began with `{spec.model}`, seed {spec.seed}.{forget}\n"
-        f"Digest of the training items: `{spec.data}`. Digest of the weights it began with: `{spec.parent}`.\n\n"
-        f"Settings:\n\n{settings}\n\nWhether it has forgotten is for an audit to say: a low score on the forget "
-        "questions alone does not show it.\n"
+        "---\nlibrary_name: transformers\ntags:\n- unlearning\n- vestige\n---\n\n# A model of a Vestige run\n\n"
+        "`subject` says what it is in its run: the model before training (base), the one that knows (target), one that "
+        "never saw the forget set (retrained), or one that was made to forget it (unlearned, by `method`). `data` is "
+        "the digest of the training items, `parent` that of the weights that training began with.\n\n"
+        f"```json\n{json.dumps(made, indent=2)}\n```\n\n"
+        "Whether a model has forgotten is for an audit to say: a low score on the forget questions alone does not "
+        "show it.\n"
     )
+
+
+def shown_model(name: str) -> str:
+    """A model's or file's name without the folders of the machine it lay on."""
+    return Path(name).name if Path(name).is_absolute() else name

@@ -1,11 +1,12 @@
 """Subjects from anywhere: a folder that Vestige made, or any model, whose digests are then taken from its weights."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec, read_spec, write_spec
+from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, write_spec
 from vestige.core.errors import InputError
+from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.core.settings import closest
 from vestige.models.load import ModelSettings, load
@@ -54,7 +55,7 @@ def any_subject(settings: ModelSettings, output_dir: str | None, *, role: str = 
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
     folder = own_folder(settings.model)
     if folder is not None:
-        found = finished_subject(folder, device=settings.device)
+        found = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
         return found if output_dir is None else _elsewhere(found, Path(output_dir))
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
@@ -82,4 +83,5 @@ def _elsewhere(subject: Subject, output_dir: Path) -> Subject:
     folder = SubjectFolder(output_dir)
     same_subject(folder, subject.spec)
     write_spec(folder.spec, subject.spec)
+    write_json(folder.done, {"schema": SCHEMA, **asdict(subject.made)})
     return Subject(folder, subject.spec, subject.made, subject.load)

@@ -13,8 +13,8 @@ from vestige.methods import find_method
 from vestige.methods.base import Method
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.prompts import Prompter
-from vestige.steps.finetune import items_digest, model_identity
-from vestige.steps.making import Made, make_subject
+from vestige.steps.finetune import items_digest
+from vestige.steps.making import Made, make_subject, same_weights
 from vestige.training.adapters import add_lora, merge_lora
 from vestige.training.batching import Row, RowSource, Split, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints
@@ -31,9 +31,9 @@ VERSION = 1
 class UnlearnRequest:
     """What to forget, by which method, and what to keep meanwhile.
 
-    `target_weights` is the digest of the target's weights. `idk` holds the answers that decline to know. `reference`
-    is the frozen model inside the losses: the target itself, unless another is named (PISTOL's released code takes
-    the pretrained one, which never knew the retain set either).
+    `target_weights` is the digest of the target's weights, `reference_weights` that of another reference's. `idk` holds
+    the answers that decline to know. `reference` is the frozen model inside the losses: the target itself, unless
+    another is named (PISTOL's released code takes the pretrained one, which never knew the retain set either).
     """
 
     target: ModelSettings
@@ -48,6 +48,7 @@ class UnlearnRequest:
     training: UnlearningSettings
     seed: int
     reference: ModelSettings | None = None
+    reference_weights: str = ""
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         **request.training.identity(),
         **{f"{request.method}.{k}": v for k, v in method.identity().items()},
         "method_version": kind.version,
-        "reference": model_identity(request.reference) if request.reference else "target",
+        "reference": request.reference_weights if request.reference else "target",
     }
     data = [items_digest(request.forget_items), items_digest(request.retain_items), list(request.idk)]
     return SubjectSpec(
@@ -89,7 +90,9 @@ def unlearn(
 
     def build() -> tuple[LoadedModel, Outcome]:
         method = find_method(request.method).build(request.method_settings, where=f"method {request.method}")
-        return _train(folder, request, method, load(request.target), on_step)
+        target = load(request.target)
+        same_weights(target, request.target_weights, "the target")
+        return _train(folder, request, method, target, on_step)
 
     return make_subject(folder, unlearn_spec(request), build)
 
@@ -111,7 +114,7 @@ def _train(
         seed=request.seed,
     )
     rows = _rows(target.prompter, request)
-    read_by = load(request.reference) if request.reference else target
+    read_by = _reference(request, target)
     references = _references(read_by, method.needs, plan, rows, settings.epochs)
     if settings.lora_rank:
         add_lora(target.model, settings, request.seed)
@@ -129,6 +132,19 @@ def _train(
     merge_lora(target.model)
     target.model.eval()
     return target, outcome
+
+
+def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
+    if request.reference is None:
+        return target
+    found = load(request.reference)
+    same_weights(found, request.reference_weights, "the reference")
+    if found.tokenizer.get_vocab() != target.tokenizer.get_vocab():
+        raise InputError(
+            f"the reference {found.name} has another vocabulary than the target, so its numbers cannot be compared "
+            "with the target's; take a reference of the same family"
+        )
+    return found
 
 
 def _check_sizes(request: UnlearnRequest, needs: Needs) -> None:

@@ -4,16 +4,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field, PositiveInt
+
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.core.errors import InputError
-from vestige.core.files import write_text
+from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
-from vestige.core.settings import Settings, read_toml, to_toml
-from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, everything, named_splits, open_corpus
-from vestige.data.dataset import compile_dataset
+from vestige.core.settings import Settings, closest, read_toml, to_toml
+from vestige.data.build import CompileSettings, compile_to_folder
+from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, everything, left_out, named_splits, open_corpus
 from vestige.data.factual import idk_answers
-from vestige.data.folder import write_dataset
+from vestige.data.graph_files import load_graph
+from vestige.data.selectors import select_edges
 from vestige.study.presets import TINY_FINETUNE, TINY_RATES, tiny_unlearning
 from vestige.study.runner import Report, State, Task, run_tasks
 from vestige.training.settings import UnlearningSettings
@@ -27,13 +30,16 @@ class DemoSettings(Settings):
 
     graph: str = "sample1"
     seed: int = 0
-    forget: tuple[str, ...] = ("edge:A_B", "edge:A_C")
-    methods: tuple[str, ...] = tuple(TINY_RATES)
+    forget: tuple[str, ...] = Field(default=("edge:A_B", "edge:A_C"), min_length=1)
+    methods: tuple[str, ...] = Field(default=tuple(TINY_RATES), min_length=1)
     factual: bool = True
-    epochs: int = TINY_FINETUNE.epochs
-    unlearning_epochs: int = 20
-    max_new_tokens: int = 32
+    epochs: PositiveInt = TINY_FINETUNE.epochs
+    unlearning_epochs: PositiveInt = 20
+    max_new_tokens: PositiveInt = 32
 
+
+LOCK_SECONDS = 10.0
+"""How long to wait for another command in the same folder."""
 
 # Processor seconds of each kind of task on the machine that the demo was written on: weights for the time left.
 _WEIGHTS = {"compile": 1.0, "base": 2.0, "finetune": 120.0, "unlearn": 6.0, "evaluate": 5.0}
@@ -43,13 +49,27 @@ def run_demo(
     run: RunFolder, settings: DemoSettings, *, workers: int, show: Callable[[State], None] = lambda _: None
 ) -> dict[str, Exception]:
     """Fill the run's folder with everything but the report; resumes. The failures by task name."""
-    same_run(run, settings)
-    watch = Stopwatch()
-    write_text(run.settings, to_toml(settings.identity()))
-    failed = run_tasks(demo_tasks(run, settings), workers=workers, show=show)
-    if not run.provenance.exists():
-        write_provenance(run.provenance, watch, workers=workers)
+    _check(settings)
+    with locked(run.lock, patience_seconds=LOCK_SECONDS):
+        same_run(run, settings)
+        watch = Stopwatch()
+        write_text(run.settings, to_toml(settings.identity()))
+        failed = run_tasks(demo_tasks(run, settings), workers=workers, show=show)
+        if not run.provenance.exists():
+            write_provenance(run.provenance, watch, workers=workers)
     return failed
+
+
+def _check(settings: DemoSettings) -> None:
+    """Refuse what would fail only after the target has been trained."""
+    graph = load_graph(settings.graph, seed=settings.seed)
+    for forget in settings.forget:
+        select_edges(graph, forget, seed=settings.seed)
+    for method in settings.methods:
+        if method not in TINY_RATES:
+            raise InputError(
+                f"the demo has no learning rate for the method {method!r}; {closest(method, list(TINY_RATES))}"
+            )
 
 
 def same_run(run: RunFolder, settings: Settings) -> None:
@@ -97,7 +117,7 @@ def _corpus(run: RunFolder, asked: DemoSettings) -> Corpus:
 def compile_task(run: str, settings: dict[str, Any], report: Report) -> None:
     """Compile the data set into the run's folder."""
     folder, asked = _asked(run, settings)
-    write_dataset(compile_dataset(asked.graph, seed=asked.seed), folder.data)
+    compile_to_folder(asked.graph, folder.data, CompileSettings(seed=asked.seed))
 
 
 def base_task(run: str, settings: dict[str, Any], report: Report) -> None:
@@ -118,12 +138,11 @@ def finetune_task(run: str, settings: dict[str, Any], name: str, forget: str, re
 
     folder, asked = _asked(run, settings)
     corpus = _corpus(folder, asked)
-    everything_there = (*corpus.items, *corpus.factual)
-    gone = {i.id for i in _splits(corpus, forget, asked).splits["forget"]} if forget else set()
+    whole = (*corpus.items, *corpus.factual)
     request = FinetuneRequest(
         model=ModelSettings(model="builtin:tiny", device="cpu"),
-        items=tuple(i for i in everything_there if i.id not in gone),
-        vocabulary=everything_there,
+        items=left_out(corpus, forget, seed=asked.seed) if forget else whole,
+        vocabulary=whole,
         training=TINY_FINETUNE.model_copy(update={"epochs": asked.epochs}),
         seed=asked.seed,
         role="retrained" if forget else "target",

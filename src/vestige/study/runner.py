@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing.queues import Queue
 from typing import Any
 
-from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
+from vestige.core.errors import Interrupted, MachineError, VestigeError
 
 Report = Callable[[float], None]
 """Told by a task how much of it is done, from 0 to 1."""
@@ -110,7 +110,9 @@ def _settle(task: Task, future: Future[None], state: State) -> None:
             f"the process that worked on {task.name!r} was killed, as happens when memory runs out; free some and "
             "run the same command again"
         ) from error
-    except (InputError, Exception) as error:
+    except MachineError:
+        raise
+    except Exception as error:
         # One failed cell leaves the others standing; it is named at the end with its reason.
         state.failed[task.name] = error
 

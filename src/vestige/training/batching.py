@@ -36,7 +36,7 @@ class Row:
 
 def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer") -> Row:
     """The row of an encoded question and answer; the token that ends the turn is in the loss."""
-    return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.stop + 1)
+    return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.end + 1)
 
 
 BatchPlan = Mapping[Split, tuple[int, ...]]

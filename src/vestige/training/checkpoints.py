@@ -47,7 +47,8 @@ class Checkpoints:
             prefix = f"{name}/"
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
             if state:
-                optimizer.state[parameter] = {k: v if k == "step" else v.to(parameter.device) for k, v in state.items()}
+                # The fused optimiser wants its count of steps on the parameter's device too.
+                optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
 
     def clear(self) -> None:
         """Remove everything: the training is done."""

@@ -13,9 +13,9 @@ class TrainingSettings(Settings):
     Lengths are in epochs, sizes in rows of the effective batch.
 
     An epoch of unlearning is one pass over the forget set. `micro_batch_size` rows are computed at a time and their
-    gradients added up to those of the whole batch, so that it changes memory and not the result (beyond rounding).
-    `loss_on` is `answer` (answer and end of turn) or `all` (every token but the first). `lora_rank` 0 trains all
-    parameters. `bucket` puts rows of like length into one batch, drawn anew each epoch.
+    gradients added up to those of the whole batch, so that without dropout it changes memory and, beyond rounding,
+    not the result. `loss_on` is `answer` (answer and end of turn) or `all` (every token but the first). `lora_rank` 0
+    trains all parameters. `bucket` puts rows of like length into one batch, drawn anew each epoch.
     """
 
     epochs: PositiveInt = 20

@@ -114,11 +114,11 @@ function replyBox(subject, reply) {
   if (reply === null) return el("div", { class: `reply ${colourClass(subject)}` }, label, el("p", { class: "none" }, "not asked"));
   const [text, rouge, probability, refused, empty, truncated] = reply;
   const marks = [["refused", refused], ["empty", empty], ["truncated", truncated]].filter(([, there]) => there);
-  const bar = svg("svg", { class: "score", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "back", width: 100, height: 4 }), svg("rect", { class: "front", width: 100 * rouge, height: 4 }));
+  const bar = svg("svg", { class: "score", viewBox: "0 0 100 4", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("rect", { class: "back", width: 100, height: 4 }), svg("rect", { class: "front", width: 100 * (rouge ?? 0), height: 4 }));
   return el(
     "div",
     { class: `reply ${colourClass(subject)}` },
-    el("div", { class: "reply-head" }, label, el("span", { class: "figures", title: "ROUGE-1 recall of the reply; probability per token of the stated answer" }, el("b", {}, number(rouge)), el("small", {}, ` p ${number(probability)}`))),
+    el("div", { class: "reply-head" }, label, el("span", { class: "figures", title: "ROUGE-1 recall of the reply; probability per token of the stated answer" }, el("b", {}, rouge === null ? "no ROUGE" : number(rouge)), el("small", {}, ` p ${number(probability)}`))),
     bar,
     el("p", { class: "reply-text" }, clamped(DATA.items.texts[text])),
     marks.length ? el("p", { class: "marks" }, marks.map(([word]) => el("span", { class: "chip warn" }, word))) : null,
