@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -143,13 +144,16 @@ def test_the_report_never_loads_torch_or_the_data_room():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_control_stands_only_for_the_forget_set_that_it_left_out(run):
-    folder = RunFolder(run)
+def test_a_control_stands_only_for_the_forget_set_that_it_left_out(run, tmp_path):
+    # A copy, since the run is shared by all tests.
+    own = tmp_path / "run"
+    shutil.copytree(run, own)
+    folder = RunFolder(own)
     # The control of A_C was taught A_B; a summary of it as seen from A_B must not make it a control of A_B.
     controls = {s.spec.forget: s for s in read_evidence(folder).of("retrained", "edge:A_B")}
     assert list(controls) == ["edge:A_B"]
     of_other = next(s for s in read_evidence(folder).subjects if s.spec.forget == "edge:A_C")
-    place = next(iter((run / of_other.path).glob("evals/*/summary-*.json")))
+    place = next(iter((own / of_other.path).glob("evals/*/summary-*.json")))
     seen_from_ours = {**read_json(place), "forget": "edge:A_B"}
     write_json(place.with_name("summary-edge-A_B.json"), seen_from_ours)
     again = read_evidence(folder)
