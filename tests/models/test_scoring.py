@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from vestige.models.scoring import score_answers, token_scores
+from vestige.models.scoring import batch_invariant, score_answers, token_scores
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +44,11 @@ def test_an_items_bytes_do_not_depend_on_its_batch(tiny, encoded):
 
 def test_no_items_give_no_scores(tiny):
     assert score_answers(tiny.model, []) == []
+
+
+def test_short_answers_too_are_the_same_alone_and_together(tiny, items):
+    # An answer of one token reads two positions; alone that is a product of two rows, which another kernel computes.
+    short = [tiny.prompter.encode(i.question, str(n % 10)) for n, i in enumerate(items)]
+    together = score_answers(tiny.model, short)
+    assert [score_answers(tiny.model, [e])[0] for e in short] == together
+    assert batch_invariant(tiny.model, short)

@@ -13,6 +13,8 @@ from transformers import PreTrainedModel
 
 # Kernels choose their blocking by shape; a width of one's own length rounded up fixes the shape of each row.
 WIDTH_STEP = 8
+# Below some eight rows a product takes another kernel and the last digits change; so no product has fewer.
+LEAST_ROWS = 8
 
 
 def padded_width(n_tokens: int) -> int:

@@ -13,10 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from vestige.models.forward import batches_by_width
+from vestige.models.forward import LEAST_ROWS, batches_by_width
 
-# Below some eight rows CPU kernels take another path and the last digits change; so fewer rows are filled up.
-LEAST_ROWS = 8
 TOKEN_BUDGET = 4096
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vestige.models.forward import batches_by_width, logits_at, right_padded
+from vestige.models.forward import LEAST_ROWS, batches_by_width, logits_at, right_padded
 from vestige.models.prompts import Encoded
 
 TOKEN_BUDGET = 8192
@@ -60,6 +60,8 @@ def score_answers(
         batch = [encoded[i] for i in rows]
         ids = right_padded([e.ids for e in batch], width, model.device)
         first, last = min(e.start for e in batch) - 1, max(e.end for e in batch)
+        # The output head is a product too, with a row for each position read.
+        first = max(0, min(first, last - LEAST_ROWS))
         positions = torch.arange(first, last, device=ids.device)
         logp, ranks = token_scores(logits_at(model, ids, positions), ids[:, positions + 1])
         for i, e, row_logp, row_ranks in zip(rows, batch, logp.tolist(), ranks.tolist(), strict=True):
