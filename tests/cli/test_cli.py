@@ -1,6 +1,8 @@
 """The commands as a person runs them: a process each, on small data."""
 
+import functools
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -158,9 +160,9 @@ def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     words = [sys.executable, "-m", "vestige.cli", "demo", "--output-dir", str(run), "--set", "graph=chain:2"]
     words += ["--set", 'forget=["edge:0_1"]', "--set", 'methods=["ga"]', "--set", "factual=false", "--set", "epochs=2"]
     words += ["--set", "unlearning_epochs=1", "--set", "max_new_tokens=4", "--workers", "1"]
-    import signal
-
-    first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    # A shell's background jobs ignore Ctrl-C, and so would the tests' children when they run in one.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed)
     while not (run / "data").exists():
         assert first.poll() is None
         time.sleep(0.05)
