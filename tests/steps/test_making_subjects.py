@@ -200,6 +200,8 @@ def test_a_model_from_elsewhere_is_known_by_its_weights(target, tmp_path):
     plain = ModelSettings(model=str(target.model), device="cpu")
     # Vestige's own folder speaks for itself, also by its model/.
     assert any_subject(plain, None).spec == read_spec(target.spec)
+    with pytest.raises(InputError, match="was made in float32 and is asked in it, not in bfloat16"):
+        any_subject(plain, None, dtype="bfloat16")
     elsewhere = tmp_path / "elsewhere"
     load(plain).model.save_pretrained(elsewhere)
     load(plain).tokenizer.save_pretrained(elsewhere)

@@ -11,7 +11,6 @@ from vestige.cli.options import (
     Data,
     DataConfig,
     Device,
-    Dtype,
     EdgeKey,
     Factual,
     KeepDuplicates,
@@ -51,7 +50,9 @@ def evaluate_command(
     ] = False,
     seed: Seed = 0,
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Annotated[
+        str | None, typer.Option(help="Number format of a model from elsewhere (float32); Vestige's own have theirs.")
+    ] = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -80,7 +81,9 @@ def evaluate_command(
     from vestige.steps.evaluate import EvaluateRequest, evaluate, view_of
     from vestige.steps.subjects import any_subject
 
-    settings = ModelSettings(model=subject, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    settings = ModelSettings(
+        model=subject, device=device, dtype=dtype or "float32", trust_remote_code=trust_remote_code
+    )
     request = EvaluateRequest(
         everything([splits]),
         (view_of(splits),),
@@ -89,7 +92,7 @@ def evaluate_command(
     )
     with progress_bar("evaluating") as show:
         place = evaluate(
-            any_subject(settings, output_dir, role=role, name=name or ""),
+            any_subject(settings, output_dir, role=role, name=name or "", dtype=dtype),
             request,
             lambda done, of: show(done / of, f"{done} of {of}"),
         )

@@ -46,16 +46,27 @@ def weights_of(settings: ModelSettings) -> Origin:
     return Origin(made.weights, read_spec(folder.spec).model)
 
 
-def any_subject(settings: ModelSettings, output_dir: str | None, *, role: str = "base", name: str = "") -> Subject:
+def any_subject(
+    settings: ModelSettings,
+    output_dir: str | None,
+    *,
+    role: str = "base",
+    name: str = "",
+    dtype: str | None = None,
+) -> Subject:
     """The subject to evaluate; evidence about a model from elsewhere needs a folder of its own.
 
-    `role` says what a model from elsewhere is in the run; one that Vestige made knows its own.
+    `role` says what a model from elsewhere is in the run; one that Vestige made knows its own,
+    and is asked in the number format it was made in: another `dtype` is refused.
     """
     if role not in ROLES:
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
     folder = own_folder(settings.model)
     if folder is not None:
         found = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
+        own = str(found.spec.settings.get("dtype", "float32"))
+        if dtype is not None and dtype != own:
+            raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
         return found if output_dir is None else _elsewhere(found, Path(output_dir))
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
