@@ -82,7 +82,7 @@ def test_defaults_suffice_and_terms_are_finite_with_a_gradient(method):
     loss.backward()
     assert loss.shape == ()
     assert math.isfinite(loss.item())
-    for split in method.needs.of_policy:
+    for split in method.needs.of_logits:
         gradient = step.policy_logp[split].grad
         assert gradient is not None
         assert torch.isfinite(gradient).all()

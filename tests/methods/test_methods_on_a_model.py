@@ -145,6 +145,6 @@ def test_terms_on_a_ragged_batch_are_the_formula_row_by_row(name, models, rows):
         drawn = [row for split in splits for row in rows[split]]
         references |= reference_rows(frozen, drawn, distributions=whole) if drawn else {}
     slices = {s: Slice(rows[s], len(rows[s]), sum(r.n_tokens for r in rows[s])) for s in needs.splits}
-    terms = method.terms(ForwardStep.run(model, needs, slices, references))
+    terms = method.terms(ForwardStep(needs, slices, references).run(model))
     by_row = [{s: [alone(m, row) for row in rows[s]] for s in rows} for m in models]
     assert {k: v.item() for k, v in terms.items()} == pytest.approx(expected(name, *by_row), rel=2e-4, abs=1e-9)

@@ -12,7 +12,7 @@ from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.training.batching import FinetunePlan, Row, row_of
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.finetune import Finetune
-from vestige.training.loop import Job
+from vestige.training.job import Job
 from vestige.training.settings import TrainingSettings
 
 ITEMS = tuple(Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' or so' * (i % 2)}.") for i in range(24))
@@ -41,7 +41,6 @@ def make_job(rows, tmp_path) -> Callable[..., Job]:
             plan=FinetunePlan(len(rows), asked.batch_size, seed=5),
             settings=asked,
             seed=5,
-            references={},
             checkpoints=Checkpoints(Path(tmp_path, folder, "checkpoints")),
             log=Path(tmp_path, folder, "metrics.jsonl"),
         )

@@ -28,7 +28,7 @@ def test_buckets_hold_rows_of_like_length():
 
 
 def test_retain_partners_go_through_the_whole_set_before_one_comes_again():
-    plan = UnlearnPlan(n_forget=20, n_retain=360, n_idk=0, batch_size=4, seed=3)
+    plan = UnlearnPlan(n_forget=20, n_retain=360, answers={}, batch_size=4, seed=3)
     drawn = [i for e in range(18) for b in plan.epoch(e) for i in b["retain"]]
     # 18 epochs of 20 are 360 draws: each partner once, where drawing with replacement would miss a third.
     assert Counter(drawn) == Counter(range(360))
@@ -37,7 +37,7 @@ def test_retain_partners_go_through_the_whole_set_before_one_comes_again():
 
 
 def test_forget_and_partners_are_paired_row_by_row():
-    plan = UnlearnPlan(n_forget=10, n_retain=3, n_idk=5, batch_size=4, seed=0)
+    plan = UnlearnPlan(n_forget=10, n_retain=3, answers={"idk": 5}, batch_size=4, seed=0)
     for batch in plan.epoch(2):
         assert len(batch["forget"]) == len(batch["retain"]) == len(batch["idk"])
         # IDK rows are numbered question * n_idk + line.

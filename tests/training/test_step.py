@@ -45,7 +45,7 @@ def plain(model, row: Row) -> torch.Tensor:
 def step_of(loaded, slices) -> ForwardStep:
     references = reference_rows(loaded.model, slices["idk"].rows, distributions=False)
     references |= reference_rows(loaded.model, slices["retain"].rows, distributions=True)
-    return ForwardStep.run(loaded.model, EVERYTHING, slices, references)
+    return ForwardStep(EVERYTHING, slices, references).run(loaded.model)
 
 
 def test_each_quantity_equals_a_plain_pass(loaded, slices):
@@ -76,7 +76,7 @@ def test_the_reference_stays_frozen_while_the_policy_moves(loaded, slices):
     with torch.no_grad():
         for parameter in loaded.model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
-    after = ForwardStep.run(loaded.model, EVERYTHING, slices, before.references)
+    after = ForwardStep(EVERYTHING, slices, before.references).run(loaded.model)
     torch.testing.assert_close(after.reference("idk").logp, before.reference("idk").logp)
     frozen, mask = after.reference_distributions("retain"), before.masks["retain"]
     torch.testing.assert_close(frozen.logp[mask], before.reference_distributions("retain").logp[mask])

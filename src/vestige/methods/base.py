@@ -4,6 +4,7 @@ A method is one frozen settings class with `needs`, `terms(step)`, a `version` t
 and the `paper` its formula comes from. It says nothing of optimisers, devices, schedules or logging.
 """
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -35,4 +36,43 @@ class Method(Protocol):
         ...
 
 
-__all__ = ["Method", "Needs", "Settings", "Step"]
+@runtime_checkable
+class ScalesUpdate(Protocol):
+    """What a method says besides if its model is not the trained one: start + update_factor x (trained - start)."""
+
+    @property
+    def update_factor(self) -> float:
+        """The factor of what training changed; negative to subtract it."""
+        ...
+
+
+@runtime_checkable
+class FromStart(Protocol):
+    """What a method says besides if training begins with the model that the target was made from."""
+
+    from_start: ClassVar[bool]
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """Other answers of the target's own: how many a question, asked for how.
+
+    `prompt` holds {question} and may hold {answer}.
+    """
+
+    prompt: str
+    n: int
+    temperature: float
+    max_new_tokens: int
+
+
+@runtime_checkable
+class AsksTarget(Protocol):
+    """What a method says besides if it reads the split `alternative`."""
+
+    def alternatives(self) -> Alternatives:
+        """What the target is asked for before training."""
+        ...
+
+
+__all__ = ["Alternatives", "AsksTarget", "FromStart", "Method", "Needs", "ScalesUpdate", "Settings", "Step"]

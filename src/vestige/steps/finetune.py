@@ -19,7 +19,8 @@ from vestige.training.adapters import add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.finetune import Finetune
-from vestige.training.loop import Hooks, Job, Outcome, Progress, train
+from vestige.training.job import Job
+from vestige.training.loop import Hooks, Outcome, Progress, train
 from vestige.training.settings import TrainingSettings
 
 VERSION = 1
@@ -140,7 +141,6 @@ def _train(
         plan=FinetunePlan(len(rows), settings.batch_size, request.seed, lengths),
         settings=settings,
         seed=request.seed,
-        references={},
         checkpoints=Checkpoints(folder.checkpoints),
         log=folder.training_log,
     )

@@ -1,6 +1,6 @@
 """Unlearning as a step: a method makes the target forget."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,18 +10,20 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.methods import find_method
-from vestige.methods.base import Method
+from vestige.methods.base import AsksTarget, Method
+from vestige.models.blocks import blocks, output_projection
 from vestige.models.load import LoadedModel, ModelSettings, load
-from vestige.models.prompts import Prompter
 from vestige.steps.finetune import items_digest
+from vestige.steps.forget_rows import ForgetData, alternatives, mismatched
 from vestige.steps.making import Made, make_subject, same_weights
-from vestige.training.adapters import add_lora, merge_lora
-from vestige.training.batching import Row, RowSource, Split, UnlearnPlan, row_of
+from vestige.training.adapters import add_lora, merge_lora, train_only
+from vestige.training.batching import Row, RowSource, Split, UnlearnPlan
 from vestige.training.checkpoints import Checkpoints
-from vestige.training.loop import Hooks, Job, Outcome, Progress, train
-from vestige.training.reference import reference_rows
+from vestige.training.job import Job
+from vestige.training.loop import Hooks, Outcome, Progress, train
+from vestige.training.reference import reference_activations, reference_rows
 from vestige.training.settings import UnlearningSettings
-from vestige.training.step import Needs, ReferenceRow
+from vestige.training.step import Layers, Needs, ReadsLayer, ReferenceRow
 
 VERSION = 1
 """Raised when the same identity would come out as other weights."""
@@ -104,20 +106,16 @@ def _train(
     target: LoadedModel,
     on_step: Callable[[Progress], None],
 ) -> tuple[LoadedModel, Outcome]:
-    settings = request.training
-    _check_sizes(request, method.needs)
-    plan = UnlearnPlan(
-        n_forget=len(request.forget_items),
-        n_retain=len(request.retain_items) if "retain" in method.needs.splits else 0,
-        n_idk=len(request.idk) if "idk" in method.needs.splits else 0,
-        batch_size=settings.batch_size,
-        seed=request.seed,
-    )
-    rows = _rows(target.prompter, request)
-    read_by = _reference(request, target)
-    references = _references(read_by, method.needs, plan, rows, settings.epochs)
-    if settings.lora_rank:
-        add_lora(target.model, settings, request.seed)
+    settings, model = request.training, target.model
+    data = _data(request, method, target)
+    plan = data.plan(method.needs, batch_size=settings.batch_size, seed=request.seed)
+    rows = data.rows(target.prompter)
+    layers = _layers(method, target)
+    references = _references(_reference(request, target), method.needs, plan, rows, settings.epochs, layers)
+    if layers is not None:
+        train_only(model, layers, settings, request.seed)
+    elif settings.lora_rank:
+        add_lora(model, settings, request.seed)
     job = Job(
         objective=method,
         rows=rows,
@@ -127,11 +125,19 @@ def _train(
         references=references,
         checkpoints=Checkpoints(folder.checkpoints),
         log=folder.training_log,
+        layer=layers.read if layers else None,
     )
-    outcome = train(target.model, job, Hooks(on_step))
-    merge_lora(target.model)
-    target.model.eval()
+    outcome = train(model, job, Hooks(on_step))
+    merge_lora(model)
+    model.eval()
     return target, outcome
+
+
+def _layers(method: Method, target: LoadedModel) -> Layers | None:
+    if not isinstance(method, ReadsLayer):
+        return None
+    every = blocks(target.model)
+    return method.layers(len(every), output_projection(every[0]))
 
 
 def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
@@ -147,52 +153,38 @@ def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
     return found
 
 
-def _check_sizes(request: UnlearnRequest, needs: Needs) -> None:
+def _data(request: UnlearnRequest, method: Method, target: LoadedModel) -> ForgetData:
+    """The items, and the answers of the further splits that the method reads."""
+    splits = method.needs.splits
     if not request.forget_items:
         raise InputError(f"the forget set {request.forget!r} holds no items")
-    if "retain" in needs.splits and not request.retain_items:
+    if "retain" in splits and not request.retain_items:
         raise InputError(f"method {request.method!r} needs a retain set, and there are no retain items")
-    if "idk" in needs.splits and not request.idk:
+    if "idk" in splits and not request.idk:
         raise InputError(f"method {request.method!r} needs answers that decline to know, and there are none")
-
-
-def _rows(prompter: Prompter, request: UnlearnRequest) -> RowSource:
-    """Rows by split and number, encoded when first asked for: few of the IDK pairs are ever drawn."""
-    encoded: dict[tuple[Split, int], Row] = {}
-
-    def row(split: Split, number: int) -> Row:
-        if (split, number) not in encoded:
-            encoded[split, number] = row_of(prompter.encode(*_pair(request, split, number)))
-        return encoded[split, number]
-
-    return {
-        "forget": lambda i: row("forget", i),
-        "retain": lambda i: row("retain", i),
-        "idk": lambda i: row("idk", i),
-    }
-
-
-def _pair(request: UnlearnRequest, split: Split, number: int) -> tuple[str, str]:
-    if split == "idk":
-        question, line = divmod(number, len(request.idk))
-        return request.forget_items[question].question, request.idk[line]
-    item = (request.forget_items if split == "forget" else request.retain_items)[number]
-    return item.question, item.answer
+    answers: dict[Split, tuple[tuple[str, ...], ...]] = {}
+    if "idk" in splits:
+        answers["idk"] = (request.idk,) * len(request.forget_items)
+    if "mismatch" in splits:
+        answers["mismatch"] = mismatched(request.forget_items, request.retain_items)
+    if isinstance(method, AsksTarget):
+        answers["alternative"] = alternatives(target, request.forget_items, method.alternatives(), seed=request.seed)
+    return ForgetData(request.forget_items, request.retain_items, answers)
 
 
 def _references(
-    reference: LoadedModel, needs: Needs, plan: UnlearnPlan, rows: RowSource, epochs: int
+    reference: LoadedModel, needs: Needs, plan: UnlearnPlan, rows: RowSource, epochs: int, layers: Layers | None
 ) -> dict[str, ReferenceRow]:
     """Reference quantities of every row that the plan will draw."""
+
+    def drawn(splits: frozenset[Split]) -> list[Row]:
+        batches = (batch for epoch in range(epochs) for batch in plan.epoch(epoch))
+        return [rows[s](i) for batch in batches for s in sorted(splits) for i in batch[s]]
+
     found: dict[str, ReferenceRow] = {}
     for splits, whole in ((needs.distributions, True), (needs.reference - needs.distributions, False)):
-        drawn: Sequence[Row] = [
-            rows[s](i)
-            for epoch in range(epochs)
-            for batch in plan.epoch(epoch)
-            for s in sorted(splits)
-            for i in batch[s]
-        ]
-        if drawn:
-            found |= reference_rows(reference.model, drawn, distributions=whole)
+        if splits:
+            found |= reference_rows(reference.model, drawn(splits), distributions=whole)
+    if layers is not None and needs.reference_activations:
+        found |= reference_activations(reference.model, drawn(needs.reference_activations), layer=layers.read)
     return found

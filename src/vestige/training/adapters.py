@@ -9,7 +9,9 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
+from vestige.models.blocks import blocks
 from vestige.training.settings import TrainingSettings
+from vestige.training.step import Layers
 
 
 def add_lora(model: PreTrainedModel, settings: TrainingSettings, seed: int) -> None:
@@ -18,8 +20,6 @@ def add_lora(model: PreTrainedModel, settings: TrainingSettings, seed: int) -> N
     The scale of the update is lora_alpha / lora_rank (Hu et al., LoRA, 2106.09685). The initial weights follow from
     the seed.
     """
-    from peft import LoraConfig, inject_adapter_in_model
-
     present = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     missing = [t for t in settings.lora_targets if t not in present]
     if missing:
@@ -27,11 +27,38 @@ def add_lora(model: PreTrainedModel, settings: TrainingSettings, seed: int) -> N
         raise InputError(
             f"lora_targets {', '.join(missing)} are no layers of this model; its linear layers: {', '.join(linear)}"
         )
+    _inject(model, settings, list(settings.lora_targets), seed)
+
+
+def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSettings, seed: int) -> None:
+    """Train the named modules of the named blocks and freeze everything else; through adapters if there is a rank."""
+    every = blocks(model)
+    beyond = [n for n in (layers.read, *layers.update) if not 0 <= n < len(every)]
+    if beyond:
+        raise InputError(f"the model has blocks 0 to {len(every) - 1}, and block {beyond[0]} was asked for")
+    place = next(name for name, module in model.named_modules() if module is every)
+    names = [f"{place}.{n}.{parameter}" for n in layers.update for parameter in layers.parameters]
+    present = dict(model.named_modules())
+    missing = [n for n in names if n not in present]
+    if missing:
+        inside = sorted(n for n, m in every[layers.update[0]].named_modules() if isinstance(m, nn.Linear))
+        raise InputError(f"the model has no module {missing[0]}; a block's linear layers: {', '.join(inside)}")
+    if settings.lora_rank:
+        _inject(model, settings, names, seed)
+        return
+    model.requires_grad_(False)
+    for name in names:
+        present[name].requires_grad_(True)
+
+
+def _inject(model: PreTrainedModel, settings: TrainingSettings, targets: list[str], seed: int) -> None:
+    from peft import LoraConfig, inject_adapter_in_model
+
     config = LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
-        target_modules=list(settings.lora_targets),
+        target_modules=targets,
     )
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -11,21 +11,24 @@ from vestige.core.seeds import derive_seed, generator
 from vestige.models.prompts import Encoded
 
 # train: what a fine-tuning learns. forget: the questions to forget with their answers. retain: a partner for each
-# from the retain set. idk: the questions to forget, answered by declining to know.
-Split = Literal["train", "forget", "retain", "idk"]
+# from the retain set. The rest are the questions to forget, answered by declining to know (idk), by the answer to
+# another question (mismatch), and by another answer of the target's own (alternative).
+Split = Literal["train", "forget", "retain", "idk", "mismatch", "alternative"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 @dataclass(frozen=True)
 class Row:
-    """Token ids of one row; the loss reads the tokens from `start` to before `stop`."""
+    """Token ids of one row; the loss reads the tokens from `start` to before `stop`. `topic` is what it is about."""
 
     ids: tuple[int, ...]
     start: int
     stop: int
+    topic: str = ""
 
     @property
     def key(self) -> str:
-        """Content id of the row."""
+        """Content id of the row's tokens; rows of two topics can share it."""
         return content_id([list(self.ids), self.start, self.stop])
 
     @property
@@ -34,9 +37,9 @@ class Row:
         return self.stop - self.start
 
 
-def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer") -> Row:
+def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer", topic: str = "") -> Row:
     """The row of an encoded question and answer; the token that ends the turn is in the loss."""
-    return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.end + 1)
+    return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.end + 1, topic)
 
 
 BatchPlan = Mapping[Split, tuple[int, ...]]
@@ -84,15 +87,16 @@ class FinetunePlan:
 
 @dataclass(frozen=True)
 class UnlearnPlan:
-    """Every forget row once an epoch, each with a retain partner and an IDK line.
+    """Every forget row once an epoch, each with a retain partner and, of each other kind, an answer drawn anew.
 
     Partners go through the whole retain set before one comes again: drawn with replacement, a tenth to a third of
-    a small retain set is never seen. IDK rows are numbered `forget row * n_idk + line`.
+    a small retain set is never seen. `answers` says how many answers a forget question has in each of the other
+    splits; their rows are numbered `forget row * answers + line`.
     """
 
     n_forget: int
     n_retain: int
-    n_idk: int
+    answers: Mapping[Split, int]
     batch_size: int
     seed: int
 
@@ -102,7 +106,10 @@ class UnlearnPlan:
 
     def epoch(self, number: int) -> list[BatchPlan]:
         order = generator(self.seed, "forget order", number).permutation(self.n_forget)
-        lines = generator(self.seed, "idk line", number).integers(0, max(1, self.n_idk), self.n_forget)
+        lines = {
+            split: generator(self.seed, f"{split} line", number).integers(0, n, self.n_forget)
+            for split, n in self.answers.items()
+        }
         batches: list[BatchPlan] = []
         for start in range(0, self.n_forget, self.batch_size):
             rows = tuple(int(i) for i in order[start : start + self.batch_size])
@@ -110,8 +117,8 @@ class UnlearnPlan:
             if self.n_retain:
                 first = number * self.n_forget + start
                 batch["retain"] = tuple(self._partner(first + k) for k in range(len(rows)))
-            if self.n_idk:
-                batch["idk"] = tuple(i * self.n_idk + int(lines[i]) for i in rows)
+            for split, drawn in lines.items():
+                batch[split] = tuple(i * self.answers[split] + int(drawn[i]) for i in rows)
             batches.append(batch)
         return batches
 

@@ -1,9 +1,10 @@
-"""What an interrupted training needs to go on bit for bit: trained weights, optimiser state, the step.
+"""What an interrupted training needs to go on bit for bit: trained weights, optimiser and objective state, the step.
 
 Tensors lie in safetensors files; nothing is pickled. Schedule, data order and dropout follow from seed and step.
 """
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,20 +26,21 @@ class Checkpoints:
         steps = [int(p.name.removeprefix("step-")) for p in self.folder.glob("step-*")]
         return max(steps, default=None)
 
-    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Keep the state after `step` steps, then drop older ones."""
+    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, float]) -> None:
+        """Keep what stands after `step` steps, then drop older ones. `state` is the objective's own."""
         with new_folder(self.folder / f"step-{step}") as partial:
             save_file(_trained(model), partial / "model.safetensors")
             save_file(_moments(model, optimizer), partial / "optimizer.safetensors")
-            write_json(partial / "state.json", {"step": step})
+            write_json(partial / "state.json", {"step": step, "state": dict(state)})
         for old in self.folder.glob("step-*"):
             if old.name != f"step-{step}":
                 shutil.rmtree(old)
 
-    def restore(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Put the state after `step` steps back."""
+    def restore(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+        """Put back what stood after `step` steps; the objective's state."""
         folder = self.folder / f"step-{step}"
-        assert read_json(folder / "state.json") == {"step": step}
+        kept = read_json(folder / "state.json")
+        assert kept["step"] == step
         weights, moments = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
         with torch.no_grad():
             for name, parameter in _trainable(model):
@@ -49,6 +51,8 @@ class Checkpoints:
             if state:
                 # The fused optimiser wants its count of steps on the parameter's device too.
                 optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+        objective_state: dict[str, float] = kept["state"]
+        return objective_state
 
     def clear(self) -> None:
         """Remove everything: the training is done."""

@@ -6,22 +6,21 @@ with the same bytes as one that was not.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, read_jsonl, write_jsonl
-from vestige.core.seeds import derive_seed
-from vestige.training.batching import BatchPlan, Plan, Row, RowSource, Split
-from vestige.training.checkpoints import Checkpoints
+from vestige.training.backward import Measured, backward
+from vestige.training.batching import BatchPlan, Plan
+from vestige.training.job import Job
 from vestige.training.schedules import learning_rate
-from vestige.training.settings import TrainingSettings
-from vestige.training.step import ForwardStep, Objective, ReferenceRow, Slice
+from vestige.training.step import KeepsState
 
 CHECKPOINT_SECONDS = 20.0
 
@@ -53,54 +52,61 @@ class Outcome:
     loss: float
 
 
-@dataclass(frozen=True)
-class Job:
-    """One training run: what is minimised, on which rows, in which order, and where its state is kept."""
-
-    objective: Objective
-    rows: RowSource
-    plan: Plan
-    settings: TrainingSettings
-    seed: int
-    references: dict[str, ReferenceRow]
-    checkpoints: Checkpoints
-    log: Path
+PAUSED = "paused"
+"""Why a training stopped that was asked to go no further for now."""
 
 
-def train(model: PreTrainedModel, job: Job, hooks: Hooks | None = None) -> Outcome:
+def train(model: PreTrainedModel, job: Job, hooks: Hooks | None = None, *, until: int | None = None) -> Outcome:
     """Train `model` in place; resume from the job's newest checkpoint if there is one.
 
-    Raises InputError when the loss or the gradient is no longer finite.
+    After `until` steps it pauses, with a checkpoint to go on from. Raises InputError when the loss or the gradient is
+    no longer finite.
     """
     hooks = hooks or Hooks()
     settings, per_epoch = job.settings, job.plan.steps_per_epoch
+    n_steps = settings.epochs * per_epoch
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
     done = job.checkpoints.newest() or 0
-    if done:
-        job.checkpoints.restore(done, model, optimizer)
+    state = job.checkpoints.restore(done, model, optimizer) if done else _first_state(job)
     loss = _cut_log(job.log, done)
     pending: list[str] = []
     saved = time.monotonic()
+
+    def keep(step: int) -> None:
+        append_lines(job.log, pending)
+        pending.clear()
+        job.checkpoints.save(step, model, optimizer, state)
+
     for step, batch, ends_epoch in _batches(job.plan, settings.epochs, done):
+        if step == until:
+            keep(step)
+            return Outcome(step, PAUSED, loss)
         rate = learning_rate(settings, step, steps_per_epoch=per_epoch)
-        terms, norm = _take_step(model, optimizer, job, batch, step, rate)
-        loss = sum(terms.values())
-        row = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
-        pending.append(json_line({**row, "terms": terms}))
-        now = Progress(step + 1, settings.epochs * per_epoch, (step + 1) // per_epoch, loss)
+        measured, norm = _take_step(model, optimizer, job, batch, step, rate, state)
+        loss = sum(measured.terms.values())
+        line = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
+        pending.append(json_line({**line, **asdict(measured), "state": state}))
+        state = _next_state(job, state, measured)
+        now = Progress(step + 1, n_steps, (step + 1) // per_epoch, loss)
         hooks.on_step(now)
         reason = hooks.stop(now) if ends_epoch else None
         if reason:
             append_lines(job.log, pending)
             return Outcome(step + 1, reason, loss)
         if time.monotonic() - saved > CHECKPOINT_SECONDS:
-            append_lines(job.log, pending)
-            pending.clear()
-            job.checkpoints.save(step + 1, model, optimizer)
+            keep(step + 1)
             saved = time.monotonic()
     append_lines(job.log, pending)
-    return Outcome(settings.epochs * per_epoch, "all epochs done", loss)
+    return Outcome(n_steps, "all epochs done", loss)
+
+
+def _first_state(job: Job) -> dict[str, float]:
+    return job.objective.start() if isinstance(job.objective, KeepsState) else {}
+
+
+def _next_state(job: Job, state: Mapping[str, float], measured: Measured) -> dict[str, float]:
+    return job.objective.advance(state, measured.observed) if isinstance(job.objective, KeepsState) else {}
 
 
 def _batches(plan: Plan, epochs: int, done: int) -> Iterator[tuple[int, BatchPlan, bool]]:
@@ -126,50 +132,22 @@ def _take_step(
     batch: BatchPlan,
     step: int,
     rate: float,
-) -> tuple[dict[str, float], float]:
-    """One step of the optimiser over one effective batch; its terms (nats) and the gradient's norm before clipping."""
+    state: Mapping[str, float],
+) -> tuple[Measured, float]:
+    """One step of the optimiser over one effective batch, and the gradient's norm before clipping."""
     model.train()
     for group in optimizer.param_groups:
         group["lr"] = rate
-    totals: dict[str, float] = {}
-    with torch.random.fork_rng(devices=_cuda_devices(model)):
-        torch.manual_seed(derive_seed(job.seed, "dropout", step))
-        for slices in _micro_batches(batch, job):
-            with torch.autocast(model.device.type, torch.bfloat16, enabled=job.settings.precision == "bfloat16"):
-                forward = ForwardStep.run(model, job.objective.needs, slices, job.references)
-            terms = job.objective.terms(forward)
-            _sum(terms.values()).backward()
-            for name, value in terms.items():
-                totals[name] = totals.get(name, 0.0) + value.item()
+    measured = backward(model, job, batch, step, state)
     norm = nn.utils.clip_grad_norm_(
         [p for p in model.parameters() if p.requires_grad], job.settings.max_gradient_norm
     ).item()
-    if not math.isfinite(norm) or not all(math.isfinite(v) for v in totals.values()):
-        shown = ", ".join(f"{k} {v:.4g}" for k, v in totals.items())
+    if not math.isfinite(norm) or not all(math.isfinite(v) for v in measured.terms.values()):
+        shown = ", ".join(f"{k} {v:.4g}" for k, v in measured.terms.items())
         raise InputError(
             f"training is no longer finite at step {step + 1} ({shown}, gradient norm {norm:.4g}, learning rate "
             f"{rate:.3g}); lower the learning rate"
         )
     optimizer.step()
     optimizer.zero_grad()
-    return totals, norm
-
-
-def _sum(values: Iterable[Tensor]) -> Tensor:
-    total, *rest = values
-    for value in rest:
-        total = total + value
-    return total
-
-
-def _cuda_devices(model: PreTrainedModel) -> list[int]:
-    return [model.device.index or 0] if model.device.type == "cuda" else []
-
-
-def _micro_batches(batch: BatchPlan, job: Job) -> Iterator[dict[Split, Slice]]:
-    rows: dict[Split, list[Row]] = {s: [job.rows[s](i) for i in batch[s]] for s in job.objective.needs.splits}
-    sizes = {s: (len(r), sum(row.n_tokens for row in r)) for s, r in rows.items()}
-    micro = job.settings.micro_batch_size or job.settings.batch_size
-    for start in range(0, max(len(r) for r in rows.values()), micro):
-        part = {s: r[start : start + micro] for s, r in rows.items()}
-        yield {s: Slice(r, *sizes[s]) for s, r in part.items() if r}
+    return measured, norm

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from vestige.models.blocks import block_output
 from vestige.models.forward import batches_by_width, logits_at, right_padded
 from vestige.training.batching import Row
 from vestige.training.step import ReferenceRow
@@ -43,6 +44,22 @@ def reference_rows(model: PreTrainedModel, rows: Sequence[Row], *, distributions
             if head is not None and hidden is not None:
                 kept = _Kept.of(head, hidden[i, row.start - 1 : row.stop - 1], logp[i, place])
             found[row.key] = ReferenceRow(chosen.clone(), kept)
+    model.train(was_training)
+    return found
+
+
+@torch.no_grad()
+def reference_activations(model: PreTrainedModel, rows: Sequence[Row], *, layer: int) -> dict[str, ReferenceRow]:
+    """The output of block `layer` at every token of each row, by the row's key."""
+    was_training = model.training
+    model.eval()
+    unique = list({r.key: r for r in rows}.values())
+    found: dict[str, ReferenceRow] = {}
+    for width, chunk in batches_by_width([len(r.ids) for r in unique], token_budget=TOKEN_BUDGET):
+        batch = [unique[i] for i in chunk]
+        hidden = block_output(model, right_padded([r.ids for r in batch], width, model.device), layer)
+        for i, row in enumerate(batch):
+            found[row.key] = ReferenceRow(activations=hidden[i, : len(row.ids)].clone())
     model.train(was_training)
     return found
 

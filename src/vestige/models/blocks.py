@@ -1,0 +1,66 @@
+"""The decoder's blocks, found by what they are and not by a family's names, and the output of one of them.
+
+Axes: B rows, T positions, D hidden width.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from vestige.core.errors import InputError
+
+# The last product of a block's MLP: Llama, Mistral, Qwen, Gemma, Phi-3; Phi; GPT-2.
+_OUTPUT_PROJECTIONS = ("mlp.down_proj", "mlp.fc2", "mlp.c_proj")
+
+
+def blocks(model: PreTrainedModel) -> nn.ModuleList:
+    """The list of the decoder's blocks: the one list in the model that is as long as its config says.
+
+    Raises InputError where there is none or more than one.
+    """
+    n = model.config.get_text_config().num_hidden_layers
+    found = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n]
+    if len(found) != 1:
+        raise InputError(
+            f"{type(model).__name__} has {len(found)} lists of {n} blocks where one was expected, so its layers cannot "
+            "be told apart; take a method that reads no activations"
+        )
+    return found[0]
+
+
+def output_projection(block: nn.Module) -> str:
+    """The name, within a block, of the product that its MLP ends with."""
+    names = {name for name, _ in block.named_modules()}
+    found: Sequence[str] = [n for n in _OUTPUT_PROJECTIONS if n in names]
+    if not found:
+        linear = sorted(name for name, m in block.named_modules() if isinstance(m, nn.Linear))
+        raise InputError(
+            f"a {type(block).__name__} has none of {', '.join(_OUTPUT_PROJECTIONS)}; name the modules to train with "
+            f"rmu.parameters, out of {', '.join(linear)}"
+        )
+    return found[0]
+
+
+class _Reached(Exception):
+    """The block that is read has been computed; what lies above it is not needed."""
+
+
+def block_output(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> Float[Tensor, "B T D"]:
+    """The output of block `layer`, in float32; no block above it is computed."""
+    kept: list[Tensor] = []
+
+    def keep(_module: nn.Module, _arguments: object, output: Tensor | tuple[Tensor, ...]) -> None:
+        kept.append(output if isinstance(output, torch.Tensor) else output[0])
+        raise _Reached
+
+    handle = blocks(model)[layer].register_forward_hook(keep)
+    try:
+        model(input_ids=ids, use_cache=False, logits_to_keep=1)
+    except _Reached:
+        return kept[0].float()
+    finally:
+        handle.remove()
+    raise AssertionError("the model ran without its own block")
