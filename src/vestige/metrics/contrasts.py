@@ -1,0 +1,349 @@
+"""By how much one model's item scores exceed those of its controls, with all that chance may have to do with it.
+
+Axes: N items, M control seeds, R resamples. A quantity is a mean over items of `subject - mean over seeds of
+control`, or the ratio of two. Three things could have come out otherwise, and each is counted:
+
+- Which items were asked. Scores with bounds: Gaffke's resamples (`intervals`), one more item at the worst bound.
+  Scores without (bits): the studentised bootstrap. All quantities of one `Sample` share their resamples, so that
+  formats, subjects, before and after are paired. Items of one edge: arms widened by sqrt(design effect) t(K - 1) / z
+  from 5 edges on, and the one more item counts for 1 + (items an edge - 1) x 0.05 of them, since an edge that was not
+  seen brings several: without that, rare hits in few edges hold falsely. With fewer edges, only these are spoken of.
+- Which seeds the trainings had: what a seed does to all items alike has the standard deviation tau, so the controls'
+  mean has the error tau / sqrt(M), and the subject, one more training, has tau itself. tau^2 is estimated by analysis
+  of variance (the variance of the seeds' means beyond that of seed x item noise), moderated as by G. Smyth (Linear
+  models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004) by a stated `SeedPrior`, without which two
+  or three controls would carry no verdict and one no statement.
+
+So an interval is for what the subject knows beyond models that never knew, not for how it compares with these few.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import gammaincinv, ndtri, stdtrit
+
+from vestige.core.estimates import Estimate
+from vestige.core.seeds import generator
+from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, RESAMPLES, Bounds, design_effect
+
+EDGE_CORRELATION = 0.05
+"""Held between items of an edge that was not seen. Ours; docs/verdicts.md has the errors where it is 0.1 and 0.3."""
+
+_TAIL = (1 - LEVEL) / 2
+_Z = float(ndtri(1 - _TAIL))
+_KEPT = 10_000_000
+"""Weights that a sample keeps in memory (8 bytes each); longer ones are drawn again at each use."""
+
+
+class SeedPrior(NamedTuple):
+    """What is held about the spread of seeds before a control is seen: tau^2 is `share` of the seed x item variance.
+
+    `weight` says for how many degrees of freedom that counts. `verdicts.Thresholds` has the defaults.
+    """
+
+    share: float
+    weight: float
+
+
+class Quantity(NamedTuple):
+    """Item scores of a subject and, by seed, of its controls; `bounds` are the least and greatest difference.
+
+    Without bounds (bits) they are None. `subject` may itself be a difference, before and after.
+    """
+
+    subject: Float[np.ndarray, " N"]
+    control: Float[np.ndarray, "M N"]
+    bounds: Bounds | None
+
+    def differences(self) -> Float[np.ndarray, " N"]:
+        """The subject's score less the mean of the controls', by item."""
+        found: Float[np.ndarray, " N"] = self.subject - self.control.mean(axis=0)
+        return found
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The items asked, by name, and how often they are drawn again.
+
+    An item's weights depend on the names and `seed`, not on the order of the items and not on their scores.
+    """
+
+    items: tuple[str, ...]
+    clusters: tuple[str, ...] | None
+    seed: int
+    resamples: int = RESAMPLES
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be drawn from."""
+        if not self.items:
+            raise ValueError("no items, so nothing to draw from")
+        if len(set(self.items)) != len(self.items):
+            raise ValueError("an item's name comes twice")
+        if self.clusters is not None and len(self.clusters) != len(self.items):
+            raise ValueError(f"{len(self.items)} items but {len(self.clusters)} cluster names")
+
+    @property
+    def n(self) -> int:
+        """Number of items."""
+        return len(self.items)
+
+    @cached_property
+    def order(self) -> Int[np.ndarray, " N"]:
+        """The items by name, so that the order in which they were given changes nothing."""
+        return np.argsort(np.asarray(self.items), kind="stable")
+
+    @cached_property
+    def labels(self) -> Int[np.ndarray, " N"] | None:
+        """The number of each item's cluster in the order of names; None below 5 clusters, where they are not drawn."""
+        if self.clusters is None or len(set(self.clusters)) < LEAST_CLUSTERS:
+            return None
+        return np.unique(np.asarray(self.clusters)[self.order], return_inverse=True)[1]
+
+    @property
+    def unseen(self) -> float:
+        """For how many items the one more counts: 1, or an edge's worth where edges are drawn."""
+        if self.labels is None:
+            return 1.0
+        return 1 + (self.n / (int(self.labels.max()) + 1) - 1) * EDGE_CORRELATION
+
+    @property
+    def said(self) -> str:
+        """The clusters in words, for `Estimate.interval`."""
+        if self.clusters is None:
+            return ""
+        k = len(set(self.clusters))
+        few = f", items of {k} cluster{'' if k == 1 else 's'} only"
+        return few if self.labels is None else f", widened for {k} clusters"
+
+    def weights(self) -> Iterator[Float[np.ndarray, "r K"]]:
+        """Draws from the simplex over the items and one more, which comes first and counts `unseen`."""
+        if self.resamples * (self.n + 1) <= _KEPT:
+            yield self._kept
+        else:
+            yield from self._drawn(max(1, _KEPT // (self.n + 1)))
+
+    @cached_property
+    def _kept(self) -> Float[np.ndarray, "R K"]:
+        return next(self._drawn(self.resamples))
+
+    def _drawn(self, at_once: int) -> Iterator[Float[np.ndarray, "r K"]]:
+        rng = generator(self.seed, "shared resamples")
+        for start in range(0, self.resamples, at_once):
+            drawn = rng.standard_exponential((min(at_once, self.resamples - start), self.n + 1))
+            # From an exponential to a gamma weight at the same quantile: the other weights stay what they were.
+            drawn[:, 0] = gammaincinv(self.unseen, -np.expm1(-drawn[:, 0]))
+            yield drawn / drawn.sum(axis=1, keepdims=True)
+
+    def noise(self, name: str, df: float) -> Float[np.ndarray, " R"]:
+        """Student's t with `df` degrees of freedom, one draw a resample."""
+        return _noise(self.seed, name, df, self.resamples)
+
+
+@lru_cache(maxsize=256)
+def _noise(seed: int, name: str, df: float, resamples: int) -> Float[np.ndarray, " R"]:
+    drawn = generator(seed, "seeds of controls", name).standard_t(df, resamples)
+    drawn.flags.writeable = False
+    return drawn
+
+
+@dataclass(frozen=True)
+class Draws:
+    """A quantity's value and where it may lie: `low` draws for what it is at least, `high` for what it is at most.
+
+    `item_error` and `seed_error` are the standard errors by items and by seeds; the first shrinks with more items.
+    """
+
+    value: float
+    low: Float[np.ndarray, " R"]
+    high: Float[np.ndarray, " R"]
+    n: int
+    method: str
+    item_error: float
+    seed_error: float
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """The 95 % interval; it holds the value."""
+        low, high = float(np.quantile(self.low, _TAIL)), float(np.quantile(self.high, 1 - _TAIL))
+        return min(low, self.value), max(high, self.value)
+
+    def p_at_most(self, margin: float) -> float:
+        """One-sided p-value of "at most `margin`"."""
+        return float((np.count_nonzero(self.low <= margin) + 1) / (len(self.low) + 1))
+
+    def p_at_least(self, margin: float) -> float:
+        """One-sided p-value of "at least `margin`"."""
+        return float((np.count_nonzero(self.high >= margin) + 1) / (len(self.high) + 1))
+
+    def estimate(self, metric: str, unit: str) -> Estimate:
+        """The value with its interval."""
+        low, high = self.ends
+        return Estimate(metric, unit, self.value, low, high, self.n, self.method)
+
+
+def mean_draws(
+    quantity: Quantity, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool = True
+) -> Draws:
+    """Draws of the mean difference. `name` names the seeds' noise: quantities of one name move together.
+
+    `trained` is False where the statement is about this very subject, whatever another training had made of it.
+    Without a `prior` no seeds are counted: the control is no trained model.
+    """
+    scores = _checked(quantity, sample)
+    differences = scores.differences()
+    value = float(differences.mean())
+    low, high = _item_draws(differences, quantity.bounds, sample)
+    read = _Read(value, low, high, differences, 1.0, _kind(quantity.bounds))
+    return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
+
+
+def ratio_draws(
+    quantity: Quantity, ruler: Quantity, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool = True
+) -> Draws:
+    """Draws of the mean difference in units of the ruler's, which must be clearly above 0 (an admitted format).
+
+    The ends are those of E. Fieller (Some problems in interval estimation, J. R. Stat. Soc. B 16, 1954): the ratios
+    q whose contrast `difference - q ruler` may be 0. The additional item has the quantity's bound and no ruler, which
+    is the worst case for q from 0 to 1.
+    """
+    scores, unit = _checked(quantity, sample), _checked(ruler, sample).differences()
+    length = float(unit.mean())
+    if length <= 0:
+        raise ValueError(f"the scale has the length {length:g}: the target does not exceed its control")
+    differences = scores.differences()
+    value = float(differences.mean()) / length
+    tops = _item_draws(differences, quantity.bounds, sample)
+    bottoms = _item_draws(unit, None if quantity.bounds is None else (0.0, 0.0), sample)[0]
+    # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
+    safe = np.maximum(bottoms, 1e-9)
+    residuals = (differences - value * unit) / length
+    read = _Read(value, tops[0] / safe, tops[1] / safe, residuals, length, f"{_kind(quantity.bounds)}, Fieller")
+    return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
+
+
+def _kind(bounds: Bounds | None) -> str:
+    return "studentised bootstrap" if bounds is None else "Gaffke"
+
+
+def seed_variance(
+    control: Float[np.ndarray, "M N"],
+    differences: Float[np.ndarray, " N"],
+    labels: Int[np.ndarray, " N"] | None,
+    prior: SeedPrior,
+) -> tuple[float, float]:
+    """tau^2, the variance of what a seed does to all items alike, and its degrees of freedom.
+
+    Two-way analysis of variance, seeds x items (x clusters, where `labels` has them): tau^2 = variance of the seeds'
+    means less the interaction's mean square over their number, at least 0; then
+    (weight share noise + (M - 1) tau^2) / (weight + M - 1), noise being the seed x item variance. One seed shows no
+    interaction: the spread of `differences`, half of it the subject's, stands for it.
+    """
+    m, n = control.shape
+    if m == 1:
+        return prior.share * float(differences.var(ddof=1) if n > 1 else 0.0) / 2, prior.weight
+    noise = _interaction(control)
+    if labels is None:
+        found = control.mean(axis=1).var(ddof=1) - noise / n
+    else:
+        k = int(labels.max()) + 1
+        # A cluster counts by its items, so that the seeds' means stay those over items.
+        sums = np.stack([np.bincount(labels, weights=row) for row in control]) * k / n
+        found = sums.mean(axis=1).var(ddof=1) - _interaction(sums) / k
+    df = prior.weight + m - 1
+    return float((prior.weight * prior.share * noise + (m - 1) * max(0.0, float(found))) / df), df
+
+
+def _interaction(table: Float[np.ndarray, "M N"]) -> float:
+    """Mean square of what neither the row's nor the column's mean explains."""
+    m, n = table.shape
+    rest = table - table.mean(axis=1, keepdims=True) - table.mean(axis=0) + table.mean()
+    return float((rest**2).sum() / ((m - 1) * max(1, n - 1)))
+
+
+class _Read(NamedTuple):
+    """A quantity before seeds are counted: `residuals` by item make its error, `length` is that of its ruler."""
+
+    value: float
+    low: Float[np.ndarray, " R"]
+    high: Float[np.ndarray, " R"]
+    residuals: Float[np.ndarray, " N"]
+    length: float
+    kind: str
+
+
+def _with_seeds(
+    read: _Read, scores: Quantity, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool
+) -> Draws:
+    m, value = len(scores.control), read.value
+    error = float(read.residuals.std(ddof=1)) / math.sqrt(sample.n) if sample.n > 1 else math.inf
+    wider = 1.0
+    if sample.labels is not None:
+        k = int(sample.labels.max()) + 1
+        wider = math.sqrt(design_effect(read.residuals, sample.labels)) * float(stdtrit(k - 1, 1 - _TAIL)) / _Z
+    seed_error, noise, said = 0.0, np.zeros(sample.resamples), ""
+    if prior is not None:
+        variance, df = seed_variance(scores.control, scores.differences(), sample.labels, prior)
+        seed_error = math.sqrt(variance * (1 / m + trained)) / read.length
+        noise = seed_error * sample.noise(name, df)
+        said = f", {m} control seed{'' if m == 1 else 's'}"
+    return Draws(
+        value=value,
+        low=value + wider * (read.low - value) + noise,
+        high=value + wider * (read.high - value) + noise,
+        n=sample.n,
+        method=f"{read.kind}{sample.said}{said}",
+        item_error=wider * error,
+        seed_error=seed_error,
+    )
+
+
+def _item_draws(
+    values: Float[np.ndarray, " N"], bounds: Bounds | None, sample: Sample
+) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:
+    """Low and high draws of the mean of `values`, which are in the order of names."""
+    if bounds is None:
+        drawn = _studentised(values, sample)
+        return drawn, drawn
+    shared, extra = [], []
+    for weights in sample.weights():
+        shared.append(weights[:, 1:] @ values)
+        extra.append(weights[:, 0])
+    middle, more = np.concatenate(shared), np.concatenate(extra)
+    return middle + more * bounds[0], middle + more * bounds[1]
+
+
+def _studentised(values: Float[np.ndarray, " N"], sample: Sample) -> Float[np.ndarray, " R"]:
+    n, mean = sample.n, values.mean()
+    if n < 2:
+        raise ValueError("one score has no spread, so its mean has no interval without bounds")
+    rng, drawn = generator(sample.seed, "shared studentised"), []
+    at_once = max(1, min(sample.resamples, 1_000_000 // n))
+    for start in range(0, sample.resamples, at_once):
+        picked = values[rng.integers(0, n, (min(at_once, sample.resamples - start), n))]
+        errors = picked.std(axis=1, ddof=1) / math.sqrt(n)
+        # A resample without spread has no ratio; it stands at the mean.
+        shift = picked.mean(axis=1) - mean
+        drawn.append(np.divide(shift, errors, out=np.zeros_like(shift), where=errors > 0))
+    found: Float[np.ndarray, " R"] = mean - np.concatenate(drawn) * values.std(ddof=1) / math.sqrt(n)
+    return found
+
+
+def _checked(quantity: Quantity, sample: Sample) -> Quantity:
+    """The quantity with its items in the order of their names."""
+    subject, control = np.asarray(quantity.subject, dtype=float), np.asarray(quantity.control, dtype=float)
+    if subject.shape != (sample.n,) or control.ndim != 2 or control.shape[1] != sample.n or not len(control):
+        raise ValueError(f"{sample.n} items, but scores of the shapes {subject.shape} and {control.shape}")
+    if not (np.isfinite(subject).all() and np.isfinite(control).all()):
+        raise ValueError("a score is not finite")
+    found = Quantity(subject[sample.order], control[:, sample.order], quantity.bounds)
+    if quantity.bounds is not None:
+        low, high = quantity.bounds
+        differences = found.differences()
+        if differences.min() < low - 1e-9 or differences.max() > high + 1e-9:
+            raise ValueError(f"differences from {differences.min()} to {differences.max()} leave {quantity.bounds}")
+    return found

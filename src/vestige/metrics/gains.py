@@ -1,0 +1,101 @@
+"""What an attack brought: injection + repair + recovery, told apart by the same attack on models that never knew.
+
+Axes: N items, M control seeds. E0 and E1 are the excess before and after: mean over items of the subject's score less
+that of `retrained` under the same attack, budget and seeds. Then
+
+    gain      = subject after - subject before = injection + repair + recovery
+    injection = the gain of `retrained`: what the attack carries in
+    repair    = min(E1, 0) - min(E0, 0): climbing back to `retrained` from below
+    recovery  = max(E1, 0) - max(E0, 0): knowledge that was in the weights
+
+Minimum and maximum are taken of the means, never by item: floored item by item, noise alone would recover.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from vestige.metrics.contrasts import Draws, Quantity, Sample, SeedPrior, mean_draws, ratio_draws
+from vestige.metrics.intervals import Bounds
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """Item scores of one attack in one format, all shares or all bits, before and after.
+
+    The rows of `control_before` and `control_after` are the same seeds of `retrained`; `target` was not attacked.
+    """
+
+    name: str
+    before: Float[np.ndarray, " N"]
+    after: Float[np.ndarray, " N"]
+    control_before: Float[np.ndarray, "M N"]
+    control_after: Float[np.ndarray, "M N"]
+    target: Float[np.ndarray, " N"]
+    in_bits: bool
+
+
+@dataclass(frozen=True)
+class Gain:
+    """An attack's gain in its parts, the excess before and after it, and how far it lifts `retrained` by itself.
+
+    `saturation` is the share of the gap between `retrained` and `target` that the attack closes on `retrained`.
+    Shares are in units of that gap, as leakage is; bits are bits an answer.
+    """
+
+    name: str
+    unit: str
+    gain: Draws
+    injection: Draws
+    repair: Draws
+    recovery: Draws
+    before: Draws
+    after: Draws
+    change: Draws
+    saturation: Draws
+
+
+def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
+    """The gain in its parts, with joint draws: before, after and all seeds of all parts are paired.
+
+    The target must exceed `retrained`, as it does in an admitted format: the gap between them is the unit.
+    """
+    widest: Bounds | None = None if attacked.in_bits else (-1.0, 1.0)
+    twice: Bounds | None = None if attacked.in_bits else (-2.0, 2.0)
+    before, after, target = (np.asarray(x, dtype=float) for x in (attacked.before, attacked.after, attacked.target))
+    first = np.asarray(attacked.control_before, dtype=float)
+    last = np.asarray(attacked.control_after, dtype=float)
+    if first.shape != last.shape:
+        raise ValueError(f"the controls before and after have the shapes {first.shape} and {last.shape}")
+    ruler, nothing = Quantity(target, first, widest), np.zeros_like(before)
+
+    def measured(what: str, quantity: Quantity, held: SeedPrior | None = prior, *, trained: bool = False) -> Draws:
+        name = f"{attacked.name}, {what}"
+        if attacked.in_bits:
+            return mean_draws(quantity, sample, held, name=name, trained=trained)
+        return ratio_draws(quantity, ruler, sample, held, name=name, trained=trained)
+
+    e0 = measured("before", Quantity(before, first, widest), trained=True)
+    e1 = measured("after", Quantity(after, last, widest), trained=True)
+    change = measured("change", Quantity(after - before, last - first, twice), trained=True)
+    # Nothing less what `retrained` lost is what it gained.
+    lifted = Quantity(nothing, first - last, widest)
+    return Gain(
+        attacked.name,
+        "bits" if attacked.in_bits else "leakage",
+        gain=measured("gain", Quantity(after - before, nothing[None], widest), None),
+        injection=measured("injection", lifted),
+        repair=_part(e0, e1, change, np.minimum),
+        recovery=_part(e0, e1, change, np.maximum),
+        before=e0,
+        after=e1,
+        change=change,
+        saturation=ratio_draws(lifted, ruler, sample, prior, name=f"{attacked.name}, saturation", trained=False),
+    )
+
+
+def _part(e0: Draws, e1: Draws, change: Draws, cut: np.ufunc) -> Draws:
+    """The part of E1 - E0 on one side of 0, from the joint draws; both parts grow with E1 and shrink with E0."""
+    low, high = cut(e1.low, 0.0) - cut(e0.high, 0.0), cut(e1.high, 0.0) - cut(e0.low, 0.0)
+    return replace(change, value=float(cut(e1.value, 0.0) - cut(e0.value, 0.0)), low=low, high=high)

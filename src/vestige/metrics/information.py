@@ -1,0 +1,145 @@
+"""How many bits an attack could carry, and how many its result needs.
+
+Bits throughout; log-probabilities come in nats and are of whole tokens' or answers' probabilities. N questions, k
+options. Carried beyond needed is a warning that the attack may have put the answer in; whether it did is measured, on
+the control (`gains`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+class Capacity(NamedTuple):
+    """The least of several upper bounds in bits, and the name of the one that it is."""
+
+    bits: float
+    bound: str
+
+
+def text_capacity(n_tokens: int, vocabulary: int) -> float:
+    """T log2 |V|: what T tokens can say when each may be any of the admissible vocabulary."""
+    if n_tokens < 0 or vocabulary < 1:
+        raise ValueError(f"{n_tokens} tokens of a vocabulary of {vocabulary}")
+    return n_tokens * math.log2(vocabulary)
+
+
+def code_length(logp: Float[np.ndarray, " T"]) -> float:
+    """-sum log2 p: the length of a text in a model's own code, from its log-probabilities in nats."""
+    values = np.asarray(logp, dtype=float)
+    if not np.isfinite(values).all() or (values > 1e-9).any():
+        raise ValueError("a log-probability is finite and at most 0")
+    return max(0.0, float(-values.sum() / math.log(2)))
+
+
+def prequential(blocks: Sequence[Float[np.ndarray, " _"]]) -> float:
+    """The code length of what was shown, block after block: each under the model tuned on the blocks before it.
+
+    A. P. Dawid, Present position and potential developments: the prequential approach, J. R. Stat. Soc. A 147, 1984;
+    L. Blier and Y. Ollivier, The description length of deep learning models, 1802.07044.
+    """
+    if not blocks:
+        raise ValueError("nothing was shown, so there is no code length")
+    return sum(code_length(block) for block in blocks)
+
+
+def capacity(bounds: Mapping[str, float]) -> Capacity:
+    """The least of the named upper bounds: of a prompt its text, its code length and what the search could see."""
+    if not bounds:
+        raise ValueError("a capacity needs at least one bound")
+    name = min(bounds, key=bounds.__getitem__)
+    return Capacity(bounds[name], name)
+
+
+def need_code_length(logp_gold: Float[np.ndarray, " N"]) -> float:
+    """(a) -sum log2 p(gold): to write the answers down for somebody who knows what the subject knows."""
+    return code_length(logp_gold)
+
+
+def need_wrong_answers(n_wrong: int, n_options: int) -> float:
+    """(b) wrong x log2 k: to write the right option down where the subject errs, if the places are known for free.
+
+    2 bits for four options: the paper's (2506.00688) way of counting, as far as it can be told.
+    """
+    _check(n_wrong, n_wrong, n_options)
+    return n_wrong * math.log2(n_options)
+
+
+def need_corrections(n: int, n_wrong: int, n_options: int) -> float:
+    """(c) log2 of C(N, wrong) (k - 1)^wrong: to say which answers are wrong and what is right instead.
+
+    At most N H(accuracy) + wrong log2(k - 1), which it approaches as N grows.
+    """
+    _check(n, n_wrong, n_options)
+    places = math.lgamma(n + 1) - math.lgamma(n_wrong + 1) - math.lgamma(n - n_wrong + 1)
+    return places / math.log(2) + n_wrong * math.log2(n_options - 1)
+
+
+def need_rate_distortion(n: int, accuracy: float, n_options: int) -> float:
+    """(d) N (log2 k - H(D) - D log2(k - 1)), D = 1 - accuracy: the least that gives a guesser this accuracy.
+
+    The rate-distortion function of a uniform source under Hamming distortion (T. Cover and J. Thomas, Elements of
+    Information Theory, 2006, chapter 10); 0 from chance downwards.
+    """
+    _check(n, 0, n_options)
+    if not 0 <= accuracy <= 1:
+        raise ValueError(f"an accuracy lies in [0, 1], got {accuracy}")
+    if accuracy <= 1 / n_options:
+        return 0.0
+    distortion = 1 - accuracy
+    return n * (math.log2(n_options) - binary_entropy(distortion) - distortion * math.log2(n_options - 1))
+
+
+def need_of_gain(before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"]) -> float:
+    """Bits of the gain that was observed: -sum log2 p(gold) before less the same after, from nats; at least 0."""
+    return max(0.0, code_length(before) - code_length(after))
+
+
+def binary_entropy(share: float) -> float:
+    """H(share) in bits."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"a share lies in [0, 1], got {share}")
+    return -sum(x * math.log2(x) for x in (share, 1 - share) if x > 0)
+
+
+def key_entropy(counts: Int[np.ndarray, " k"]) -> float:
+    """Bits a question of an answer key in which option i is right `counts[i]` times."""
+    shares = np.asarray(counts, dtype=float)
+    if shares.ndim != 1 or (shares < 0).any() or not shares.sum():
+        raise ValueError("a key needs counts of its options")
+    shares = shares[shares > 0] / shares.sum()
+    return float(-(shares * np.log2(shares)).sum())
+
+
+def prompt_data_entropy_ratio(capacity_bits: float, need_bits: float) -> float:
+    """PDER: bits that the prompt can carry / bits needed. From 1 on the prompt could hold the answers.
+
+    The name is of the ICLR submission of 2506.00688, whose formula is not public; this one is ours.
+    """
+    if not (capacity_bits >= 0 and need_bits > 0):
+        raise ValueError(f"no ratio of {capacity_bits} to {need_bits} bits")
+    return capacity_bits / need_bits
+
+
+def relearning_generalization_index(before: float, after: float) -> float:
+    """RGI: (after - before) / (1 - before), accuracies on the forget set of a model that never saw it.
+
+    `after` is after tuning on the retain set alone. Above 0 the retain set gives the forget set away; the submission
+    named above calls 0.2 reasonable. Its formula is not public; this one is ours.
+    """
+    for value in (before, after):
+        if not 0 <= value <= 1:
+            raise ValueError(f"an accuracy lies in [0, 1], got {value}")
+    if before == 1:
+        raise ValueError("nothing is left to gain: the accuracy before is 1")
+    return (after - before) / (1 - before)
+
+
+def _check(n: int, n_wrong: int, n_options: int) -> None:
+    if not 0 <= n_wrong <= n:
+        raise ValueError(f"{n_wrong} wrong of {n}")
+    if n_options < 2:
+        raise ValueError(f"a question has at least two options, got {n_options}")

@@ -1,0 +1,190 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vestige.metrics.contrasts import Quantity, Sample, SeedPrior, mean_draws, ratio_draws, seed_variance
+from vestige.metrics.intervals import design_effect, gaffke, studentised_bootstrap
+
+SHARE = (-1.0, 1.0)
+NONE = SeedPrior(share=0.0, weight=1.0)
+
+
+def sample(n, clusters=None, resamples=4000):
+    return Sample(tuple(f"{i:04}" for i in range(n)), clusters, seed=0, resamples=resamples)
+
+
+def test_without_seeds_the_ends_are_gaffkes():
+    scores = np.random.default_rng(0).random(30)
+    found = mean_draws(Quantity(scores, np.zeros((1, 30)), (0.0, 1.0)), sample(30), NONE, name="x")
+    assert found.value == pytest.approx(scores.mean())
+    assert found.ends == pytest.approx(gaffke(scores, bounds=(0.0, 1.0), seed=1)[:2], abs=0.01)
+
+
+def test_without_bounds_the_ends_are_those_of_the_studentised_bootstrap():
+    scores = np.random.default_rng(0).exponential(size=40)
+    found = mean_draws(Quantity(scores, np.zeros((1, 40)), None), sample(40, resamples=10_000), NONE, name="x")
+    assert found.ends == pytest.approx(studentised_bootstrap(scores, seed=1)[:2], abs=0.05)
+
+
+def test_a_ratio_by_hand_and_its_ends_are_fiellers():
+    # Differences 0, 1, 1, 0 against a ruler of 1, 1, 1, 1: 2/4. The ruler is constant, so the ratio of draws with the
+    # extra item D at -1 or 1 and no ruler is (sum D_i x_i -+ D_0) / (1 - D_0).
+    unit = Quantity(np.ones(4), np.zeros((1, 4)), SHARE)
+    found = ratio_draws(
+        Quantity(np.array([0.0, 1.0, 1.0, 0.0]), np.zeros((1, 4)), SHARE), unit, sample(4), NONE, name=""
+    )
+    assert found.value == 0.5
+    # At the low end q the contrast x - q ruler reaches 0 in 2.5 % of its own draws.
+    low, high = found.ends
+    for q, side in ((low, 0), (high, 1)):
+        contrast = np.array([0.0, 1.0, 1.0, 0.0]) - q
+        weights = next(sample(4).weights())
+        drawn = weights[:, 1:] @ contrast + weights[:, 0] * SHARE[side]
+        share = np.mean(drawn <= 0) if side == 0 else np.mean(drawn >= 0)
+        assert share == pytest.approx(0.025, abs=0.002)
+
+
+def test_no_hits_at_all_leave_room_for_one_more_item():
+    # 20 items at 0: the extra item's weight D has P(D > d) = (1 - d)^20, so 2.5 % lie above d = 0.1684, which is
+    # d / (1 - d) = 0.2025 of the ruler. 76 items bring that below 0.05.
+    def high(n):
+        unit = Quantity(np.ones(n), np.zeros((1, n)), SHARE)
+        nothing = Quantity(np.zeros(n), np.zeros((1, n)), SHARE)
+        return ratio_draws(nothing, unit, sample(n, resamples=40_000), NONE, name="").ends[1]
+
+    assert high(20) == pytest.approx(0.2025, abs=0.006)
+    assert high(70) > 0.05 > high(82)
+
+
+def test_a_ratio_that_is_the_same_everywhere_has_no_spread_though_its_ruler_has():
+    # Ten edges on which the ruler is 0.1 to 1 and the difference half of it: the ratio is 0.5 on each.
+    unit = np.repeat(np.linspace(0.1, 1, 10), 10)
+    drawn = sample(100, tuple(str(i // 10) for i in range(100)))
+    found = ratio_draws(
+        Quantity(unit / 2, np.zeros((1, 100)), SHARE), Quantity(unit, np.zeros((1, 100)), SHARE), drawn, NONE, name=""
+    )
+    assert found.value == pytest.approx(0.5)
+    assert found.item_error == pytest.approx(0, abs=1e-12)
+
+
+def test_the_variance_between_seeds_by_hand():
+    # Seeds 0.2 and 0.4 on every item: the means' variance is 0.02, nothing interacts.
+    control = np.array([[0.2] * 4, [0.4] * 4])
+    assert seed_variance(control, np.zeros(4), None, NONE)[0] == pytest.approx(0.02 / 2)
+    # The prior has weight 1 and share 0, the data one degree of freedom: (0 + 1 x 0.02) / 2, on 2 degrees.
+    assert seed_variance(control, np.zeros(4), None, NONE)[1] == 2
+    # Seed 1 is right where seed 2 is wrong: equal means, interaction mean square 4 x 0.25 x 2 / (1 x 3) = 2/3.
+    crossed = np.array([[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
+    assert seed_variance(crossed, np.zeros(4), None, NONE)[0] == 0
+    assert seed_variance(crossed, np.zeros(4), None, SeedPrior(0.3, 4.0))[0] == pytest.approx(4 * 0.3 * (2 / 3) / 5)
+    # Means 3/4 and 1/4: variance 1/8. Every item is 1/4 off what row and column say, 8 / 16 / 3 = 1/6; 1/8 - 1/6 / 4.
+    partly = np.array([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    assert seed_variance(partly, np.zeros(4), None, SeedPrior(0.0, 0.0))[0] == pytest.approx(1 / 12)
+    # One seed: half the variance of the differences, 1/3, stands for the interaction.
+    alone = seed_variance(np.zeros((1, 4)), np.array([0.0, 0.0, 1.0, 1.0]), None, SeedPrior(0.3, 4.0))
+    assert alone == (pytest.approx(0.3 * (1 / 3) / 2), 4.0)
+
+
+def test_the_variance_between_seeds_is_found_and_clusters_do_not_pass_for_it():
+    rng = np.random.default_rng(1)
+    steady, shifting = [], []
+    labels = np.repeat(np.arange(10), 20)
+    for _ in range(200):
+        # What a seed does to one edge (sd 0.2) moves its mean by 0.2 / sqrt(10) = 0.063 and is no common effect.
+        table = np.repeat(rng.normal(0, 0.2, (4, 10)), 20, axis=1) + rng.normal(0, 0.3, (4, 200))
+        steady.append(seed_variance(table, table[0], labels, SeedPrior(0.0, 0.0))[0])
+        shifting.append(seed_variance(table + rng.normal(0, 0.5, (4, 1)), table[0], labels, SeedPrior(0.0, 0.0))[0])
+    assert math.sqrt(np.mean(shifting)) == pytest.approx(0.5, rel=0.1)
+    assert math.sqrt(np.mean(steady)) < 0.06
+
+
+def test_seeds_that_differ_widen_the_interval_by_one_training_and_the_controls_mean():
+    # All items alike: the items' part is small at n = 2000; three seeds at 0.3, 0.5, 0.7 have variance 0.04, the
+    # prior (share 0, weight 4) makes 2 x 0.04 / 6 of it on 6 degrees of freedom; a subject adds one training.
+    control = np.repeat(np.array([[0.3], [0.5], [0.7]]), 2000, axis=1)
+    quantity = Quantity(np.full(2000, 0.5), control, SHARE)
+    error = math.sqrt(0.08 / 6 * (1 + 1 / 3))
+    found = mean_draws(quantity, sample(2000, resamples=10_000), SeedPrior(0.0, 4.0), name="x")
+    assert found.seed_error == pytest.approx(error)
+    assert found.ends[1] == pytest.approx(error * stats.t.ppf(0.975, 6), abs=0.03)
+    still = mean_draws(quantity, sample(2000, resamples=2000), SeedPrior(0.0, 4.0), name="x", trained=False)
+    assert still.seed_error == pytest.approx(math.sqrt(0.08 / 6 / 3))
+
+
+def test_clusters_widen_the_arms_and_few_are_spoken_of_alone():
+    scores = np.random.default_rng(2).random(200)
+    edges = tuple(str(i // 20) for i in range(200))
+    scores[:100] *= 0.5
+    quantity = Quantity(scores, np.zeros((1, 200)), (0.0, 1.0))
+    items, found = (mean_draws(quantity, sample(200, c), NONE, name="x") for c in (None, edges))
+    factor = math.sqrt(design_effect(scores, np.array(edges))) * stats.t.ppf(0.975, 9) / stats.norm.ppf(0.975)
+    assert found.item_error == pytest.approx(factor * items.item_error)
+    # The edge that was not seen makes the arms a little longer still.
+    assert 1 < (found.value - found.ends[0]) / (factor * (items.value - items.ends[0])) < 1.1
+    assert 1 < (found.ends[1] - found.value) / (factor * (items.ends[1] - items.value)) < 1.1
+    assert "widened for 10 clusters" in found.method
+    few = mean_draws(quantity, sample(200, tuple(str(i % 3) for i in range(200))), NONE, name="x")
+    assert few.ends == items.ends
+    assert "items of 3 clusters only" in few.method
+
+
+def test_an_edge_that_was_not_seen_counts_for_several_items():
+    # Ten edges of 20: 1 + 19 x 0.05 = 1.95 items. Its weight among 200 others is beta(1.95, 200) distributed; the arm
+    # is widened by t(9) / z.
+    drawn = sample(200, tuple(str(i // 20) for i in range(200)), resamples=20_000)
+    assert drawn.unseen == pytest.approx(1.95)
+    found = mean_draws(Quantity(np.zeros(200), np.zeros((1, 200)), (0.0, 1.0)), drawn, NONE, name="x")
+    expected = stats.beta(1.95, 200).ppf(0.975) * stats.t.ppf(0.975, 9) / stats.norm.ppf(0.975)
+    assert found.ends[1] == pytest.approx(expected, rel=0.05)
+
+
+def test_the_order_of_the_items_changes_nothing():
+    rng = np.random.default_rng(3)
+    names, edges = [f"{i:03}" for i in range(120)], [f"edge {i // 20}" for i in range(120)]
+    subject, control = rng.random(120), rng.random((3, 120))
+    unit = np.ones(120)
+
+    def found(order):
+        drawn = Sample(tuple(names[i] for i in order), tuple(edges[i] for i in order), seed=5, resamples=500)
+        quantity, ruler = (Quantity(x[order], control[:, order], SHARE) for x in (subject, unit))
+        return ratio_draws(quantity, ruler, drawn, SeedPrior(0.01, 4.0), name="x").ends
+
+    assert found(rng.permutation(120)) == pytest.approx(found(np.arange(120)), abs=1e-12)
+
+
+def test_long_samples_are_drawn_in_parts_and_come_out_the_same(monkeypatch):
+    scores = np.random.default_rng(4).random(50)
+    quantity = Quantity(scores, np.zeros((1, 50)), (0.0, 1.0))
+    whole = mean_draws(quantity, sample(50), NONE, name="x").ends
+    monkeypatch.setattr("vestige.metrics.contrasts._KEPT", 7000)
+    assert mean_draws(quantity, sample(50), NONE, name="x").ends == pytest.approx(whole, abs=1e-12)
+
+
+def test_the_p_value_and_the_interval_agree():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        quantity = Quantity((rng.random(40) < 0.4).astype(float), (rng.random((3, 40)) < 0.2).astype(float), SHARE)
+        found = mean_draws(quantity, sample(40), SeedPrior(0.01, 4.0), name="x")
+        low, high = found.ends
+        assert found.p_at_most(low - 0.01) < 0.025 < found.p_at_most(low + 0.01)
+        assert found.p_at_least(high + 0.01) < 0.025 < found.p_at_least(high - 0.01)
+
+
+def test_what_cannot_be_compared_is_refused():
+    ones = np.ones(4)
+    with pytest.raises(ValueError, match="4 items, but scores of the shapes"):
+        mean_draws(Quantity(np.ones(3), np.ones((1, 3)), SHARE), sample(4), NONE, name="x")
+    with pytest.raises(ValueError, match="does not exceed its control"):
+        ratio_draws(Quantity(ones, ones[None], SHARE), Quantity(ones, ones[None], SHARE), sample(4), NONE, name="x")
+    with pytest.raises(ValueError, match="leave"):
+        mean_draws(Quantity(2 * ones, 0 * ones[None], SHARE), sample(4), NONE, name="x")
+    with pytest.raises(ValueError, match="not finite"):
+        mean_draws(Quantity(math.inf * ones, 0 * ones[None], None), sample(4), NONE, name="x")
+    with pytest.raises(ValueError, match="twice"):
+        Sample(("a", "a"), None, seed=0)
+    with pytest.raises(ValueError, match="no items"):
+        Sample((), None, seed=0)
+    with pytest.raises(ValueError, match="2 items but 1 cluster"):
+        Sample(("a", "b"), ("x",), seed=0)

@@ -1,0 +1,107 @@
+import math
+
+import numpy as np
+import pytest
+
+from vestige.metrics import information as info
+
+
+@pytest.mark.parametrize(("vocabulary", "bits"), [(32000, 1496.58), (51200, 1564.4), (50257, 1561.7), (128256, 1696.9)])
+def test_a_hundred_tokens_carry_about_1500_bits(vocabulary, bits):
+    assert info.text_capacity(100, vocabulary) == pytest.approx(bits, abs=0.05)
+
+
+def test_the_papers_prefix_by_hand():
+    # log2 32000 = 14.9658: 96 tokens reach 1430 bits and 95 do not; 171 reach 2546; 1496.58 / 1430 = 1.0466.
+    assert info.text_capacity(95, 32000) < 1430 <= info.text_capacity(96, 32000)
+    assert info.text_capacity(170, 32000) < 2546 <= info.text_capacity(171, 32000)
+    assert info.prompt_data_entropy_ratio(info.text_capacity(100, 32000), 1430.0) == pytest.approx(1.0466, abs=1e-4)
+
+
+def test_the_public_key_of_wmdp_bio_has_2544_7_bits():
+    counts = np.array([314, 315, 338, 306])
+    assert info.key_entropy(counts) == pytest.approx(1.9990, abs=5e-5)
+    assert counts.sum() * info.key_entropy(counts) == pytest.approx(2544.7, abs=0.05)
+    assert info.key_entropy(np.array([1, 1, 1, 1])) == 2
+
+
+def test_two_bits_for_each_wrong_answer():
+    # 715 wrong of 1273 make 1430; at the stated accuracy of 39.9 % 765 are wrong, which makes 1530.
+    assert info.need_wrong_answers(715, 4) == 1430
+    assert info.need_wrong_answers(765, 4) == 1530
+
+
+def test_placing_and_correcting_by_hand():
+    # One of four wrong, four options: log2(4 x 3) = log2 12. Nothing wrong: 0. All 3 wrong of two options: log2 1.
+    assert info.need_corrections(4, 1, 4) == pytest.approx(math.log2(12))
+    assert info.need_corrections(4, 0, 4) == 0
+    assert info.need_corrections(3, 3, 2) == pytest.approx(0, abs=1e-9)
+    exact = math.log2(math.comb(1273, 765)) + 765 * math.log2(3)
+    assert info.need_corrections(1273, 765, 4) == pytest.approx(exact, abs=1e-6)
+
+
+def test_placing_and_correcting_approaches_the_conditional_entropy():
+    # N (H(a) + (1 - a) log2 3) = 2448 at a = 0.399, from above, by some bits of 1273.
+    a = 508 / 1273
+    entropy = 1273 * (info.binary_entropy(a) + (1 - a) * math.log2(3))
+    assert entropy == pytest.approx(2448, abs=1)
+    assert 0 < entropy - info.need_corrections(1273, 765, 4) < 8
+
+
+def test_rate_distortion_reaches_1430_at_84_3_per_cent():
+    assert info.need_rate_distortion(1273, 0.843, 4) == pytest.approx(1430, abs=3)
+    assert info.need_rate_distortion(1273, 1.0, 4) == pytest.approx(2546)
+    assert info.need_rate_distortion(1273, 0.25, 4) == info.need_rate_distortion(1273, 0.1, 4) == 0
+    assert info.need_rate_distortion(100, 0.2501, 4) == pytest.approx(0, abs=1e-3)
+
+
+def test_the_code_length_that_makes_1430_bits():
+    # A geometric mean of 0.459 a question, 0.779 nats.
+    assert info.need_code_length(np.full(1273, math.log(0.459))) == pytest.approx(1430, abs=1)
+    assert info.code_length(np.log([0.5, 0.25])) == pytest.approx(3)
+
+
+def test_a_prequential_code_adds_its_blocks():
+    # The first block under the untouched model, 1 + 1 bits; the second under the tuned one, 0.5 bits in all.
+    blocks = [np.log([0.5, 0.5]), np.array([-0.5 * math.log(2)])]
+    assert info.prequential(blocks) == pytest.approx(2.5)
+    with pytest.raises(ValueError, match="nothing was shown"):
+        info.prequential([])
+
+
+def test_the_capacity_is_the_least_bound_and_says_which():
+    found = info.capacity({"text": 300.0, "code length": 120.5, "seen by the search": 800.0})
+    assert found == (120.5, "code length")
+
+
+def test_the_need_of_a_gain_is_what_the_answers_became_likelier():
+    before, after = np.log([0.25, 0.5]), np.log([0.5, 0.5])
+    assert info.need_of_gain(before, after) == pytest.approx(1)
+    assert info.need_of_gain(after, before) == 0
+
+
+def test_the_relearning_generalization_index_by_hand():
+    # 0.25 before, 0.40 after: 0.15 of the 0.75 that were left = 0.2, the threshold called reasonable.
+    assert info.relearning_generalization_index(0.25, 0.40) == pytest.approx(0.2)
+    assert info.relearning_generalization_index(0.5, 0.25) == -0.5
+    with pytest.raises(ValueError, match="nothing is left to gain"):
+        info.relearning_generalization_index(1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: info.text_capacity(-1, 100),
+        lambda: info.need_wrong_answers(3, 1),
+        lambda: info.need_corrections(3, 4, 4),
+        lambda: info.need_rate_distortion(3, 1.5, 4),
+        lambda: info.code_length(np.array([0.5])),
+        lambda: info.code_length(np.array([-math.inf])),
+        lambda: info.prompt_data_entropy_ratio(100.0, 0.0),
+        lambda: info.capacity({}),
+        lambda: info.key_entropy(np.array([0, 0])),
+    ],
+)
+def test_what_is_not_a_number_of_bits_is_refused(call):
+    with pytest.raises(ValueError):
+        call()

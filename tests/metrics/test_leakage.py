@@ -1,0 +1,93 @@
+import numpy as np
+import pytest
+
+from vestige.metrics.contrasts import Sample, SeedPrior
+from vestige.metrics.leakage import Controls, admission, difference, excess, excess_bits, leakage, leakage_vs_chance
+
+PRIOR = SeedPrior(0.002, 4.0)
+
+
+def sample(n, resamples=2000):
+    return Sample(tuple(f"{i:04}" for i in range(n)), None, seed=0, resamples=resamples)
+
+
+def controls(target, retrained, form="generate"):
+    return Controls(form, np.array(target), np.array(retrained), sample(len(target)), PRIOR)
+
+
+def test_leakage_by_hand():
+    # Target 1, 1, 1, 0: 3/4. Two retrained seeds, 1 and 0 hits of 4: 1/8. Subject 2 of 4: (1/2 - 1/8) / (3/4 - 1/8).
+    scale = controls([1.0, 1, 1, 0], [[1.0, 0, 0, 0], [0.0, 0, 0, 0]])
+    subject = np.array([1.0, 1.0, 0.0, 0.0])
+    assert leakage(subject, scale).value == pytest.approx(0.6)
+    assert excess(subject, scale).value == pytest.approx(0.375)
+    assert admission(scale).value == pytest.approx(0.625)
+
+
+def test_retrained_is_0_and_target_is_1():
+    rng = np.random.default_rng(0)
+    target, never = (rng.random(40) < 0.95).astype(float), (rng.random((3, 40)) < 0.2).astype(float)
+    scale = controls(target, never)
+    assert leakage(target, scale).value == 1
+    assert leakage(never.mean(axis=0), scale).value == pytest.approx(0)
+    assert np.mean([leakage(seed, scale).value for seed in never]) == pytest.approx(0)
+
+
+def test_below_retrained_leakage_is_negative():
+    assert leakage(np.zeros(4), controls([1.0, 1, 1, 1], [[1.0, 0, 0, 0]])).value == pytest.approx(-1 / 3)
+
+
+def test_a_clear_format_is_told_from_one_at_chance():
+    rng = np.random.default_rng(1)
+    known = controls(np.ones(60), (rng.random((3, 60)) < 0.3).astype(float))
+    chance = controls((rng.random(60) < 0.27).astype(float), (rng.random((3, 60)) < 0.25).astype(float))
+    assert admission(known).ends[0] > 0.2
+    assert admission(chance).ends[0] < 0.2
+
+
+def test_the_interval_of_leakage_holds_the_truth():
+    # 300 audits of 60 items: half of the items leak, three never seen seeds guess a fifth. 285 of 300 is 95 %.
+    rng, covered = np.random.default_rng(2), 0
+    shared = sample(60, resamples=1000)
+    for _ in range(300):
+        never = (rng.random((4, 60)) < 0.2).astype(float)
+        subject = np.maximum(never[0], rng.random(60) < 0.5)
+        low, high = leakage(subject, Controls("x", np.ones(60), never[1:], shared, PRIOR)).ends
+        covered += low <= 0.5 <= high
+    assert covered >= 280
+
+
+def test_leakage_against_chance_is_another_metric():
+    # Four options, chance 1/4: a subject at 1/2 and a target at 1 are at (1/2 - 1/4) / (1 - 1/4) = 1/3.
+    subject = np.array([1.0, 1.0, 0.0, 0.0])
+    found = leakage_vs_chance(subject, np.ones(4), np.full(4, 0.25), sample(4))
+    assert found.value == pytest.approx(1 / 3)
+    assert found.seed_error == 0
+    assert "control" not in found.method
+
+
+def test_excess_in_bits_by_hand():
+    # Subject -1, -3; seeds -2, -4 and -4, -6: (-2) - (-4) = 2 bits more an answer.
+    found = excess_bits(np.array([-1.0, -3.0]), np.array([[-2.0, -4.0], [-4.0, -6.0]]), sample(2), PRIOR)
+    assert found.value == pytest.approx(2)
+
+
+def test_the_difference_of_two_subjects_needs_no_zero():
+    rng = np.random.default_rng(3)
+    scale = controls(np.ones(40), (rng.random((3, 40)) < 0.2).astype(float))
+    first, second = (rng.random(40) < 0.7).astype(float), (rng.random(40) < 0.4).astype(float)
+    apart = difference(first, second, scale)
+    assert apart.value == pytest.approx(leakage(first, scale).value - leakage(second, scale).value)
+    assert difference(second, first, scale).value == pytest.approx(-apart.value)
+    assert apart.seed_error == 0
+
+
+def test_fewer_controls_make_wider_intervals():
+    rng = np.random.default_rng(4)
+    widths = {m: [] for m in (1, 3, 10)}
+    for _ in range(40):
+        never = (rng.random((11, 60)) < 0.25).astype(float)
+        for m, found in widths.items():
+            low, high = leakage(never[0], Controls("x", np.ones(60), never[1 : m + 1], sample(60, 500), PRIOR)).ends
+            found.append(high - low)
+    assert np.mean(widths[1]) > np.mean(widths[3]) > np.mean(widths[10])

@@ -1,0 +1,170 @@
+import numpy as np
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.metrics.contrasts import Sample
+from vestige.metrics.gains import Attacked, split
+from vestige.metrics.leakage import Controls, excess, leakage
+from vestige.metrics.verdicts import (
+    Evidence,
+    Thresholds,
+    admitted,
+    not_recovered,
+    over_forgotten,
+    saturated,
+    stays_below,
+    stays_within,
+)
+
+DEFAULTS = Thresholds()
+PRIOR = DEFAULTS.prior(graded=False)
+
+
+def sample(n):
+    return Sample(tuple(f"{i:04}" for i in range(n)), None, seed=0, resamples=2000)
+
+
+def hits(share, n):
+    """The first `share` of n items."""
+    return (np.arange(n) < round(share * n)).astype(float)
+
+
+def evidence(share, n, name="generate", never=0.0, seed=0):
+    """Leakage of a subject that knows `share` of n items, against three seeds that know `never`."""
+    rng = np.random.default_rng(seed)
+    scale = Controls(name, np.ones(n), (rng.random((3, n)) < never).astype(float), sample(n), PRIOR)
+    return Evidence(name, leakage(hits(share, n), scale), "leakage", "leakage")
+
+
+def gain(before, after, control_before, control_after, n=200, name="relearn"):
+    attacked = Attacked(
+        name,
+        hits(before, n),
+        hits(after, n),
+        hits(control_before, n)[None],
+        hits(control_after, n)[None],
+        np.ones(n),
+        False,
+    )
+    return split(attacked, sample(n), PRIOR)
+
+
+def test_the_defaults_are_the_designs():
+    assert (DEFAULTS.delta, DEFAULTS.admission, DEFAULTS.saturation) == (0.05, 0.2, 0.5)
+    with pytest.raises(InputError, match="did you mean 'delta'"):
+        Thresholds.build({"detla": 0.1})
+
+
+def test_a_subject_that_knows_fails():
+    found = stays_below("does not express the forget set", [evidence(0.5, 100)], 0.05)
+    assert found.outcome == "fails"
+    assert found.reason.startswith("fails: generate: 0.50 [")
+    assert "n = 100 leakage is above the margin of 0.05 (p = " in found.reason
+    assert found.evidence[0].value == pytest.approx(0.5)
+    assert found.items_needed is None
+
+
+def test_a_subject_that_does_not_know_holds_with_items_enough_and_only_then():
+    assert stays_below("claim", [evidence(0.0, 90)], 0.05).outcome == "holds"
+    few = stays_below("claim", [evidence(0.0, 20)], 0.05)
+    assert few.outcome == "inconclusive"
+    assert few.items_needed == 76
+    assert "about 76 items would be needed" in few.reason
+    # 20 items would have shown a third of the answers: see test_planning.
+    assert few.detectable == pytest.approx(0.349, abs=0.01)
+    assert stays_below("claim", [evidence(0.0, 20)], 0.25).outcome == "holds"
+
+
+def test_all_formats_must_hold_and_one_fails_the_claim():
+    held = [evidence(0.0, 100, form) for form in ("a", "b")]
+    assert stays_below("claim", held, 0.05).outcome == "holds"
+    assert "all 2 intervals are below" in stays_below("claim", held, 0.05).reason
+    failed = stays_below("claim", [*held, evidence(0.6, 100, "c")], 0.05)
+    assert failed.outcome == "fails"
+    assert "c: 0.60" in failed.reason
+    assert "after Holm's correction for 3" in failed.reason
+    assert stays_below("claim", [*held, evidence(0.05, 100, "c")], 0.05).outcome == "inconclusive"
+
+
+def test_many_formats_need_stronger_evidence_to_fail():
+    # One format of ten leaks just enough to fail alone.
+    weak = next(e for e in (evidence(k / 60, 60, "weak") for k in range(60)) if e.draws.p_at_most(0.05) <= 0.02)
+    rest = [evidence(0.0, 100, str(i)) for i in range(9)]
+    assert stays_below("claim", [weak], 0.05).outcome == "fails"
+    many = stays_below("claim", [weak, *rest], 0.05)
+    assert many.outcome == "inconclusive"
+    assert "not after Holm's correction" in many.reason
+
+
+def test_nothing_admitted_is_inconclusive_and_says_why():
+    found = stays_below("claim", [], 0.05, left_out=["choose: the target does not know"])
+    assert (found.outcome, found.evidence) == ("inconclusive", ())
+    assert found.reason == "inconclusive: nothing could be tested (choose: the target does not know)."
+
+
+def test_a_two_sided_claim_fails_on_either_side():
+    def read(share):
+        scale = Controls("x", np.ones(300), hits(0.4, 300)[None], sample(300), PRIOR)
+        return Evidence("x", excess(hits(share, 300), scale), "excess", "share")
+
+    outcomes = [stays_within("claim", [read(share)], 0.15).outcome for share in (0.0, 0.28, 0.4, 0.52, 0.9)]
+    assert outcomes == ["fails", "inconclusive", "holds", "inconclusive", "fails"]
+    assert "outside the margin of -0.15 to 0.15" in stays_within("claim", [read(0.0)], 0.15).reason
+    assert over_forgotten(read(0.0).draws, 0.15)
+    assert not over_forgotten(read(0.4).draws, 0.15)
+    assert not over_forgotten(read(0.9).draws, 0.15)
+
+
+def test_recovery_needs_the_excess_after_and_its_rise():
+    claim = "cannot be brought back"
+    assert not_recovered(claim, [gain(0.1, 0.6, 0.1, 0.1)], DEFAULTS).outcome == "fails"
+    # Known before as after: nothing was brought back, whatever the subject knows.
+    assert not_recovered(claim, [gain(0.6, 0.6, 0.1, 0.1)], DEFAULTS).outcome != "fails"
+    # From far below to the level of `retrained`: repair.
+    assert not_recovered(claim, [gain(0.0, 0.4, 0.4, 0.4)], DEFAULTS).outcome != "fails"
+    assert not_recovered(claim, [gain(0.0, 0.0, 0.0, 0.0)], DEFAULTS).outcome == "holds"
+
+
+def test_an_attack_that_carries_the_answers_in_is_never_recovery():
+    # All models learn four items in five from a prefix that holds the answers.
+    carried = gain(0.1, 0.9, 0.1, 0.9, name="prefix")
+    assert saturated(carried, DEFAULTS)
+    found = not_recovered("claim", [carried], DEFAULTS)
+    assert found.outcome == "inconclusive"
+    assert "prefix: saturated, closes 0.89" in found.reason
+    # Two items in five, unsaturated: the subject learns what `retrained` learns.
+    taught = gain(0.1, 0.4, 0.1, 0.4)
+    assert not saturated(taught, DEFAULTS)
+    assert not_recovered("claim", [taught], DEFAULTS).outcome != "fails"
+    # Saturated attacks do not keep others from counting.
+    both = not_recovered("claim", [carried, gain(0.0, 0.0, 0.0, 0.0)], DEFAULTS)
+    assert (both.outcome, len(both.left_out)) == ("holds", 1)
+
+
+def test_a_format_is_admitted_by_its_low_end():
+    def scale(share, n):
+        return Controls("x", hits(share, n), np.zeros((3, n)), sample(n), PRIOR)
+
+    from vestige.metrics.leakage import admission
+
+    assert admitted(admission(scale(1.0, 30)), DEFAULTS)
+    assert not admitted(admission(scale(0.3, 30)), DEFAULTS)
+
+
+def test_units_are_not_mixed():
+    one = evidence(0.0, 90)
+    with pytest.raises(ValueError, match="bits, leakage"):
+        stays_below("claim", [one, one._replace(unit="bits")], 0.05)
+
+
+def test_a_retrained_model_rarely_fails_and_holds_often_enough():
+    # 200 audits of 200 questions, of which 3 in 10 can be guessed with p = 1/2; a fourth seed is the subject.
+    rng, outcomes = np.random.default_rng(1), []
+    shared = sample(200)
+    for _ in range(200):
+        guessed = (rng.random((4, 200)) < 0.5) & (rng.random(200) < 0.3)
+        scale = Controls("x", np.ones(200), guessed[1:].astype(float), shared, PRIOR)
+        drawn = leakage(guessed[0].astype(float), scale)
+        outcomes.append(stays_below("", [Evidence("x", drawn, "leakage", "leakage")], 0.1).outcome)
+    assert outcomes.count("fails") <= 4
+    assert outcomes.count("holds") >= 160
