@@ -1,10 +1,12 @@
 """`vestige evaluate`: ask a model every question and say what it still answers."""
 
 import json
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vestige.cli.asked import refuse_torchrun, split_method_settings
 from vestige.cli.options import (
     AnswerKey,
     AsJson,
@@ -13,21 +15,30 @@ from vestige.cli.options import (
     Device,
     EdgeKey,
     Factual,
+    Forget,
     KeepDuplicates,
     Limit,
     QuestionKey,
+    Retain,
     Seed,
     Split,
     TrustRemoteCode,
 )
 from vestige.cli.progress import progress_bar
 from vestige.cli.tables import print_results
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.layout import EvalFolder
+    from vestige.core.settings import Settings
+    from vestige.steps.evaluate import EvaluateRequest, Subject
 
 
 def evaluate_command(
     subject: Annotated[str, typer.Argument(help="A folder of `vestige finetune` or `unlearn`, or any model.")],
     data: Data,
-    forget: Annotated[str, typer.Option(help="Selector (edge:A_B, ...) or a file of items.")],
+    forget: Forget,
     output_dir: Annotated[
         str | None, typer.Option(help="Where the evidence goes; into the subject's own folder by default.")
     ] = None,
@@ -35,7 +46,7 @@ def evaluate_command(
         str, typer.Option(help="What a model from elsewhere is: base, target, retrained, unlearned.")
     ] = "base",
     name: Annotated[str | None, typer.Option(help="What to call a model from elsewhere in reports.")] = None,
-    retain: Annotated[str | None, typer.Option(help="File of the items to keep; everything else by default.")] = None,
+    retain: Retain = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     edge_key: EdgeKey = None,
@@ -44,6 +55,11 @@ def evaluate_command(
     limit: Limit = None,
     keep_duplicates: KeepDuplicates = False,
     factual: Factual = False,
+    evals: Annotated[str, typer.Option(help="Evaluations, apart by commas: see `vestige list evals`.")] = "qa",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="EVAL.KEY=VALUE", help="A setting of one evaluation: choices.orders=cyclic."),
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Longest reply; a longer one counts as truncated.")] = 64,
     pistol: Annotated[
         bool, typer.Option("--pistol", help="Also MRR and top-hit ratio as PISTOL's released code computes them.")
@@ -58,8 +74,11 @@ def evaluate_command(
 ) -> None:
     """Ask SUBJECT every question of the data set; print estimates by split, with intervals and n.
 
+    With several --evals, in their order: its own words (qa), options (choices), and so on.
+
     Records, one an item, and the summary are kept; the same command goes on where a stopped one ended.
     """
+    refuse_torchrun("evaluate")
     from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus
 
     source = SourceSettings(
@@ -76,29 +95,49 @@ def evaluate_command(
     splits = named_splits(open_corpus(source), forget, retain=retain, seed=seed)
 
     from vestige.artifacts.records import read_summary, result_rows
-    from vestige.evals.qa import QASettings
     from vestige.models.load import ModelSettings
-    from vestige.steps.evaluate import EvaluateRequest, evaluate, view_of
+    from vestige.steps.evaluate import EvaluateRequest, view_of
     from vestige.steps.subjects import any_subject
 
-    settings = ModelSettings(
-        model=subject, device=device, dtype=dtype or "float32", trust_remote_code=trust_remote_code
-    )
-    request = EvaluateRequest(
-        everything([splits]),
-        (view_of(splits),),
-        QASettings.build({"max_new_tokens": max_new_tokens, "pistol": pistol}),
-        seed,
-    )
-    with progress_bar("evaluating") as show:
-        place = evaluate(
-            any_subject(settings, output_dir, role=role, name=name or "", dtype=dtype),
-            request,
-            lambda done, of: show(done / of, f"{done} of {of}"),
-        )
-    summary = read_summary(place.summary(forget))
+    asked = _settings(evals, assignments or [], max_new_tokens=max_new_tokens, pistol=pistol)
+    model = ModelSettings(model=subject, device=device, dtype=dtype or "float32", trust_remote_code=trust_remote_code)
+    who = any_subject(model, output_dir, role=role, name=name or "", dtype=dtype)
+    places = []
+    for eval_name, settings in asked.items():
+        request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, seed, eval_name)
+        places.append(_evaluate(who, request))
+    summaries = [read_summary(place.summary(forget)) for place in places]
     if as_json:
-        typer.echo(json.dumps({"evidence": str(place.path), "results": result_rows([summary])}, indent=2))
-    else:
+        evidence = {s.eval: str(place.path) for s, place in zip(summaries, places, strict=True)}
+        typer.echo(json.dumps({"evidence": evidence, "results": result_rows(summaries)}, indent=2))
+        return
+    for summary, place in zip(summaries, places, strict=True):
         print_results(summary)
         typer.echo(f"evidence in {place.path}")
+
+
+def _evaluate(subject: "Subject", request: "EvaluateRequest") -> "EvalFolder":
+    from vestige.steps.evaluate import evaluate
+
+    with progress_bar(f"evaluating {request.eval}") as show:
+        return evaluate(subject, request, lambda done, of: show(done / of, f"{done} of {of}"))
+
+
+def _settings(evals: str, assignments: Sequence[str], *, max_new_tokens: int, pistol: bool) -> "dict[str, Settings]":
+    """The settings of each evaluation named, in their order; a word for one that is not named is refused."""
+    from vestige.evals import find_eval
+
+    names = list(dict.fromkeys(n.strip() for n in evals.split(",") if n.strip()))
+    if not names:
+        raise InputError("--evals names no evaluation; see `vestige list evals`")
+    settings: dict[str, Settings] = {}
+    left = list(assignments)
+    for name in names:
+        kind = find_eval(name).SETTINGS
+        own, left = split_method_settings(name, left)
+        shared = {"max_new_tokens": max_new_tokens, "pistol": pistol}
+        values = {k: v for k, v in shared.items() if k in kind.model_fields} | own
+        settings[name] = kind.build(values, where=f"settings of the evaluation {name}")
+    if left:
+        raise InputError(f"--set {one_line(left[0])!r}: begin with one of {', '.join(f'{n}.' for n in names)}")
+    return settings

@@ -20,15 +20,15 @@ def print_results(summary: "Summary") -> None:
     from rich.text import Text
 
     shown = [r for r in summary.results if not r.split.startswith("edge:")]
-    metrics = list(dict.fromkeys(r.estimate.metric for r in shown))
+    metrics = list(dict.fromkeys((r.format, r.estimate.metric) for r in shown))
     places = list(dict.fromkeys((r.split, r.scope) for r in shown))
-    at = {(r.split, r.scope, r.estimate.metric): r for r in shown}
+    at = {(r.split, r.scope, r.format, r.estimate.metric): r for r in shown}
     table = Table(title=Text(one_line(f"{summary.subject.name}, forget set {summary.forget}")))
-    for column in ("metric", *(split if scope == "all" else f"{split}, {scope}" for split, scope in places)):
+    for column in ("format", "metric", *(split if scope == "all" else f"{split}, {scope}" for split, scope in places)):
         table.add_column(Text(column))
-    for metric in metrics:
-        found = [at.get((split, scope, metric)) for split, scope in places]
-        table.add_row(Text(metric), *(Text(_short(r)) for r in found))
+    for form, metric in metrics:
+        found = [at.get((split, scope, form, metric)) for split, scope in places]
+        table.add_row(Text(form), Text(metric), *(Text(_short(r)) for r in found))
     Console().print(table)
 
 

@@ -11,12 +11,25 @@ Scope = Literal["entailed", "guessable", "free"]
 
 
 @dataclass(frozen=True)
+class Options:
+    """The options of a multiple-choice question, in the order in which the data gives them.
+
+    `texts[right]` is the right one. `also_right` are further right answers, which are no options beside it.
+    """
+
+    texts: tuple[str, ...]
+    right: int
+    also_right: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Item:
     """One question and its answer.
 
     `edge` names the contract that the item asks about and `group` its type ("sales", "factual", ...); both may
     be absent in data that has no graph. `attribute` names what is asked for. `paraphrase` asks the same in other
-    words; `perturbed` holds wrong answers of the same kind.
+    words, `paraphrased_answer` says the same in other words; `perturbed` holds wrong answers of the same kind,
+    in the words of `paraphrased_answer` where there is one. `options` are those of multiple-choice data.
     """
 
     question: str
@@ -26,6 +39,8 @@ class Item:
     attribute: str | None = None
     paraphrase: str | None = None
     perturbed: tuple[str, ...] = ()
+    paraphrased_answer: str | None = None
+    options: Options | None = None
 
     @cached_property
     def id(self) -> str:

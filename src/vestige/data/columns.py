@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import Item, Options
 from vestige.core.text import one_line
 from vestige.data.tables import Row, Table, shown
 
@@ -23,9 +23,19 @@ EDGES = ("edge",)
 GROUPS = ("group", "type")
 PARAPHRASES = ("paraphrase", "paraphrased_question")
 PERTURBED = ("perturbed_answer", "perturbed")
+PARAPHRASED_ANSWER = "paraphrased_answer"
 
 RECOGNISED = frozenset(
-    (*(name for pair in PAIRS for name in pair), MESSAGES, CONTEXT, *EDGES, *GROUPS, *PARAPHRASES, *PERTURBED)
+    (
+        *(name for pair in PAIRS for name in pair),
+        MESSAGES,
+        CONTEXT,
+        *EDGES,
+        *GROUPS,
+        *PARAPHRASES,
+        *PERTURBED,
+        PARAPHRASED_ANSWER,
+    )
 )
 
 
@@ -188,6 +198,7 @@ def _item(cells: _Cells, columns: Columns) -> Item:
     perturbed = cells.texts(columns.perturbed)
     if columns.perturbed and answer in perturbed:
         raise cells.wrong(columns.perturbed, "holds the answer among the wrong answers; remove it")
+    options = cells.row.values.get("options")
     return Item(
         question=question,
         answer=answer,
@@ -195,6 +206,9 @@ def _item(cells: _Cells, columns: Columns) -> Item:
         group=cells.label(columns.group),
         paraphrase=cells.optional_text(columns.paraphrase),
         perturbed=perturbed,
+        paraphrased_answer=cells.optional_text(PARAPHRASED_ANSWER),
+        # Text of a person's own column of this name is no `Options`.
+        options=options if isinstance(options, Options) else None,
     )
 
 

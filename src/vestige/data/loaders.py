@@ -2,8 +2,9 @@
 
 Recognised columns, the first that fit: `question`/`answer`, `prompt`/`completion`, `instruction`/`output`
 (with `input` after a blank line), `messages` (one user turn, one assistant turn). Beside them, where there:
-`edge`, `group` or `type`, `paraphrase` or `paraphrased_question`, `perturbed_answer` or `perturbed`. The
-files that PISTOL and TOFU publish are read as they are.
+`edge`, `group` or `type`, `paraphrase` or `paraphrased_question`, `paraphrased_answer`, `perturbed_answer` or
+`perturbed`. The files that PISTOL and TOFU publish are read as they are, and so is multiple-choice data in the forms
+of `mcq_loaders`, unless a column is named.
 """
 
 from pathlib import Path
@@ -13,6 +14,8 @@ from vestige.core.items import Item
 from vestige.core.text import one_line
 from vestige.data import hub
 from vestige.data.columns import RECOGNISED, Keys, choose_columns, items_of
+from vestige.data.mcq_loaders import COLUMNS as OPTION_COLUMNS
+from vestige.data.mcq_loaders import as_questions
 from vestige.data.tables import FORMS, Table, read_table
 
 Limit = int | float
@@ -38,10 +41,13 @@ def load_items(
     admits a question twice where the answers differ (TOFU's full set has one).
     """
     keys = Keys(question_key, answer_key, edge_key, group_key)
-    found = _table(source, split=split, config=config, wanted=RECOGNISED | keys.named)
-    columns = choose_columns(found.source, found.names, keys)
+    found = _table(source, split=split, config=config, wanted=RECOGNISED | OPTION_COLUMNS | keys.named)
     kept = found.rows if limit is None else found.rows[: n_first(limit, len(found.rows))]
-    return items_of(Table(found.source, found.names, kept), columns, keep_duplicates=keep_duplicates)
+    found = Table(found.source, found.names, kept)
+    if keys.question is None and keys.answer is None:
+        found = as_questions(found)
+    columns = choose_columns(found.source, found.names, keys)
+    return items_of(found, columns, keep_duplicates=keep_duplicates)
 
 
 def parse_limit(text: str) -> Limit:

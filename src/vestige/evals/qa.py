@@ -6,7 +6,7 @@ in records are natural (nats); `answer_bits` are bits, summed over the answer's 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,13 @@ from pydantic import PositiveInt
 
 from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
-from vestige.core.items import Item, Scope
-from vestige.core.seeds import derive_seed
+from vestige.core.ids import content_id
+from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
+from vestige.evals.base import View as View
+from vestige.evals.summing import BITS, SHARE, Measure, results
 from vestige.metrics.answers import exact_match, is_empty, normalised, probability
-from vestige.metrics.intervals import interval_of_mean
 from vestige.metrics.ranks import mrr, top_hit
 from vestige.metrics.refusals import is_refusal
 from vestige.metrics.rouge import rouge, words
@@ -28,7 +28,7 @@ from vestige.models.forward import padded_width
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.pistol_ranks import free_running_ranks
-from vestige.models.scoring import score_answers
+from vestige.models.scoring import batch_invariant, score_answers
 
 NAME = "qa"
 COLLECT_VERSION = 1
@@ -36,7 +36,7 @@ COLLECT_VERSION = 1
 SUMMARY_VERSION = 1
 """Raised when the same records would give other estimates."""
 
-BITS = "answer_bits"
+ANSWER_BITS = "answer_bits"
 TOP_HIT_RANK = 100
 """m of PISTOL's top-hit ratio (2406.16810, Eq. 2)."""
 
@@ -52,13 +52,17 @@ class QASettings(Settings):
     pistol: bool = False
 
 
-@dataclass(frozen=True)
-class View:
-    """How one forget set sees the items: their splits, and how far retained items tell a forget item's answer."""
+SETTINGS = QASettings
 
-    forget: str
-    splits: Mapping[str, Sequence[str]]
-    scopes: Mapping[str, Scope]
+
+def asked(items: Sequence[Item], views: Sequence[View], settings: QASettings) -> dict[str, Item]:
+    """The items themselves."""
+    return {i.id: i for i in items}
+
+
+def digest(asked: Mapping[str, Item]) -> str:
+    """Content id of the items and of the labels that records carry."""
+    return content_id([[i.id, i.group, i.attribute] for i in asked.values()], length=32)
 
 
 def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> list[dict[str, Any]]:
@@ -120,6 +124,11 @@ def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[li
     return [order[i : i + size] for i in range(0, len(order), size)]
 
 
+def invariant(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> bool:
+    """Whether the scores of these items are the same alone and together."""
+    return batch_invariant(subject.model, [subject.prompter.encode(i.question, i.answer) for i in items])
+
+
 def score(record: Mapping[str, Any]) -> dict[str, float]:
     """The values of one record, by metric; each is one item's."""
     reply, answer = record["reply"], record["answer"]
@@ -130,7 +139,7 @@ def score(record: Mapping[str, Any]) -> dict[str, float]:
         "share_truncated": float(record["finish"] == "length"),
         "share_refused": float(is_refusal(reply)),
         "probability": probability(logp),
-        BITS: float(logp.sum()) / math.log(2),
+        ANSWER_BITS: float(logp.sum()) / math.log(2),
         "mrr": mrr(ranks),
         "top_hit": top_hit(ranks, m=TOP_HIT_RANK),
     }
@@ -160,65 +169,9 @@ _GENERATED = {
 def summarize(
     records: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
 ) -> tuple[Result, ...]:
-    """The estimates of every split and scope of `view` and of every edge.
-
-    A mean over items, with an interval; items of one edge share parties and template, so they are clustered by edge.
-    """
-    by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
-    _check(by_id, view)
-    results = []
-    for (split, scope), ids in _groups(records, view).items():
-        for metric in dict.fromkeys(m for i in ids for m in by_id[i][1]):
-            rows = [(edge, s[metric]) for edge, s in (by_id[i] for i in ids) if metric in s]
-            # One unbounded value says nothing of its own spread, so it makes no estimate.
-            if metric != BITS or len(rows) > 1:
-                results.append(Result(split, scope, _format(metric), "", _estimate(metric, rows, view, seed)))
-    return tuple(results)
+    """The estimates of every split and scope of `view` and of every edge."""
+    return results(records, scores, view, _measure, seed=seed)
 
 
-def _check(by_id: Mapping[str, Any], view: View) -> None:
-    """Refuse to sum up nothing, or to leave out what was not asked."""
-    if not view.splits.get("forget"):
-        raise InputError(f"the forget set {one_line(view.forget, width=60)!r} holds no items to sum up")
-    missing = [i for ids in view.splits.values() for i in ids if i not in by_id]
-    if missing:
-        raise InputError(
-            f"{len(missing)} items of the splits of forget set {one_line(view.forget, width=60)!r} have no record, "
-            f"{missing[0]} among them; evaluate on the items of all splits"
-        )
-
-
-def _groups(records: Sequence[Mapping[str, Any]], view: View) -> dict[tuple[str, str], list[str]]:
-    """Item ids by split and scope; those without items are left out."""
-    groups = {(split, "all"): list(ids) for split, ids in view.splits.items()}
-    for scope in ("entailed", "guessable", "free"):
-        groups["forget", scope] = [i for i in view.splits["forget"] if view.scopes.get(i) == scope]
-    for record in records:
-        if record["edge"] is not None:
-            groups.setdefault((f"edge:{record['edge']}", "all"), []).append(record["item"])
-    return {place: ids for place, ids in groups.items() if ids}
-
-
-def _format(metric: str) -> str:
-    return "generate" if metric in _GENERATED else "forced"
-
-
-def _estimate(metric: str, rows: Sequence[tuple[str | None, float]], view: View, seed: int) -> Estimate:
-    values = [value for _, value in rows]
-    edges = [edge for edge, _ in rows if edge is not None]
-    bits = metric == BITS
-    interval = interval_of_mean(
-        np.array(values),
-        clusters=edges if len(edges) == len(rows) and len(set(edges)) > 1 else None,
-        bounds=None if bits else (0.0, 1.0),
-        seed=derive_seed(seed, "interval", metric, view.forget),
-    )
-    return Estimate(
-        metric=metric,
-        unit="bits" if bits else "share",
-        value=sum(values) / len(values),
-        low=interval.low,
-        high=interval.high,
-        n=len(values),
-        interval=interval.method,
-    )
+def _measure(metric: str) -> Measure:
+    return Measure("generate" if metric in _GENERATED else "forced", metric, BITS if metric == ANSWER_BITS else SHARE)

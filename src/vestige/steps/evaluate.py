@@ -1,6 +1,6 @@
 """Evaluation as a step: records of one subject, kept item by item, then a summary for each forget set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,11 @@ from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, locked, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item
+from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
-from vestige.evals import qa
+from vestige.evals import EVALS, find_eval
+from vestige.evals.base import Evaluation, View
 from vestige.models.load import LoadedModel, ModelSettings, load
-from vestige.models.scoring import batch_invariant
 from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_weights
 
 CHUNK = 64
@@ -32,12 +33,13 @@ PROBE = 8
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """Which items to ask, how, and from which forget sets to sum up."""
+    """Which items to ask, how, and from which forget sets to sum up; `eval` is a name of `EVALS`."""
 
     items: tuple[Item, ...]
-    views: tuple[qa.View, ...]
-    settings: qa.QASettings
+    views: tuple[View, ...]
+    settings: Settings
     seed: int
+    eval: str = next(iter(EVALS))
 
 
 @dataclass(frozen=True)
@@ -78,22 +80,26 @@ def evaluate(
     """
     if not request.items:
         raise InputError("there are no items to evaluate on")
-    identity = _identity(request, subject)
-    place = subject.folder.evaluation(qa.NAME, content_id(identity, length=12))
+    evaluation = find_eval(request.eval)
+    if not isinstance(request.settings, evaluation.SETTINGS):
+        raise InputError(f"the evaluation {request.eval!r} was given {type(request.settings).__name__}")
+    asked = evaluation.asked(request.items, request.views, request.settings)
+    identity = _identity(evaluation, asked, request, subject)
+    place = subject.folder.evaluation(evaluation.NAME, content_id(identity, length=12))
     with locked(place.lock, patience_seconds=LOCK_SECONDS):
         if not place.collected.exists():
-            _collect(place, identity, request, _loaded(subject), on_items)
+            _collect(place, identity, _Plan(evaluation, asked, request.settings), _loaded(subject), on_items)
         place.unfinished.unlink(missing_ok=True)
         digest = read_versioned(place.collected, "digest")["digest"]
         if not place.records.exists() or file_digest(place.records) != digest:
             raise InputError(f"{place.records} was changed after it was written; delete {place.path} and run again")
         records = read_records(place)
-        scores = [qa.score(r) for r in records]
+        scores = [evaluation.score(r) for r in records]
         write_jsonl(place.scores, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
         for view in request.views:
-            results = qa.summarize(records, scores, view, seed=request.seed)
+            results = evaluation.summarize(records, scores, view, seed=request.seed)
             splits = {name: tuple(ids) for name, ids in view.splits.items()}
-            summary = Summary(qa.NAME, qa.SUMMARY_VERSION, subject.spec, view.forget, splits, results)
+            summary = Summary(evaluation.NAME, evaluation.SUMMARY_VERSION, subject.spec, view.forget, splits, results)
             write_summary(place, summary)
     return place
 
@@ -105,23 +111,34 @@ def _loaded(subject: Subject) -> LoadedModel:
     return loaded
 
 
-def _identity(request: EvaluateRequest, subject: Subject) -> dict[str, Any]:
+def _identity(
+    evaluation: Evaluation[Any, Any], asked: Mapping[str, Any], request: EvaluateRequest, subject: Subject
+) -> dict[str, Any]:
     """Everything that can change a record."""
     return {
-        "eval": qa.NAME,
-        "version": qa.COLLECT_VERSION,
+        "eval": evaluation.NAME,
+        "version": evaluation.COLLECT_VERSION,
         "weights": subject.made.weights,
         "prompts": subject.made.prompts,
         "dtype": subject.spec.settings.get("dtype", "float32"),
-        "items": content_id([[i.id, i.group, i.attribute] for i in request.items], length=32),
+        "items": evaluation.digest(asked),
         "settings": request.settings.identity(),
     }
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One evaluation with what it asks, by item id."""
+
+    evaluation: Evaluation[Any, Any]
+    asked: Mapping[str, Any]
+    settings: Settings
 
 
 def _collect(
     place: EvalFolder,
     identity: dict[str, Any],
-    request: EvaluateRequest,
+    plan: _Plan,
     subject: LoadedModel,
     on_items: Callable[[int, int], None],
 ) -> None:
@@ -129,22 +146,20 @@ def _collect(
     write_json(place.identity, {"schema": SCHEMA, **identity})
     drop_torn_line(place.unfinished)
     kept = {r["item"]: r for r in read_jsonl(place.unfinished)} if place.unfinished.exists() else {}
-    items = request.items
-    for chunk in qa.chunks(subject, items, size=CHUNK):
-        part = [items[i] for i in chunk]
+    ids, asked = list(plan.asked), list(plan.asked.values())
+    for chunk in plan.evaluation.chunks(subject, asked, size=CHUNK):
         # A portion that a kill cut short is asked again as a whole, in the batch that it always has.
-        if any(i.id not in kept for i in part):
-            records = qa.collect(subject, part, request.settings)
+        if any(ids[i] not in kept for i in chunk):
+            records = plan.evaluation.collect(subject, [asked[i] for i in chunk], plan.settings)
             append_lines(place.unfinished, [json_line(r) for r in records])
             kept |= {r["item"]: r for r in records}
-        on_items(len(kept), len(items))
-    write_jsonl(place.records, (kept[i.id] for i in items))
-    probe = [subject.prompter.encode(i.question, i.answer) for i in items[:PROBE]]
-    invariant = batch_invariant(subject.model, probe)
+        on_items(len(kept), len(ids))
+    write_jsonl(place.records, (kept[i] for i in ids))
+    invariant = plan.evaluation.invariant(subject, asked[:PROBE], plan.settings)
     write_provenance(place.provenance, watch, device=str(subject.model.device), batch_invariant=invariant)
-    write_json(place.collected, {"schema": SCHEMA, "n": len(items), "digest": file_digest(place.records)})
+    write_json(place.collected, {"schema": SCHEMA, "n": len(ids), "digest": file_digest(place.records)})
 
 
-def view_of(splits: NamedSplits) -> qa.View:
+def view_of(splits: NamedSplits) -> View:
     """The view of one forget set, by the items' ids."""
-    return qa.View(splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes)
+    return View(splits.forget, {n: tuple(i.id for i in items) for n, items in splits.splits.items()}, splits.scopes)

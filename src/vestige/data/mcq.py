@@ -1,0 +1,220 @@
+"""Multiple-choice questions from items: where the wrong options come from, and where the right one stands.
+
+Wrong options are, the first that there are: the options that the data gives; the item's own wrong answers; what the
+same attribute is in other items of the same group. None is equal to a right answer or to another option after
+`normalised`. What is drawn follows from the seed and the item. The right option's place is balanced over the set: among
+the questions of one number of options every place is right equally often, give or take one.
+"""
+
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.items import Item, Options
+from vestige.core.seeds import derive_seed, generator
+from vestige.core.text import one_line
+from vestige.metrics.answers import normalised
+
+Source = Literal["given", "perturbed", "attribute", "question"]
+"""Where wrong options come from; `question` is the reversed form, whose options are questions."""
+Wanted = Literal["auto", "perturbed", "attribute"]
+TooFew = Literal["refuse", "fewer", "leave_out"]
+Place = Literal["balanced", "given"]
+
+MOST_OPTIONS = len(string.ascii_uppercase)
+"""Every option has a letter."""
+REVERSED = 'Which of these questions has the answer "{answer}"?'
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A question with its options in the order in which they are shown; `options[answer]` is the right one.
+
+    `also` are further right answers: they are read as texts and never shown beside the right one. `accepted` are the
+    texts that count as right in a reply. `item` is the id of the item that was asked about.
+    """
+
+    item: str
+    question: str
+    options: tuple[str, ...]
+    answer: int
+    also: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
+    source: Source = "given"
+    edge: str | None = None
+    group: str | None = None
+    attribute: str | None = None
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of the question, the options in their order, and which are right."""
+        return content_id(
+            {"question": self.question, "options": self.options, "answer": self.answer, "also": self.also}
+        )
+
+
+@dataclass(frozen=True)
+class Unasked:
+    """An item of which no question with two options could be made, and why."""
+
+    item: str
+    reason: str
+    edge: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Content id of the item and the reason."""
+        return content_id({"item": self.item, "reason": self.reason})
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How options are drawn.
+
+    `n` options where they are drawn; options that the data gives are all shown. `too_few` says what becomes of an item
+    with fewer than n - 1 wrong ones: an error, a question of fewer options (two at least), or none. `place` puts the
+    right option where the set is balanced, or leaves given options in their order.
+    """
+
+    n: int = 4
+    source: Wanted = "auto"
+    too_few: TooFew = "refuse"
+    place: Place = "balanced"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a number of options that no question has."""
+        if not 2 <= self.n <= MOST_OPTIONS:
+            raise InputError(f"options = {self.n}: choose a number from 2 to {MOST_OPTIONS}")
+
+
+@dataclass(frozen=True)
+class _Wrong:
+    source: Source
+    texts: tuple[str, ...]
+
+
+def choices_of(items: Sequence[Item], drawing: Drawing) -> dict[str, Choice | Unasked]:
+    """What is asked about each item, by the item's id and in the items' order."""
+    pools = _by_attribute(items)
+    drawn = {i.id: _drawn(i, _wrong(i, pools, drawing.source), drawing) for i in items}
+    placed = _placed(drawn, drawing)
+    if drawing.place == "given" and drawing.source == "auto":
+        placed |= {i.id: _as_given(i.options, drawn[i.id]) for i in items if i.options is not None}
+    return placed
+
+
+def _as_given(options: Options, drawn: Choice | Unasked) -> Choice | Unasked:
+    return replace(drawn, options=options.texts, answer=options.right) if isinstance(drawn, Choice) else drawn
+
+
+def reversed_choices(items: Sequence[Item], drawing: Drawing) -> dict[str, Choice | Unasked]:
+    """Each item asked the other way round: which of these questions has this answer?
+
+    The options are the item's question and those of the same attribute elsewhere that have other answers.
+    """
+    pools = _by_attribute(items)
+    drawn: dict[str, Choice | Unasked] = {}
+    for item in items:
+        own = normalised(item.answer)
+        others = [o.question for o in pools.get(_kind(item), ()) if normalised(o.answer) != own]
+        asked = Item(REVERSED.format(answer=item.answer), item.question, item.edge, item.group, item.attribute)
+        made = _drawn(asked, _Wrong("question", tuple(sorted(set(others)))), drawing, key=item.id)
+        drawn[item.id] = made
+    return _placed(drawn, drawing)
+
+
+def _kind(item: Item) -> tuple[str | None, str | None]:
+    return item.group, item.attribute
+
+
+def _by_attribute(items: Iterable[Item]) -> Mapping[tuple[str | None, str | None], list[Item]]:
+    pools: dict[tuple[str | None, str | None], list[Item]] = {}
+    for item in items:
+        if item.attribute is not None:
+            pools.setdefault(_kind(item), []).append(item)
+    return pools
+
+
+def _wrong(item: Item, pools: Mapping[tuple[str | None, str | None], list[Item]], wanted: Wanted) -> _Wrong:
+    if item.options is not None and wanted == "auto":
+        right = item.options.right
+        return _Wrong("given", tuple(t for n, t in enumerate(item.options.texts) if n != right))
+    if wanted == "perturbed" or (wanted == "auto" and item.perturbed):
+        return _Wrong("perturbed", item.perturbed)
+    # Sorted, so that what is drawn does not depend on the order of the items.
+    return _Wrong("attribute", tuple(sorted({o.answer for o in pools.get(_kind(item), ())})))
+
+
+def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Choice | Unasked:
+    """The right option first and then the wrong ones, each where it was drawn; `_placed` moves the right one."""
+    key = key or item.id
+    if wrong.source == "given" and item.options is not None:
+        right, also, texts = item.options.texts[item.options.right], item.options.also_right, wrong.texts
+        needed = len(texts)
+    else:
+        # TOFU's wrong answers are worded like its paraphrased answer; beside the answer itself they stand out.
+        right = item.paraphrased_answer or item.answer if wrong.source == "perturbed" else item.answer
+        also, texts = (), _distinct(wrong.texts, [right, item.answer])
+        needed = drawing.n - 1
+    if not all(normalised(text) for text in (right, *texts, *also)):
+        raise InputError(
+            f"the question {one_line(item.question, width=60)!r} has an option of nothing but full stops and white "
+            "space, which no reply can match; remove it"
+        )
+    if not texts or (len(texts) < needed and drawing.too_few != "fewer"):
+        reason = f"has {len(texts)} wrong options of the source {wrong.source!r} where {max(needed, 1)} are needed"
+        if drawing.too_few == "leave_out":
+            return Unasked(key, reason, item.edge)
+        raise InputError(
+            f"the question {one_line(item.question, width=60)!r} {reason}; give it wrong answers (perturbed_answer), "
+            "take another source, or set too_few to fewer or leave_out"
+        )
+    order = generator(drawing.seed, "options", key).permutation(len(texts)).tolist()
+    return Choice(
+        key,
+        item.question,
+        (right, *(texts[n] for n in order[:needed])),
+        0,
+        also=also,
+        accepted=tuple(dict.fromkeys([right, item.answer, *also])),
+        source=wrong.source,
+        edge=item.edge,
+        group=item.group,
+        attribute=item.attribute,
+    )
+
+
+def _distinct(texts: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
+    """Those that are neither right nor one another, nor nothing, after `normalised`; the first of equals stays."""
+    seen, kept = {"", *(normalised(r) for r in right)}, []
+    for text in texts:
+        plain = normalised(text)
+        if plain not in seen:
+            seen.add(plain)
+            kept.append(text)
+    return tuple(kept)
+
+
+def _placed(drawn: Mapping[str, Choice | Unasked], drawing: Drawing) -> dict[str, Choice | Unasked]:
+    """The same with the right option, which stands first, at its place."""
+    by_size: dict[int, list[Choice]] = {}
+    for made in drawn.values():
+        if isinstance(made, Choice):
+            by_size.setdefault(len(made.options), []).append(made)
+    places: dict[str, int] = {}
+    for size, choices in by_size.items():
+        # Edge by edge, so that the questions of one edge are balanced too; within it in an order that was drawn.
+        ordered = sorted(choices, key=lambda c: (c.edge or "", derive_seed(drawing.seed, "place", c.item), c.item))
+        first = derive_seed(drawing.seed, "first place", size)
+        places |= {c.item: (first + rank) % size for rank, c in enumerate(ordered)}
+    return {key: _moved(made, places[key]) if isinstance(made, Choice) else made for key, made in drawn.items()}
+
+
+def _moved(choice: Choice, place: int) -> Choice:
+    right, *wrong = choice.options
+    return replace(choice, options=(*wrong[:place], right, *wrong[place:]), answer=place)

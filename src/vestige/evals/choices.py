@@ -1,0 +1,304 @@
+"""`choices`: does the subject pick the right option? By letter, by text, and in its own words.
+
+Formats: `choose` (the likeliest letter among the letters), `option_vocab` (the right letter, if no other token is
+likelier), `option_text_sum` and `option_text_mean` (the option whose text is likeliest after the question alone, over
+all its tokens or per token), `generate_option` (a greedy reply to the question alone, matched against the options).
+
+`accuracy` is a share of the pick, with equal shares to options tied. `probability` and `answer_bits` are those of the
+right option among the options, in `option_vocab` of its letter in the whole vocabulary. `chance` is what guessing
+gets. Logarithms in records are natural (nats).
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt
+
+from vestige.artifacts.records import Result
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.settings import Settings
+from vestige.core.text import one_line
+from vestige.data.mcq import MOST_OPTIONS, Choice, Drawing, Place, TooFew, Unasked, Wanted, choices_of
+from vestige.evals.base import Record, View
+from vestige.evals.summing import BITS, SHARE, Measure, results
+from vestige.evals.wordings import LETTERS, choose_prompt, plain_question
+from vestige.metrics.answers import contains, exact_match, is_empty, prefix
+from vestige.metrics.refusals import is_refusal
+from vestige.models import options as readings
+from vestige.models.forward import padded_width
+from vestige.models.generation import generate
+from vestige.models.load import LoadedModel
+from vestige.models.options import LetterScore, encode_plain, letter_prompt, score_letters, score_options
+from vestige.models.prompts import Encoded
+
+NAME = "choices"
+COLLECT_VERSION = 1
+"""Raised when the same model and question would give another record."""
+SUMMARY_VERSION = 1
+"""Raised when the same records would give other estimates."""
+
+MOST_PERMUTED = 5
+"""All orders of more options are too many to ask."""
+
+Orders = Literal["one", "cyclic", "all"]
+
+
+class ChoicesSettings(Settings):
+    """How options are drawn (`data.mcq.Drawing`) and how they are asked.
+
+    `orders`: letters are asked in the question's own order, in its k rotations (each option once at each letter), or in
+    all k! orders; values are means over them. `rendering` puts prompts into the chat template, or gives them plain, as
+    benchmarks do. `topic` is named above lettered options. `texts`, `letters` and `replies` can be left out, not all
+    three: a tokeniser may have no tokens for letters.
+    """
+
+    options: int = Field(4, ge=2, le=MOST_OPTIONS)
+    distractors: Wanted = "auto"
+    too_few: TooFew = "refuse"
+    place: Place = "balanced"
+    orders: Orders = "one"
+    rendering: Literal["chat", "plain"] = "chat"
+    topic: str = ""
+    texts: bool = True
+    letters: bool = True
+    replies: bool = True
+    max_new_tokens: PositiveInt = 64
+    seed: int = 0
+
+    def drawing(self) -> Drawing:
+        """How the options are drawn."""
+        return Drawing(self.options, self.distractors, self.too_few, self.place, self.seed)
+
+
+SETTINGS = ChoicesSettings
+
+
+def asked(items: Sequence[Item], views: Sequence[View], settings: ChoicesSettings) -> dict[str, Choice | Unasked]:
+    """A question with options about each item, and for an item that has none why."""
+    if not (settings.texts or settings.letters or settings.replies):
+        raise InputError("choices: texts, letters and replies are all left out, so nothing is asked; leave one in")
+    return choices_of(items, settings.drawing())
+
+
+def digest(asked: Mapping[str, Choice | Unasked]) -> str:
+    """Content id of the questions, in their order, and of the labels that records carry."""
+    return content_id(
+        [
+            [i, c.id, c.edge, *([c.group, c.attribute, c.source, c.accepted] if isinstance(c, Choice) else [])]
+            for i, c in asked.items()
+        ],
+        length=32,
+    )
+
+
+def chunks(subject: LoadedModel, asked: Sequence[Choice | Unasked], *, size: int) -> list[list[int]]:
+    """Numbers of the questions in portions, those of like length together."""
+    widths = [padded_width(len(subject.prompter.prompt(c.question))) if isinstance(c, Choice) else 0 for c in asked]
+    order = sorted(range(len(asked)), key=lambda i: (widths[i], i))
+    return [order[i : i + size] for i in range(0, len(order), size)]
+
+
+def collect(subject: LoadedModel, asked: Sequence[Choice | Unasked], settings: ChoicesSettings) -> list[dict[str, Any]]:
+    """One record a question; of an item that could not be asked, why."""
+    choices = [c for c in asked if isinstance(c, Choice)]
+    found: list[dict[str, Any]] = [_named(c) for c in choices]
+    for part, wanted in ((_texts, settings.texts), (_letters, settings.letters), (_replies, settings.replies)):
+        if wanted:
+            for record, values in zip(found, part(subject, choices, settings), strict=True):
+                record |= values
+    by_item = {record["item"]: record for record in found}
+    return [
+        by_item[c.item] if isinstance(c, Choice) else {"item": c.item, "edge": c.edge, "unasked": c.reason}
+        for c in asked
+    ]
+
+
+def _named(choice: Choice) -> dict[str, Any]:
+    listed = ("options", "also", "accepted")
+    return {k: list(v) if k in listed else v for k, v in asdict(choice).items() if k != "id"}
+
+
+def _encode(subject: LoadedModel, settings: ChoicesSettings, prompt: str, continuation: str) -> Encoded:
+    if settings.rendering == "plain":
+        return encode_plain(subject.prompter, prompt, continuation)
+    return subject.prompter.encode(prompt, continuation)
+
+
+def _question(choice: Choice, settings: ChoicesSettings) -> str:
+    return plain_question(choice.question) if settings.rendering == "plain" else choice.question
+
+
+def _texts(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[dict[str, Any]]:
+    """Every option's tokens, and those of further right answers, after the question alone."""
+    encoded = [
+        [_encode(subject, settings, _question(c, settings), text) for text in (*c.options, *c.also)] for c in choices
+    ]
+    return [
+        {"texts": [{"ids": list(e.answer_ids), **_lists(asdict(s))} for e, s in zip(codes, scores, strict=True)]}
+        for codes, scores in zip(encoded, score_options(subject.model, encoded), strict=True)
+    ]
+
+
+def _letters(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[dict[str, Any]]:
+    """What follows the lettered options, for each order in which they are shown."""
+    shown = [(n, order) for n, c in enumerate(choices) for order in _orders(len(c.options), settings.orders)]
+    prompts = []
+    for n, order in shown:
+        text = choose_prompt(choices[n].question, [choices[n].options[k] for k in order], topic=settings.topic)
+        names = LETTERS[: len(order)]
+        encoded = [_encode(subject, settings, text, letter) for letter in names]
+        prompts.append(letter_prompt(subject.prompter, encoded, names))
+    found: list[dict[str, Any]] = [{"letters": []} for _ in choices]
+    for (n, order), prompt, score in zip(shown, prompts, score_letters(subject.model, prompts), strict=True):
+        found[n]["letters"].append({"order": list(order), "ids": list(prompt.letters), **_lists(asdict(score))})
+    return found
+
+
+def _replies(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[dict[str, Any]]:
+    prompter = subject.prompter
+    plain = settings.rendering == "plain"
+    texts = [_question(c, settings) for c in choices]
+    prompts = [tuple(prompter.tokenizer(t)["input_ids"]) if plain else prompter.prompt(t) for t in texts]
+    replies = generate(
+        subject.model,
+        prompts,
+        end_ids=prompter.end_ids,
+        max_new_tokens=settings.max_new_tokens,
+        context=prompter.max_tokens,
+    )
+    return [
+        {"reply": prompter.decode(r.ids), "finish": r.finish, "reply_ids": list(r.ids), "margin": r.margin}
+        for r in replies
+    ]
+
+
+def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
+    """Orders of n options, each the numbers of the options from A on."""
+    own = tuple(range(n))
+    if orders == "one":
+        return [own]
+    if orders == "cyclic":
+        return [own[start:] + own[:start] for start in own]
+    if n > MOST_PERMUTED:
+        raise InputError(f"orders = 'all': {n} options have {math.factorial(n):,} orders; take cyclic")
+    return list(itertools.permutations(own))
+
+
+def invariant(subject: LoadedModel, asked: Sequence[Choice | Unasked], settings: ChoicesSettings) -> bool:
+    """Whether these records are the same alone and together."""
+    together = collect(subject, asked, settings)
+    return all(collect(subject, [c], settings) == [r] for c, r in zip(asked, together, strict=True))
+
+
+def score(record: Record) -> dict[str, float]:
+    """The values of one record, by `format/metric`; an item that was not asked has none."""
+    if "unasked" in record:
+        return {}
+    values: dict[str, float] = {}
+    if "texts" in record:
+        values |= _text_values(record)
+    if "letters" in record:
+        values |= _letter_values(record)
+    if "reply" in record:
+        values |= _reply_values(record)
+    return values
+
+
+def _text_values(record: Record) -> dict[str, float]:
+    """The best answer against the wrong ones (TruthfulQA's MC1); the right ones' share of all (its MC2)."""
+    right, n = record["answer"], len(record["options"])
+    tokens = [text["logp"] for text in record["texts"]]
+    values: dict[str, float] = {}
+    for form, pick, logp in (
+        ("option_text_sum", readings.option_text_sum, [sum(t) for t in tokens]),
+        ("option_text_mean", readings.option_text_mean, [sum(t) / len(t) for t in tokens]),
+    ):
+        values |= {
+            f"{form}/accuracy": pick(tokens[:n])[right],
+            f"{form}/chance": 1 / n,
+            **_among(form, _log_sum([logp[right], *logp[n:]]) - _log_sum(logp)),
+        }
+    return values
+
+
+def _letter_values(record: Record) -> dict[str, float]:
+    """Means over the orders that were asked."""
+    right, n, orders = record["answer"], len(record["options"]), record["letters"]
+    values = {"choose/chance": 1 / n} | {f"choose/picked_{letter}": 0.0 for letter in LETTERS[:n]}
+    for shown in orders:
+        letters = LetterScore(tuple(shown["logp"]), shown["top"], shown["top_logp"], shown["n_top"])
+        place = shown["order"].index(right)
+        chosen, first = readings.choose(letters), readings.option_vocab(letters)
+        found = {
+            "choose/accuracy": chosen[place],
+            **_among("choose", letters.logp[place] - _log_sum(letters.logp)),
+            "option_vocab/accuracy": first[place],
+            **_among("option_vocab", letters.logp[place]),
+            "option_vocab/share_unparsable": max(0.0, 1 - sum(first)),
+            **{f"choose/picked_{letter}": share for letter, share in zip(LETTERS, chosen, strict=False)},
+        }
+        for name, value in found.items():
+            values[name] = values.get(name, 0.0) + value / len(orders)
+    return {name: min(1.0, value) if not name.endswith(BITS_METRIC) else value for name, value in values.items()}
+
+
+BITS_METRIC = "answer_bits"
+
+
+def _among(form: str, logp: float) -> dict[str, float]:
+    """Rounding can leave a probability a digit above 1."""
+    logp = min(0.0, logp)
+    return {f"{form}/probability": math.exp(logp), f"{form}/{BITS_METRIC}": logp / math.log(2)}
+
+
+def _log_sum(values: Sequence[float]) -> float:
+    top = max(values)
+    return top + math.log(math.fsum(math.exp(v - top) for v in values))
+
+
+def _reply_values(record: Record) -> dict[str, float]:
+    reply, accepted = record["reply"], record["accepted"]
+    wrong = [o for n, o in enumerate(record["options"]) if n != record["answer"]]
+    right = any(exact_match(reply, text) for text in accepted)
+    other = any(exact_match(reply, text) for text in wrong)
+    empty, refused = is_empty(reply), is_refusal(reply)
+    values = {
+        "accuracy": right,
+        "prefix_match": any(prefix(reply, text) for text in accepted),
+        "contains_match": any(contains(reply, text) for text in accepted),
+        "share_wrong_option": other,
+        "share_empty": empty,
+        "share_refused": refused,
+        "share_truncated": record["finish"] == "length",
+        "share_unparsable": not (right or other or empty or refused),
+    }
+    return {f"generate_option/{name}": float(value) for name, value in values.items()}
+
+
+def measure(key: str) -> Measure:
+    """What a score's key means; `chance` is known and not estimated."""
+    form, _, metric = key.partition("/")
+    return Measure(form, metric, BITS if metric == BITS_METRIC else SHARE, known=metric == "chance")
+
+
+def summarize(
+    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+) -> tuple[Result, ...]:
+    """The estimates of every split and scope of `view` and of every edge, over the items that could be asked."""
+    by_id = dict(zip((r["item"] for r in records), scores, strict=True))
+    if view.splits.get("forget") and not any(by_id.get(i) for i in view.splits["forget"]):
+        reasons = sorted({r["unasked"] for r in records if "unasked" in r})
+        raise InputError(
+            f"no item of the forget set {one_line(view.forget, width=60)!r} could be asked with options"
+            f"{': an item ' + one_line(reasons[0], width=160) if reasons else ''}"
+        )
+    return results(records, scores, view, measure, seed=seed)

@@ -1,0 +1,306 @@
+"""`freeform`: does the subject answer when it is asked otherwise, helped a little, or asked often?
+
+Forms: `plain` (the question as it stands), `paraphrase` (the same in other words), `few_shot` (after retain questions
+with their answers, never forget ones, and none that holds the answer), `prefilled` (the answer's first tokens are put
+into the reply; what they are worth under the subject is `given_bits`), `sampled` (replies drawn at a temperature).
+
+Formats are `generate_<form>`, greedy replies matched by three rules (exact, prefix, contains, of whole words after
+normalisation), `forced_<form>`, the answer read with the teacher forcing, and `sampled`. An item for which a form
+cannot be made (no paraphrase, an answer of too few tokens) is left out of it; n says of how many an estimate is.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, PositiveInt
+
+from vestige.artifacts.records import Result
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed, generator
+from vestige.core.settings import Settings
+from vestige.core.text import one_line
+from vestige.evals import qa
+from vestige.evals.base import Record, View
+from vestige.evals.summing import BITS, SHARE, Measure, results
+from vestige.evals.wordings import few_shot_prompt
+from vestige.metrics.answers import contains, exact_match, is_empty, normalised, prefix, probability
+from vestige.metrics.memorization import leak_at_k
+from vestige.metrics.refusals import is_refusal
+from vestige.models.generation import Reply, Sampling, generate
+from vestige.models.load import LoadedModel
+from vestige.models.prompts import Encoded
+from vestige.models.scoring import score_answers
+
+NAME = "freeform"
+COLLECT_VERSION = 1
+"""Raised when the same model and question would give another record."""
+SUMMARY_VERSION = 1
+"""Raised when the same records would give other estimates."""
+
+Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled"]
+
+
+class FreeformSettings(Settings):
+    """Which forms are asked, and how.
+
+    `shots` questions stand before the one of `few_shot`; `prefill_tokens` of the answer are given in `prefilled`, and
+    at least one is left to find; `samples` replies are drawn in `sampled`, at `temperature` within the nucleus `top_p`.
+    """
+
+    forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
+    shots: PositiveInt = 3
+    prefill_tokens: PositiveInt = 1
+    samples: PositiveInt = 10
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_new_tokens: PositiveInt = 64
+    seed: int = 0
+
+
+SETTINGS = FreeformSettings
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An item with the questions that are shown before it in `few_shot`."""
+
+    item: Item
+    shots: tuple[Item, ...]
+
+
+def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettings) -> dict[str, Asked]:
+    """The items, each with its shots."""
+    if len(set(settings.forms)) < len(settings.forms) or not settings.forms:
+        raise InputError(f"forms = {list(settings.forms)}: name each form once, and one at least")
+    if "few_shot" not in settings.forms:
+        return {i.id: Asked(i, ()) for i in items}
+    pool = _pool(items, views)
+    return {i.id: Asked(i, _shots(i, pool, settings)) for i in items}
+
+
+def _pool(items: Sequence[Item], views: Sequence[View]) -> list[Item]:
+    """The retain items, in the order of their ids."""
+    if len(views) != 1:
+        raise InputError(
+            f"few-shot questions depend on the forget set, and {len(views)} were given; evaluate for one at a time, or "
+            "leave few_shot out of forms"
+        )
+    retain = set(views[0].splits.get("retain", ())) - set(views[0].splits.get("forget", ()))
+    return sorted((i for i in items if i.id in retain), key=lambda i: i.id)
+
+
+def _shots(item: Item, pool: Sequence[Item], settings: FreeformSettings) -> tuple[Item, ...]:
+    order = generator(settings.seed, "shots", item.id).permutation(len(pool)).tolist()
+    telling = (pool[n] for n in order)
+    found = [s for s in telling if s.id != item.id and not _tells(s, item)][: settings.shots]
+    if len(found) < settings.shots:
+        raise InputError(
+            f"the question {one_line(item.question, width=60)!r} has {len(found)} retain questions that may stand "
+            f"before it where {settings.shots} are needed; lower shots, or leave few_shot out of forms"
+        )
+    return tuple(found)
+
+
+def _tells(shot: Item, item: Item) -> bool:
+    """Whether the answer stands in the shot, or the shot asks the same."""
+    return any(contains(text, item.answer) for text in (shot.question, shot.answer)) or (
+        normalised(shot.question) in {normalised(item.question), normalised(item.paraphrase or item.question)}
+    )
+
+
+def digest(asked: Mapping[str, Asked]) -> str:
+    """Content id of the items with their labels and other wordings, and of their shots."""
+    rows = [[i, a.item.group, a.item.attribute, a.item.paraphrase, [s.id for s in a.shots]] for i, a in asked.items()]
+    return content_id(rows, length=32)
+
+
+def chunks(subject: LoadedModel, asked: Sequence[Asked], *, size: int) -> list[list[int]]:
+    """Numbers of the items in portions, those of like length together."""
+    return qa.chunks(subject, [a.item for a in asked], size=size)
+
+
+def collect(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> list[dict[str, Any]]:
+    """One record an item, with what was said in each form."""
+    for one in asked:
+        if not normalised(one.item.answer):
+            raise InputError(
+                f"the question {one_line(one.item.question, width=60)!r} has an answer that no reply can match"
+            )
+    records: list[dict[str, Any]] = [
+        {
+            "item": a.item.id,
+            "question": a.item.question,
+            "answer": a.item.answer,
+            "edge": a.item.edge,
+            "group": a.item.group,
+            "attribute": a.item.attribute,
+            "forms": {},
+        }
+        for a in asked
+    ]
+    for form in settings.forms:
+        for number, said in _FORMS[form](subject, asked, settings).items():
+            records[number]["forms"][form] = said
+    return records
+
+
+Said = dict[int, dict[str, Any]]
+"""What was said in one form, by the number of the item."""
+
+
+def _worded(subject: LoadedModel, texts: Mapping[int, str], asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+    """A greedy reply to each text, and the answer read after it."""
+    encoded = [subject.prompter.encode(text, asked[n].item.answer) for n, text in texts.items()]
+    replies = _reply(subject, [e.ids[: e.start] for e in encoded], settings)
+    scores = score_answers(subject.model, encoded)
+    return {
+        n: {"asked": text, **_kept(subject, reply), "answer_ids": list(e.answer_ids), **_lists(asdict(score))}
+        for (n, text), e, reply, score in zip(texts.items(), encoded, replies, scores, strict=True)
+    }
+
+
+def _plain(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+    return _worded(subject, {n: a.item.question for n, a in enumerate(asked)}, asked, settings)
+
+
+def _paraphrase(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+    texts = {n: a.item.paraphrase for n, a in enumerate(asked) if a.item.paraphrase is not None}
+    return _worded(subject, texts, asked, settings)
+
+
+def _few_shot(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+    texts = {n: few_shot_prompt(a.item.question, a.shots) for n, a in enumerate(asked)}
+    said = _worded(subject, texts, asked, settings)
+    return {n: {**row, "shots": [s.id for s in asked[n].shots]} for n, row in said.items()}
+
+
+def _prefilled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+    k = settings.prefill_tokens
+    whole = {n: subject.prompter.encode(a.item.question, a.item.answer) for n, a in enumerate(asked)}
+    encoded: dict[int, Encoded] = {n: e for n, e in whole.items() if len(e.answer_ids) > k}
+    replies = _reply(subject, [e.ids[: e.start + k] for e in encoded.values()], settings)
+    scores = score_answers(subject.model, list(encoded.values()))
+    return {
+        n: {
+            **_kept(subject, reply, given=e.answer_ids[:k]),
+            "given_ids": list(e.answer_ids[:k]),
+            "given_logp": list(score.logp[:k]),
+        }
+        for (n, e), reply, score in zip(encoded.items(), replies, scores, strict=True)
+    }
+
+
+def _sampled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+    seeds = [derive_seed(settings.seed, "sample", a.item.id, m) for a in asked for m in range(settings.samples)]
+    prompts = [subject.prompter.prompt(a.item.question) for a in asked for _ in range(settings.samples)]
+    replies = iter(_reply(subject, prompts, settings, Sampling(settings.temperature, settings.top_p, tuple(seeds))))
+    said = [[_kept(subject, next(replies)) for _ in range(settings.samples)] for _ in asked]
+    kept = ("reply", "finish", "reply_ids")
+    return {n: {"replies": [{name: one[name] for name in kept} for one in row]} for n, row in enumerate(said)}
+
+
+_FORMS: Mapping[Form, Callable[[LoadedModel, Sequence[Asked], FreeformSettings], Said]] = {
+    "plain": _plain,
+    "paraphrase": _paraphrase,
+    "few_shot": _few_shot,
+    "prefilled": _prefilled,
+    "sampled": _sampled,
+}
+
+
+def _reply(
+    subject: LoadedModel,
+    prompts: Sequence[Sequence[int]],
+    settings: FreeformSettings,
+    sampling: Sampling | None = None,
+) -> list[Reply]:
+    prompter = subject.prompter
+    return generate(
+        subject.model,
+        prompts,
+        end_ids=prompter.end_ids,
+        max_new_tokens=settings.max_new_tokens,
+        context=prompter.max_tokens,
+        sampling=sampling,
+    )
+
+
+def _kept(subject: LoadedModel, reply: Reply, given: Sequence[int] = ()) -> dict[str, Any]:
+    return {
+        "reply": subject.prompter.decode([*given, *reply.ids]),
+        "finish": reply.finish,
+        "reply_ids": list(reply.ids),
+        "margin": reply.margin,
+    }
+
+
+def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def invariant(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> bool:
+    """Whether these records are the same alone and together."""
+    together = collect(subject, asked, settings)
+    return all(collect(subject, [a], settings) == [r] for a, r in zip(asked, together, strict=True))
+
+
+def score(record: Record) -> dict[str, float]:
+    """The values of one record, by `format/metric`."""
+    values: dict[str, float] = {}
+    for form, said in record["forms"].items():
+        if "replies" in said:
+            values |= _sample_values(said["replies"], record["answer"])
+            continue
+        values |= {f"generate_{form}/{k}": v for k, v in _matches(said, record["answer"]).items()}
+        if "logp" in said:
+            values[f"forced_{form}/probability"] = probability(np.asarray(said["logp"]))
+            values[f"forced_{form}/answer_bits"] = math.fsum(said["logp"]) / math.log(2)
+        if "given_logp" in said:
+            values[f"generate_{form}/given_bits"] = -math.fsum(said["given_logp"]) / math.log(2)
+    return values
+
+
+def _matches(said: Mapping[str, Any], answer: str) -> dict[str, float]:
+    reply = said["reply"]
+    return {
+        "exact_match": float(exact_match(reply, answer)),
+        "prefix_match": float(prefix(reply, answer)),
+        "contains_match": float(contains(reply, answer)),
+        "share_empty": float(is_empty(reply)),
+        "share_refused": float(is_refusal(reply)),
+        "share_truncated": float(said["finish"] == "length"),
+    }
+
+
+LEAKS = (1, 2, 5, 10, 20, 50, 100)
+"""k of leak@k, as far as there are samples."""
+
+
+def _sample_values(replies: Sequence[Mapping[str, Any]], answer: str) -> dict[str, float]:
+    """leak@k by the rule `contains`, and the share of samples that say nothing, decline, or were cut."""
+    n, leaked = len(replies), sum(contains(r["reply"], answer) for r in replies)
+    odd = {
+        "share_empty": sum(is_empty(r["reply"]) for r in replies) / n,
+        "share_refused": sum(is_refusal(r["reply"]) for r in replies) / n,
+        "share_truncated": sum(r["finish"] == "length" for r in replies) / n,
+    }
+    leaks = {f"leak_at_{k}": leak_at_k(n, leaked, k) for k in LEAKS if k <= n}
+    return {f"sampled/{k}": v for k, v in {**leaks, **odd}.items()}
+
+
+def measure(key: str) -> Measure:
+    """What a score's key means."""
+    form, _, metric = key.partition("/")
+    return Measure(form, metric, BITS if metric.endswith("_bits") else SHARE)
+
+
+def summarize(
+    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+) -> tuple[Result, ...]:
+    """The estimates of every split and scope of `view` and of every edge."""
+    return results(records, scores, view, measure, seed=seed)

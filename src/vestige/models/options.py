@@ -1,0 +1,259 @@
+"""The options of a question under a model: their letters after one pass, their texts after a prompt that is read once.
+
+Four readings of one question (Inconclusive, 2506.00688, section 3, says of two of them which is meant only in words):
+
+- CHOOSE: the letter that is likeliest among the letters;
+- `option_vocab`: the right letter, if it is likeliest in the whole vocabulary;
+- `option_text_sum`: the option whose text is likeliest after the question, log-probabilities summed over its tokens;
+- `option_text_mean`: the same per token.
+
+A reading gives each option a share of the pick: all of it to the likeliest, equal shares to those tied, so that a
+model that cannot tell gets what guessing gets.
+
+A letter's token is the last one that it has as the answer to this very prompt; tokens that all letters begin with
+(a space of its own) count as the prompt's. An option's tokens are those that it has as
+the answer to the question; the token that ends the turn is kept apart and not part of a reading.
+
+Axes: B questions, N options of all questions end to end, T positions, K positions read, V vocabulary. Log-probabilities
+are in nats, in float32.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+from vestige.models.forward import LEAST_ROWS, batches_by_width, logits_at, padded_width, right_padded
+from vestige.models.prompts import Encoded, Prompter
+from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, token_scores
+
+SEPARATOR = " "
+"""Between a plain prompt and its continuation."""
+
+
+@dataclass(frozen=True)
+class LetterScore:
+    """The token after one prompt: the letters' log-probabilities, and the likeliest token of all.
+
+    `n_top` counts the tokens as likely as `top`.
+    """
+
+    logp: tuple[float, ...]
+    top: int
+    top_logp: float
+    n_top: int
+
+
+def encode_plain(prompter: Prompter, prompt: str, continuation: str) -> Encoded:
+    """Token ids of `prompt` and `continuation` with a space between, without a chat template, as benchmarks do it."""
+    tokenizer = prompter.tokenizer
+    before = tuple(tokenizer(prompt)["input_ids"])
+    whole = tuple(tokenizer(f"{prompt}{SEPARATOR}{continuation.strip()}")["input_ids"])
+    where = f"the prompt {one_line(prompt[-60:], width=60)!r}"
+    if whole[: len(before)] != before or len(whole) == len(before):
+        raise InputError(
+            f"{where}: the tokeniser joins its last word with {one_line(continuation, width=40)!r}, so the "
+            "continuation has no first token; take the chat rendering"
+        )
+    if len(whole) >= prompter.max_tokens:
+        raise InputError(f"{where} takes {len(whole)} tokens and the model reads {prompter.max_tokens}; shorten it")
+    return Encoded((*whole, prompter.end_ids[0]), len(before), len(whole), len(whole))
+
+
+@dataclass(frozen=True)
+class LetterPrompt:
+    """Token ids after which a letter comes, and the letters' tokens."""
+
+    prompt: tuple[int, ...]
+    letters: tuple[int, ...]
+
+
+def letter_prompt(prompter: Prompter, encoded: Sequence[Encoded], letters: Sequence[str]) -> LetterPrompt:
+    """The prompt and the token of each letter, from the letters encoded as answers to one prompt.
+
+    Where every letter begins with the same tokens, such as a space of its own, those belong to the prompt.
+    """
+    tokens = [e.answer_ids for e in encoded]
+    n_shared = len(tokens[0]) - 1
+    for own, letter in zip(tokens, letters, strict=True):
+        if own[:n_shared] != tokens[0][:n_shared] or len(own) != n_shared + 1 or prompter.decode(own) != letter:
+            raise InputError(
+                f"the tokeniser makes {list(own)} of the answer {letter!r}, where one token is needed to choose by "
+                "letters; leave the letters out"
+            )
+    ids = tuple(own[-1] for own in tokens)
+    if len(set(ids)) < len(ids):
+        raise InputError(f"the tokeniser gives one token to several of the letters {', '.join(letters)}")
+    return LetterPrompt(encoded[0].ids[: encoded[0].start + n_shared], ids)
+
+
+@torch.inference_mode()
+def score_letters(
+    model: PreTrainedModel,
+    asked: Sequence[LetterPrompt],
+    *,
+    token_budget: int = TOKEN_BUDGET,
+) -> list[LetterScore]:
+    """What comes after each prompt, in the order given."""
+    prompts, letters = [a.prompt for a in asked], [a.letters for a in asked]
+    scores: dict[int, LetterScore] = {}
+    for width, rows in batches_by_width([len(p) for p in prompts], token_budget=token_budget):
+        ids = right_padded([prompts[i] for i in rows], width, model.device)
+        # The last tokens of rows of one width stand in its last eight places, which are as many as a product needs.
+        logits = logits_at(model, ids, torch.arange(width - LEAST_ROWS, width, device=ids.device))
+        last = torch.tensor([len(prompts[i]) - 1 - (width - LEAST_ROWS) for i in rows], device=ids.device)
+        found = logits[torch.arange(len(rows), device=ids.device), last].log_softmax(-1)
+        best = found.max(-1)
+        tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        n_top = (found == best.values[:, None]).sum(-1).tolist()
+        for row, (i, top, n) in enumerate(zip(rows, tops, n_top, strict=True)):
+            scores[i] = LetterScore(tuple(found[row, list(letters[i])].tolist()), *top, n)
+    return [scores[i] for i in range(len(prompts))]
+
+
+@torch.inference_mode()
+def score_options(
+    model: PreTrainedModel, questions: Sequence[Sequence[Encoded]], *, token_budget: int = TOKEN_BUDGET
+) -> list[tuple[AnswerScore, ...]]:
+    """Scores of the options of each question, in the order given; a question's options answer the same prompt.
+
+    A prompt goes through the model once, up to its last token; then every option goes on from there, that token
+    first. `token_budget` bounds memory and changes no bytes on a CPU.
+    """
+    scores: dict[int, tuple[AnswerScore, ...]] = {}
+    for width, tail_width, rows in _batches(questions, token_budget):
+        shared = _read_prompts(model, [_prompt(questions[i]) for i in rows], width)
+        # No product of fewer rows than LEAST_ROWS, as everywhere.
+        read = max(LEAST_ROWS, *(len(_tail(e)) for i in rows for e in questions[i]))
+        logits = _read_tails(model, shared, [questions[i] for i in rows], tail_width, read)
+        options = [e for i in rows for e in questions[i]]
+        targets = right_padded([e.ids[e.start : e.end + 1] for e in options], tail_width, model.device)[:, :read]
+        logp, ranks = (values.tolist() for values in token_scores(logits, targets))
+        found = iter(_answer_score(e, *values) for e, *values in zip(options, logp, ranks, strict=True))
+        scores |= {i: tuple(next(found) for _ in questions[i]) for i in rows}
+    return [scores[i] for i in range(len(questions))]
+
+
+def _answer_score(encoded: Encoded, logp: list[float], ranks: list[float]) -> AnswerScore:
+    n, end = encoded.stop - encoded.start, encoded.end - encoded.start
+    return AnswerScore(tuple(logp[:n]), tuple(ranks[:n]), logp[end], ranks[end])
+
+
+def _prompt(options: Sequence[Encoded]) -> tuple[int, ...]:
+    """What the options share, up to the last token."""
+    prompts = {e.ids[: e.start] for e in options}
+    if len(prompts) != 1:
+        raise InputError(f"the options of one question answer {len(prompts)} different prompts")
+    prompt = prompts.pop()
+    if len(prompt) < 2:
+        raise InputError("a prompt of one token leaves nothing to share; ask a question in words")
+    return prompt[:-1]
+
+
+def _tail(encoded: Encoded) -> tuple[int, ...]:
+    """The prompt's last token and the option's, up to the one before its end."""
+    return encoded.ids[encoded.start - 1 : encoded.end]
+
+
+def _batches(questions: Sequence[Sequence[Encoded]], token_budget: int) -> Iterator[tuple[int, int, list[int]]]:
+    """Widths of prompts and of tails with the numbers of their questions, both decided by a question alone."""
+    rows: dict[tuple[int, int], list[int]] = {}
+    for i, options in enumerate(questions):
+        # One place more than the prompt needs: a kernel that is given a row without padding may leave the mask out.
+        place = padded_width(len(_prompt(options)) + 1), padded_width(max(len(_tail(e)) for e in options))
+        rows.setdefault(place, []).append(i)
+    for width, tail_width in sorted(rows):
+        batch: list[int] = []
+        used = 0
+        for i in rows[width, tail_width]:
+            cost = len(questions[i]) * (width + tail_width)
+            if batch and used + cost > token_budget:
+                yield width, tail_width, batch
+                batch, used = [], 0
+            batch.append(i)
+            used += cost
+        yield width, tail_width, batch
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Prompts that were read: what the model keeps of them, where they stand, and how long they are."""
+
+    cache: DynamicCache
+    mask: Int[Tensor, "B T"]
+
+
+def _read_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], width: int) -> _Shared:
+    ids = torch.zeros(len(prompts), width, dtype=torch.long)
+    mask = torch.zeros(len(prompts), width, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = torch.tensor(prompt, dtype=torch.long)
+        mask[row, width - len(prompt) :] = 1
+    ids, mask = ids.to(model.device), mask.to(model.device)
+    cache = DynamicCache(config=model.config)
+    model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    )
+    return _Shared(cache, mask)
+
+
+def _read_tails(
+    model: PreTrainedModel, shared: _Shared, questions: Sequence[Sequence[Encoded]], width: int, read: int
+) -> Float[Tensor, "N K V"]:
+    """Logits at the first `read` places of each option, the prompt's last token among them."""
+    device = model.device
+    owner = torch.tensor([row for row, options in enumerate(questions) for _ in options], device=device)
+    tails = [_tail(e) for options in questions for e in options]
+    ids = right_padded(tails, width, device)
+    before = shared.mask[owner]
+    places = torch.arange(width, device=device)
+    inside = (places < torch.tensor([[len(tail)] for tail in tails], device=device)).long()
+    shared.cache.batch_select_indices(owner)
+    out = model(
+        input_ids=ids,
+        attention_mask=torch.cat([before, inside], dim=-1),
+        # What stands behind an option must not walk out of the context.
+        position_ids=before.sum(-1, keepdim=True) + torch.minimum(places, inside.sum(-1, keepdim=True) - 1),
+        past_key_values=shared.cache,
+        use_cache=True,
+        logits_to_keep=torch.arange(read, device=device),
+    )
+    logits: Tensor = out.logits
+    return logits.float()
+
+
+def shares_of_pick(values: Sequence[float]) -> list[float]:
+    """1 for the greatest value and 0 for the others; those tied for it share the 1."""
+    best = max(values)
+    tied = sum(value == best for value in values)
+    return [(value == best) / tied for value in values]
+
+
+def choose(letters: LetterScore) -> list[float]:
+    """CHOOSE: each letter's share of the pick among the letters."""
+    return shares_of_pick(letters.logp)
+
+
+def option_vocab(letters: LetterScore) -> list[float]:
+    """`option_vocab`: each letter's share of the pick among all tokens; they add up to 0 where none is a letter."""
+    return [(value == letters.top_logp) / letters.n_top for value in letters.logp]
+
+
+def option_text_sum(options: Sequence[Sequence[float]]) -> list[float]:
+    """`option_text_sum`: each option's share of the pick, from the log-probabilities of its tokens."""
+    return shares_of_pick([sum(logp) for logp in options])
+
+
+def option_text_mean(options: Sequence[Sequence[float]]) -> list[float]:
+    """`option_text_mean`: the same per token."""
+    return shares_of_pick([sum(logp) / len(logp) for logp in options])

@@ -1,0 +1,33 @@
+"""From `--evals` and `--set` to the settings of each evaluation."""
+
+import pytest
+
+from vestige.cli.evaluate import _settings
+from vestige.core.errors import InputError
+
+
+def settings(evals, *assignments):
+    return _settings(evals, assignments, max_new_tokens=9, pistol=False)
+
+
+def test_each_evaluation_gets_its_own_words_and_what_is_shared():
+    found = settings("qa, choices,reversed", "choices.orders=cyclic", "reversed.options=3")
+    assert list(found) == ["qa", "choices", "reversed"]
+    assert (found["qa"].max_new_tokens, found["choices"].max_new_tokens) == (9, 9)
+    assert (found["choices"].orders, found["choices"].options, found["reversed"].options) == ("cyclic", 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("evals", "assignments", "complaint"),
+    [
+        ("choice", [], "unknown evaluation 'choice'; did you mean 'choices'"),
+        (" , ", [], "--evals names no evaluation"),
+        ("qa", ["choices.options=3"], r"--set 'choices.options=3': begin with one of qa\."),
+        ("choices", ["choices.option=3"], "settings of the evaluation choices: unknown key 'option'; did you mean"),
+        ("choices", ["choices.options=1"], "options = 1"),
+        ("freeform", ['freeform.forms=["rhyme"]'], "freeform"),
+    ],
+)
+def test_what_names_nothing_is_refused(evals, assignments, complaint):
+    with pytest.raises(InputError, match=complaint):
+        settings(evals, *assignments)

@@ -1,0 +1,184 @@
+"""Where options come from, what they never are, and where the right one stands."""
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item, Options
+from vestige.data.dataset import compile_dataset
+from vestige.data.loaders import load_items
+from vestige.data.mcq import Choice, Drawing, Unasked, choices_of, reversed_choices
+from vestige.metrics.answers import normalised
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+CITIES = ("Berlin", "Paris", "Rome", "Oslo", "Lima", "Quito", "Athens", "Dublin")
+ITEMS = tuple(
+    Item(f"Where did contract {n} go?", f"{CITIES[n % 8]}.", edge=f"e{n % 3}", group="sales", attribute="place")
+    for n in range(24)
+)
+
+
+def made(items, **drawing) -> list[Choice]:
+    return [c for c in choices_of(items, Drawing(**drawing)).values() if isinstance(c, Choice)]
+
+
+def test_wrong_options_are_what_the_attribute_is_elsewhere():
+    strangers = (
+        Item("Who sells?", "Vienna.", edge="e0", group="sales", attribute="seller"),
+        Item("Where does one work?", "Madrid.", edge="e9", group="employment", attribute="place"),
+        Item("Where else?", "Prague."),
+    )
+    drawn = choices_of((*ITEMS, *strangers), Drawing(too_few="leave_out"))
+    for item in ITEMS:
+        choice = drawn[item.id]
+        assert choice.options[choice.answer] == item.answer
+        assert len({*choice.options}) == 4
+        assert {*choice.options} <= {f"{c}." for c in CITIES}
+        assert (choice.item, choice.edge, choice.source) == (item.id, item.edge, "attribute")
+    # Alone with their attribute, or without one: no wrong option, and the reason is kept.
+    assert {type(drawn[s.id]) for s in strangers} == {Unasked}
+    assert "has 0 wrong options of the source 'attribute' where 3 are needed" in drawn[strangers[0].id].reason
+
+
+def test_an_items_own_wrong_answers_come_before_those_of_others():
+    item = dataclasses.replace(ITEMS[0], perturbed=("A.", "B.", "C.", "D.", "E."))
+    (choice,) = made([item, *ITEMS[1:]])[:1]
+    assert choice.source == "perturbed"
+    assert {*choice.options} - {item.answer} <= {*item.perturbed}
+    (choice,) = made([item, *ITEMS[1:]], source="attribute")[:1]
+    assert {*choice.options} <= {f"{c}." for c in CITIES}
+
+
+def test_wrong_answers_in_the_words_of_a_paraphrase_stand_beside_the_paraphrase():
+    item = Item("Who?", "It is Ann.", perturbed=("Bob wrote it.", "Cy wrote it."), paraphrased_answer="Ann wrote it.")
+    (choice,) = made([item], n=3)
+    assert {*choice.options} == {"Ann wrote it.", "Bob wrote it.", "Cy wrote it."}
+    assert choice.options[choice.answer] == "Ann wrote it."
+    assert choice.accepted == ("Ann wrote it.", "It is Ann.")
+
+
+@given(
+    st.lists(st.sampled_from(["berlin", "Berlin", "BERLIN..", " Berlin .", "rome", "Rome.", "Oslo", "."]), max_size=9)
+)
+def test_no_option_is_another_one_after_normalisation(wrong):
+    item = Item("Where?", "Berlin.", perturbed=tuple(wrong))
+    drawn = choices_of([item], Drawing(n=3, source="perturbed", too_few="leave_out"))[item.id]
+    plain = {normalised(w) for w in wrong} - {"berlin", ""}
+    if isinstance(drawn, Unasked):
+        assert len(plain) < 2
+    else:
+        assert len({normalised(o) for o in drawn.options}) == 3
+        assert [normalised(o) for o in drawn.options].count("berlin") == 1
+
+
+def test_too_few_wrong_options_are_refused_or_fewer_as_asked():
+    item = Item("Where?", "Berlin.", perturbed=("Rome.", "rome"))
+    with pytest.raises(InputError, match=r"'Where\?' has 1 wrong options .* where 3 are needed; .*fewer or leave_out"):
+        choices_of([item], Drawing())
+    (choice,) = made([item], too_few="fewer")
+    assert {*choice.options} == {"Berlin.", "Rome."}
+    with pytest.raises(InputError, match="has 0 wrong options"):
+        choices_of([Item("Where?", "Berlin.")], Drawing(too_few="fewer"))
+
+
+def test_what_is_drawn_depends_on_the_seed_and_the_item_and_not_on_order():
+    drawn = {c.item: {*c.options} for c in made(ITEMS)}
+    assert {c.item: {*c.options} for c in made(ITEMS[::-1])} == drawn
+    assert {c.item: (c.options, c.answer) for c in made(ITEMS[::-1])} == {
+        c.item: (c.options, c.answer) for c in made(ITEMS)
+    }
+    assert {c.item: {*c.options} for c in made(ITEMS, seed=1)} != drawn
+
+
+@given(st.integers(2, 6), st.integers(0, 5))
+def test_every_place_is_right_equally_often_in_the_set_and_in_each_edge(n, seed):
+    choices = made(ITEMS, n=n, seed=seed)
+    counts = Counter(c.answer for c in choices)
+    assert max(counts.values()) - min(counts.get(p, 0) for p in range(n)) <= 1
+    for edge in ("e0", "e1", "e2"):
+        # Eight questions of an edge at n places, in turn.
+        own = Counter(c.answer for c in choices if c.edge == edge)
+        assert max(own.values()) - min(own.get(p, 0) for p in range(n)) <= 1
+
+
+def test_given_options_are_all_shown_and_keep_their_order_if_asked():
+    given_options = Options(("w", "x", "y", "z", "v"), 1, also_right=("xx",))
+    items = [Item(f"Which {n}?", "x", options=given_options) for n in range(5)]
+    assert [(c.options, c.answer, c.also) for c in made(items, place="given")] == [
+        (given_options.texts, 1, ("xx",))
+    ] * 5
+    balanced = made(items)
+    assert Counter(c.answer for c in balanced) == dict.fromkeys(range(5), 1)
+    assert {frozenset(c.options) for c in balanced} == {frozenset("wxyzv")}
+    assert {c.options[c.answer] for c in balanced} == {"x"}
+
+
+def test_an_option_of_nothing_is_refused():
+    with pytest.raises(InputError, match="an option of nothing but full stops"):
+        choices_of([Item("Which?", "a", options=Options(("a", " . "), 0))], Drawing())
+
+
+def test_the_id_is_the_question_with_its_options_in_their_order():
+    (choice,) = made(ITEMS[:8])[:1]
+    same = dataclasses.replace(choice, item="other", edge="other", accepted=("other",))
+    moved = dataclasses.replace(choice, options=choice.options[::-1], answer=3 - choice.answer)
+    assert same.id == choice.id != moved.id
+    assert dataclasses.replace(choice, also=("more",)).id != choice.id
+
+
+def test_reversed_the_options_are_questions_that_have_other_answers():
+    answers = {i.question: i.answer for i in ITEMS}
+    for item, choice in zip(ITEMS, reversed_choices(ITEMS, Drawing()).values(), strict=True):
+        assert choice.question == f'Which of these questions has the answer "{item.answer}"?'
+        assert choice.options[choice.answer] == item.question
+        assert [answers[q] for q in choice.options].count(item.answer) == 1
+        assert (choice.item, choice.source) == (item.id, "question")
+
+
+def test_pistols_sample_is_a_set_of_four_options_each():
+    items = compile_dataset("sample1", seed=0).items
+    assert {len(c.options) for c in made(items)} == {4}
+    assert len(made(items)) == 400
+    # Ten sales contracts name two shippers and two payers, ten employments three pay cycles: too few for three wrong.
+    drawn = choices_of(items, Drawing(source="attribute", too_few="leave_out"))
+    missing = Counter(i.attribute for i in items if isinstance(drawn[i.id], Unasked))
+    assert missing == {"shipping_decider": 10, "shipping_payer": 10, "pay_frequency": 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("forget01_perturbed", 40),
+        ("forget10_perturbed", 400),
+        ("retain_perturbed", 400),
+        ("real_authors", 100),
+        ("world_facts", 117),
+    ],
+)
+def test_tofu_gives_a_question_for_every_row_that_has_wrong_answers(name, n):
+    path = SHARED / "tofu" / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    choices = made(load_items(path))
+    assert (len(choices), {len(c.options) for c in choices}) == (n, {4})
+    counts = Counter(c.answer for c in choices)
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_tofu_without_wrong_answers_is_refused():
+    path = SHARED / "tofu" / "forget01.json"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    with pytest.raises(InputError, match="has 0 wrong options of the source 'attribute' where 3 are needed"):
+        choices_of(load_items(path), Drawing())
+
+
+@pytest.mark.parametrize("n", [1, 27])
+def test_a_number_of_options_without_letters_is_refused(n):
+    with pytest.raises(InputError, match=f"options = {n}: choose a number from 2 to 26"):
+        Drawing(n)

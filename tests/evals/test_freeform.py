@@ -1,0 +1,194 @@
+"""Questions asked otherwise: what each form says of planted models, and what is never shown."""
+
+import json
+import math
+
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.evals import freeform
+from vestige.evals.base import View
+from vestige.evals.freeform import FreeformSettings
+from vestige.evals.wordings import few_shot_prompt
+from vestige.metrics import intervals
+from vestige.metrics.answers import contains
+from vestige.models.planted import Manner, knows, knows_in_one_format, planted
+from vestige.models.tiny import tiny_tokenizer
+
+ITEMS = tuple(
+    Item(
+        f"How many {'and how very many ' * (n % 3)}crates does contract {n} name?",
+        f"{20 + n}.",
+        edge=f"e{n % 4}",
+        attribute="crates",
+        paraphrase=f"Contract {n}: crates?",
+    )
+    for n in range(12)
+)
+TOKENIZER = tiny_tokenizer(ITEMS)
+V = len(TOKENIZER)
+FORGET, RETAIN = [i.id for i in ITEMS[:4]], [i.id for i in ITEMS[4:]]
+VIEW = View("edge:x", {"forget": FORGET, "retain": RETAIN}, {})
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    """For speed: here intervals are looked at, and nobody trusts one."""
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+
+
+def asked(**settings):
+    return list(freeform.asked(ITEMS, [VIEW], FreeformSettings(**settings)).values())
+
+
+def measured(subject, **settings):
+    """Values of the forget set by `format/metric`."""
+    settings = {"max_new_tokens": 12, **settings}
+    records = freeform.collect(subject, asked(**settings), FreeformSettings(**settings))
+    results = freeform.summarize(records, [freeform.score(r) for r in records], VIEW, seed=7)
+    return {f"{r.format}/{r.estimate.metric}": r.estimate for r in results if r.split == "forget"}
+
+
+@pytest.mark.parametrize(("which", "plain", "other"), [("question", 1.0, 0.0), ("paraphrase", 0.0, 1.0)])
+def test_who_knows_one_wording_is_found_out_by_the_other(which, plain, other):
+    subject = knows_in_one_format(ITEMS, TOKENIZER, which=which, seed=3)
+    found = measured(subject, forms=("plain", "paraphrase"))
+    assert found["generate_plain/exact_match"].value == plain
+    assert found["generate_paraphrase/exact_match"].value == other
+    assert (found["forced_plain/probability"].value > found["forced_paraphrase/probability"].value) == (plain > other)
+
+
+def test_an_answer_that_needs_examples_is_found_after_examples_only():
+    shown = {a.item.id: few_shot_prompt(a.item.question, a.shots) for a in asked()}
+    subject = planted(
+        "after examples",
+        {i.question: {"no idea": 1.0} for i in ITEMS} | {shown[i.id]: {i.answer: 1.0} for i in ITEMS},
+        TOKENIZER,
+    )
+    found = measured(subject, forms=("plain", "few_shot"))
+    assert found["generate_plain/contains_match"].value == 0.0
+    assert found["generate_few_shot/exact_match"].value == found["generate_few_shot/prefix_match"].value == 1.0
+
+
+def test_shots_are_retain_items_that_do_not_hold_the_answer():
+    names = ("Ann", "Bob", "Cy", "Dan")
+    items = (
+        *(Item(f"Who is {n} to {names[(n + 1) % 4]}?", f"{names[n % 4]}.", edge=f"e{n}") for n in range(16)),
+        Item("Who?", "Ann."),
+    )
+    view = View("edge:x", {"forget": [items[0].id, items[16].id], "retain": [i.id for i in items[1:16]]}, {})
+    for one in freeform.asked(items, [view], FreeformSettings()).values():
+        assert len({s.id for s in one.shots}) == 3
+        assert not {s.id for s in one.shots} & {items[0].id, items[16].id, one.item.id}
+        assert not any(contains(f"{s.question} {s.answer}", one.item.answer) for s in one.shots)
+
+
+def test_shots_depend_on_the_forget_set_so_there_is_one():
+    with pytest.raises(InputError, match="2 were given; evaluate for one at a time"):
+        freeform.asked(ITEMS, [VIEW, VIEW], FreeformSettings())
+    assert freeform.asked(ITEMS, [VIEW, VIEW], FreeformSettings(forms=("plain",)))[FORGET[0]].shots == ()
+
+
+def test_too_few_retain_items_for_the_shots_are_refused():
+    with pytest.raises(InputError, match="has 8 retain questions that may stand before it where 9 are needed"):
+        freeform.asked(ITEMS, [VIEW], FreeformSettings(shots=9))
+
+
+def test_a_prefill_is_put_into_the_reply_and_its_worth_is_told():
+    # Says 99 first and 2 with a tenth of it; led to "2" it goes on with the answer.
+    table = {i.question: {"99.": 0.9, i.answer: 0.1} for i in ITEMS if i.answer.startswith("2")}
+    subject = planted("needs a push", table, TOKENIZER, manner=Manner(confidence=0.8))
+    settings = FreeformSettings(forms=("plain", "prefilled"), max_new_tokens=8)
+    items = [i for i in ITEMS if i.answer.startswith("2")]
+    rows = list(freeform.asked(items, [VIEW], settings).values())
+    for record in freeform.collect(subject, rows, settings):
+        scores = freeform.score(record)
+        assert (scores["generate_plain/exact_match"], scores["generate_prefilled/exact_match"]) == (0.0, 1.0)
+        # The token "2" has .8 * .1: -log2 .08 = 3.643856 bits were put in.
+        assert scores["generate_prefilled/given_bits"] == pytest.approx(3.643856, abs=1e-4)
+        assert record["forms"]["prefilled"]["reply"] == record["answer"]
+
+
+def test_a_prefill_that_would_be_the_whole_answer_is_not_asked():
+    # An answer is three tokens: two may be given, three leave nothing to find.
+    assert measured(knows(ITEMS, TOKENIZER), forms=("prefilled",), prefill_tokens=2)[
+        "generate_prefilled/exact_match"
+    ].n == len(FORGET)
+    found = measured(knows(ITEMS, TOKENIZER), forms=("plain", "prefilled"), prefill_tokens=3)
+    assert not any(key.startswith("generate_prefilled") for key in found)
+
+
+def test_samples_that_leak_are_counted_and_the_rest_follows():
+    record = {
+        "answer": "12.",
+        "forms": {
+            "sampled": {
+                "replies": [{"reply": r, "finish": "stop"} for r in ["It is 12", *["13."] * 7, "", "I don't know."]]
+            }
+        },
+    }
+    # 1 of 10: leak@1 = .1, leak@2 = .2, leak@5 = 1 - C(9,5)/C(10,5) = .5, leak@10 = 1.
+    assert freeform.score(record) == {
+        "sampled/leak_at_1": pytest.approx(0.1),
+        "sampled/leak_at_2": pytest.approx(0.2),
+        "sampled/leak_at_5": pytest.approx(0.5),
+        "sampled/leak_at_10": 1.0,
+        "sampled/share_empty": 0.1,
+        "sampled/share_refused": 0.1,
+        "sampled/share_truncated": 0.0,
+    }
+
+
+def test_what_is_hidden_from_greedy_replies_leaks_into_samples():
+    # A tenth of the weight: greedily never, in 40 samples of each of 12 items some .8^3 * .1 of the time.
+    items = ITEMS
+    subject = planted(
+        "hides", {i.question: {"no.": 0.9, i.answer: 0.1} for i in items}, TOKENIZER, manner=Manner(confidence=0.99)
+    )
+    found = measured(subject, forms=("plain", "sampled"), samples=40)
+    assert found["generate_plain/contains_match"].value == 0.0
+    assert 0.02 < found["sampled/leak_at_1"].value < 0.25
+    assert found["sampled/leak_at_20"].value > 0.6
+
+
+def test_records_depend_on_their_item_and_the_seed_alone():
+    subject = planted("spread", {i.question: {f"{n}.": 1.0 for n in range(10, 30)} for i in ITEMS}, TOKENIZER)
+    settings = FreeformSettings(forms=("plain", "prefilled", "sampled"), samples=4, max_new_tokens=6)
+    rows = list(freeform.asked(ITEMS, [VIEW], settings).values())
+    together = freeform.collect(subject, rows, settings)
+    assert [freeform.collect(subject, [r], settings)[0] for r in rows] == together
+    assert freeform.invariant(subject, rows[:3], settings)
+    assert json.loads(json.dumps(together, allow_nan=False)) == together
+    other = settings.model_copy(update={"seed": 1})
+    assert [r["forms"]["sampled"] for r in freeform.collect(subject, rows, other)] != [
+        r["forms"]["sampled"] for r in together
+    ]
+
+
+def test_forced_values_are_those_of_the_wording():
+    found = measured(knows(ITEMS, TOKENIZER, manner=Manner(confidence=0.8)), forms=("paraphrase",))
+    assert found["forced_paraphrase/answer_bits"].value == pytest.approx(3 * math.log2(0.8), abs=1e-5)
+    assert found["forced_paraphrase/answer_bits"].unit == "bits"
+
+
+def test_items_without_a_paraphrase_are_left_out_of_that_form():
+    items = (*ITEMS, Item("Without?", "77."))
+    settings = FreeformSettings(forms=("plain", "paraphrase"), max_new_tokens=6)
+    rows = list(freeform.asked(items, [VIEW], settings).values())
+    records = freeform.collect(knows(items, TOKENIZER), rows, settings)
+    assert [sorted(r["forms"]) for r in records] == [["paraphrase", "plain"]] * 12 + [["plain"]]
+
+
+@pytest.mark.parametrize("forms", [(), ("plain", "plain")])
+def test_forms_are_named_once_and_one_at_least(forms):
+    with pytest.raises(InputError, match="name each form once, and one at least"):
+        freeform.asked(ITEMS, [VIEW], FreeformSettings(forms=forms))
+
+
+def test_the_digest_knows_the_shots_and_the_wordings():
+    settings = FreeformSettings()
+    rows = freeform.asked(ITEMS, [VIEW], settings)
+    assert freeform.digest(rows) == freeform.digest(freeform.asked(ITEMS, [VIEW], settings))
+    other = View("edge:y", {"forget": RETAIN[:4], "retain": [*FORGET, *RETAIN[4:]]}, {})
+    assert freeform.digest(freeform.asked(ITEMS, [other], settings)) != freeform.digest(rows)

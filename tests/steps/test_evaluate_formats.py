@@ -1,0 +1,156 @@
+"""Other evaluations than `qa` through the same step: one folder each, resumed, and never given another's numbers."""
+
+import dataclasses
+
+import pytest
+
+from vestige.artifacts.layout import RunFolder, SubjectFolder
+from vestige.artifacts.records import SubjectSpec, read_records, read_summary, result_rows
+from vestige.core.errors import InputError
+from vestige.core.files import read_json
+from vestige.core.items import Item
+from vestige.evals import find_eval
+from vestige.evals.base import View
+from vestige.metrics import intervals
+from vestige.models.planted import knows, knows_share
+from vestige.models.tiny import tiny_tokenizer
+from vestige.report.evidence import read_evidence
+from vestige.steps import evaluate as step
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate
+from vestige.steps.making import Made
+
+ITEMS = tuple(
+    Item(
+        f"How many {'and how very many ' * (n % 3)}crates does contract {n} name?",
+        f"{20 + n}.",
+        edge=f"e{n % 3}",
+        group="sales",
+        attribute="crates",
+        paraphrase=f"Contract {n}: crates?",
+    )
+    for n in range(12)
+)
+TOKENIZER = tiny_tokenizer((*ITEMS, Item("A B C D Answer:", "x")))
+FORGET = [i.id for i in ITEMS if i.edge == "e0"]
+VIEW = View("edge:e0", {"forget": FORGET, "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
+SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
+QUICK = {"qa": {"max_new_tokens": 8}, "choices": {"max_new_tokens": 8}, "freeform": {"max_new_tokens": 8, "samples": 2}}
+
+
+class Stopped(Exception):
+    """What stops an evaluation in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch):
+    """Three portions of four items, and few resamples, for speed."""
+    monkeypatch.setattr(step, "CHUNK", 4)
+    monkeypatch.setattr(step, "PROBE", 2)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+
+
+def subject_of(model, folder) -> Subject:
+    made = Made(model.digest(), model.prompter.digest, 0, "planted")
+    return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
+
+
+def request(name: str, **settings) -> EvaluateRequest:
+    values = {**QUICK.get(name, {}), **settings}
+    return EvaluateRequest(ITEMS, (VIEW,), find_eval(name).SETTINGS.build(values), 7, name)
+
+
+@pytest.fixture
+def subject(tmp_path) -> Subject:
+    return subject_of(knows_share(ITEMS, TOKENIZER, share=0.5, seed=3), tmp_path / "run/cells/npo")
+
+
+@pytest.mark.parametrize("name", ["choices", "reversed", "freeform"])
+def test_records_and_summary_are_those_of_the_evaluation(subject, name):
+    asked = request(name)
+    module = find_eval(name)
+    place = evaluate(subject, asked)
+    assert place.path.name.startswith(f"{name}-")
+    things = module.asked(ITEMS, (VIEW,), asked.settings)
+    records = read_records(place)
+    assert [r["item"] for r in records] == [i.id for i in ITEMS]
+    assert records == [module.collect(subject.load(), [t], asked.settings)[0] for t in things.values()]
+    summary = read_summary(place.summary("edge:e0"))
+    scores = [module.score(r) for r in records]
+    assert (summary.eval, summary.results) == (name, module.summarize(records, scores, VIEW, seed=7))
+    assert read_json(place.provenance)["batch_invariant"] is True
+
+
+@pytest.mark.parametrize("name", ["choices", "freeform"])
+def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, name):
+    whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), request(name))
+
+    def stop(done, of):
+        if done == 8:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        evaluate(subject, request(name), stop)
+    place = evaluate(subject, request(name))
+    for file in ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge-e0.json"):
+        assert (place.path / file).read_bytes() == (whole.path / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "change", [{"options": 3}, {"seed": 1}, {"orders": "cyclic"}, {"distractors": "attribute"}, {"topic": "trade"}]
+)
+def test_another_way_of_asking_is_another_evaluation(subject, change):
+    assert evaluate(subject, request("choices", **change)).path != evaluate(subject, request("choices")).path
+
+
+def test_items_with_other_wrong_answers_are_another_evaluation(subject):
+    first = evaluate(subject, request("choices"))
+    others = tuple(dataclasses.replace(i, perturbed=("1.", "2.", "3.")) for i in ITEMS)
+    assert evaluate(subject, dataclasses.replace(request("choices"), items=others)).path != first.path
+    # They are nothing to `qa`, whose records would be the same.
+    plain = evaluate(subject, request("qa"))
+    assert evaluate(subject, dataclasses.replace(request("qa"), items=others)).path == plain.path
+
+
+def test_settings_of_another_evaluation_are_refused(subject):
+    mixed = dataclasses.replace(request("choices"), eval="qa")
+    with pytest.raises(InputError, match="the evaluation 'qa' was given ChoicesSettings"):
+        evaluate(subject, mixed)
+
+
+def test_no_two_evaluations_put_a_number_in_the_same_place(subject):
+    places = [
+        {(r["split"], r["scope"], r["format"], r["attack"], r["metric"]) for r in result_rows([read_summary(path)])}
+        for name in ("qa", "choices", "reversed", "freeform")
+        for path in evaluate(subject, request(name)).summaries()
+    ]
+    assert len(places) == 4
+    assert len(set.union(*places)) == sum(map(len, places))
+
+
+def test_a_run_with_several_evaluations_is_still_reported_by_its_answers(subject, tmp_path):
+    for name in ("qa", "choices"):
+        evaluate(subject, request(name))
+    step.write_json(subject.folder.done, {"schema": 1, **dataclasses.asdict(subject.made)})
+    from vestige.artifacts.records import write_spec
+
+    write_spec(subject.folder.spec, SPEC)
+    (shown,) = read_evidence(RunFolder(tmp_path / "run")).subjects
+    assert shown.answers is not None
+    assert shown.answers.path.name.startswith("qa-")
+    assert {cell.format for cell in shown.results["edge:e0"]} >= {"generate", "forced", "choose", "option_text_sum"}
+
+
+def test_who_knows_all_is_found_to_know_in_text_and_not_by_letters(tmp_path):
+    place = evaluate(subject_of(knows(ITEMS, TOKENIZER), tmp_path), request("choices"))
+    found = {
+        r.format: r.estimate.value
+        for r in read_summary(place.summary("edge:e0")).results
+        if (r.split, r.estimate.metric) == ("forget", "accuracy")
+    }
+    assert {form: round(value, 3) for form, value in found.items()} == {
+        "choose": 0.25,
+        "option_vocab": round(1 / len(TOKENIZER), 3),
+        "option_text_sum": 1.0,
+        "option_text_mean": 1.0,
+        "generate_option": 1.0,
+    }
