@@ -25,9 +25,11 @@ check: setup  ## What CI checks before the tests: style, types, who imports whom
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/cli_page.py --check
+	$(BIN)/python tools/methods_page.py --check
 
-docs: setup  ## Write docs/cli.md from the commands' own help
+docs: setup  ## Write docs/cli.md from the commands' own help and docs/methods.md from the methods
 	$(BIN)/python tools/cli_page.py
+	$(BIN)/python tools/methods_page.py
 
 fix: setup  ## Let the tools settle layout
 	$(BIN)/ruff check --fix

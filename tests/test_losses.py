@@ -259,3 +259,117 @@ def test_ce_u_stays_right_where_the_answer_is_certain():
     value, gradient = ce_u_of(torch.tensor([[[0.0, 40.0, 0.0]]]).requires_grad_())
     assert value == pytest.approx(39.306853)
     torch.testing.assert_close(gradient, torch.tensor([-0.5, 1.0, -0.5]))
+
+
+def test_logit_margin_by_hand():
+    # (2, 1, 0) has max 2 and mean 1, (0, 0, 3) 3 and 1: (1 + 4) / 2 = 2.5.
+    policy = torch.tensor([[[2.0, 1.0, 0.0], [0.0, 0.0, 3.0]]])
+    value = losses.logit_margin(policy, torch.tensor([[True, True]]), n_tokens=2)
+    torch.testing.assert_close(value, torch.tensor(2.5))
+
+
+def test_logit_margin_is_0_and_pulls_nowhere_where_the_distribution_is_uniform():
+    policy = torch.full((1, 1, 5), math.log(0.2), requires_grad=True)
+    value = losses.logit_margin(policy, torch.tensor([[True]]), n_tokens=1)
+    value.backward()
+    assert value.item() == pytest.approx(0, abs=1e-12)
+    torch.testing.assert_close(policy.grad, torch.zeros(1, 1, 5))
+
+
+def squares(*rows_of_squares: list[float], width: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Activations whose tokens have the given mean squares, padded with a large number, and their mask."""
+    longest = max(len(row) for row in rows_of_squares)
+    values = [[*[math.sqrt(v) for v in row], *[50.0] * (longest - len(row))] for row in rows_of_squares]
+    mask = torch.tensor([[i < len(row) for i in range(longest)] for row in rows_of_squares])
+    return torch.tensor(values).unsqueeze(-1).expand(-1, -1, width).clone(), mask
+
+
+def test_activation_distance_by_hand():
+    # Rows of 1 and 2 tokens with squares 4 | 1, 9 in each of three entries: (4 + 5) / 2 = 4.5; over tokens 14 / 3.
+    hidden, mask = squares([4.0], [1.0, 9.0], width=3)
+    value = losses.activation_distance(hidden, torch.zeros_like(hidden), mask, n_rows=2)
+    torch.testing.assert_close(value, torch.tensor(4.5))
+
+
+def test_activation_distance_of_silence_from_a_steered_unit_vector():
+    # Means over the width: 6.5^2 / 4 = 10.5625, 6.5^2 / 4096 = .010315, 20^2 / 4096 = .097656.
+    for width, steering, expected in ((4, 6.5, 10.5625), (4096, 6.5, 0.010315), (4096, 20.0, 0.097656)):
+        target = torch.full((1, 1, width), steering / math.sqrt(width))
+        value = losses.activation_distance(torch.zeros(1, 1, width), target, torch.tensor([[True]]), n_rows=1)
+        assert value.item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_activation_distance_divides_each_row_by_its_own_length_on_three_ragged_rows():
+    # Rows of 1, 2 and 4 tokens whose squares add up to .5, .7064 and 10.5552: (.5 + .3532 + 2.6388) / 3 = 1.164.
+    # The sums over all pairs of rows and lengths, as a (3,) over a (3, 1) gives them, average 11.7616 / 3 * 7 / 12 =
+    # 2.28698, and so does the published implementation that divides that way.
+    hidden, mask = squares([0.5], [0.3, 0.4064], [2.5, 2.5, 2.5, 3.0552])
+    value = losses.activation_distance(hidden, torch.zeros_like(hidden), mask, n_rows=3)
+    assert value.item() == pytest.approx(1.164, abs=1e-5)
+    sums, lengths = (hidden.square().squeeze(-1) * mask).sum(dim=1), mask.sum(dim=1)
+    assert (sums / lengths.unsqueeze(1)).mean().item() == pytest.approx(2.287, abs=1e-4)
+
+
+def test_activation_distance_is_0_and_pulls_nowhere_at_the_target():
+    hidden = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    value = losses.activation_distance(hidden, hidden.detach().clone(), mask, n_rows=2)
+    value.backward()
+    assert value.item() == 0
+    torch.testing.assert_close(hidden.grad, torch.zeros(2, 3, 4))
+
+
+def by_kl(values, mask, target, tokens):
+    return losses.kl(values.log_softmax(-1), target.log_softmax(-1), mask, n_tokens=3)
+
+
+def by_reverse_kl(values, mask, target, tokens):
+    return losses.kl(target.log_softmax(-1), values.log_softmax(-1), mask, n_tokens=3)
+
+
+def by_undial(values, mask, target, tokens):
+    return losses.undial(values.log_softmax(-1), target.log_softmax(-1), tokens, mask, beta=2.0, n_tokens=3)
+
+
+def by_ce_u(values, mask, target, tokens):
+    return losses.ce_u(values.log_softmax(-1), tokens, mask, n_tokens=3)
+
+
+def by_logit_margin(values, mask, target, tokens):
+    return losses.logit_margin(values, mask, n_tokens=3)
+
+
+def by_activation_distance(values, mask, target, tokens):
+    return losses.activation_distance(values, target, mask, n_rows=2)
+
+
+@pytest.mark.parametrize("loss", [by_kl, by_reverse_kl, by_undial, by_ce_u, by_logit_margin, by_activation_distance])
+@given(seed=st.integers(0, 999), more=st.integers(1, 4))
+def test_padding_changes_neither_value_nor_gradient_of_a_loss_on_vectors(loss, seed, more):
+    # Rows of 2 and 1 positions and a width of 5; the padding holds other numbers and other tokens.
+    generator = torch.Generator().manual_seed(seed)
+    values, target, noise, other = (torch.randn(2, n, 5, generator=generator) for n in (2, 2, more, more))
+    mask, tokens = torch.tensor([[True, True], [True, False]]), torch.tensor([[0, 4], [2, 1]])
+    wide = torch.cat([values, 30 * noise], dim=1)
+    wide_mask = torch.nn.functional.pad(mask, (0, more), value=False)
+    wide_tokens = torch.nn.functional.pad(tokens, (0, more), value=3)
+    found = []
+    for leaf, counted, against, own in (
+        (values, mask, target, tokens),
+        (wide, wide_mask, torch.cat([target, other], dim=1), wide_tokens),
+    ):
+        leaf.requires_grad_()
+        value = loss(leaf, counted, against, own)
+        value.backward()
+        assert (leaf.grad[~counted] == 0).all()
+        found.append((value.detach(), leaf.grad[counted]))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_losses_on_vectors_do_not_care_whether_rows_stand_side_by_side_or_end_to_end():
+    generator = torch.Generator().manual_seed(0)
+    values, target = (torch.randn(2, 2, 5, generator=generator) for _ in range(2))
+    mask, tokens = torch.tensor([[True, True], [True, False]]), torch.tensor([[0, 4], [2, 1]])
+    for loss in (by_kl, by_reverse_kl, by_undial, by_ce_u, by_logit_margin):
+        flat = [v[mask].unsqueeze(0) for v in (values, mask, target, tokens)]
+        torch.testing.assert_close(loss(*flat), loss(values, mask, target, tokens))

@@ -21,6 +21,7 @@ Everything that Vestige does can be run from here and from Python. Progress goes
 | 2 | the command, the settings or the data cannot be used as they are; one sentence says why |
 | 5 | finished, and some cells failed; the same command tries them again |
 | 6 | the machine failed (disk, memory); the same command goes on from there |
+| 7 | finished, and the goal that was asked for cannot be reached; the nearest is kept |
 | 130 | stopped; the same command goes on from there |
 
 This page is generated from `--help` (`make docs`).

@@ -1,7 +1,8 @@
 """Every objective, as a pure function of log-probabilities: no models, no devices, no state.
 
-Axes: B rows, T positions, V vocabulary. Log-probabilities are in nats. A mask is True where a token counts: the
-answer and the token that ends the turn. Rows without one are refused when batches are made.
+Axes: B rows, T positions, D hidden width, V vocabulary. Log-probabilities are in nats. A mask is True where a token
+counts: the answer and the token that ends the turn, or every token where activations are read. Rows without one are
+refused when batches are made.
 
 `n_tokens` and `n_rows` count over the whole effective batch, of which the tensors may hold a part; the values of the
 parts then add up to that of the whole, whatever the lengths in them.
@@ -32,7 +33,8 @@ def kl(
 ) -> Float[Tensor, ""]:
     """KL(reference || policy), forward as in PISTOL's Eq. 5 and TOFU, mean over the masked positions (nats).
 
-    The released code averages over padding and prompt too, which dilutes the term some ninety times.
+    With the arguments exchanged it is the reverse divergence. The released code averages over padding and prompt too,
+    which dilutes the term some ninety times.
     """
     per_token = (reference.exp() * (reference - policy)).sum(dim=-1)
     return torch.where(mask, per_token, 0.0).sum() / n_tokens
@@ -135,3 +137,27 @@ def ce_u(
     """
     others = policy.scatter(-1, tokens.unsqueeze(-1), -torch.inf).logsumexp(dim=-1)
     return -torch.where(mask, others, 0.0).sum() / n_tokens
+
+
+def logit_margin(policy: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], *, n_tokens: int) -> Float[Tensor, ""]:
+    """Mean over tokens of (max - mean)^2 over the vocabulary: the same on logits and on log-probabilities.
+
+    Entesari et al., Constrained Entropic Unlearning, 2506.05314. Least, and 0, where the distribution is uniform.
+    """
+    margin = policy.amax(dim=-1) - policy.mean(dim=-1)
+    return torch.where(mask, margin, 0.0).square().sum() / n_tokens
+
+
+def activation_distance(
+    hidden: Float[Tensor, "B T D"],
+    target: Float[Tensor, "B T D"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    n_rows: int,
+) -> Float[Tensor, ""]:
+    """Mean over rows of the mean over their tokens of the mean over D of (hidden - target)^2.
+
+    Li et al., RMU, 2403.03218, whose sum over D is taken as a mean, as in its code.
+    """
+    per_token = torch.where(mask.unsqueeze(-1), hidden - target, 0.0).square().mean(dim=-1)
+    return (per_token.sum(dim=1) / mask.sum(dim=1)).sum() / n_rows

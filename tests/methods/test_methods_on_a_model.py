@@ -1,7 +1,7 @@
-"""Every term on a real forward pass, against the formula evaluated row by row from the model's raw logits.
+"""Every term, and the gradient of their sum, on a real forward pass against the formula evaluated row by row.
 
 The other side knows no batches, no masks, no padding and no cache of the reference: it runs each row alone, in its
-own length, and works in float64.
+own length, works in float64 from the model's raw logits and hidden states, and differentiates what it wrote.
 """
 
 import math
@@ -14,31 +14,50 @@ from transformers import PreTrainedModel
 
 from vestige.core.items import Item
 from vestige.methods import METHODS, find_method
+from vestige.methods.steering import direction
+from vestige.models.blocks import blocks, output_projection
 from vestige.models.prompts import Prompter
 from vestige.models.tiny import MAX_TOKENS, tiny_model, tiny_tokenizer
 from vestige.training.batching import Row, row_of
-from vestige.training.reference import reference_rows
-from vestige.training.step import ForwardStep, Slice
+from vestige.training.forward_step import ForwardStep
+from vestige.training.reference import reference_activations, reference_rows
+from vestige.training.step import KeepsState, ReadsLayer, Slice
 
 FORGET = (Item("Who signed?", "Mr Lee."), Item("Where is the seat of the buyer of number 7?", "12 Long Lane, Kent."))
 RETAIN = (Item("What is the price of one piece in the first year?", "9."), Item("When?", "In May or June 1998."))
-IDK = (Item("Who signed?", "I do not know."), Item("Where is the seat of the buyer of number 7?", "No idea."))
+ANSWERED = {
+    "idk": ("I do not know.", "No idea."),
+    "mismatch": ("In May or June 1998.", "9."),
+    "alternative": ("Mr Long of Kent.", "7 Lee Lane."),
+}
+"""Other answers to the forget questions, by split."""
+
+SETS = {
+    "forget": FORGET,
+    "retain": RETAIN,
+    **{s: tuple(Item(i.question, a) for i, a in zip(FORGET, said, strict=True)) for s, said in ANSWERED.items()},
+}
+TOPICS = ("A_B", "A_C")
 
 
 @dataclass(frozen=True)
 class Alone:
-    """One row by itself: log-probabilities of every token at each answer position, and of the answer's own."""
+    """One row by itself: logits and log-probabilities at each answer position, the answer's own, one block's output."""
 
+    logits: Tensor
     whole: Tensor
     own: Tensor
     ids: tuple[int, ...]
+    hidden: Tensor
 
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, list[Row]]:
-    prompter = Prompter(tiny_tokenizer(FORGET + RETAIN + IDK), MAX_TOKENS)
-    sets = {"forget": FORGET, "retain": RETAIN, "idk": IDK}
-    return {s: [row_of(prompter.encode(i.question, i.answer)) for i in items] for s, items in sets.items()}
+    prompter = Prompter(tiny_tokenizer(tuple(i for items in SETS.values() for i in items)), MAX_TOKENS)
+    return {
+        s: [row_of(prompter.encode(i.question, i.answer), topic=t) for i, t in zip(items, TOPICS, strict=True)]
+        for s, items in SETS.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -59,41 +78,44 @@ def _taught(model: PreTrainedModel, rows: dict[str, list[Row]], *, steps: int) -
     return model.eval()
 
 
-@torch.no_grad()
-def alone(model, row: Row) -> Alone:
-    logits = model(input_ids=torch.tensor([row.ids]), use_cache=False).logits[0]
-    whole = logits.double().log_softmax(-1)[row.start - 1 : row.stop - 1]
-    ids = row.ids[row.start : row.stop]
-    return Alone(whole, torch.stack([whole[t, token] for t, token in enumerate(ids)]), ids)
+def alone(model, row: Row, layer: int) -> Alone:
+    output = model(input_ids=torch.tensor([row.ids]), use_cache=False, output_hidden_states=True)
+    logits = output.logits[0].double()[row.start - 1 : row.stop - 1]
+    ids, whole = row.ids[row.start : row.stop], logits.log_softmax(-1)
+    own = torch.stack([whole[t, token] for t, token in enumerate(ids)])
+    # The first of the hidden states is the embedding.
+    return Alone(logits, whole, own, ids, output.hidden_states[layer + 1][0].double())
 
 
-def per_token(values: list[Tensor]) -> float:
-    return torch.cat(values).mean().item()
+def per_token(values: list[Tensor]) -> Tensor:
+    return torch.cat(values).mean()
 
 
-def nll(policy: list[Alone]) -> float:
+def nll(policy: list[Alone]) -> Tensor:
     return -per_token([row.own for row in policy])
 
 
-def kl(policy: list[Alone], reference: list[Alone]) -> float:
-    pairs = zip(policy, reference, strict=True)
-    return per_token([(r.whole.exp() * (r.whole - p.whole)).sum(-1) for p, r in pairs])
+def kl(left: list[Alone], right: list[Alone]) -> Tensor:
+    """KL(left || right)."""
+    pairs = zip(left, right, strict=True)
+    return per_token([(p.whole.exp() * (p.whole - q.whole)).sum(-1) for p, q in pairs])
 
 
-def npo(policy: list[Alone], reference: list[Alone], beta: float) -> float:
+def npo(policy: list[Alone], reference: list[Alone], beta: float) -> Tensor:
     ratios = torch.stack([(p.own.sum() - r.own.sum()).exp() for p, r in zip(policy, reference, strict=True)])
-    return (2 / beta * (1 + ratios**beta).log()).mean().item()
+    return (2 / beta * (1 + ratios**beta).log()).mean()
 
 
-def simnpo(policy: list[Alone], beta: float) -> float:
-    return (2 / beta * (1 + torch.stack([p.own.mean().exp() for p in policy]) ** beta).log()).mean().item()
+def simnpo(policy: list[Alone], beta: float) -> Tensor:
+    return (2 / beta * (1 + torch.stack([p.own.mean().exp() for p in policy]) ** beta).log()).mean()
 
 
-def ascent(policy: list[Alone], beta1: float, beta2: float) -> float:
-    return per_token([p.own.exp() ** beta1 * (1 - p.own.exp()) ** beta2 * p.own for p in policy])
+def ascent(policy: list[Alone], beta1: float, beta2: float) -> Tensor:
+    known = [p.own.detach().exp() for p in policy]
+    return per_token([k**beta1 * (1 - k) ** beta2 * p.own for k, p in zip(known, policy, strict=True)])
 
 
-def undial(policy: list[Alone], reference: list[Alone], beta: float) -> float:
+def undial(policy: list[Alone], reference: list[Alone], beta: float) -> Tensor:
     found = []
     for p, r in zip(policy, reference, strict=True):
         target = r.whole.exp()
@@ -103,48 +125,103 @@ def undial(policy: list[Alone], reference: list[Alone], beta: float) -> float:
     return per_token(found)
 
 
-def ce_u(policy: list[Alone]) -> float:
+def ce_u(policy: list[Alone]) -> Tensor:
     return per_token([-(1 - row.own.exp()).log() for row in policy])
 
 
-def dpo(policy: dict[str, list[Alone]], reference: dict[str, list[Alone]], beta: float) -> float:
+def dpo(policy: dict[str, list[Alone]], reference: dict[str, list[Alone]], preferred: str, beta: float) -> Tensor:
     def gains(split: str) -> Tensor:
         pairs = zip(policy[split], reference[split], strict=True)
         return torch.stack([p.own.sum() - r.own.sum() for p, r in pairs])
 
-    return (1 + (-beta * (gains("idk") - gains("forget"))).exp()).log().mean().item()
+    return (1 + (-beta * (gains(preferred) - gains("forget"))).exp()).log().mean()
 
 
-def expected(name: str, p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, float]:
+def flatness(policy: list[Alone]) -> Tensor:
+    """On raw logits, as the paper has it: the code under test reads log-probabilities."""
+    return per_token([(row.logits.max(-1).values - row.logits.mean(-1)) ** 2 for row in policy])
+
+
+def apart(rows: list[Alone], targets: list[Tensor]) -> Tensor:
+    return torch.stack([(r.hidden - t).square().mean() for r, t in zip(rows, targets, strict=True)]).mean()
+
+
+def rmu(p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, Tensor]:
+    width = p["forget"][0].hidden.shape[-1]
+    towards = [6.5 * direction(topic, width=width, seed=0) for topic in TOPICS]
+    return {
+        "forget": apart(p["forget"], towards),
+        "retain": 1200 * apart(p["retain"], [row.hidden for row in r["retain"]]),
+    }
+
+
+def expected(name: str, p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, Tensor]:
     """The terms of each method at its defaults."""
     forget, retain = p["forget"], nll(p["retain"])
-    return {
-        "ga": {"forget": -nll(forget)},
-        "gd": {"forget": -nll(forget), "retain": retain},
-        "kl": {"forget": -nll(forget), "kl": kl(p["retain"], r["retain"])},
-        "idk_gd": {"idk": nll(p["idk"]), "retain": retain},
-        "dpo": {"dpo": dpo(p, r, 0.1)},
-        "npo": {"npo": npo(forget, r["forget"], 0.1)},
-        "npo_gd": {"npo": npo(forget, r["forget"], 0.1), "retain": retain},
-        "npo_kl": {"npo": npo(forget, r["forget"], 0.1), "kl": kl(p["retain"], r["retain"])},
-        "simnpo": {"simnpo": 0.1375 * simnpo(forget, 2.5), "retain": retain},
-        "wga": {"forget": ascent(forget, 1.0, 0.0)},
-        "satimp": {"forget": ascent(forget, 5.0, 1.0), "retain": 0.1 * retain},
-        "undial": {"undial": undial(forget, r["forget"], 10.0)},
-        "ce_u": {"ce_u": ce_u(forget)},
-    }[name]
+    table = {
+        "ga": lambda: {"forget": -nll(forget)},
+        "gd": lambda: {"forget": -nll(forget), "retain": retain},
+        "kl": lambda: {"forget": -nll(forget), "kl": kl(r["retain"], p["retain"])},
+        "idk_gd": lambda: {"idk": nll(p["idk"]), "retain": retain},
+        "dpo": lambda: {"dpo": dpo(p, r, "idk", 0.1)},
+        "npo": lambda: {"npo": npo(forget, r["forget"], 0.1)},
+        "npo_gd": lambda: {"npo": npo(forget, r["forget"], 0.1), "retain": retain},
+        "npo_kl": lambda: {"npo": npo(forget, r["forget"], 0.1), "kl": kl(p["retain"], r["retain"])},
+        "llmu": lambda: {
+            "forget": -0.5 * nll(forget),
+            "mismatch": nll(p["mismatch"]),
+            "kl": kl(r["retain"], p["retain"]),
+        },
+        "rmu": lambda: rmu(p, r),
+        "simnpo": lambda: {"simnpo": simnpo(forget, 2.5), "retain": 0.1375 * retain},
+        "altpo": lambda: {"dpo": 20 * dpo(p, r, "alternative", 0.1), "retain": retain},
+        "wga": lambda: {"forget": ascent(forget, 1.0, 0.0)},
+        "satimp": lambda: {"forget": ascent(forget, 5.0, 1.0), "retain": 0.1 * retain},
+        "undial": lambda: {"undial": undial(forget, r["forget"], 10.0)},
+        "ce_u": lambda: {"ce_u": ce_u(forget)},
+        "pdu": lambda: {"flatten": flatness(forget), "retain": 100 * retain},
+        "task_arithmetic": lambda: {"forget": nll(forget)},
+        "retrain": lambda: {"retain": retain},
+    }
+    return table[name]()
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_terms_on_a_ragged_batch_are_the_formula_row_by_row(name, models, rows):
+def gradient(model: PreTrainedModel, terms: dict[str, Tensor]) -> Tensor:
+    """The gradient of the sum of the terms by all of the model's parameters, in one vector."""
+    model.zero_grad()
+    sum(terms.values()).backward()
+    return torch.cat(
+        [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in model.parameters()]
+    )
+
+
+def found(method, models, rows, layer: int | None) -> dict[str, Tensor]:
+    """The terms as training gets them."""
     model, frozen = models
-    method = find_method(name)()
     needs = method.needs
     references = {}
     for splits, whole in ((needs.distributions, True), (needs.reference - needs.distributions, False)):
-        drawn = [row for split in splits for row in rows[split]]
+        drawn = [row for split in sorted(splits) for row in rows[split]]
         references |= reference_rows(frozen, drawn, distributions=whole) if drawn else {}
+    if layer is not None:
+        references |= reference_activations(frozen, rows["retain"], layer=layer)
     slices = {s: Slice(rows[s], len(rows[s]), sum(r.n_tokens for r in rows[s])) for s in needs.splits}
-    terms = method.terms(ForwardStep(needs, slices, references).run(model))
-    by_row = [{s: [alone(m, row) for row in rows[s]] for s in rows} for m in models]
-    assert {k: v.item() for k, v in terms.items()} == pytest.approx(expected(name, *by_row), rel=2e-4, abs=1e-9)
+    state = method.start() if isinstance(method, KeepsState) else {}
+    return method.terms(ForwardStep(needs, slices, references, state).run(model, layer))
+
+
+@pytest.mark.parametrize("name", sorted(set(METHODS) - {"none"}))
+def test_terms_and_gradient_on_a_ragged_batch_are_the_formulas_row_by_row(name, models, rows):
+    model, frozen = models
+    method, every = find_method(name)(), blocks(model)
+    layer = method.layers(len(every), output_projection(every[0])).read if isinstance(method, ReadsLayer) else None
+    terms = found(method, models, rows, layer)
+    values, pull = {k: v.item() for k, v in terms.items()}, gradient(model, terms)
+    policy = {s: [alone(model, row, layer or 0) for row in rows[s]] for s in rows}
+    with torch.no_grad():
+        reference = {s: [alone(frozen, row, layer or 0) for row in rows[s]] for s in rows}
+    formula = expected(name, policy, reference)
+    assert values == pytest.approx({k: v.item() for k, v in formula.items()}, rel=2e-4, abs=1e-9)
+    independent = gradient(model, formula)
+    assert independent.norm() > 0
+    assert ((pull - independent).norm() / independent.norm()).item() < 1e-4

@@ -1,6 +1,5 @@
 """`vestige list`: what there is to choose from."""
 
-import inspect
 import json
 from typing import Annotated
 
@@ -26,24 +25,22 @@ def list_command(
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         typer.echo(f"{row['name']:{width}}  {row['about']}")
+        if "paper" in row:
+            typer.echo(f"{'':{width}}  needs {row['needs']}; {row['paper']}")
 
 
 def _methods() -> list[dict[str, str]]:
-    from vestige.methods import METHODS, find_method
+    from vestige.methods.listing import listed
 
-    rows = []
-    for name in METHODS:
-        method = find_method(name)
-        about = (inspect.getdoc(method) or "").splitlines()[0]
-        needs = ", ".join(method.needs.splits) + (", reference" if method.needs.uses_reference else "")
-        rows.append({"name": name, "about": about, "needs": needs, "paper": method.paper})
-    return rows
+    return [row._asdict() for row in listed()]
 
 
 def _evals() -> list[dict[str, str]]:
-    from vestige.evals import qa
+    from vestige.evals import EVALS, find_eval
 
-    return [{"name": qa.NAME, "about": (qa.__doc__ or "").splitlines()[0].partition(": ")[2]}]
+    return [
+        {"name": name, "about": (find_eval(name).__doc__ or "").splitlines()[0].partition(": ")[2]} for name in EVALS
+    ]
 
 
 def _models() -> list[dict[str, str]]:

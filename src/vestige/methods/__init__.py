@@ -1,6 +1,15 @@
-"""Unlearning methods, one file each. The table below is all there is: to add one, write its file and its line."""
+"""Unlearning methods, one file each. The table below is all there is: to add one, write its file and its line.
 
+docs/extend.md shows it, and how another package brings a method without a line here.
+"""
+
+from collections.abc import Mapping
+from copy import copy
+from functools import cache
 from importlib import import_module
+from typing import Any, NamedTuple
+
+from pydantic import create_model
 
 from vestige.core.errors import InputError
 from vestige.core.settings import closest
@@ -15,18 +24,70 @@ METHODS = {
     "npo": "vestige.methods.npo:NPO",
     "npo_gd": "vestige.methods.npo_gd:NPOGD",
     "npo_kl": "vestige.methods.npo_kl:NPOKL",
+    "llmu": "vestige.methods.llmu:LLMU",
+    "rmu": "vestige.methods.rmu:RMU",
     "simnpo": "vestige.methods.simnpo:SimNPO",
+    "altpo": "vestige.methods.altpo:AltPO",
     "wga": "vestige.methods.wga:WGA",
     "satimp": "vestige.methods.satimp:SatImp",
     "undial": "vestige.methods.undial:UNDIAL",
     "ce_u": "vestige.methods.ce_u:CEU",
+    "pdu": "vestige.methods.pdu:PDU",
+    "task_arithmetic": "vestige.methods.task_arithmetic:TaskArithmetic",
+    "retrain": "vestige.methods.retrain:Retrain",
+    "none": "vestige.methods.none:NoUnlearning",
+}
+
+
+class Preset(NamedTuple):
+    """A method under a paper's name, with the paper's settings for defaults; `about` says which."""
+
+    method: str
+    settings: Mapping[str, Any]
+    about: str
+
+
+PRESETS = {
+    "gakl": Preset(
+        "kl",
+        {"kl_weight": 1.0},
+        "GA + KL as Knowledge Holes (2511.00030, Appendix A) has it; there at a rate of 5e-5, 1000 steps of 2 rows.",
+    ),
 }
 
 
 def find_method(name: str) -> type[Method]:
-    """The method of that name; loads its file and no other."""
-    if name not in METHODS:
-        raise InputError(f"unknown method {name!r}; {closest(name, list(METHODS))}")
-    module, _, attribute = METHODS[name].partition(":")
-    found: type[Method] = getattr(import_module(module), attribute)
-    return found
+    """The method of that name, of a preset, or of `package.module:Class`; loads its file and no other."""
+    if name in PRESETS:
+        return _of_preset(name)
+    module, _, attribute = METHODS.get(name, name).partition(":")
+    if not attribute or not all(part.isidentifier() for part in module.split(".")):
+        raise InputError(f"unknown method {name!r}; {closest(name, [*METHODS, *PRESETS])}")
+    try:
+        found: Any = vars(import_module(module)).get(attribute)
+    except ImportError as error:
+        raise InputError(f"method {name!r}: {error}; its package has to be installed or on PYTHONPATH") from error
+    # The role is a matter of names, and the class has them all: no instance is made to find out.
+    is_method = isinstance(found, type) and isinstance(found, Method)
+    if not is_method:
+        raise InputError(f"method {name!r}: {module} holds no class {attribute!r} that is a method; see docs/extend.md")
+    kind: type[Method] = found
+    return kind
+
+
+def build_method(name: str, values: Mapping[str, Any]) -> Method:
+    """The method of that name with its settings."""
+    return find_method(name).build(dict(values), where=f"method {name}")
+
+
+@cache
+def _of_preset(name: str) -> type[Method]:
+    """The preset's method with other defaults: all else, its version and paper too, is the method's own."""
+    method, settings, _ = PRESETS[name]
+    base: Any = find_method(method)
+    fields = {key: copy(base.model_fields[key]) for key in settings}
+    for key, field in fields.items():
+        field.default = settings[key]
+    changed: dict[str, Any] = {key: (field.annotation, field) for key, field in fields.items()}
+    kind: type[Method] = create_model(name, __base__=base, **changed)
+    return kind

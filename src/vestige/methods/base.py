@@ -5,13 +5,16 @@ and the `paper` its formula comes from. It says nothing of optimisers, devices, 
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
 from vestige.core.settings import Settings
-from vestige.training.step import Needs, Step
+from vestige.training.step import Layers, Needs, Step
+
+Terms: TypeAlias = dict[str, Float[Tensor, ""]]
+"""The weighted terms of the loss by name; the loss is their sum."""
 
 
 @runtime_checkable
@@ -31,8 +34,8 @@ class Method(Protocol):
         """The settings as JSON values."""
         ...
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
-        """The weighted terms of the loss by name; the loss is their sum."""
+    def terms(self, step: Step) -> Terms:
+        """The terms at one step."""
         ...
 
 
@@ -75,4 +78,15 @@ class AsksTarget(Protocol):
         ...
 
 
-__all__ = ["Alternatives", "AsksTarget", "FromStart", "Method", "Needs", "ScalesUpdate", "Settings", "Step"]
+__all__ = [
+    "Alternatives",
+    "AsksTarget",
+    "FromStart",
+    "Layers",
+    "Method",
+    "Needs",
+    "ScalesUpdate",
+    "Settings",
+    "Step",
+    "Terms",
+]

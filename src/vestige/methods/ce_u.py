@@ -2,17 +2,15 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class CEU(Settings):
     """Mean over the forget answers' tokens of -log(1 - p); nothing to keep, no reference and nothing to set.
 
-    Its gradient neither vanishes where p is near 1, as GA's does, nor grows where p is small. The released code
+    The paper draws the model to its own distribution with the answer's token ruled out, held constant: the gradient is
+    this one's. It neither vanishes where p is near 1, as GA's does, nor grows where p is small. The released code
     leaves out each answer's first token; here all count.
     """
 
@@ -20,6 +18,6 @@ class CEU(Settings):
     needs: ClassVar[Needs] = Needs(policy_distributions=frozenset({"forget"}))
     version: ClassVar[int] = 1
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         policy = step.policy_distributions("forget")
         return {"ce_u": losses.ce_u(policy.logp, policy.tokens, policy.mask, n_tokens=policy.n_tokens)}

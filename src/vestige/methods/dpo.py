@@ -2,29 +2,24 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
+from pydantic import PositiveFloat
 
-from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
+from vestige.methods.preference import preference
 
 
 class DPO(Settings):
     """-mean log sigmoid(beta x the gain, over the reference, of logp(declining) - logp(answer)).
 
-    What the released PISTOL code calls DPO: the preference form, with no retain term and no factor 2 / beta.
+    What PISTOL's released code calls DPO: the paper's Eq. 7 with no retain term. What PISTOL's paper calls DPO in its
+    Eq. 6 is our `idk_gd`. NPO's code and OpenUnlearning multiply by 2 / beta, which Eq. 7 has not.
     """
 
     paper: ClassVar[str] = "Rafailov et al., DPO, 2305.18290, Eq. 7, as in PISTOL's released code"
     needs: ClassVar[Needs] = Needs(policy=frozenset({"forget", "idk"}), reference=frozenset({"forget", "idk"}))
     version: ClassVar[int] = 1
 
-    beta: float = 0.1
+    beta: PositiveFloat = 0.1
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
-        rows = {s: step.policy(s) for s in ("idk", "forget")}
-        frozen = {s: step.reference(s) for s in ("idk", "forget")}
-        policy = {s: losses.row_logp(a.logp, a.mask) for s, a in rows.items()}
-        reference = {s: losses.row_logp(a.logp, a.mask) for s, a in frozen.items()}
-        margins = policy["idk"] - policy["forget"], reference["idk"] - reference["forget"]
-        return {"dpo": losses.dpo(*margins, beta=self.beta, n_rows=rows["forget"].n_rows)}
+    def terms(self, step: Step) -> Terms:
+        return {"dpo": preference(step, "idk", beta=self.beta)}

@@ -2,11 +2,8 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class GA(Settings):
@@ -16,6 +13,6 @@ class GA(Settings):
     needs: ClassVar[Needs] = Needs(policy=frozenset({"forget"}))
     version: ClassVar[int] = 1
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         forget = step.policy("forget")
         return {"forget": -losses.nll(forget.logp, forget.mask, n_tokens=forget.n_tokens)}

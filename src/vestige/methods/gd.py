@@ -2,11 +2,8 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class GD(Settings):
@@ -18,7 +15,7 @@ class GD(Settings):
 
     retain_weight: float = 1.0
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         forget, retain = step.policy("forget"), step.policy("retain")
         return {
             "forget": -losses.nll(forget.logp, forget.mask, n_tokens=forget.n_tokens),

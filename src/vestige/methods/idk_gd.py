@@ -2,11 +2,8 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class IDKGD(Settings):
@@ -22,7 +19,7 @@ class IDKGD(Settings):
 
     retain_weight: float = 1.0
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         idk, retain = step.policy("idk"), step.policy("retain")
         return {
             "idk": losses.nll(idk.logp, idk.mask, n_tokens=idk.n_tokens),

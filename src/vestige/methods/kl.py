@@ -2,18 +2,16 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
-from torch import Tensor
-
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class KL(Settings):
     """-NLL(forget) + kl_weight KL(reference || policy) on the retain answers' positions.
 
-    The released PISTOL code also counts prompt and padding rows, and takes the pretrained model for the reference;
-    here only real answer positions count, and the reference is the target unless the run says otherwise.
+    The papers average over each row's tokens first, the question's among them; here the answers' tokens count, all
+    alike. The released PISTOL code also counts padding, which dilutes the term some ninety times, and takes the
+    pretrained model for the reference, which is the target here unless the run says otherwise.
     """
 
     paper: ClassVar[str] = "Maini et al., TOFU, 2401.06121; PISTOL, 2406.16810, Eq. 5"
@@ -22,7 +20,7 @@ class KL(Settings):
 
     kl_weight: float = 1.0
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         forget = step.policy("forget")
         policy, reference = step.policy_distributions("retain"), step.reference_distributions("retain")
         return {

@@ -2,18 +2,18 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
 from pydantic import PositiveFloat
-from torch import Tensor
 
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class NPO(Settings):
     """-(2 / beta) mean log sigmoid(-beta x the gain of logp(answer) over the reference), and nothing to keep.
 
-    Log-probabilities are summed over tokens. `beta` is an inverse temperature; towards 0 this is gradient ascent.
+    Log-probabilities are summed over tokens. `beta` is an inverse temperature: towards 0 the gradient becomes that of
+    ascent on the summed answers (Proposition 1). MUSE's code takes differences of raw logits over the whole vocabulary
+    instead, and OpenUnlearning always adds NLL(retain), which makes its NPO our `npo_gd`.
     """
 
     paper: ClassVar[str] = "Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3"
@@ -22,7 +22,7 @@ class NPO(Settings):
 
     beta: PositiveFloat = 0.1
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         forget, frozen = step.policy("forget"), step.reference("forget")
         logp = losses.row_logp(forget.logp, forget.mask), losses.row_logp(frozen.logp, frozen.mask)
         return {"npo": losses.npo(*logp, beta=self.beta, n_rows=forget.n_rows)}

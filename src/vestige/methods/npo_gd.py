@@ -2,19 +2,17 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
 from pydantic import PositiveFloat
-from torch import Tensor
 
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class NPOGD(Settings):
     """NPO(forget) + retain_weight NLL(retain): the paper's NPO+RT.
 
     NPO sums over an answer's tokens and NLL is a mean over tokens, as in the released code; the paper writes the
-    retain term as a sum too.
+    retain term as a sum too, which weighs it more by the length of an answer.
     """
 
     paper: ClassVar[str] = "Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3 and Section 4.1"
@@ -24,7 +22,7 @@ class NPOGD(Settings):
     beta: PositiveFloat = 0.1
     retain_weight: float = 1.0
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         forget, frozen, retain = step.policy("forget"), step.reference("forget"), step.policy("retain")
         logp = losses.row_logp(forget.logp, forget.mask), losses.row_logp(frozen.logp, frozen.mask)
         return {

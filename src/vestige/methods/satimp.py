@@ -2,19 +2,19 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
 from pydantic import NonNegativeFloat
-from torch import Tensor
 
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class SatImp(Settings):
     """Mean over the forget answers' tokens of p^beta1 (1 - p)^beta2 log p, plus retain_weight NLL(retain).
 
-    The weight is held constant; it is largest at p = beta1 / (beta1 + beta2): 0.067 at p = 5/6 for the defaults,
-    which are the authors'. OpenUnlearning's configuration file has had the weights of the two terms swapped.
+    The weight is held constant; it is largest at p = beta1 / (beta1 + beta2): 0.067 at p = 5/6 for the defaults, so
+    that the term is small beside GA's; both 0 with retain_weight 1 is GD. Of the paper the abstract was read, the
+    formula and the retain weight in its code, beta1 and beta2 as the authors gave them to OpenUnlearning, whose
+    configuration has had the weights of the two terms swapped. The paper sums over tokens; the code takes the mean.
     """
 
     paper: ClassVar[str] = "Yang et al., Exploring Criteria of Loss Reweighting, 2505.11953"
@@ -25,7 +25,7 @@ class SatImp(Settings):
     beta2: NonNegativeFloat = 1.0
     retain_weight: float = 0.1
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         forget, retain = step.policy("forget"), step.policy("retain")
         ascent = losses.weighted_ascent(
             forget.logp, forget.mask, saturation=self.beta1, importance=self.beta2, n_tokens=forget.n_tokens

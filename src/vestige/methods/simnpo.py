@@ -2,31 +2,31 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
 from pydantic import PositiveFloat
-from torch import Tensor
 
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class SimNPO(Settings):
     """forget_weight x -(2 / beta) mean log sigmoid(-beta mean logp per token - gamma) + retain_weight NLL(retain).
 
-    Defaults are those of the released command for TOFU forget05. Its authors' model card puts the 0.1375 on the
-    retain term instead; the code that made the model has it here. `gamma` stands as in the paper, not times beta.
+    The retain weight is the paper's lambda (Eq. 1, searched in 0.05 to 0.25), beta and lambda those of the authors'
+    model card for TOFU forget05. Their command, with 0.1375 on the forget term and 1 on the other, weighs the two 53
+    times otherwise: forget_weight = 0.1375, retain_weight = 1. Their code takes `gamma` times beta, the paper as here.
+    Their WMDP configuration has another loss, NPO on a mean over tokens.
     """
 
     paper: ClassVar[str] = "Fan et al., Simplicity Prevails: Rethinking NPO for LLM Unlearning, 2410.07163, Eq. 4"
     needs: ClassVar[Needs] = Needs(policy=frozenset({"forget", "retain"}))
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     beta: PositiveFloat = 2.5
     gamma: float = 0.0
-    forget_weight: float = 0.1375
-    retain_weight: float = 1.0
+    forget_weight: float = 1.0
+    retain_weight: float = 0.1375
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         forget, retain = step.policy("forget"), step.policy("retain")
         simnpo = losses.simnpo(forget.logp, forget.mask, beta=self.beta, gamma=self.gamma, n_rows=forget.n_rows)
         return {

@@ -2,19 +2,18 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
 from pydantic import PositiveFloat
-from torch import Tensor
 
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class UNDIAL(Settings):
     """Cross-entropy with the reference's forget answers, each answer token's logit lowered by beta; nothing to keep.
 
     `beta` is in nats; the authors name 3, 10 and 30, and have 10 in OpenUnlearning. Their code counts every position,
-    OpenUnlearning's trains on prompt and padding by it and lowers token V - 100 there; here only answers count.
+    OpenUnlearning's trains on prompt and padding by it and lowers token V - 100 there, which the ignore label -100
+    points at; here only answers count.
     """
 
     paper: ClassVar[str] = "Dong et al., UNDIAL: Self-Distillation with Adjusted Logits, 2402.10052"
@@ -23,7 +22,7 @@ class UNDIAL(Settings):
 
     beta: PositiveFloat = 10.0
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         policy, reference = step.policy_distributions("forget"), step.reference_distributions("forget")
         undial = losses.undial(
             policy.logp, reference.logp, policy.tokens, policy.mask, beta=self.beta, n_tokens=policy.n_tokens

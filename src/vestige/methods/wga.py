@@ -2,19 +2,17 @@
 
 from typing import ClassVar
 
-from jaxtyping import Float
 from pydantic import NonNegativeFloat
-from torch import Tensor
 
 from vestige import losses
-from vestige.methods.base import Needs, Settings, Step
+from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class WGA(Settings):
     """Mean over the forget answers' tokens of p^alpha log p, the weight p^alpha held constant; nothing to keep.
 
     alpha 0 is GA; alpha 1 cancels the 1 / p of its gradient. The paper sums over an answer's tokens; its code takes
-    the mean over all tokens, and so do we. OpenUnlearning calls alpha beta and adds NLL(retain).
+    the mean over all tokens, and so do we. OpenUnlearning calls alpha beta and adds NLL(retain) with weight 1.
     """
 
     paper: ClassVar[str] = "Wang et al., Rethinking LLM Unlearning Objectives: A Gradient Perspective, 2502.19301"
@@ -23,7 +21,7 @@ class WGA(Settings):
 
     alpha: NonNegativeFloat = 1.0
 
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+    def terms(self, step: Step) -> Terms:
         forget = step.policy("forget")
         ascent = losses.weighted_ascent(
             forget.logp, forget.mask, saturation=self.alpha, importance=0.0, n_tokens=forget.n_tokens

@@ -1,0 +1,39 @@
+"""AltPO: prefer another answer of the target's own making over the answer to forget, and keep the rest."""
+
+from typing import ClassVar
+
+from pydantic import PositiveFloat, PositiveInt
+
+from vestige import losses
+from vestige.methods.base import Alternatives, Needs, Settings, Step, Terms
+from vestige.methods.preference import preference
+
+
+class AltPO(Settings):
+    """(2 / beta) DPO of the alternative over the forget answer + retain_weight NLL(retain).
+
+    The target is asked by `prompt` for `n` alternatives a question. One is drawn anew each epoch, which estimates the
+    paper's mean over all of them without bias; its run sees every pair each epoch. Weights, n and sampling are those
+    of the authors' code; the wording of the prompt is ours.
+    """
+
+    paper: ClassVar[str] = "Mekala et al., Alternate Preference Optimization, 2409.13474"
+    needs: ClassVar[Needs] = Needs(
+        policy=frozenset({"alternative", "forget", "retain"}), reference=frozenset({"alternative", "forget"})
+    )
+    version: ClassVar[int] = 1
+
+    beta: PositiveFloat = 0.1
+    retain_weight: float = 1.0
+    n: PositiveInt = 5
+    temperature: PositiveFloat = 1.0
+    max_new_tokens: PositiveInt = 200
+    prompt: str = "{question}\n{answer}\nAnswer again, as plausibly, with every fact of that answer changed."
+
+    def alternatives(self) -> Alternatives:
+        return Alternatives(self.prompt, self.n, self.temperature, self.max_new_tokens)
+
+    def terms(self, step: Step) -> Terms:
+        retain = step.policy("retain")
+        kept = self.retain_weight * losses.nll(retain.logp, retain.mask, n_tokens=retain.n_tokens)
+        return {"dpo": 2 / self.beta * preference(step, "alternative", beta=self.beta), "retain": kept}

@@ -1,0 +1,16 @@
+"""No unlearning: the target as it is, the control that a method has to differ from."""
+
+from typing import ClassVar
+
+from vestige.methods.base import Needs, Settings, Step, Terms
+
+
+class NoUnlearning(Settings):
+    """Nothing is minimised: nothing is read and nothing trained."""
+
+    paper: ClassVar[str] = "no paper: a control"
+    needs: ClassVar[Needs] = Needs()
+    version: ClassVar[int] = 1
+
+    def terms(self, step: Step) -> Terms:
+        return {}

@@ -1,0 +1,19 @@
+"""Retraining: the model that never saw what is to be forgotten, the control of every comparison."""
+
+from typing import ClassVar
+
+from vestige import losses
+from vestige.methods.base import Needs, Settings, Step, Terms
+
+
+class Retrain(Settings):
+    """NLL(retain), from the model that the target was made from: exact, and as dear as making the target."""
+
+    paper: ClassVar[str] = "Cao & Yang, Towards Making Systems Forget with Machine Unlearning, 2015: the definition"
+    needs: ClassVar[Needs] = Needs(policy=frozenset({"retain"}))
+    version: ClassVar[int] = 1
+    from_start: ClassVar[bool] = True
+
+    def terms(self, step: Step) -> Terms:
+        retain = step.policy("retain")
+        return {"retain": losses.nll(retain.logp, retain.mask, n_tokens=retain.n_tokens)}

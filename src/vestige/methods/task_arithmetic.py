@@ -1,0 +1,31 @@
+"""Task arithmetic: learn what to forget still better, then subtract what that changed."""
+
+from typing import ClassVar
+
+from pydantic import PositiveFloat
+
+from vestige import losses
+from vestige.methods.base import Needs, Settings, Step, Terms
+
+
+class TaskArithmetic(Settings):
+    """NLL(forget) is minimised; then the weights are start - scale (trained - start), and nothing is kept.
+
+    With LoRA it is the adapter that is subtracted. The paper fine-tunes the pretrained model on what is unwanted and
+    chooses the scale on validation items; here the target, which has learned it, is trained further.
+    """
+
+    paper: ClassVar[str] = "Ilharco et al., Editing Models with Task Arithmetic, 2212.04089, Section 3"
+    needs: ClassVar[Needs] = Needs(policy=frozenset({"forget"}))
+    version: ClassVar[int] = 1
+
+    scale: PositiveFloat = 1.0
+
+    @property
+    def update_factor(self) -> float:
+        """What is added of what training changed."""
+        return -self.scale
+
+    def terms(self, step: Step) -> Terms:
+        forget = step.policy("forget")
+        return {"forget": losses.nll(forget.logp, forget.mask, n_tokens=forget.n_tokens)}

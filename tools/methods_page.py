@@ -1,0 +1,100 @@
+"""Writes docs/methods.md from the methods themselves; `make check` fails when the page is not what this would write."""
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from vestige.methods import METHODS, PRESETS, find_method
+from vestige.methods.base import Method
+from vestige.methods.listing import PROCEDURES, about, words
+
+PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
+INTRODUCTION = """# Unlearning methods
+
+`vestige list methods` names them; `methods/NAME.py` is a whole method, its settings with it. A method is an objective:
+which optimiser, rate, schedule and how many epochs are the run's business, and no method comes with a learning rate.
+The rates in the papers belong to the papers' models; `vestige calibrate` finds yours. [Adding a method](extend.md)
+takes one file. This page is generated from the methods' own docstrings and settings (`make docs`).
+
+## Conventions
+
+- The *policy* is the model being trained, the *reference* a frozen model: the target, unless the run names another.
+  What the reference says is computed once, before training.
+- Splits: `forget` and `retain` are the questions of the two sets with their answers; `idk` the forget questions
+  answered by declining to know, `mismatch` by the answer to a retained question, `alternative` by another answer of
+  the target's own. Of the last three a line is drawn anew for each question and epoch.
+- logp(answer) is the log-probability of an answer summed over its tokens, the token that ends the turn among them, in
+  nats; p is that of one token. Prompt and padding never count, but for activations, which are read at every token of
+  a row.
+- NLL(split) is -logp per token, the mean over all tokens of the effective batch: long answers weigh more. KL and
+  everything on distributions are means over tokens too. A mean over answers or rows is said to be one. Both count over
+  the whole effective batch, so that micro-batches and devices add up to the same loss.
+- Settings are strict: an unknown one, or a temperature of 0, is refused. Weights of terms are plain factors. Set them
+  with the method's name: `--set npo.beta=0.2`.
+- Where public code differs from its paper, the default is the paper's, and the section says how to get the other.
+- Every loss is tested on a number worked by hand, in a limit, under padding, and with its gradient against a second
+  implementation that knows no batches; every method so on a real model.
+"""
+READ = """
+## What the formulas were checked against
+
+PISTOL and Knowledge Holes: the papers' full text. NPO, DPO, GA, GD, KL, IDK, RMU and LLMU: the papers' equations as
+they and later papers print them, and the authors' code; the direction of NPO + KL is from notes on Section 2 of NPO.
+SimNPO: its equations, its authors' code and their model card, of which the first and the last agree. WGA, SatImp,
+UNDIAL, CE-U, PDU and AltPO: the abstract, the authors' code, and the formulas as OpenUnlearning's authors print them;
+their full papers were not at hand, so a default of theirs that only a paper states may differ from ours.
+"""
+
+
+def page() -> str:
+    """The page as it should be."""
+    rows = [_row(name) for name in METHODS]
+    table = "| method | minimised | settings and defaults | reads |\n| --- | --- | --- | --- |\n" + "".join(rows)
+    sections = "".join(_section(name) for name in METHODS)
+    return f"{INTRODUCTION}\n## The methods\n\n{table}\n{_others()}\n## Sources\n{sections}{READ}"
+
+
+def _row(name: str) -> str:
+    method = find_method(name)
+    settings = ", ".join(f"`{key}` {_value(value)}" for key, value in _defaults(method).items())
+    minimised = about(method).rstrip(".").replace("|", "\\|")
+    return f"| [`{name}`](#{name}) | {minimised} | {settings} | {words(method.needs)} |\n"
+
+
+def _section(name: str) -> str:
+    method = find_method(name)
+    title = inspect.getdoc(inspect.getmodule(method))
+    rest = (inspect.getdoc(method) or "").partition("\n\n")[2]
+    return f"\n### {name}\n\n{title}\n\n{method.paper}.\n" + (f"\n{rest}\n" if rest else "")
+
+
+def _others() -> str:
+    presets = [f"- `{name}`: {p.about} `{p.method}` with {_told(p.settings)}." for name, p in PRESETS.items()]
+    procedures = [f"- `{p.name}`: {p.about} Needs {p.needs}. {p.paper}." for p in PROCEDURES]
+    return "Presets and procedures beside them:\n\n" + "\n".join([*presets, *procedures]) + "\n"
+
+
+def _told(settings: Any) -> str:
+    return ", ".join(f"{key} = {_value(value)}" for key, value in settings.items())
+
+
+def _defaults(method: type[Method]) -> dict[str, Any]:
+    return method.build({}).identity()
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "by the model"
+    if isinstance(value, str):
+        return f"`{json.dumps(value)}`"
+    return f"{value:g}"
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
+            sys.exit("docs/methods.md is not what the methods say; run `make docs`")
+    else:
+        PAGE.write_text(page(), encoding="utf-8")
