@@ -1,0 +1,59 @@
+"""`vestige calibrate` as a person runs it; what it refuses before anything is loaded."""
+
+import json
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from vestige.cli.app import app
+from vestige.core.errors import GoalNotReached, InputError
+
+ASKED = ["calibrate", "nowhere", "--method", "ga", "--data", "none.jsonl", "--forget", "f.jsonl", "--output-dir", "out"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "give one goal"),
+        (["--reach", "forget<=0.3", "--keep", "retain>=0.9"], "give one goal"),
+        (["--reach", "retain>=0.9"], "--reach bounds the forget score"),
+        (["--reach", "forget<=0.3", "--rates", "1e-3:1e-6:8"], "no grid of 8 values"),
+        (["--reach", "forget<=0.3", "--rates", "often"], "is neither LOW:HIGH:N nor a list"),
+        (["--reach", "forget<=0.3", "--rates=-1e-5"], "rates.0 = -1e-05: Input should be greater than 0"),
+        (["--reach", "forget<=0.3", "--strength", "retain_weight"], "expected NAME=LOW:HIGH:N"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(words, message):
+    ended = CliRunner().invoke(app, [*ASKED, *words])
+    assert isinstance(ended.exception, InputError)
+    assert message in str(ended.exception)
+
+
+def run(*words: object) -> Result:
+    ended = CliRunner().invoke(app, [str(w) for w in words], catch_exceptions=False)
+    assert ended.exit_code == 0
+    return ended
+
+
+@pytest.mark.slow
+def test_a_rate_is_found_and_one_that_is_out_of_reach_is_said(tmp_path):
+    rows = [{"question": f"What is number {i}?", "answer": f"{i * i}.", "edge": "AB"[i > 3]} for i in range(12)]
+    data = tmp_path / "qa.jsonl"
+    data.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    asked = ["--data", data, "--edge-key", "edge"]
+    once = ["--set", "epochs=1", "--set", "batch_size=8", "--set", "stop_when_exact=false"]
+    run("finetune", "builtin:tiny", *asked, "--output-dir", tmp_path / "target", *once)
+    words = ["calibrate", tmp_path / "target", "--method", "kl", *asked, "--forget", "edge:A", "--set", "epochs=2"]
+    words += ["--rates", "1e-6,1e-5", "--max-new-tokens", "4", "--output-dir"]
+    # A model that was taught for one epoch answers nothing, so any rate is low enough.
+    found = json.loads(run(*words, tmp_path / "out", "--reach", "forget<=0.9", "--json").stdout)
+    assert (found["reached"], found["rate"], found["goal"]) == (True, 1e-6, "forget<=0.9")
+    assert found["cpu_seconds"] > 0
+    # And none brings the retain score to 1.
+    words += [tmp_path / "other", "--keep", "retain>=0.99", "--strength", "kl.kl_weight=0.5,2"]
+    ended = CliRunner().invoke(app, [str(w) for w in words])
+    assert isinstance(ended.exception, GoalNotReached)
+    said = "retain>=0.99 cannot be reached with these rates: the nearest, learning rate 1e-06, kl_weight 0.5"
+    assert said in str(ended.exception)
+    assert "nearest: learning rate 1e-06, kl_weight 0.5; on the items not chosen on:" in ended.stdout
