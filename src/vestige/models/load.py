@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -21,6 +22,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.settings import Settings, closest
 from vestige.models.digests import weights_digest
+from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders
 from vestige.models.gguf_convert import resolve_gguf
 from vestige.models.prompts import Prompter
 from vestige.models.smollm2 import smollm2_folder
@@ -37,7 +39,8 @@ class ModelSettings(Settings):
     """Which weights, in which number format, on which device.
 
     `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter,
-    a `.gguf` file or a built-in. `trust_remote_code` runs code that the model brings with it: off unless asked for.
+    an ensemble's folder, a `.gguf` file or a built-in. `trust_remote_code` runs code that the model brings with it:
+    off unless asked for.
     """
 
     model: str
@@ -96,10 +99,13 @@ def pick_dtype(name: str) -> torch.dtype:
 def load(settings: ModelSettings) -> LoadedModel:
     """The model and its tokeniser, in evaluation mode. Fails fast, and in one sentence, on what cannot be found."""
     folder, revision = find(settings.model)
-    adapter = folder if (folder / "adapter_config.json").is_file() else None
+    adapter = folder if is_adapter(folder) else None
     if adapter is not None:
         folder, revision = find(_base_of(adapter))
-    if not (folder / "config.json").is_file():
+    ensemble = (folder / INDEX).is_file()
+    if ensemble and adapter is not None:
+        raise InputError(f"{settings.model} is an adapter for an ensemble; an adapter belongs to one model")
+    if not ensemble and not (folder / "config.json").is_file():
         raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
     options: dict[str, Any] = {
         "dtype": pick_dtype(settings.dtype),
@@ -108,7 +114,7 @@ def load(settings: ModelSettings) -> LoadedModel:
         "local_files_only": True,
     }
     try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, **options)
+        model = _ensemble(folder, options) if ensemble else AutoModelForCausalLM.from_pretrained(folder, **options)
         if adapter is not None:
             model = _with_adapter(model, adapter)
         own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
@@ -119,6 +125,29 @@ def load(settings: ModelSettings) -> LoadedModel:
         raise InputError(f"the tokeniser of {settings.model} is a slow one; Vestige needs its offsets: a fast one")
     nn.Module.to(model, pick_device(settings.device))
     return LoadedModel(model.eval(), tokenizer, settings.model, revision)
+
+
+def outline(settings: ModelSettings) -> LoadedModel:
+    """The model without its weights, which need not be there: its shape on the meta device, and its tokeniser."""
+    folder, revision = find(settings.model)
+    base = find(_base_of(folder))[0] if is_adapter(folder) else folder
+    if not (base / "config.json").is_file():
+        raise InputError(f"{base} holds no config.json, so the shape of {settings.model} is not known")
+    try:
+        config = AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code, local_files_only=True)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(
+                config, dtype=pick_dtype(settings.dtype), trust_remote_code=settings.trust_remote_code
+            )
+        tokenizer = _tokenizer(base, settings.trust_remote_code)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise InputError(f"cannot read the shape of {settings.model}: {str(error).strip().splitlines()[0]}") from error
+    return LoadedModel(model, tokenizer, settings.model, revision)
+
+
+def _ensemble(folder: Path, options: dict[str, Any]) -> PreTrainedModel:
+    paths = constituent_folders(folder)
+    return EnsembleModel({k: AutoModelForCausalLM.from_pretrained(path, **options) for k, path in paths.items()})
 
 
 def _tokenizer(folder: Path, trust_remote_code: bool) -> PreTrainedTokenizerBase:
@@ -134,19 +163,27 @@ def _tokenizer(folder: Path, trust_remote_code: bool) -> PreTrainedTokenizerBase
     return found
 
 
+def is_adapter(folder: Path) -> bool:
+    """Whether the folder holds a LoRA adapter, in peft's form."""
+    return (folder / "adapter_config.json").is_file()
+
+
 def _base_of(adapter: Path) -> str:
     config = read_json(adapter / "adapter_config.json")
     base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
     if not base:
         raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
-    return str(base)
+    revision = "" if Path(base).expanduser().exists() else config.get("revision")
+    return f"{base}@{revision}" if revision else str(base)
 
 
 def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     from peft import PeftModel
 
     # use_safetensors: peft would fall back to a pickle without a word.
-    merged: PreTrainedModel = PeftModel.from_pretrained(model, adapter, use_safetensors=True).merge_and_unload()
+    with_it = PeftModel.from_pretrained(model, adapter, use_safetensors=True)
+    # safe_merge rounds as Vestige does when it merges what it has trained, and refuses what is not finite.
+    merged: PreTrainedModel = with_it.merge_and_unload(safe_merge=True)
     merged.requires_grad_(True)  # merging leaves the base frozen
     return merged
 
@@ -167,7 +204,8 @@ def find(model: str) -> tuple[Path, str]:
         return resolve_gguf(path), ""
     if path.is_dir():
         # A subject's folder holds its weights in model/.
-        return (path / "model" if (path / "model" / "config.json").is_file() else path), ""
+        within = any((path / "model" / name).is_file() for name in ("config.json", "adapter_config.json", INDEX))
+        return (path / "model" if within else path), ""
     if path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
     return _from_hub(model)

@@ -1,0 +1,217 @@
+"""`vestige sisa`: train a model in shards, so that it can be made to forget exactly, and make it forget."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vestige.cli.asked import prepare_output, refuse_torchrun, settings_from
+from vestige.cli.options import (
+    AnswerKey,
+    AsJson,
+    Config,
+    Data,
+    DataConfig,
+    Device,
+    Dtype,
+    EdgeKey,
+    Factual,
+    Forget,
+    Fresh,
+    KeepDuplicates,
+    Limit,
+    OutputDir,
+    QuestionKey,
+    Seed,
+    Set,
+    Split,
+    TrustRemoteCode,
+)
+from vestige.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.core.items import Item
+    from vestige.data.corpus import Corpus
+    from vestige.steps.making import Made
+
+sisa_app = typer.Typer(
+    help="Exact unlearning: train a model in shards, and train again those that hold what is to be forgotten.",
+    no_args_is_help=True,
+)
+
+
+@sisa_app.command("train")
+def train_command(
+    model: Annotated[str, typer.Argument(help="Hub id, local folder, folder with adapter, .gguf file, or built-in.")],
+    data: Data,
+    output_dir: OutputDir,
+    shards: Annotated[int | None, typer.Option(help="Models to train, each on its own part of the items.")] = None,
+    slices: Annotated[int | None, typer.Option(help="Parts of a shard, with the weights kept after each.")] = None,
+    together: Annotated[str | None, typer.Option(help="What shares a slice: the items of an edge, or item.")] = None,
+    forget: Annotated[str | None, typer.Option(help="Leave these items out: a `retrained` control.")] = None,
+    question_key: QuestionKey = None,
+    answer_key: AnswerKey = None,
+    edge_key: EdgeKey = None,
+    split: Split = "train",
+    data_config: DataConfig = None,
+    limit: Limit = None,
+    keep_duplicates: KeepDuplicates = False,
+    factual: Factual = False,
+    config: Config = None,
+    assignments: Set = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    trust_remote_code: TrustRemoteCode = False,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Teach MODEL the answers of a data set in shards: one model a shard, which answer as one.
+
+    Which shard an item is in follows from the item and the seed. Memory and time to answer grow with the shards, and
+    what is kept on the disk with shards times slices. Training settings are those of `vestige finetune`.
+    """
+    refuse_torchrun("sisa")
+    from vestige.data.corpus import SourceSettings, left_out, open_corpus
+    from vestige.study.presets import TINY_FINETUNE
+    from vestige.training.settings import TrainingSettings
+
+    base = TINY_FINETUNE.identity() if model == "builtin:tiny" else {}
+    asked = settings_from(TrainingSettings, config, assignments, defaults=base)
+    source = SourceSettings(
+        data=data,
+        question_key=question_key,
+        answer_key=answer_key,
+        edge_key=edge_key,
+        split=split,
+        config=data_config,
+        limit=limit,
+        keep_duplicates=keep_duplicates,
+        factual=factual,
+    )
+    corpus = open_corpus(source)
+    everything = (*corpus.items, *corpus.factual)
+    prepare_output(output_dir, fresh=fresh, made_by="spec.json", inputs=(model, data, forget))
+
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.models.load import ModelSettings
+    from vestige.steps.finetune import FinetuneRequest
+    from vestige.steps.sisa import SisaSettings, train_in_shards
+
+    given = {"shards": shards, "slices": slices, "together": together}
+    settings = SisaSettings.build({k: v for k, v in given.items() if v is not None}, where="options")
+    request = FinetuneRequest(
+        model=ModelSettings(model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code),
+        items=left_out(corpus, forget, seed=seed) if forget else everything,
+        vocabulary=everything,
+        training=asked,
+        seed=seed,
+        role="retrained" if forget else "target",
+        name=f"retrained {forget} in shards" if forget else "target in shards",
+        forget=forget or "",
+    )
+    folder = SubjectFolder(output_dir)
+    with progress_bar("training in shards") as show:
+        made = train_in_shards(
+            folder, request, settings, lambda p: show(p.step / p.n_steps, f"step {p.step}, loss {p.loss:.3f}")
+        )
+    _tell(folder, made, as_json)
+
+
+@sisa_app.command("forget")
+def forget_command(
+    target: Annotated[Path, typer.Argument(help="A folder of `vestige sisa train`, or of an earlier forgetting.")],
+    data: Data,
+    forget: Forget,
+    output_dir: OutputDir,
+    forgotten: Annotated[
+        list[str] | None, typer.Option(help="What TARGET was made to forget before; repeat it for more.")
+    ] = None,
+    question_key: QuestionKey = None,
+    answer_key: AnswerKey = None,
+    edge_key: EdgeKey = None,
+    split: Split = "train",
+    data_config: DataConfig = None,
+    limit: Limit = None,
+    keep_duplicates: KeepDuplicates = False,
+    factual: Factual = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    trust_remote_code: TrustRemoteCode = False,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make TARGET what training it without the forget set would have made it, byte for byte.
+
+    DATA is what TARGET was trained on. Only shards that hold items to forget are trained again, from the slice at
+    which the first of them came in; --seed chooses at random where the selector does. TARGET itself still knows
+    everything: delete it when it is no longer needed.
+    """
+    refuse_torchrun("sisa")
+    from vestige.data.corpus import SourceSettings, open_corpus
+
+    source = SourceSettings(
+        data=data,
+        question_key=question_key,
+        answer_key=answer_key,
+        edge_key=edge_key,
+        split=split,
+        config=data_config,
+        limit=limit,
+        keep_duplicates=keep_duplicates,
+        factual=factual,
+    )
+    corpus = open_corpus(source)
+    prepare_output(output_dir, fresh=fresh, made_by="spec.json", inputs=(str(target), data, forget))
+
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.steps.retrain import Taught
+    from vestige.steps.sisa import SisaForgetting, forget_in_shards
+
+    before = forgotten or []
+    request = SisaForgetting(
+        target=SubjectFolder(target),
+        forget=forget,
+        taught=Taught(_without(corpus, before, seed), (*corpus.items, *corpus.factual)),
+        kept=_without(corpus, [*before, forget], seed),
+        device=device,
+        trust_remote_code=trust_remote_code,
+    )
+    folder = SubjectFolder(output_dir)
+    with progress_bar("training shards again") as show:
+        made = forget_in_shards(
+            folder, request, lambda p: show(p.step / p.n_steps, f"step {p.step}, loss {p.loss:.3f}")
+        )
+    _tell(folder, made, as_json)
+
+
+def _without(corpus: "Corpus", forgotten: Sequence[str], seed: int) -> "tuple[Item, ...]":
+    """Everything in the corpus, in its order, but what asks a question of any of the sets."""
+    from vestige.data.corpus import left_out
+
+    kept = [{i.id for i in left_out(corpus, name, seed=seed)} for name in forgotten]
+    return tuple(i for i in (*corpus.items, *corpus.factual) if all(i.id in ids for ids in kept))
+
+
+def _tell(folder: "SubjectFolder", made: "Made", as_json: bool) -> None:
+    from vestige.steps.sisa import read_cost
+
+    cost = read_cost(folder)
+    if as_json:
+        told = {
+            "output_dir": str(folder.path),
+            "weights": made.weights,
+            "steps": cost.steps_trained,
+            "steps_from_the_start": cost.steps,
+            "slices": cost.slices_trained,
+            "slices_in_all": cost.slices,
+        }
+        typer.echo(json.dumps(told, indent=2))
+        return
+    typer.echo(
+        f"{folder.path}: {cost.steps_trained} of the {cost.steps} steps that it takes from the start "
+        f"({cost.slices_trained} of {cost.slices} slices); weights {made.weights[:12]}"
+    )

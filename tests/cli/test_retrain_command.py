@@ -1,0 +1,52 @@
+"""`vestige unlearn` by the methods that do not train the target: retrain and none."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from vestige.cli.app import app
+from vestige.core.errors import InputError
+
+SETTINGS = ["--set", "epochs=1", "--set", "stop_when_exact=false"]
+
+
+def vestige(*words: str | Path) -> None:
+    done = CliRunner().invoke(app, [str(w) for w in words])
+    if done.exception is not None:
+        raise done.exception
+
+
+def weights(folder: Path) -> str:
+    return json.loads((folder / "done.json").read_text())["weights"]
+
+
+@pytest.mark.slow
+def test_the_controls_are_methods_like_any_other(tmp_path):
+    torch.set_num_threads(1)
+    data = tmp_path / "qa.jsonl"
+    rows = [{"question": f"What is number {i}?", "answer": f"It is {i * i}.", "edge": f"b{i // 2}"} for i in range(8)]
+    data.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    target, control, again, named, same = (tmp_path / n for n in ("target", "control", "again", "named", "same"))
+    trained = ["finetune", "builtin:tiny", "--data", data, "--seed", "4", *SETTINGS]
+    vestige(*trained, "--output-dir", target)
+    vestige(*trained, "--forget", "edge:b1", "--output-dir", control)
+    words = ["unlearn", target, "--data", data, "--forget", "edge:b1"]
+    # The target's folder says how it was made, its seed too.
+    vestige(*words, "--method", "retrain", "--output-dir", again)
+    assert weights(again) == weights(control) != weights(target)
+    vestige(*words, "--method", "none", "--output-dir", same)
+    assert weights(same) == weights(target)
+    # Where it does not, the model to begin with is named, and the settings are given as to finetune.
+    base = ["--method", "retrain", "--base", "builtin:tiny", "--seed", "4", *SETTINGS]
+    vestige("unlearn", target / "model", *words[2:], *base, "--output-dir", named)
+    assert weights(named) == weights(control)
+    out = ["--output-dir", tmp_path / "none"]
+    with pytest.raises(InputError, match="its settings are the target's; leave --set and --config out"):
+        vestige(*words, "--method", "retrain", *SETTINGS, *out)
+    with pytest.raises(InputError, match=r"was taught other items than these .* --factual"):
+        vestige(*words, "--method", "retrain", "--factual", *out)
+    with pytest.raises(InputError, match="--base goes with a method that trains from the start, and ga does not"):
+        vestige(*words, "--method", "ga", "--base", "builtin:tiny", *out)

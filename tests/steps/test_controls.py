@@ -1,0 +1,237 @@
+"""The controls as methods: training again without the forget set, no unlearning, and the arithmetic on an update."""
+
+import copy
+import dataclasses
+import shutil
+
+import pytest
+import torch
+
+from vestige.artifacts.layout import RunFolder, SubjectFolder
+from vestige.artifacts.records import read_spec, write_spec
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.data.corpus import Corpus, SourceSettings, open_corpus
+from vestige.models.digests import weights_digest
+from vestige.models.load import ModelSettings, load
+from vestige.models.tiny import tiny_model
+from vestige.steps import unlearn as unlearning
+from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.making import read_done
+from vestige.steps.retrain import Taught, recipe_from, recipe_of, recipe_without
+from vestige.steps.sisa import SisaSettings, train_in_shards
+from vestige.steps.subjects import weights_of
+from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
+from vestige.study import demo
+from vestige.training.arithmetic import scale_update
+from vestige.training.settings import TrainingSettings, UnlearningSettings
+
+ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.", edge=f"b{i // 2}") for i in range(12))
+FORGET, KEPT = ITEMS[:4], ITEMS[4:]
+TINY = ModelSettings(model="builtin:tiny", device="cpu")
+FULL = {"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "lora_rank": 0}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def taught(**changes) -> FinetuneRequest:
+    return dataclasses.replace(FinetuneRequest(TINY, ITEMS, ITEMS, TrainingSettings.build(FULL), seed=3), **changes)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory) -> SubjectFolder:
+    torch.set_num_threads(1)
+    folder = SubjectFolder(tmp_path_factory.mktemp("controls") / "target")
+    finetune(folder, taught())
+    return folder
+
+
+def asked(target: SubjectFolder, method: str, **changes) -> UnlearnRequest:
+    settings = ModelSettings(model=str(target.model), device="cpu")
+    request = UnlearnRequest(
+        target=settings,
+        target_weights=weights_of(settings).weights,
+        start="builtin:tiny",
+        method=method,
+        method_settings={},
+        forget="file",
+        forget_items=FORGET,
+        retain_items=KEPT,
+        idk=("No idea.",),
+        training=UnlearningSettings.build({**FULL, "learning_rate": 1e-4}),
+        seed=0,
+    )
+    return dataclasses.replace(request, **changes)
+
+
+def recipe(target: SubjectFolder):
+    return recipe_of(target, Taught(ITEMS, ITEMS), device="cpu").without(KEPT)
+
+
+def model_bytes(folder: SubjectFolder) -> dict[str, bytes]:
+    """Every file of the model but its card, which says how it was made."""
+    return {p.name: p.read_bytes() for p in folder.model.iterdir() if p.name != "README.md"}
+
+
+def test_retraining_is_fine_tuning_without_the_forget_set_to_the_last_byte(target, tmp_path):
+    cell, control = SubjectFolder(tmp_path / "cell"), SubjectFolder(tmp_path / "control")
+    made = unlearn(cell, asked(target, "retrain", recipe=recipe(target)))
+    assert made == finetune(control, taught(items=KEPT, role="retrained", name="retrained file", forget="file"))
+    assert model_bytes(cell) == model_bytes(control) != model_bytes(target)
+    spec, plain = read_spec(cell.spec), read_spec(control.spec)
+    assert (spec.subject, spec.method, spec.name, spec.forget) == ("unlearned", "retrain", "retrain file", "file")
+    # The target's own recipe: its rate and seed, not those that were asked of an unlearning; its start, not the target.
+    assert (spec.settings["learning_rate"], spec.seed) == (1e-3, 3)
+    assert (spec.parent, spec.data) == (plain.parent, plain.data)
+    assert spec.parent != made.weights != read_done(target).weights
+
+
+@pytest.mark.slow
+def test_retraining_a_demos_target_gives_the_demos_control(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    settings = demo.DemoSettings(graph="chain:2", forget=("edge:0_1",), methods=("ga",), epochs=1)
+    base = {"run": str(run.path), "settings": settings.identity(), "report": lambda _: None}
+    demo.compile_task(**base)
+    demo.finetune_task(**base, name="target", forget="")
+    demo.finetune_task(**base, name="retrained edge:0_1", forget="edge:0_1")
+    corpus = open_corpus(SourceSettings(data=str(run.data), factual=True))
+    target = run.control("target")
+    again = recipe_without(ModelSettings(model=str(target.path), device="cpu"), corpus, "edge:0_1", seed=0)
+    cell = SubjectFolder(tmp_path / "cell")
+    unlearn(cell, asked(target, "retrain", forget="edge:0_1", recipe=again))
+    assert model_bytes(cell) == model_bytes(run.control("retrained edge:0_1"))
+
+
+def test_a_target_from_elsewhere_is_trained_again_from_the_model_that_is_named(target, tmp_path):
+    corpus = Corpus("here", SourceSettings(data="here"), ITEMS, (), None)
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(target.model, elsewhere)
+    foreign = ModelSettings(model=str(elsewhere), device="cpu")
+    with pytest.raises(InputError, match="was not made by Vestige, so how it was trained is not known"):
+        recipe_without(foreign, corpus, "edge:b0", seed=0)
+    found = recipe_from(foreign, TrainingSettings.build(FULL), corpus, "edge:b0", seed=5)
+    assert found.start().digest() == found.start_weights == read_done(target).weights
+    cell, control = SubjectFolder(tmp_path / "cell"), SubjectFolder(tmp_path / "control")
+    unlearn(cell, asked(target, "retrain", recipe=found))
+    finetune(control, taught(model=foreign, items=ITEMS[2:], seed=5))
+    assert model_bytes(cell) == model_bytes(control)
+
+
+def test_a_method_that_starts_anew_has_to_be_told_from_where(target, tmp_path):
+    with pytest.raises(InputError, match="'retrain' trains from the start and was not told how the target was trained"):
+        unlearn(SubjectFolder(tmp_path / "cell"), asked(target, "retrain"))
+    with pytest.raises(InputError, match="has no rate to find"):
+        unlearn_part(SubjectFolder(tmp_path / "cell"), asked(target, "retrain", recipe=recipe(target)), 1)
+
+
+def test_a_recipe_is_refused_where_it_would_not_be_the_targets(target, tmp_path):
+    with pytest.raises(InputError, match="was taught other items than these 11"):
+        recipe_of(target, Taught(ITEMS[1:], ITEMS))
+    # The tokeniser of the tiny model is trained on the vocabulary, whatever is taught.
+    with pytest.raises(InputError, match="was taught other items than these 12"):
+        recipe_of(target, Taught(ITEMS, ITEMS[1:]))
+    sharded, old = SubjectFolder(tmp_path / "sharded"), SubjectFolder(tmp_path / "old")
+    train_in_shards(sharded, taught(), SisaSettings(shards=2, slices=1))
+    with pytest.raises(InputError, match="was trained in shards; make it forget with `vestige sisa forget`"):
+        recipe_of(sharded, Taught(ITEMS, ITEMS))
+    spec = read_spec(target.spec)
+    for changed in (
+        {"subject": "unlearned"},
+        {"version": 0},
+        {"settings": {k: v for k, v in spec.settings.items() if k != "bucket"}},
+    ):
+        write_spec(old.spec, dataclasses.replace(spec, **changed))
+        with pytest.raises(InputError, match="does not say how this version can train it again"):
+            recipe_of(old, Taught(ITEMS, ITEMS))
+
+
+def test_a_start_that_is_no_longer_what_it_was_is_refused(target, tmp_path):
+    base, child = SubjectFolder(tmp_path / "base"), SubjectFolder(tmp_path / "child")
+    shutil.copytree(target.path, base.path)
+    model = ModelSettings(model=str(base.model), device="cpu")
+    finetune(child, taught(model=model))
+    again = recipe(child)
+    assert again.start().digest() == read_done(base).weights
+    changed = load(model)
+    with torch.no_grad():
+        changed.model.model.norm.weight[0] += 1
+    changed.model.save_pretrained(base.model)
+    with pytest.raises(InputError, match="the weights of the model that the target was trained from"):
+        unlearn(SubjectFolder(tmp_path / "cell"), asked(child, "retrain", recipe=again))
+
+
+def test_no_unlearning_is_the_target_under_another_name(target, tmp_path):
+    cell = SubjectFolder(tmp_path / "cell")
+    request = asked(target, "none")
+    made = unlearn(cell, request)
+    done = read_done(target)
+    assert (made.weights, made.prompts, made.steps) == (done.weights, done.prompts, 0)
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (cell.model / name).read_bytes() == (target.model / name).read_bytes()
+    spec = read_spec(cell.spec)
+    assert (spec.subject, spec.method, spec.parent) == ("unlearned", "none", done.weights)
+    # What is not trained does not depend on how it would have been.
+    faster = dataclasses.replace(request, training=UnlearningSettings.build({**FULL, "learning_rate": 1.0}))
+    assert unlearn_spec(faster) == spec
+
+
+@pytest.mark.parametrize("training", [FULL, {**FULL, "lora_rank": 2}], ids=["full", "lora"])
+def test_task_arithmetic_is_the_start_less_what_training_on_the_forget_set_changed(
+    target, tmp_path, monkeypatch, training
+):
+    settings = UnlearningSettings.build({**training, "learning_rate": 1e-3})
+    request = asked(target, "task_arithmetic", method_settings={"scale": 1.5}, training=settings)
+    cell, plain = SubjectFolder(tmp_path / "cell"), SubjectFolder(tmp_path / "plain")
+    unlearn(cell, request)
+    monkeypatch.setattr(unlearning, "scale_update", lambda *_: None)
+    unlearn(plain, request)
+    start, trained, result = (
+        dict(load(ModelSettings(model=str(f.model), device="cpu")).model.named_parameters())
+        for f in (target, plain, cell)
+    )
+    moved = 0.0
+    for name, first in start.items():
+        change = trained[name].double() - first.double()
+        torch.testing.assert_close(result[name].double(), first.double() - 1.5 * change, rtol=0, atol=1e-6)
+        moved = max(moved, change.abs().max().item())
+    # Much more than the tolerance, so that neither the start nor the trained model would pass.
+    assert moved > 1e-4
+
+
+def test_an_update_is_scaled_by_hand():
+    # 2 -> 5: at -1 that is 2 - 3 = -1; at 0.5, 3.5; at 2, 8.
+    start, trained = tiny_model(0), tiny_model(0)
+    with torch.no_grad():
+        start.model.norm.weight[0], trained.model.norm.weight[0] = 2.0, 5.0
+    for factor, expected in ((-1.0, -1.0), (0.5, 3.5), (2.0, 8.0)):
+        scaled = copy.deepcopy(trained)
+        scale_update(scaled, start, factor)
+        assert scaled.model.norm.weight[0].item() == expected
+        # All else was not trained and keeps its bits.
+        with torch.no_grad():
+            scaled.model.norm.weight[0] = 2.0
+        assert weights_digest(scaled) == weights_digest(start)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_factor_of_zero_is_the_start_and_of_one_the_trained_model_to_the_last_bit(dtype):
+    start, trained = tiny_model(0).to(dtype), tiny_model(1).to(dtype)
+    with torch.no_grad():
+        start.model.norm.weight[0] = -0.0
+    for factor, expected in ((0.0, start), (1.0, trained)):
+        scaled = copy.deepcopy(trained)
+        scale_update(scaled, start, factor)
+        assert weights_digest(scaled) == weights_digest(expected)
+
+
+def test_an_ensemble_is_not_trained_as_if_it_were_one_model(target, tmp_path):
+    sharded = SubjectFolder(tmp_path / "sharded")
+    train_in_shards(sharded, taught(), SisaSettings(shards=2, slices=1))
+    with pytest.raises(InputError, match="make it forget with `vestige sisa forget`"):
+        unlearn(SubjectFolder(tmp_path / "cell"), asked(sharded, "ga"))
+    # As a control it is a subject like any other.
+    made = unlearn(SubjectFolder(tmp_path / "same"), asked(sharded, "none"))
+    assert made.weights == read_done(sharded).weights
