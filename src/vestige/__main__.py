@@ -1,0 +1,5 @@
+"""`python -m vestige`, and so `torchrun -m vestige`: the same as the `vestige` command."""
+
+from vestige.cli.app import run
+
+run()

@@ -1,0 +1,236 @@
+"""Several processes that train one model: who computes which part of an effective batch, and how it is added up.
+
+`ddp` keeps the whole model in each process and adds up gradients; `fsdp` (PyTorch's `fully_shard`) keeps a share of
+each weight, gradient and moment in each process and gathers a block's weights while it is computed. The effective
+batch is the same whatever the number of processes: it is cut into parts, and the parts are dealt out. Random numbers
+belong to a part, not to a process. torchrun starts the processes; `joined` finds the others.
+"""
+
+import contextlib
+import copy
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+from transformers import PreTrainedModel
+
+from vestige.core.errors import InputError
+from vestige.models.blocks import blocks
+
+T = TypeVar("T")
+Kind = Literal["ddp", "fsdp"]
+WAIT = timedelta(hours=2)
+"""How long a process waits for the others: the first of them may be saving or scoring a large model."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that train one model together, as one of them sees it."""
+
+    kind: Kind | None = None
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the one process that writes files and speaks."""
+        return self.rank == 0
+
+    def agreed(self, flag: bool) -> bool:
+        """What the leading process says: clocks and files may tell the others something else."""
+        return bool(self.led({"flag": float(flag)})["flag"])
+
+    def step_agreed(self, step: int) -> int:
+        """The leading process's number of steps."""
+        return round(self.led({"step": float(step)})["step"])
+
+    def led(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The leading process's numbers, by name; every process has the same names."""
+        return self.summed({name: value if self.leads else 0.0 for name, value in values.items()})
+
+    def said(self, text: str) -> str:
+        """The leading process's text."""
+        if self.size == 1:
+            return text
+        own = text.encode()
+        n = round(self.led({"bytes": float(len(own))})["bytes"])
+        sent = torch.tensor([*own] if self.leads else [0] * n, dtype=torch.uint8)
+        dist.broadcast(sent, src=0)
+        return bytes(sent.tolist()).decode()
+
+    def summed(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Sums over all processes, by name; every process has the same names."""
+        names = sorted(values)
+        if self.size == 1 or not names:
+            return dict(values)
+        total = torch.tensor([values[n] for n in names], dtype=torch.float64)
+        dist.all_reduce(total)
+        sums = dict(zip(names, total.tolist(), strict=True))
+        return {n: sums[n] for n in values}
+
+    def wait(self) -> None:
+        """Go on when all processes have come here."""
+        self.agreed(True)
+
+    def rows_at_a_time(self, batch_size: int, most: int | None) -> int:
+        """Rows of a part: `most`, or fewer where that leaves a process without one."""
+        return min(most or batch_size, math.ceil(batch_size / self.size))
+
+    def deal(self, parts: Sequence[T]) -> list[tuple[int, T, float]]:
+        """This process's parts of an effective batch, each with its number and weight.
+
+        Sharded weights are gathered by all processes together, so each makes as many passes; one that is dealt too few
+        parts computes the last one too, with weight 0.
+        """
+        rounds = math.ceil(len(parts) / self.size)
+        places = range(self.rank, rounds * self.size, self.size)
+        last = len(parts) - 1
+        return [(min(p, last), parts[min(p, last)], float(p <= last)) for p in places]
+
+
+ALONE = World()
+
+
+def planned_world(kind: Kind | None) -> World:
+    """The world that torchrun would make, for planning: nobody is joined, and without torchrun it is one process."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    return ALONE if size == 1 else World(kind or "ddp", int(os.environ["RANK"]), size)
+
+
+def pick_kind(name: str | None) -> Kind | None:
+    """The kind of that name."""
+    kinds: dict[str | None, Kind | None] = {None: None, "ddp": "ddp", "fsdp": "fsdp"}
+    if name not in kinds:
+        raise InputError(
+            f"--parallel {name!r}: known are ddp (the whole model in each process) and fsdp (a share of it)"
+        )
+    return kinds[name]
+
+
+@contextlib.contextmanager
+def joined(kind: Kind | None) -> Iterator[World]:
+    """The processes that torchrun started, for as long as they work together; without torchrun, this one alone.
+
+    Each process on a machine with CUDA takes the device of its local rank. `kind` None is `ddp`.
+    """
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    if size == 1:
+        if kind and "WORLD_SIZE" not in os.environ:
+            raise InputError(
+                f"--parallel {kind} is for several processes; start them with torchrun --nproc-per-node N -m vestige"
+            )
+        yield ALONE
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=WAIT)
+    try:
+        yield World(kind or "ddp", dist.get_rank(), size)
+    finally:
+        dist.destroy_process_group()
+
+
+class _Within(nn.Module):
+    """A model, called through whatever is to be computed with it: DDP then sees any objective as one forward pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, compute: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        return compute()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A model on the processes of a world. `model` is what computes; its weights may be this process's shares."""
+
+    world: World
+    model: PreTrainedModel
+    replica: DistributedDataParallel | None = None
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that are trained."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    def add_gradients(
+        self, compute: Callable[[], dict[str, Tensor]], *, weight: float, last: bool
+    ) -> dict[str, Tensor]:
+        """The terms that `compute` gives for a part; the gradient of their weighted sum is added to the others'.
+
+        With `last`, a replica's gradients are added up over the processes.
+        """
+        held_back = self.replica.no_sync() if self.replica is not None and not last else contextlib.nullcontext()
+        with held_back:
+            terms = compute() if self.replica is None else self.replica(compute)
+            # Both engines average over the processes, and a loss counts over the whole effective batch already.
+            (_sum(terms.values()) * (weight * self.world.size)).backward()
+        return dict(terms)
+
+    def clip_gradients(self, most: float) -> float:
+        """Scale the gradients down to norm `most` over all parameters and processes; the norm before that."""
+        norm = nn.utils.clip_grad_norm_(self.trained, most)
+        return full(norm).item()
+
+
+@contextlib.contextmanager
+def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
+    """`model` on the processes of `world` while it trains; in the end each process has the whole of it again.
+
+    With `fsdp` the model that is given is empty meanwhile.
+    """
+    if world.kind is None:
+        yield Spread(world, model)
+    elif world.kind == "ddp":
+        replica = DistributedDataParallel(_Within(model), broadcast_buffers=False, gradient_as_bucket_view=True)
+        yield Spread(world, model, replica)
+    else:
+        stand_in = _sharded(model, world)
+        yield Spread(world, stand_in)
+        with torch.no_grad():
+            for whole, share in zip(model.parameters(), stand_in.parameters(), strict=True):
+                whole.data = full(share.detach())
+
+
+def _sharded(model: PreTrainedModel, world: World) -> PreTrainedModel:
+    """A stand-in for the model that holds this process's shares, a group of weights for each block."""
+    # The stand-in's modules first hold the very parameters of the model: nothing is copied.
+    stand_in: PreTrainedModel = copy.deepcopy(model, {id(p): p for p in model.parameters()})
+    mesh = init_device_mesh(model.device.type, (world.size,))
+    for block in blocks(stand_in):
+        fully_shard(block, mesh=mesh)
+    fully_shard(stand_in, mesh=mesh)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.new_empty(0)
+    return stand_in
+
+
+def full(tensor: Tensor) -> Tensor:
+    """The whole of a tensor of which each process may hold a share; all processes call it together."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def share_like(whole: Tensor, like: Tensor) -> Tensor:
+    """This process's share of `whole`, cut as `like` is."""
+    whole = whole.to(like.device)
+    if not isinstance(like, DTensor):
+        return whole
+    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def _sum(values: Iterable[Tensor]) -> Tensor:
+    total, *rest = values
+    for value in rest:
+        total = total + value
+    return total

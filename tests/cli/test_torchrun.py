@@ -1,0 +1,90 @@
+"""Two processes under torchrun, as a person starts them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vestige.core.files import read_jsonl
+
+QUESTIONS = [
+    {"question": f"What is number {i}{' and so on' * (i % 3)}?", "answer": f"{i * i}.", "edge": f"E_{i % 4}"}
+    for i in range(20)
+]
+
+
+def vestige(*words, processes=1):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    start = torchrun if processes > 1 else [sys.executable]
+    return subprocess.run(
+        [*start, "-m", "vestige", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A target, and what the same unlearning makes of it in one process."""
+    folder = tmp_path_factory.mktemp("torchrun")
+    data = folder / "data.jsonl"
+    data.write_text("".join(json.dumps(q) + "\n" for q in QUESTIONS), encoding="utf-8")
+    words = ["--data", str(data), "--edge-key", "edge"]
+    fine = ["--set", "epochs=2", "--set", "batch_size=8", "--set", "stop_when_exact=true"]
+    done = vestige("finetune", "builtin:tiny", *words, "--output-dir", str(folder / "target"), *fine, processes=2)
+    assert done.returncode == 0, done.stderr
+    assert len(list(read_jsonl(folder / "target" / "train" / "metrics.jsonl"))) == 6
+    unlearn = ["unlearn", str(folder / "target"), "--method", "npo_gd", "--forget", "edge:E_1", *words]
+    unlearn += ["--set", "epochs=2", "--set", "batch_size=4"]
+    done = vestige(*unlearn, "--output-dir", str(folder / "alone"))
+    assert done.returncode == 0, done.stderr
+    return folder, unlearn
+
+
+def losses(folder):
+    return [r["loss"] for r in read_jsonl(folder / "train" / "metrics.jsonl")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_processes_make_what_one_makes(made, kind):
+    folder, unlearn = made
+    out = folder / kind
+    done = vestige(*unlearn, "--output-dir", str(out), "--parallel", kind, "--json", processes=2)
+    assert done.returncode == 0, done.stderr
+    # One process speaks, so that stdout is one JSON document.
+    assert json.loads(done.stdout)["steps"] == 4
+    assert losses(out) == pytest.approx(losses(folder / "alone"), rel=1e-4)
+    assert (out / "spec.json").read_bytes() == (folder / "alone" / "spec.json").read_bytes()
+    names = {p.name for p in (out / "model").iterdir()}
+    assert names == {p.name for p in (folder / "alone" / "model").iterdir()}
+    # The same command finds it finished.
+    again = vestige(*unlearn, "--output-dir", str(out), "--parallel", kind, processes=2)
+    assert again.returncode == 0, again.stderr
+    assert "4 steps" in again.stdout
+
+
+@pytest.mark.slow
+def test_a_kind_without_torchrun_and_an_unknown_one_are_refused(made):
+    folder, unlearn = made
+    for kind, words in (("fsdp", "start them with torchrun"), ("zero", "known are ddp")):
+        done = vestige(*unlearn, "--output-dir", str(folder / "refused"), "--parallel", kind)
+        assert done.returncode == 2
+        assert words in done.stderr
+
+
+@pytest.mark.slow
+def test_a_dry_run_tells_the_memory_and_makes_nothing(made):
+    folder, unlearn = made
+    done = vestige(*unlearn, "--output-dir", str(folder / "dry"), "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    # 1,721,664 parameters of 4 bytes, and two moments each.
+    assert told["memory"]["parameters"] == 4 * told["n_parameters"] == 4 * 1_721_664
+    assert told["memory"]["optimizer"] == 8 * told["n_trained"]
+    assert not (folder / "dry").exists()
+    assert "peak" in vestige(*unlearn, "--output-dir", str(folder / "dry"), "--dry-run").stdout

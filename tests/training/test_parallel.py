@@ -1,0 +1,143 @@
+"""Two gloo processes against one: the same gradients, the same trajectory, and checkpoints that either goes on from."""
+
+import json
+import socket
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from two_processes import BFLOAT16, CASES, CUT, first_gradients, made, run_two_processes
+
+from vestige.core.errors import InputError
+from vestige.core.files import read_jsonl
+from vestige.models.digests import weights_digest
+from vestige.training.loop import train
+from vestige.training.parallel import ALONE, World, joined, share_like
+
+
+def test_parts_are_dealt_out_and_every_process_makes_as_many_passes():
+    # Five parts over two processes: three rounds, and the last part is computed by both, once with weight 0.
+    dealt = [World("fsdp", rank, 2).deal("abcde") for rank in (0, 1)]
+    assert dealt[0] == [(0, "a", 1.0), (2, "c", 1.0), (4, "e", 1.0)]
+    assert dealt[1] == [(1, "b", 1.0), (3, "d", 1.0), (4, "e", 0.0)]
+    assert ALONE.deal("abc") == [(0, "a", 1.0), (1, "b", 1.0), (2, "c", 1.0)]
+
+
+def test_no_process_is_left_without_rows_as_long_as_there_are_enough():
+    assert World("ddp", 0, 2).rows_at_a_time(8, None) == 4
+    assert World("ddp", 0, 3).rows_at_a_time(8, None) == 3
+    assert World("ddp", 0, 2).rows_at_a_time(8, 2) == 2
+    assert ALONE.rows_at_a_time(8, None) == 8
+
+
+def test_a_kind_without_processes_is_refused(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(InputError, match="start them with torchrun"), joined("fsdp"):
+        pass
+    with joined(None) as world:
+        assert world == ALONE
+
+
+def test_a_plain_tensor_is_its_own_share():
+    whole = torch.arange(6.0)
+    assert share_like(whole, torch.zeros(6)) is whole
+
+
+@pytest.fixture(scope="module")
+def one_process(tmp_path_factory):
+    """For each case: first gradients, log and last weights in one process; batches whole, in parts of 4 and of 1."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("one")
+    found = {}
+    for case in CASES:
+        for micro in (None, 4, 1):
+            model, job = made(case, folder / case / str(micro), micro=micro)
+            outcome = train(model, job)
+            assert outcome.steps == 20
+            gradients = first_gradients(*made(case, folder / case / f"{micro} first", micro=micro))
+            found[case, micro] = (gradients, list(read_jsonl(job.log)), weights_digest(model))
+    return found
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    run_two_processes(folder, ("ddp", "fsdp"), port)
+    return folder
+
+
+def same_gradients(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        torch.testing.assert_close(ours[name], expected, rtol=0, atol=1e-6 * max(1.0, expected.abs().max().item()))
+
+
+def losses(log):
+    return [row["loss"] for row in log]
+
+
+# With dropout the masks belong to the parts and their passes, so that only the same ones can be compared: neither a
+# batch cut otherwise, nor sharded weights, where a part is one pass.
+DROPOUT = "finetune dropout"
+ACCUMULATED = [(case, micro) for case in CASES for micro in (4, 1) if case != DROPOUT]
+PAIRS = [(case, kind) for case in CASES for kind in ("ddp", "fsdp") if (case, kind) != (DROPOUT, "fsdp")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "micro"), ACCUMULATED)
+def test_accumulated_parts_are_the_whole_batch(one_process, case, micro):
+    whole, parts = one_process[case, None], one_process[case, micro]
+    same_gradients(parts[0], whole[0])
+    assert losses(parts[1]) == pytest.approx(losses(whole[1]), rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "kind"), PAIRS)
+def test_two_processes_train_as_one(one_process, two_processes, case, kind):
+    folder = two_processes / kind / case
+    gradients, log, _ = one_process[case, 4]
+    same_gradients(load_file(folder / "gradients.safetensors"), gradients)
+    ours = list(read_jsonl(folder / "whole" / "metrics.jsonl"))
+    assert len(ours) == 20
+    for key in ("loss", "gradient_norm"):
+        assert [r[key] for r in ours] == pytest.approx([r[key] for r in log], rel=1e-4)
+    for key in ("step", "rate", "n_tokens"):
+        assert [r[key] for r in ours] == [r[key] for r in log]
+    for key in ("terms", "observed", "state"):
+        assert all(o[key] == pytest.approx(t[key], rel=1e-4) for o, t in zip(ours, log, strict=True))
+    told = json.loads((folder / "told.json").read_text())
+    model, _ = made(case, folder)
+    assert told["names"] == [n for n, _ in model.named_parameters()]
+    assert told["steps"] == 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "kind"), [pair for pair in PAIRS if pair[0] != DROPOUT])
+def test_two_processes_go_on_from_what_one_kept(one_process, two_processes, case, kind):
+    log = list(read_jsonl(two_processes / kind / case / "cut" / "metrics.jsonl"))
+    assert [r["step"] for r in log] == list(range(1, 21))
+    expected = losses(one_process[case, None][1])
+    assert losses(log)[:CUT] == expected[:CUT]
+    assert losses(log)[CUT:] == pytest.approx(expected[CUT:], rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_adapters_in_float32_are_trained_on_a_model_in_bfloat16_also_in_shares(two_processes, tmp_path, kind):
+    model, job = made(BFLOAT16, tmp_path, micro=4)
+    train(model, job)
+    assert {p.dtype for p in model.parameters()} == {torch.float32, torch.bfloat16}
+    alone = losses(list(read_jsonl(job.log)))
+    # Shares go through in one pass, and a bfloat16 number has 8 bits: 2^-9 of it is rounding.
+    together = losses(list(read_jsonl(two_processes / kind / BFLOAT16 / "whole" / "metrics.jsonl")))
+    assert together == pytest.approx(alone, rel=2**-9)
+    assert alone[-1] < 0.9 * alone[0]
+
+
+@pytest.mark.slow
+def test_what_the_leading_process_says_is_heard_by_all(two_processes):
+    heard = [json.loads((two_processes / f"heard-{rank}.json").read_text()) for rank in (0, 1)]
+    assert heard == [{"said": "of rank 0: ä", "rank": 0.0}] * 2
