@@ -15,12 +15,22 @@ import sys
 import time
 from pathlib import Path
 
+from vestige.core.files import read_jsonl
+from vestige.training.tracking import reproducible
+
 COMPARED = ("*.jsonl", "*.safetensors", "summary-*.json", "collected.json", "spec.json", "done.json", "*.csv", "*.svg")
 
 
-def contents(run: Path) -> dict[str, bytes]:
-    """The bytes of every compared file, by its place in the run."""
-    return {str(p.relative_to(run)): p.read_bytes() for pattern in COMPARED for p in sorted(run.rglob(pattern))}
+def contents(run: Path) -> dict[str, object]:
+    """What every compared file holds, by its place in the run."""
+    return {str(p.relative_to(run)): compared(p) for pattern in COMPARED for p in sorted(run.rglob(pattern))}
+
+
+def compared(path: Path) -> object:
+    """A file's bytes; of the log of a training, the lines without what they took."""
+    if path.name == "metrics.jsonl":
+        return [reproducible(line) for line in read_jsonl(path)]
+    return path.read_bytes()
 
 
 def main() -> None:

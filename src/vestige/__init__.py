@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vestige.artifacts.calibration import Calibration, CalibrationFolder, read_calibration
     from vestige.artifacts.layout import RunFolder, SubjectFolder
     from vestige.artifacts.records import read_summaries
     from vestige.core.items import Item
@@ -19,12 +20,20 @@ if TYPE_CHECKING:
     from vestige.methods import METHODS, find_method
     from vestige.models.load import ModelSettings, load
     from vestige.report import build_report
+    from vestige.steps.dry_run import Forecast, forecast_finetuning, forecast_unlearning
     from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
     from vestige.steps.finetune import FinetuneRequest, finetune
+    from vestige.steps.retrain import Taught, recipe_from, recipe_without
+    from vestige.steps.sisa import SisaForgetting, SisaSettings, forget_in_shards, train_in_shards
+    from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
     from vestige.steps.unlearn import UnlearnRequest, unlearn
+    from vestige.study.calibrate import calibrate
+    from vestige.study.calibrate_request import CalibrateRequest, CalibrateSettings
     from vestige.training.settings import TrainingSettings, UnlearningSettings
+    from vestige.training.trajectory import TrajectorySettings
 
 _HOMES = {
+    "artifacts.calibration": ("Calibration", "CalibrationFolder", "read_calibration"),
     "artifacts.layout": ("RunFolder", "SubjectFolder"),
     "artifacts.records": ("read_summaries",),
     "core.items": ("Item",),
@@ -37,27 +46,47 @@ _HOMES = {
     "methods": ("METHODS", "find_method"),
     "models.load": ("ModelSettings", "load"),
     "report": ("build_report",),
+    "steps.dry_run": ("Forecast", "forecast_finetuning", "forecast_unlearning"),
     "steps.evaluate": ("EvaluateRequest", "evaluate", "finished_subject", "view_of"),
     "steps.finetune": ("FinetuneRequest", "finetune"),
+    "steps.retrain": ("Taught", "recipe_from", "recipe_without"),
+    "steps.sisa": ("SisaForgetting", "SisaSettings", "forget_in_shards", "train_in_shards"),
+    "steps.trajectory": ("TrajectoryRequest", "ValidationSettings", "answered_trajectory"),
     "steps.unlearn": ("UnlearnRequest", "unlearn"),
+    "study.calibrate": ("calibrate",),
+    "study.calibrate_request": ("CalibrateRequest", "CalibrateSettings"),
     "training.settings": ("TrainingSettings", "UnlearningSettings"),
+    "training.trajectory": ("TrajectorySettings",),
 }
 _HOME_OF = {name: f"vestige.{home}" for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "METHODS",
+    "CalibrateRequest",
+    "CalibrateSettings",
+    "Calibration",
+    "CalibrationFolder",
     "EvaluateRequest",
     "FinetuneRequest",
+    "Forecast",
     "Item",
     "ModelSettings",
     "QASettings",
     "RunFolder",
+    "SisaForgetting",
+    "SisaSettings",
     "SourceSettings",
     "SubjectFolder",
+    "Taught",
     "TrainingSettings",
+    "TrajectoryRequest",
+    "TrajectorySettings",
     "UnlearnRequest",
     "UnlearningSettings",
+    "ValidationSettings",
+    "answered_trajectory",
     "build_report",
+    "calibrate",
     "collect",
     "compile_dataset",
     "evaluate",
@@ -65,15 +94,22 @@ __all__ = [
     "find_method",
     "finetune",
     "finished_subject",
+    "forecast_finetuning",
+    "forecast_unlearning",
+    "forget_in_shards",
     "load",
     "load_items",
     "named_splits",
     "open_corpus",
+    "read_calibration",
     "read_dataset",
     "read_summaries",
+    "recipe_from",
+    "recipe_without",
     "score",
     "split_by",
     "summarize",
+    "train_in_shards",
     "unlearn",
     "view_of",
     "write_dataset",

@@ -2,7 +2,9 @@
 
 import json
 import os
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,15 @@ import torch
 from transformers import LlamaConfig
 
 from vestige.artifacts.layout import RunFolder
+from vestige.core.files import read_jsonl
+from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.models import tiny
-from vestige.study.demo import DemoSettings, demo_tasks
+from vestige.steps.trajectory import ValidationSettings, answered_trajectory
+from vestige.steps.unlearn import unlearn
+from vestige.study.demo import DemoSettings, demo_tasks, unlearn_request
 from vestige.training import loop
+from vestige.training.tracking import reproducible
+from vestige.training.trajectory import TrajectorySettings
 
 SETTINGS = DemoSettings(
     graph="chain:2",
@@ -50,8 +58,25 @@ def run_everything(folder: Path) -> None:
     torch.set_num_threads(1)
     # A checkpoint after every step: as many places to die as there are.
     loop.CHECKPOINT_SECONDS = -1.0
-    for task in demo_tasks(RunFolder(folder), SETTINGS):
+    run = RunFolder(folder)
+    for task in demo_tasks(run, SETTINGS):
         task.run(**task.arguments, report=lambda share: None)
+    unlearn_along_a_trajectory(run)
+
+
+def unlearn_along_a_trajectory(run: RunFolder) -> None:
+    """An unlearning whose checkpoints are scored as it goes, so that its files are places to die at too."""
+    asked = SETTINGS.model_copy(update={"unlearning_epochs": 2})
+    corpus = open_corpus(SourceSettings(data=str(run.data), factual=asked.factual))
+    splits = named_splits(corpus, asked.forget[0], seed=asked.seed)
+    trajectory = answered_trajectory(
+        TrajectorySettings(every="2 steps", choose="forget_nll>=0"),
+        ValidationSettings(items=2, max_new_tokens=4),
+        splits,
+        seed=asked.seed,
+    )
+    request = replace(unlearn_request(run, asked, "ga", asked.forget[0]), trajectory=trajectory)
+    unlearn(run.cell("ga along a trajectory", "0"), request)
 
 
 def role(path: str) -> str:
@@ -61,7 +86,8 @@ def role(path: str) -> str:
     if start is None:
         return Path(path).name
     evaluation = ["evals"] if "evals" in parts else []
-    return "/".join([parts[start], *evaluation, Path(path).name])
+    # Every scored point of a trajectory is written by the same code too.
+    return "/".join([parts[start], *evaluation, re.sub(r"point-\d+", "point", Path(path).name)])
 
 
 def die_at_new_places(folder: Path, died: Path) -> None:
@@ -78,7 +104,7 @@ def die_at_new_places(folder: Path, died: Path) -> None:
 
     def dying_fsync(handle: int) -> None:
         path = str(Path(f"/proc/self/fd/{handle}").readlink())
-        if path.endswith("metrics.jsonl") or path.endswith("unfinished.jsonl"):
+        if path.endswith(("metrics.jsonl", "unfinished.jsonl", "trajectory.jsonl")):
             # A log that grows is torn in the middle of its last line.
             size = os.fstat(handle).st_size
             if f"torn {role(path)}" not in seen:
@@ -108,8 +134,15 @@ def in_a_child(work) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for pattern in COMPARED for p in sorted(folder.rglob(pattern))}
+def contents(folder: Path) -> dict[str, object]:
+    return {str(p.relative_to(folder)): compared(p) for pattern in COMPARED for p in sorted(folder.rglob(pattern))}
+
+
+def compared(path: Path) -> object:
+    """A file's bytes; of the log of a training, the lines without what they took."""
+    if path.name == "metrics.jsonl":
+        return [reproducible(line) for line in read_jsonl(path)]
+    return path.read_bytes()
 
 
 @pytest.mark.slow

@@ -3,10 +3,12 @@
 import pytest
 import torch
 
+from vestige.models.head import logits_read_plain
 from vestige.training import reference
 from vestige.training.batching import Row, row_of
+from vestige.training.forward_step import ForwardStep, Reading
 from vestige.training.reference import reference_rows
-from vestige.training.step import ForwardStep, Needs, Slice
+from vestige.training.step import Needs, Slice
 
 EVERYTHING = Needs(
     policy=frozenset({"forget", "idk"}), reference=frozenset({"idk"}), distributions=frozenset({"retain"})
@@ -59,8 +61,10 @@ def test_each_quantity_equals_a_plain_pass(loaded, slices):
         assert answers.n_tokens == 2 * int(answers.mask.sum())
     for distributions in (step.policy_distributions("retain"), step.reference_distributions("retain")):
         for i, row in enumerate(slices["retain"].rows):
-            found = distributions.logp[i][distributions.mask[i]]
+            stop = sum(r.n_tokens for r in slices["retain"].rows[: i + 1])
+            found = distributions.logp[0, stop - row.n_tokens : stop]
             torch.testing.assert_close(found, plain(loaded.model, row), atol=1e-4, rtol=0)
+            assert distributions.tokens[0, stop - row.n_tokens : stop].tolist() == list(row.ids[row.start : row.stop])
 
 
 def test_policy_and_reference_of_one_model_stand_at_the_same_places(loaded, slices):
@@ -73,32 +77,42 @@ def test_policy_and_reference_of_one_model_stand_at_the_same_places(loaded, slic
 
 def test_the_reference_stays_frozen_while_the_policy_moves(loaded, slices):
     before = step_of(loaded, slices)
+    kept = before.reference_distributions("retain").logp.clone()
     with torch.no_grad():
         for parameter in loaded.model.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     after = ForwardStep(EVERYTHING, slices, before.references).run(loaded.model)
     torch.testing.assert_close(after.reference("idk").logp, before.reference("idk").logp)
-    frozen, mask = after.reference_distributions("retain"), before.masks["retain"]
-    torch.testing.assert_close(frozen.logp[mask], before.reference_distributions("retain").logp[mask])
+    torch.testing.assert_close(after.reference_distributions("retain").logp, kept)
     assert not torch.allclose(after.policy("forget").logp, before.policy("forget").logp)
 
 
 def test_where_the_head_alone_does_not_explain_the_logits_they_are_kept_whole(loaded, slices, monkeypatch):
     model = loaded.model
-    scaled = model.forward
+    plainly = model.forward
 
     def with_soft_cap(*args, **kwargs):
-        out = scaled(*args, **kwargs)
+        out = plainly(*args, **kwargs)
         out.logits = 0.5 * torch.tanh(out.logits / 0.5)
         return out
 
-    monkeypatch.setattr(model, "forward", with_soft_cap)
     rows = slices["retain"].rows
-    found = reference_rows(model, rows, distributions=True)
+    small = reference_rows(model, rows, distributions=True)
+    monkeypatch.setattr(model, "forward", with_soft_cap)
+    whole = reference_rows(model, rows, distributions=True)
     for row in rows:
-        distribution = found[row.key].distribution
-        assert distribution is not None
-        torch.testing.assert_close(distribution(), plain(model, row), atol=1e-4, rtol=0)
+        kept = whole[row.key].distributions
+        assert kept.states.shape == (row.n_tokens, model.config.vocab_size)
+        assert small[row.key].distributions.states.shape == (row.n_tokens, model.config.hidden_size)
+        torch.testing.assert_close(kept.finish(kept.states), plain(model, row), atol=1e-4, rtol=0)
+
+
+def test_rows_share_passes_by_length_and_come_back_in_their_own_order(loaded, slices):
+    together = step_of(loaded, slices)
+    for reading in (Reading(pass_tokens=0), Reading(pass_tokens=None), Reading(logits=logits_read_plain, aligned=True)):
+        other = ForwardStep(EVERYTHING, slices, together.references).run(loaded.model, reading=reading)
+        for split in ("forget", "idk"):
+            torch.testing.assert_close(other.policy(split).logp, together.policy(split).logp, atol=1e-5, rtol=0)
 
 
 def test_what_was_not_declared_is_refused(loaded, slices):

@@ -6,8 +6,10 @@
     data/                               the compiled data set and its manifest
     models/<name>/  cells/<name>-<id>/  one folder a subject: controls in models/, unlearned ones in cells/
         spec.json                       the identity: everything that can change the weights
-        provenance.json  train/metrics.jsonl  checkpoints/  model/
+        provenance.json  train/{metrics,trajectory}.jsonl  checkpoints/  model/
         done.json                       written last: its existence means that model/ is whole
+        slices/shard-<s>-slice-<r>/     of a model trained in shards: a subject's folder for each slice;
+        cost.json                       what of it was trained, and what it takes from the start
         evals/<eval>-<id>/              identity.json records.jsonl collected.json scores.jsonl
                                         summary-<forget>.json
     tables/*.csv  figures/*.svg  report.html
@@ -93,8 +95,13 @@ class SubjectFolder:
 
     @property
     def training_log(self) -> Path:
-        """One line a step: named loss terms, gradient norm, rate."""
+        """One line a step: named loss terms, gradient norm, rate, time and memory."""
         return self.path / "train" / "metrics.jsonl"
+
+    @property
+    def trajectory(self) -> Path:
+        """One line a scored point of the training, and one for each control: scores by name."""
+        return self.path / "train" / "trajectory.jsonl"
 
     @property
     def checkpoints(self) -> Path:
@@ -110,6 +117,15 @@ class SubjectFolder:
     def lock(self) -> Path:
         """Held by the process that is making the subject."""
         return self.path / ".lock"
+
+    @property
+    def cost(self) -> Path:
+        """Of a model trained in shards: the steps that were taken, and those that it takes from the start."""
+        return self.path / "cost.json"
+
+    def slice(self, shard: int, number: int) -> "SubjectFolder":
+        """A model trained in shards: one shard's constituent after slice `number` (from 0)."""
+        return SubjectFolder(self.path / "slices" / f"shard-{shard}-slice-{number}")
 
     def evaluation(self, name: str, id_: str) -> EvalFolder:
         """The folder of one evaluation."""

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from vestige.cli.calibrate import calibrate_command
 from vestige.cli.compile import compile_command
 from vestige.cli.demo import demo_command
 from vestige.cli.evaluate import evaluate_command
@@ -13,6 +14,7 @@ from vestige.cli.finetune import finetune_command
 from vestige.cli.list import list_command
 from vestige.cli.models import models_app
 from vestige.cli.report import report_command
+from vestige.cli.sisa import sisa_app
 from vestige.cli.unlearn import unlearn_command
 from vestige.core.errors import VestigeError
 from vestige.core.text import one_line
@@ -31,9 +33,11 @@ app.command("demo")(demo_command)
 app.command("compile")(compile_command)
 app.command("finetune")(finetune_command)
 app.command("unlearn")(unlearn_command)
+app.command("calibrate")(calibrate_command)
 app.command("evaluate")(evaluate_command)
 app.command("report")(report_command)
 app.command("list")(list_command)
+app.add_typer(sisa_app, name="sisa")
 app.add_typer(models_app, name="models")
 
 

@@ -1,5 +1,6 @@
 """From what was typed to settings: data sources, training settings, output folders."""
 
+import os
 import shutil
 import sys
 import tomllib
@@ -76,6 +77,16 @@ def prepare_output(folder: Path, *, fresh: bool, made_by: str, inputs: Sequence[
         raise InputError(f"{folder} was not made by Vestige (it holds no {made_by}), so --fresh leaves it alone")
     with locked(folder / ".lock", patience_seconds=0):
         shutil.rmtree(folder)
+
+
+def refuse_torchrun(command: str) -> None:
+    """Refuse several processes that would each do the whole of what `command` does, in one folder."""
+    n = os.environ.get("WORLD_SIZE", "1")
+    if n != "1":
+        raise InputError(
+            f"torchrun started {n} processes, and `vestige {command}` does not share its work among them; start it "
+            "without torchrun"
+        )
 
 
 def say(line: str) -> None:

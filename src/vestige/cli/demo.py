@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli.asked import prepare_output, say, settings_from
+from vestige.cli.asked import prepare_output, refuse_torchrun, say, settings_from
 from vestige.cli.options import AsJson, Config, Fresh, Set
 from vestige.cli.progress import progress_bar, weighted_share
 from vestige.cli.tables import print_comparison
@@ -29,6 +29,7 @@ def demo_command(
 
     Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was found.
     """
+    refuse_torchrun("demo")
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.records import read_summaries, result_rows
     from vestige.study.demo import DemoSettings, demo_tasks, run_demo

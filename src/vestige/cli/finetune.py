@@ -1,11 +1,11 @@
 """`vestige finetune`: teach a model the answers of a data set."""
 
-import json
 from typing import Annotated
 
 import typer
 
-from vestige.cli.asked import prepare_output, settings_from
+from vestige.cli.asked import settings_from
+from vestige.cli.foreseen import print_forecast
 from vestige.cli.options import (
     AnswerKey,
     AsJson,
@@ -13,6 +13,7 @@ from vestige.cli.options import (
     Data,
     DataConfig,
     Device,
+    DryRun,
     Dtype,
     EdgeKey,
     Factual,
@@ -20,13 +21,17 @@ from vestige.cli.options import (
     KeepDuplicates,
     Limit,
     OutputDir,
+    Parallel,
     QuestionKey,
+    ReportTo,
+    Save,
     Seed,
     Set,
     Split,
     TrustRemoteCode,
 )
-from vestige.cli.progress import progress_bar
+from vestige.cli.training import Output, Tracked, make_in
+from vestige.core.ids import content_id
 
 
 def finetune_command(
@@ -37,6 +42,10 @@ def finetune_command(
         str | None, typer.Option(help="Leave these items out: the model becomes a `retrained` control.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="What to call the model in reports.")] = None,
+    parallel: Parallel = None,
+    dry_run: DryRun = False,
+    save: Save = "merged",
+    report_to: ReportTo = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     edge_key: EdgeKey = None,
@@ -79,11 +88,11 @@ def finetune_command(
     corpus = open_corpus(source)
     everything = (*corpus.items, *corpus.factual)
     taught = left_out(corpus, forget, seed=seed) if forget else everything
-    prepare_output(output_dir, fresh=fresh, made_by="spec.json", inputs=(model, data, forget))
 
-    from vestige.artifacts.layout import SubjectFolder
     from vestige.models.load import ModelSettings
     from vestige.steps.finetune import FinetuneRequest, finetune
+    from vestige.steps.making import pick_form
+    from vestige.training.parallel import pick_kind, planned_world
 
     request = FinetuneRequest(
         model=ModelSettings(model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code),
@@ -94,15 +103,16 @@ def finetune_command(
         role="retrained" if forget else "target",
         name=name or (f"retrained {forget}" if forget else "target"),
         forget=forget or "",
+        save=pick_form(save),
     )
-    with progress_bar("fine-tuning") as show:
-        made = finetune(
-            SubjectFolder(output_dir),
-            request,
-            lambda p: show(p.step / p.n_steps, f"epoch {p.epoch}, loss {p.loss:.3f}"),
-        )
-    told = {"output_dir": str(output_dir), "weights": made.weights, "steps": made.steps, "stopped": made.stopped}
-    if as_json:
-        typer.echo(json.dumps(told, indent=2))
-    else:
-        typer.echo(f"{output_dir}: {made.steps} steps, {made.stopped}; weights {made.weights[:12]}")
+    kind = pick_kind(parallel)
+    if dry_run:
+        from vestige.steps.dry_run import forecast_finetuning
+
+        print_forecast(forecast_finetuning(request, planned_world(kind)), as_json=as_json)
+        return
+    run_id = content_id([str(output_dir.resolve()), request.name, seed, asked.identity()], length=12)
+    output = Output(output_dir, fresh, (model, data, forget), as_json)
+    tracking = Tracked(report_to, request.name, run_id, asked.identity())
+    what = f"fine-tuning: learning rate {asked.learning_rate:g}"
+    make_in(output, tracking, kind, what, lambda folder, *hooks: finetune(folder, request, *hooks))

@@ -14,6 +14,24 @@ Dtype = Annotated[str, typer.Option(help="Number format of the weights: float32,
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run code that the model brings with it. Off unless you ask.")
 ]
+Parallel = Annotated[
+    str | None,
+    typer.Option(help="Under torchrun: ddp (the whole model in each process) or fsdp (a share of it). ddp by default."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what the training would take, memory above all, and train nothing.")
+]
+ReportTo = Annotated[
+    str | None,
+    typer.Option("--report-to", help="Send the log of the training to trackio or wandb as well. Off unless you ask."),
+]
+Save = Annotated[str, typer.Option("--save", help="merged: a model of its own; adapter: LoRA's part alone, for peft.")]
+Target = Annotated[str, typer.Argument(help="The model that knows: a folder of `vestige finetune`, or any model.")]
+Method = Annotated[str, typer.Option(help="A name of `vestige list methods`, or package.module:Class.")]
+Forget = Annotated[str, typer.Option(help="Selector (edge:A_B, node:A, type:sales, ...) or a file of items.")]
+Retain = Annotated[str | None, typer.Option(help="File of the items to keep; everything else by default.")]
+Reference = Annotated[str | None, typer.Option(help="Frozen model inside the loss; the target by default.")]
+Idk = Annotated[Path | None, typer.Option(help="Text file of answers that decline to know, one a line.")]
 Config = Annotated[Path | None, typer.Option(help="A flat TOML file of settings.")]
 Set = Annotated[
     list[str] | None,

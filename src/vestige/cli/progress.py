@@ -9,8 +9,14 @@ from vestige.core.text import one_line
 
 
 @contextlib.contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
-    """Gives a function of the share done (0 to 1) and a note; the time left is what the pace so far says."""
+def progress_bar(what: str, *, shown: bool = True) -> Iterator[Callable[[float, str], None]]:
+    """Gives a function of the share done (0 to 1) and a note; the time left is what the pace so far says.
+
+    Where it is not `shown`, since another process shows it, the function does nothing.
+    """
+    if not shown:
+        yield lambda _share, _note: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

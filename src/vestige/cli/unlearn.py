@@ -1,12 +1,13 @@
 """`vestige unlearn`: make a model forget part of what it was taught."""
 
-import json
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from vestige.cli.asked import prepare_output, settings_from, split_method_settings
+from vestige.cli.asked import split_method_settings
+from vestige.cli.foreseen import print_forecast
+from vestige.cli.forgetting import ForgetWords, asked_unlearning, rate_in_words
 from vestige.cli.options import (
     AnswerKey,
     AsJson,
@@ -14,30 +15,51 @@ from vestige.cli.options import (
     Data,
     DataConfig,
     Device,
+    DryRun,
     Dtype,
     EdgeKey,
+    Factual,
+    Forget,
     Fresh,
+    Idk,
     KeepDuplicates,
     Limit,
+    Method,
     OutputDir,
+    Parallel,
     QuestionKey,
+    Reference,
+    ReportTo,
+    Retain,
+    Save,
     Seed,
     Set,
     Split,
+    Target,
     TrustRemoteCode,
 )
-from vestige.cli.progress import progress_bar
+from vestige.cli.training import Output, Tracked, make_in
+from vestige.cli.trajectory import ChooseBy, Pace, Retrained, StopWhen, TrajectoryWords, asked_trajectory
 
 
 def unlearn_command(
-    target: Annotated[str, typer.Argument(help="The model that knows: a folder of `vestige finetune`, or any model.")],
-    method: Annotated[str, typer.Option(help="One of `vestige list methods`.")],
+    target: Target,
+    method: Method,
     data: Data,
-    forget: Annotated[str, typer.Option(help="Selector (edge:A_B, node:A, type:sales, ...) or a file of items.")],
+    forget: Forget,
     output_dir: OutputDir,
-    retain: Annotated[str | None, typer.Option(help="File of the items to keep; everything else by default.")] = None,
-    reference: Annotated[str | None, typer.Option(help="Frozen model inside the loss; the target by default.")] = None,
-    idk: Annotated[Path | None, typer.Option(help="Text file of answers that decline to know, one a line.")] = None,
+    retain: Retain = None,
+    reference: Reference = None,
+    idk: Idk = None,
+    base: Annotated[str | None, typer.Option(help="For retrain: the model to begin with, if TARGET is silent.")] = None,
+    every: Pace = None,
+    stop_when: StopWhen = None,
+    choose: ChooseBy = None,
+    retrained: Retrained = None,
+    parallel: Parallel = None,
+    dry_run: DryRun = False,
+    save: Save = "merged",
+    report_to: ReportTo = None,
     question_key: QuestionKey = None,
     answer_key: AnswerKey = None,
     edge_key: EdgeKey = None,
@@ -45,6 +67,7 @@ def unlearn_command(
     data_config: DataConfig = None,
     limit: Limit = None,
     keep_duplicates: KeepDuplicates = False,
+    factual: Factual = False,
     config: Config = None,
     assignments: Set = None,
     seed: Seed = 0,
@@ -56,17 +79,16 @@ def unlearn_command(
 ) -> None:
     """Make TARGET forget a part of the data by one method.
 
-    Settings of the method itself carry its name: --set dpo.beta=0.2. The output folder holds the unlearned model (a
-    Hugging Face folder in model/), the log of its training and what made it.
-    """
-    from vestige.data.corpus import SourceSettings, named_splits, open_corpus
-    from vestige.data.factual import idk_answers, read_idk
-    from vestige.methods import find_method
-    from vestige.study.presets import tiny_unlearning
-    from vestige.training.settings import UnlearningSettings
+    Settings of the method itself carry its name: --set dpo.beta=0.2. The method retrain makes TARGET again as it was
+    made, less the forget set; for a model from elsewhere --base, --config and --set say how. The output folder holds
+    the unlearned model (a Hugging Face folder in model/), the log of its training and what made it.
 
-    find_method(method)
-    own, words = split_method_settings(method, assignments)
+    With --every, --stop-when or --choose the model is scored while it trains, on validation items (--set
+    trajectory.items=64 and trajectory.metric=rouge1_recall say which): forget, retain, forget_nll and retain_nll. The
+    curve is in train/trajectory.jsonl. Exit code 7 says that no checkpoint met --choose; the nearest is kept.
+    """
+    from vestige.data.corpus import SourceSettings
+
     source = SourceSettings(
         data=data,
         question_key=question_key,
@@ -76,44 +98,28 @@ def unlearn_command(
         config=data_config,
         limit=limit,
         keep_duplicates=keep_duplicates,
+        factual=factual,
     )
-    splits = named_splits(open_corpus(source), forget, retain=retain, seed=seed).splits
-    answers = idk_answers() if idk is None else read_idk(idk)
+    validation, others = split_method_settings("trajectory", assignments)
+    words = ForgetWords(method, forget, retain, reference, idk, config, others, seed, base)
+    watched = TrajectoryWords(every, stop_when, choose, retrained, validation)
 
-    from vestige.artifacts.layout import SubjectFolder
     from vestige.models.load import ModelSettings
-    from vestige.steps.subjects import weights_of
-    from vestige.steps.unlearn import UnlearnRequest, unlearn
+    from vestige.steps.making import pick_form
+    from vestige.steps.unlearn import unlearn, unlearn_spec
+    from vestige.training.parallel import pick_kind, planned_world
 
     settings = ModelSettings(model=target, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-    origin = weights_of(settings)
-    base = tiny_unlearning(method) if origin.model == "builtin:tiny" else {}
-    asked = settings_from(UnlearningSettings, config, words, defaults=base)
-    prepare_output(output_dir, fresh=fresh, made_by="spec.json", inputs=(target, data, forget, retain, reference))
-    frozen = None if reference is None else settings.model_copy(update={"model": reference})
-    request = UnlearnRequest(
-        target=settings,
-        target_weights=origin.weights,
-        start=origin.model,
-        method=method,
-        method_settings=own,
-        forget=forget,
-        forget_items=splits["forget"],
-        retain_items=splits.get("retain", ()),
-        idk=answers,
-        training=asked,
-        seed=seed,
-        reference=frozen,
-        reference_weights="" if frozen is None else weights_of(frozen).weights,
-    )
-    with progress_bar(f"unlearning by {method}") as show:
-        made = unlearn(
-            SubjectFolder(output_dir),
-            request,
-            lambda p: show(p.step / p.n_steps, f"epoch {p.epoch}, loss {p.loss:.3f}"),
-        )
-    told = {"output_dir": str(output_dir), "weights": made.weights, "steps": made.steps, "stopped": made.stopped}
-    if as_json:
-        typer.echo(json.dumps(told, indent=2))
-    else:
-        typer.echo(f"{output_dir}: {made.steps} steps, {made.stopped}; weights {made.weights[:12]}")
+    asked = asked_unlearning(settings, source, words, read=not dry_run)
+    kind = pick_kind(parallel)
+    if dry_run:
+        from vestige.steps.dry_run import forecast_unlearning
+
+        print_forecast(forecast_unlearning(asked.unlearning, planned_world(kind)), as_json=as_json)
+        return
+    trajectory = asked_trajectory(watched, settings, asked.splits, seed=seed)
+    request = replace(asked.unlearning, trajectory=trajectory, save=pick_form(save))
+    output = Output(output_dir, fresh, (target, data, forget, retain, reference, base, retrained), as_json)
+    spec = unlearn_spec(request)
+    tracking = Tracked(report_to, request.name, spec.id, spec.settings)
+    make_in(output, tracking, kind, rate_in_words(request), lambda folder, *hooks: unlearn(folder, request, *hooks))

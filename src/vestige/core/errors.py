@@ -16,6 +16,10 @@ class InputError(VestigeError):
     exit_code = 2
 
 
+class NotFinite(InputError):
+    """A training's loss or gradient is no longer a number; with a lower learning rate it may stay one."""
+
+
 class PartialFailure(VestigeError):
     """The run ended, and some of its cells failed; the rest is whole and kept."""
 
@@ -26,6 +30,12 @@ class MachineError(VestigeError):
     """The disk or the memory gave out. The run can be resumed with the same command."""
 
     exit_code = 6
+
+
+class GoalNotReached(VestigeError):
+    """Everything was done as asked, and what it was to reach cannot be reached; the nearest is kept."""
+
+    exit_code = 7
 
 
 class Interrupted(VestigeError):

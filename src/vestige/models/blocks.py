@@ -4,6 +4,7 @@ Axes: B rows, T positions, D hidden width.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import torch
 from jaxtyping import Float, Int
@@ -48,19 +49,57 @@ class _Reached(Exception):
     """The block that is read has been computed; what lies above it is not needed."""
 
 
-def block_output(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> Float[Tensor, "B T D"]:
-    """The output of block `layer`, in float32; no block above it is computed."""
-    kept: list[Tensor] = []
+def block_output(
+    model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int, *, stops: bool = True
+) -> Float[Tensor, "B T D"]:
+    """The output of block `layer`, in float32; no block above it is computed.
+
+    With `stops` False the pass goes on to the model's end, as it must where several processes make it together.
+    """
+    found = _output(model, ids, layer, stops=stops)
+    return (found if isinstance(found, torch.Tensor) else found[0]).float()
+
+
+def gives_hidden_states_alone(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> bool:
+    """Whether block `layer` gives its hidden states and nothing else, so that a block which passes on can stand in."""
+    return isinstance(_output(model, ids, layer), torch.Tensor)
+
+
+def continued_from(
+    model: PreTrainedModel, ids: Int[Tensor, "B T"], entering: Float[Tensor, "B T D"], *, start: int, layer: int
+) -> Float[Tensor, "B T D"]:
+    """The output of block `layer` where `entering` goes into block `start`; the blocks below it are not computed."""
+    every = blocks(model)
+    with ExitStack() as undo:
+        for n in range(start):
+            # The blocks keep their place, since a model's loop reads their attributes; they do nothing.
+            every[n].__dict__["forward"] = _pass_on
+            undo.callback(every[n].__dict__.pop, "forward")
+        enter = every[start].register_forward_pre_hook(lambda _, given: (entering, *given[1:]))
+        undo.callback(enter.remove)
+        return block_output(model, ids, layer)
+
+
+def _pass_on(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
+    return hidden_states
+
+
+def _output(
+    model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int, *, stops: bool = True
+) -> Tensor | tuple[Tensor, ...]:
+    kept: list[Tensor | tuple[Tensor, ...]] = []
 
     def keep(_module: nn.Module, _arguments: object, output: Tensor | tuple[Tensor, ...]) -> None:
-        kept.append(output if isinstance(output, torch.Tensor) else output[0])
-        raise _Reached
+        kept.append(output)
+        if stops:
+            raise _Reached
 
     handle = blocks(model)[layer].register_forward_hook(keep)
     try:
         model(input_ids=ids, use_cache=False, logits_to_keep=1)
     except _Reached:
-        return kept[0].float()
+        pass
     finally:
         handle.remove()
-    raise AssertionError("the model ran without its own block")
+    assert kept, "the model ran without its own block"
+    return kept[0]

@@ -5,25 +5,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.models.load import LoadedModel, ModelSettings, load, pick_device
+from vestige.models.load import LoadedModel, ModelSettings, find, is_adapter, load, pick_device
+from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import tiny_model, tiny_tokenizer
-from vestige.steps.making import Made, make_subject
-from vestige.training.adapters import add_lora, merge_lora
+from vestige.steps.making import Form, Made, Saving, make_subject, same_form
+from vestige.training.adapters import adapter_of, add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.finetune import Finetune
 from vestige.training.job import Job
 from vestige.training.loop import Hooks, Outcome, Progress, train
+from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
+from vestige.training.tracking import Line
 
-VERSION = 1
+VERSION = 2
 """Raised when the same identity would come out as other weights."""
 
 
@@ -32,7 +36,8 @@ class FinetuneRequest:
     """What to train on which items.
 
     `vocabulary` is the text that a built-in tiny model's tokeniser is trained on; it is shared by the subjects of a
-    run, so it may hold more items than are trained on. `role` and `forget` say what the subject is in its run.
+    run, so it may hold more items than are trained on. `role` and `forget` say what the subject is in its run, `save`
+    in which form it is kept.
     """
 
     model: ModelSettings
@@ -43,6 +48,7 @@ class FinetuneRequest:
     role: str = "target"
     name: str = "target"
     forget: str = ""
+    save: Form = "merged"
 
 
 def items_digest(items: Sequence[Item]) -> str:
@@ -93,11 +99,38 @@ def _data_digest(model: ModelSettings, items: Sequence[Item], vocabulary: Sequen
 
 
 def finetune(
-    folder: SubjectFolder, request: FinetuneRequest, on_step: Callable[[Progress], None] = lambda _: None
+    folder: SubjectFolder,
+    request: FinetuneRequest,
+    on_step: Callable[[Progress], None] = lambda _: None,
+    world: World = ALONE,
+    on_line: Callable[[Line], None] = lambda _: None,
 ) -> Made:
     """The fine-tuned subject in `folder`; resumes, and does nothing when it is there."""
     start = starting_model(request.model, request.vocabulary, request.seed)
-    return make_subject(folder, finetune_spec(request, start.digest()), lambda: _train(folder, request, start, on_step))
+    spec = finetune_spec(request, start.digest())
+    _check_form(request)
+    saving = Saving()
+
+    def build() -> tuple[LoadedModel, Outcome]:
+        return teach(folder, request, start, on_step, world, on_line, saving)
+
+    made = make_subject(folder, spec, build, world, saving)
+    if world.leads:
+        same_form(folder, request.save)
+    return made
+
+
+def _check_form(request: FinetuneRequest) -> None:
+    """Refuse an adapter where none is trained, or where nobody could find the model that it belongs to."""
+    if request.save == "merged":
+        return
+    if not request.training.lora_rank:
+        raise InputError("lora_rank 0 trains no adapter; take --save merged, or a lora_rank")
+    if request.model.model == "builtin:tiny" or is_adapter(find(request.model.model)[0]):
+        raise InputError(
+            f"an adapter stands on a model that can be loaded, and {request.model.model} is made from data or is an "
+            "adapter itself: --save merged"
+        )
 
 
 def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> Made:
@@ -123,19 +156,16 @@ def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[
     return make_subject(folder, spec, build)
 
 
-def _train(
-    folder: SubjectFolder,
-    request: FinetuneRequest,
-    start: LoadedModel,
-    on_step: Callable[[Progress], None],
-) -> tuple[LoadedModel, Outcome]:
+def finetuning_job(
+    folder: SubjectFolder, request: FinetuneRequest, start: LoadedModel, encoded: Sequence[Encoded], world: World
+) -> Job:
+    """What is trained on what; the model is given its adapters."""
     settings = request.training
-    encoded = [start.prompter.encode(i.question, i.answer) for i in request.items]
     rows = [row_of(e, loss_on=settings.loss_on) for e in encoded]
     if settings.lora_rank:
         add_lora(start.model, settings, request.seed)
     lengths = tuple(len(r.ids) for r in rows) if settings.bucket else None
-    job = Job(
+    return Job(
         objective=Finetune(),
         rows={"train": rows.__getitem__},
         plan=FinetunePlan(len(rows), settings.batch_size, request.seed, lengths),
@@ -143,23 +173,44 @@ def _train(
         seed=request.seed,
         checkpoints=Checkpoints(folder.checkpoints),
         log=folder.training_log,
+        world=world,
     )
 
-    def stop(_: Progress) -> str | None:
-        if not settings.stop_when_exact:
-            return None
-        return "every training answer is exact" if _all_exact() else None
 
-    def _all_exact() -> bool:
-        start.model.eval()
+def teach(
+    folder: SubjectFolder,
+    request: FinetuneRequest,
+    start: LoadedModel,
+    on_step: Callable[[Progress], None],
+    world: World = ALONE,
+    on_line: Callable[[Line], None] = lambda _: None,
+    saving: Saving | None = None,
+) -> tuple[LoadedModel, Outcome]:
+    """`start`, trained in place as the request says, whatever model the request itself would begin with.
+
+    Log and checkpoints lie in `folder`; it goes on from those that are there.
+    """
+    settings = request.training
+    encoded = [start.prompter.encode(i.question, i.answer) for i in request.items]
+    job = finetuning_job(folder, request, start, encoded, world)
+
+    def stop(now: Progress, model: PreTrainedModel) -> str | None:
+        if not (settings.stop_when_exact and now.ends_epoch):
+            return None
+        return "every training answer is exact" if _all_exact(model) else None
+
+    def _all_exact(model: PreTrainedModel) -> bool:
+        model.eval()
         # In parts, since early in training the first part already says no.
         for first in range(0, len(encoded), 64):
-            scores = score_answers(start.model, encoded[first : first + 64])
+            scores = score_answers(model, encoded[first : first + 64])
             if any(rank != 1 for s in scores for rank in s.ranks) or any(s.end_rank != 1 for s in scores):
                 return False
         return True
 
-    outcome = train(start.model, job, Hooks(on_step, stop))
+    outcome = train(start.model, job, Hooks(on_step, on_line, stop))
+    if saving and request.save == "adapter":
+        saving.adapter = adapter_of(start.model, base=request.model.model)
     merge_lora(start.model)
     start.model.eval()
     return start, outcome

@@ -1,5 +1,6 @@
 """What an unlearning trains on: rows by split and number, the plan that draws them, and the answers it has to make."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
 from vestige.training.batching import Row, RowSource, Split, UnlearnPlan, row_of
+from vestige.training.parallel import ALONE, World
 from vestige.training.step import Needs
 
 ROUNDS = 16
@@ -81,14 +83,15 @@ def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[st
 
 
 def alternatives(
-    target: LoadedModel, forget: Sequence[Item], asked: Alternatives, *, seed: int
+    target: LoadedModel, forget: Sequence[Item], asked: Alternatives, *, seed: int, world: World = ALONE
 ) -> tuple[tuple[str, ...], ...]:
     """For each forget question `asked.n` answers that the target gives itself and that are not the true one.
 
     Sampled, `ROUNDS` times at most; where fewer different ones turn up they are taken in turn. Raises InputError
-    where there is none.
+    where there is none. Of several processes one asks, since on a GPU two can sample differently.
     """
-    return tuple(_alternatives(target, item, asked, seed) for item in forget)
+    own = [_alternatives(target, item, asked, seed) for item in forget] if world.leads else []
+    return tuple(tuple(lines) for lines in json.loads(world.said(json.dumps(own))))
 
 
 def _alternatives(target: LoadedModel, item: Item, asked: Alternatives, seed: int) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """How a subject's folder is filled: identity first, weights, and last the mark that it is whole."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
@@ -11,9 +12,12 @@ from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versi
 from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import changed_keys
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, is_adapter
+from vestige.training.adapters import Adapter, save_adapter
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import Outcome
+from vestige.training.parallel import ALONE, World
+from vestige.training.stopping import Choice
 
 LOCK_SECONDS = 10.0
 """How long to wait for another process before saying that it is in the way."""
@@ -21,12 +25,38 @@ LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Made:
-    """A finished subject: the digests of its weights and of how it is asked, steps trained, why training stopped."""
+    """A finished subject: the digests of its weights and of how it is asked, steps trained, why training stopped.
+
+    `chosen` says which checkpoint was kept, where there was a trajectory to choose from.
+    """
 
     weights: str
     prompts: str
     steps: int
     stopped: str
+    chosen: Choice | None = None
+
+
+Form = Literal["merged", "adapter"]
+"""How a trained model is kept: as a model of its own, or as a LoRA adapter for the one that it came from."""
+
+
+def pick_form(name: str) -> Form:
+    """The form of that name."""
+    if name not in ("merged", "adapter"):
+        raise InputError(f"a model is saved as merged or adapter, not as {name!r}")
+    return "adapter" if name == "adapter" else "merged"
+
+
+@dataclass
+class Saving:
+    """How a finished model is written: `facts` go into its card, under their names.
+
+    Where the model is to be kept as an adapter, what builds it puts that here before it is merged.
+    """
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    adapter: Adapter | None = None
 
 
 def read_done(folder: SubjectFolder) -> Made | None:
@@ -34,7 +64,8 @@ def read_done(folder: SubjectFolder) -> Made | None:
     if not folder.done.exists():
         return None
     stored = read_versioned(folder.done, "weights", "prompts", "steps", "stopped")
-    return Made(stored["weights"], stored["prompts"], stored["steps"], stored["stopped"])
+    chosen = Choice(**stored["chosen"]) if stored.get("chosen") else None
+    return Made(stored["weights"], stored["prompts"], stored["steps"], stored["stopped"], chosen)
 
 
 def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
@@ -63,43 +94,84 @@ def same_weights(loaded: LoadedModel, digest: str, what: str) -> None:
         )
 
 
-def make_subject(folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, Outcome]]) -> Made:
-    """The finished subject of `spec`: as it stands in `folder`, or made by `build`, which resumes by itself."""
+def make_subject(
+    folder: SubjectFolder,
+    spec: SubjectSpec,
+    build: Callable[[], tuple[LoadedModel, Outcome]],
+    world: World = ALONE,
+    saving: Saving | None = None,
+) -> Made:
+    """The finished subject of `spec`: as it stands in `folder`, or made by `build`, which resumes by itself.
+
+    All processes of `world` build together; the leading one alone looks at the folder and writes there.
+    """
+    if not world.leads:
+        return _help_to_make(folder, build, world)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         same_subject(folder, spec)
-        if done := read_done(folder):
+        done = read_done(folder)
+        if world.agreed(done is not None) and done is not None:
             Checkpoints(folder.checkpoints).clear()
             return done
         watch = Stopwatch()
         write_spec(folder.spec, spec)
         loaded, outcome = build()
-        save_model(folder.model, loaded, spec)
-        made = Made(loaded.digest(), loaded.prompter.digest, outcome.steps, outcome.stopped)
+        save_model(folder.model, loaded, spec, saving or Saving())
+        made = Made(loaded.digest(), loaded.prompter.digest, outcome.steps, outcome.stopped, outcome.chosen)
         write_provenance(folder.provenance, watch, revision=loaded.revision, device=str(loaded.model.device))
         write_json(folder.done, {"schema": SCHEMA, **asdict(made), "loss": outcome.loss})
         Checkpoints(folder.checkpoints).clear()
+        world.wait()
         return made
 
 
-def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec) -> None:
-    """Write a Hugging Face folder with safetensors, tokeniser and model card, whole or not at all."""
+def _help_to_make(folder: SubjectFolder, build: Callable[[], tuple[LoadedModel, Outcome]], world: World) -> Made:
+    if not world.agreed(False):
+        build()
+        world.wait()
+    made = read_done(folder)
+    if made is None:
+        raise InputError(
+            f"{folder.path} is not the same folder for all processes; take one on a file system they share"
+        )
+    return made
+
+
+def same_form(folder: SubjectFolder, form: Form) -> None:
+    """Refuse a finished folder that holds the model in the other form."""
+    if is_adapter(folder.model) != (form == "adapter"):
+        raise InputError(
+            f"{folder.path} holds the model in another form than {form!r}; choose another folder or start over with "
+            "--fresh"
+        )
+
+
+def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec, saving: Saving) -> None:
+    """Write a Hugging Face folder with safetensors, tokeniser and model card, whole or not at all.
+
+    An adapter is written in peft's form; it names the model that it belongs to.
+    """
     with new_folder(path) as partial:
-        loaded.model.save_pretrained(partial)
+        if saving.adapter is None:
+            loaded.model.save_pretrained(partial)
+        else:
+            save_adapter(partial, saving.adapter)
         loaded.tokenizer.save_pretrained(partial)
-        write_text(partial / "README.md", model_card(spec))
+        write_text(partial / "README.md", model_card(spec, saving))
 
 
-def model_card(spec: SubjectSpec) -> str:
+def model_card(spec: SubjectSpec, saving: Saving) -> str:
     """What the model is, in the hub's form. Names and settings stand in a block of JSON, where no mark-up acts."""
-    made = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget)}
+    made = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget), **saving.facts}
+    library = "transformers" if saving.adapter is None else "peft"
     return (
-        "---\nlibrary_name: transformers\ntags:\n- unlearning\n- vestige\n---\n\n# A model of a Vestige run\n\n"
+        f"---\nlibrary_name: {library}\ntags:\n- unlearning\n- vestige\n---\n\n# A model of a Vestige run\n\n"
         "`subject` says what it is in its run: the model before training (base), the one that knows (target), one that "
         "never saw the forget set (retrained), or one that was made to forget it (unlearned, by `method`). `data` is "
         "the digest of the training items, `parent` that of the weights that training began with.\n\n"
         f"```json\n{json.dumps(made, indent=2)}\n```\n\n"
-        "Whether a model has forgotten is for an audit to say: a low score on the forget questions alone does not "
-        "show it.\n"
+        "## What an audit found\n\nNothing yet: when this card was written the model had not been audited. Whether it "
+        "has forgotten is for an audit to say: a low score on the forget questions alone does not show it.\n"
     )
 
 

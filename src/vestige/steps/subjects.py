@@ -35,11 +35,14 @@ def own_folder(model: str) -> SubjectFolder | None:
     return None
 
 
-def weights_of(settings: ModelSettings) -> Origin:
-    """Where a model comes from: from its folder if Vestige made it, else by loading it once."""
+def weights_of(settings: ModelSettings, *, read: bool = True) -> Origin:
+    """Where a model comes from: from its folder if Vestige made it, else by loading it once.
+
+    With `read` False the weights of a model from elsewhere stay unread, and have no digest.
+    """
     folder = own_folder(settings.model)
     if folder is None:
-        return Origin(load(settings).digest(), settings.model)
+        return Origin(load(settings).digest() if read else "", settings.model)
     made = read_done(folder)
     if made is None:
         raise InputError(f"{folder.path} holds no finished model; run the command that was making it again")

@@ -1,31 +1,51 @@
 """Unlearning as a step: a method makes the target forget."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec
+from vestige.artifacts.records import SubjectSpec, write_spec
 from vestige.core.errors import InputError
+from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.methods import find_method
-from vestige.methods.base import AsksTarget, Method
+from vestige.methods import build_method
+from vestige.methods.base import AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.models.blocks import blocks, output_projection
-from vestige.models.load import LoadedModel, ModelSettings, load
-from vestige.steps.finetune import items_digest
+from vestige.models.ensemble import EnsembleModel
+from vestige.models.load import LoadedModel, ModelSettings, find, is_adapter, load
+from vestige.steps.finetune import finetune_spec, items_digest
 from vestige.steps.forget_rows import ForgetData, alternatives, mismatched
-from vestige.steps.making import Made, make_subject, same_weights
-from vestige.training.adapters import add_lora, merge_lora, train_only
-from vestige.training.batching import Row, RowSource, Split, UnlearnPlan
+from vestige.steps.making import (
+    LOCK_SECONDS,
+    Form,
+    Made,
+    Saving,
+    make_subject,
+    same_form,
+    same_subject,
+    same_weights,
+    shown_model,
+)
+from vestige.steps.retrain import Recipe, retrain
+from vestige.steps.trajectory import TrajectoryRequest
+from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
+from vestige.training.arithmetic import scale_update
+from vestige.training.batching import Split
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.job import Job
-from vestige.training.loop import Hooks, Outcome, Progress, train
-from vestige.training.reference import reference_activations, reference_rows
+from vestige.training.loop import PAUSED, Hooks, Outcome, Progress, train
+from vestige.training.parallel import ALONE, World
+from vestige.training.reference import references
+from vestige.training.reference_cache import ReferenceCache
 from vestige.training.settings import UnlearningSettings
-from vestige.training.step import Layers, Needs, ReadsLayer, ReferenceRow
+from vestige.training.step import Layers, ReadsLayer, ReferenceRow
+from vestige.training.tracking import Line
+from vestige.training.trajectory import Trajectory
 
-VERSION = 1
+VERSION = 2
 """Raised when the same identity would come out as other weights."""
 
 
@@ -36,6 +56,9 @@ class UnlearnRequest:
     `target_weights` is the digest of the target's weights, `reference_weights` that of another reference's. `idk` holds
     the answers that decline to know. `reference` is the frozen model inside the losses: the target itself, unless
     another is named (PISTOL's released code takes the pretrained one, which never knew the retain set either).
+    `recipe` is for a method that trains from the start: how the target was made, less the items to forget. It takes the
+    place of `training` and `seed` there. With a `trajectory` the model is scored while it trains, and one of its
+    checkpoints is kept. `save` is the form of the files: a model of its own, or an adapter for the target.
     """
 
     target: ModelSettings
@@ -51,6 +74,9 @@ class UnlearnRequest:
     seed: int
     reference: ModelSettings | None = None
     reference_weights: str = ""
+    recipe: Recipe | None = None
+    trajectory: TrajectoryRequest | None = None
+    save: Form = "merged"
 
     @property
     def name(self) -> str:
@@ -60,14 +86,17 @@ class UnlearnRequest:
 
 def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
     """The identity of what the request makes."""
-    kind = find_method(request.method)
-    method = kind.build(request.method_settings, where=f"method {request.method}")
+    method = build_method(request.method, request.method_settings)
+    if isinstance(method, FromStart):
+        return _retrained_spec(request, method.version)
     settings = {
         "dtype": request.target.dtype,
-        **request.training.identity(),
+        # What is not trained at all does not depend on how.
+        **(request.training.identity() if method.needs.splits else {}),
         **{f"{request.method}.{k}": v for k, v in method.identity().items()},
-        "method_version": kind.version,
+        "method_version": method.version,
         "reference": request.reference_weights if request.reference else "target",
+        **(request.trajectory.whole_identity() if request.trajectory else {}),
     }
     data = [items_digest(request.forget_items), items_digest(request.retain_items), list(request.idk)]
     return SubjectSpec(
@@ -85,52 +114,184 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
     )
 
 
+def _retrained_spec(request: UnlearnRequest, version: int) -> SubjectSpec:
+    recipe = recipe_asked(request)
+    plain = finetune_spec(recipe.request, recipe.start_weights)
+    settings = {**plain.settings, "method_version": version}
+    return replace(
+        plain,
+        subject="unlearned",
+        name=request.name,
+        method=request.method,
+        forget=request.forget,
+        settings=settings,
+        settings_id=content_id(settings),
+    )
+
+
+def recipe_asked(request: UnlearnRequest) -> Recipe:
+    """How the target was trained, for a method that trains from the start; refused where nobody said."""
+    if request.recipe is None:
+        raise InputError(
+            f"method {request.method!r} trains from the start and was not told how the target was trained; name the "
+            "model to begin with"
+        )
+    return request.recipe
+
+
 def unlearn(
-    folder: SubjectFolder, request: UnlearnRequest, on_step: Callable[[Progress], None] = lambda _: None
+    folder: SubjectFolder,
+    request: UnlearnRequest,
+    on_step: Callable[[Progress], None] = lambda _: None,
+    world: World = ALONE,
+    on_line: Callable[[Line], None] = lambda _: None,
 ) -> Made:
     """The unlearned subject in `folder`; resumes, and does nothing when it is there."""
+    _check_form(request)
+    saving = Saving(_facts(request))
+    hooks = Hooks(on_step, on_line)
+    spec = unlearn_spec(request)
+    made = make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving=saving), world, saving)
+    if world.leads:
+        same_form(folder, request.save)
+    return made
 
-    def build() -> tuple[LoadedModel, Outcome]:
-        method = find_method(request.method).build(request.method_settings, where=f"method {request.method}")
-        target = load(request.target)
-        same_weights(target, request.target_weights, "the target")
-        return _train(folder, request, method, target, on_step)
 
-    return make_subject(folder, unlearn_spec(request), build)
+def unlearn_part(
+    folder: SubjectFolder, request: UnlearnRequest, until: int, on_step: Callable[[Progress], None] = lambda _: None
+) -> tuple[LoadedModel, Outcome]:
+    """The model as it stands after `until` steps, to be looked at; `unlearn` in the same folder goes on from there.
+
+    Nothing is saved but the checkpoint.
+    """
+    spec = unlearn_spec(request)
+    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+        same_subject(folder, spec)
+        write_spec(folder.spec, spec)
+        return _train(folder, request, Hooks(on_step), until=until)
+
+
+def _check_form(request: UnlearnRequest) -> None:
+    """Refuse a trajectory or an adapter of what does not train one."""
+    method = build_method(request.method, request.method_settings)
+    ends_with_it = method.needs.splits and not isinstance(method, FromStart) and not isinstance(method, ScalesUpdate)
+    if request.trajectory and not ends_with_it:
+        raise InputError(f"method {request.method!r} does not end with the model that it trains: it has no trajectory")
+    if request.save == "adapter" and not (ends_with_it and request.training.lora_rank):
+        raise InputError(
+            f"method {request.method!r} with lora_rank {request.training.lora_rank} leaves no adapter; take --save "
+            "merged, or a method and a lora_rank that train one"
+        )
+    if request.save == "adapter" and is_adapter(find(request.target.model)[0]):
+        raise InputError(f"{request.target.model} is an adapter itself, and one cannot stand on another: --save merged")
+
+
+def _facts(request: UnlearnRequest) -> dict[str, Any]:
+    """What the model's card says besides its identity."""
+    return {
+        "target": shown_model(request.target.model),
+        "target_weights": request.target_weights,
+        "forget_items": {"n": len(request.forget_items), "digest": items_digest(request.forget_items)},
+        "retain_items": {"n": len(request.retain_items), "digest": items_digest(request.retain_items)},
+    }
 
 
 def _train(
     folder: SubjectFolder,
     request: UnlearnRequest,
+    hooks: Hooks,
+    world: World = ALONE,
+    *,
+    until: int | None = None,
+    saving: Saving | None = None,
+) -> tuple[LoadedModel, Outcome]:
+    method = build_method(request.method, request.method_settings)
+    if isinstance(method, FromStart):
+        if until is not None:
+            raise InputError(f"method {request.method!r} makes the target again as it was made; it has no rate to find")
+        return retrain(folder, recipe_asked(request), hooks.on_step, world, hooks.on_line)
+    target = load(request.target)
+    same_weights(target, request.target_weights, "the target")
+    if not method.needs.splits:
+        return target, Outcome(0, "nothing to train", 0.0)
+    if isinstance(target.model, EnsembleModel):
+        raise InputError(f"{target.name} was trained in shards; make it forget with `vestige sisa forget`")
+    model, trajectory = target.model, _trajectory(folder, request, target, world)
+    job = unlearning_job(folder, request, method, target, world)
+    outcome = train(model, job, replace(hooks, stop=trajectory.look) if trajectory else hooks, until=until)
+    if trajectory and outcome.stopped != PAUSED:
+        outcome = replace(outcome, chosen=trajectory.restore(model))
+    if saving and request.save == "adapter":
+        saving.adapter = adapter_of(model, base=request.target.model)
+    merge_lora(model)
+    if isinstance(method, ScalesUpdate):
+        # Loaded again and not kept meanwhile: training needs the memory.
+        scale_update(model, load(request.target).model, method.update_factor)
+    model.eval()
+    return target, outcome
+
+
+def _trajectory(folder: SubjectFolder, request: UnlearnRequest, target: LoadedModel, world: World) -> Trajectory | None:
+    """The trajectory that is asked for, with the target as it stands for its beginning."""
+    asked = request.trajectory
+    if asked is None:
+        return None
+    found = Trajectory(
+        settings=asked.settings,
+        score=lambda model: asked.score(replace(target, model=model)),
+        log=folder.trajectory,
+        weights=folder.checkpoints,
+        world=world,
+    )
+    found.begin(target.model, {role: partial(_score_control, asked, role) for role in asked.controls})
+    return found
+
+
+def _score_control(asked: TrajectoryRequest, role: str) -> Mapping[str, float]:
+    return asked.score(asked.load_control(role))
+
+
+def unlearning_job(
+    folder: SubjectFolder,
+    request: UnlearnRequest,
     method: Method,
     target: LoadedModel,
-    on_step: Callable[[Progress], None],
-) -> tuple[LoadedModel, Outcome]:
-    settings, model = request.training, target.model
-    data = _data(request, method, target)
+    world: World,
+    *,
+    planned: bool = False,
+) -> Job:
+    """What is trained on what; the model is given its adapters, or left with the parameters to train.
+
+    A job that is only `planned` asks the model nothing, which then needs no weights: it has no reference quantities,
+    and the true answers in the place of those that the target would give itself.
+    """
+    settings = request.training
+    data = _data(request, method, None if planned else target, world)
     plan = data.plan(method.needs, batch_size=settings.batch_size, seed=request.seed)
     rows = data.rows(target.prompter)
     layers = _layers(method, target)
-    references = _references(_reference(request, target), method.needs, plan, rows, settings.epochs, layers)
+    layer = layers.read if layers else None
+    found: dict[str, ReferenceRow] = {}
+    if not planned:
+        weights = request.reference_weights if request.reference else request.target_weights
+        cache = ReferenceCache(folder.checkpoints, weights, writes=world.leads)
+        found = references(_reference(request, target).model, method.needs, plan, rows, settings, layer, cache)
     if layers is not None:
-        train_only(model, layers, settings, request.seed)
+        train_only(target.model, layers, settings, request.seed)
     elif settings.lora_rank:
-        add_lora(model, settings, request.seed)
-    job = Job(
+        add_lora(target.model, settings, request.seed)
+    return Job(
         objective=method,
         rows=rows,
         plan=plan,
         settings=settings,
         seed=request.seed,
-        references=references,
+        references=found,
         checkpoints=Checkpoints(folder.checkpoints),
         log=folder.training_log,
-        layer=layers.read if layers else None,
+        layer=layer,
+        world=world,
     )
-    outcome = train(model, job, Hooks(on_step))
-    merge_lora(model)
-    model.eval()
-    return target, outcome
 
 
 def _layers(method: Method, target: LoadedModel) -> Layers | None:
@@ -153,8 +314,8 @@ def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
     return found
 
 
-def _data(request: UnlearnRequest, method: Method, target: LoadedModel) -> ForgetData:
-    """The items, and the answers of the further splits that the method reads."""
+def _data(request: UnlearnRequest, method: Method, target: LoadedModel | None, world: World) -> ForgetData:
+    """The items, and the answers of the further splits that the method reads; without a target it is not asked."""
     splits = method.needs.splits
     if not request.forget_items:
         raise InputError(f"the forget set {request.forget!r} holds no items")
@@ -168,23 +329,9 @@ def _data(request: UnlearnRequest, method: Method, target: LoadedModel) -> Forge
     if "mismatch" in splits:
         answers["mismatch"] = mismatched(request.forget_items, request.retain_items)
     if isinstance(method, AsksTarget):
-        answers["alternative"] = alternatives(target, request.forget_items, method.alternatives(), seed=request.seed)
+        asked = method.alternatives()
+        if target is None:
+            answers["alternative"] = tuple((i.answer,) * asked.n for i in request.forget_items)
+        else:
+            answers["alternative"] = alternatives(target, request.forget_items, asked, seed=request.seed, world=world)
     return ForgetData(request.forget_items, request.retain_items, answers)
-
-
-def _references(
-    reference: LoadedModel, needs: Needs, plan: UnlearnPlan, rows: RowSource, epochs: int, layers: Layers | None
-) -> dict[str, ReferenceRow]:
-    """Reference quantities of every row that the plan will draw."""
-
-    def drawn(splits: frozenset[Split]) -> list[Row]:
-        batches = (batch for epoch in range(epochs) for batch in plan.epoch(epoch))
-        return [rows[s](i) for batch in batches for s in sorted(splits) for i in batch[s]]
-
-    found: dict[str, ReferenceRow] = {}
-    for splits, whole in ((needs.distributions, True), (needs.reference - needs.distributions, False)):
-        if splits:
-            found |= reference_rows(reference.model, drawn(splits), distributions=whole)
-    if layers is not None and needs.reference_activations:
-        found |= reference_activations(reference.model, drawn(needs.reference_activations), layer=layers.read)
-    return found

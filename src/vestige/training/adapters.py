@@ -1,24 +1,42 @@
-"""LoRA adapters, through peft: put into the model before training, added to its weights after it.
+"""LoRA adapters, through peft: put into the model before training, added to its weights after it, or kept apart.
 
-The layers are injected in place, so that the model stays the root module that hooks and `generate` expect.
+The layers are injected in place, so that the model stays the root module that hooks and `generate` expect. Adapters
+are trained in float32, also where the model is in bfloat16, which would round their small updates away.
 """
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
 import torch
-from torch import nn
+from safetensors.torch import save_file
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
+from vestige.core.files import write_json
 from vestige.core.seeds import derive_seed
 from vestige.models.blocks import blocks
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Layers
 
+ADAPTER = "default"
+"""peft's own name for an adapter that was given none."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter in the form of peft's files: tensors by name, and the configuration as JSON values."""
+
+    tensors: dict[str, Tensor]
+    config: dict[str, Any]
+
 
 def add_lora(model: PreTrainedModel, settings: TrainingSettings, seed: int) -> None:
     """Put a fresh adapter on the layers that `lora_targets` names, and freeze everything else.
 
-    The scale of the update is lora_alpha / lora_rank (Hu et al., LoRA, 2106.09685). The initial weights follow from
-    the seed.
+    The scale of the update is lora_alpha / lora_rank (Hu et al., LoRA, 2106.09685), with rsLoRA lora_alpha over the
+    root of lora_rank. The initial weights follow from the seed.
     """
     present = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     missing = [t for t in settings.lora_targets if t not in present]
@@ -53,17 +71,21 @@ def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSetting
 
 def _inject(model: PreTrainedModel, settings: TrainingSettings, targets: list[str], seed: int) -> None:
     from peft import LoraConfig, inject_adapter_in_model
+    from peft.tuners.tuners_utils import cast_adapter_dtype
 
     config = LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
         lora_dropout=settings.lora_dropout,
+        use_rslora=settings.lora_rslora,
+        use_dora=settings.lora_dora,
         target_modules=targets,
     )
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "lora"))
         inject_adapter_in_model(config, model)
+    cast_adapter_dtype(model, ADAPTER)
 
 
 def merge_lora(model: PreTrainedModel) -> None:
@@ -76,3 +98,28 @@ def merge_lora(model: PreTrainedModel) -> None:
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, module.get_base_layer())
     model.requires_grad_(True)
+
+
+def adapter_of(model: PreTrainedModel, *, base: str) -> Adapter:
+    """The adapter that is in the model, as peft would save it for `base`: a local model, or `org/name@revision`."""
+    from peft import PeftConfig, get_peft_model_state_dict
+
+    kept = get_peft_model_state_dict(model, adapter_name=ADAPTER, save_embedding_layers=False)
+    asked = model.peft_config[ADAPTER]
+    assert isinstance(asked, PeftConfig)
+    config = {k: sorted(v) if isinstance(v, set) else v for k, v in asked.to_dict().items()}
+    local = Path(base).expanduser()
+    name, _, revision = (str(local.resolve()), "", "") if local.exists() else base.partition("@")
+    config |= {"base_model_name_or_path": name, "revision": revision or None}
+    config |= {"inference_mode": True, "task_type": "CAUSAL_LM"}
+    # Sets have no order of their own, and peft turns this one into a list already.
+    config["target_modules"] = sorted(config["target_modules"])
+    # peft wraps the model that an adapter is loaded for, and its names say so.
+    tensors = {f"base_model.model.{name}": t.detach().cpu().contiguous() for name, t in kept.items()}
+    return Adapter(tensors, config)
+
+
+def save_adapter(folder: Path, adapter: Adapter) -> None:
+    """Write the two files of a peft adapter."""
+    save_file(adapter.tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    write_json(folder / "adapter_config.json", adapter.config)

@@ -1,16 +1,23 @@
 """One effective batch: its rows through the model in micro-batches, and the gradients of its loss, added up."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.core.seeds import derive_seed
+from vestige.models.attention import attention
+from vestige.models.head import how_to_read, logits_read
 from vestige.training.batching import BatchPlan, Row, Split
+from vestige.training.forward_step import ForwardStep, Reading
+from vestige.training.frozen_below import FrozenBelow
 from vestige.training.job import Job
-from vestige.training.step import ForwardStep, Slice
+from vestige.training.parallel import Spread
+from vestige.training.passes import GPU_PASS_TOKENS, PASS_TOKENS
+from vestige.training.step import Slice
 
 
 @dataclass(frozen=True)
@@ -22,43 +29,103 @@ class Measured:
     n_tokens: int
 
 
-def backward(model: PreTrainedModel, job: Job, batch: BatchPlan, step: int, state: Mapping[str, float]) -> Measured:
-    """Add the gradients of the loss of `batch` to those of the model's trained parameters.
+@dataclass(frozen=True)
+class Backward:
+    """What turns an effective batch into gradients of the model's trained parameters, on all processes together."""
 
-    The random numbers of dropout follow from the seed and the step.
+    spread: Spread
+    job: Job
+    reading: Reading
+
+    def add(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> Measured:
+        """Add the gradients of the loss of `batch` to those of the trained parameters.
+
+        The random numbers of dropout follow from the seed, the step and the part, whichever process computes it.
+        """
+        job, world = self.job, self.spread.world
+        terms: dict[str, float] = {}
+        observed: dict[str, float] = {}
+        n_tokens = 0.0
+        device = self.spread.model.device.type
+        with torch.random.fork_rng(devices=_cuda_devices(self.spread.model)), attention(device, job.settings.precision):
+            parts = world.deal(list(micro_batches(batch, job)))
+            for at, (number, slices, weight) in enumerate(parts, start=1):
+                torch.manual_seed(derive_seed(job.seed, "dropout", step, *([number] if number else [])))
+                seen: dict[str, float] = {}
+                compute = partial(self._terms, slices, state, seen)
+                found = self.spread.add_gradients(compute, weight=weight, last=at == len(parts))
+                _add(terms, {name: value.item() for name, value in found.items()}, weight)
+                _add(observed, seen, weight)
+                n_tokens += weight * sum(len(row.ids) for part in slices.values() for row in part.rows)
+        n_tokens = world.summed({"n_tokens": n_tokens})["n_tokens"]
+        return Measured(world.summed(terms), world.summed(observed), round(n_tokens))
+
+    def _terms(
+        self, slices: dict[Split, Slice], state: Mapping[str, float], observed: dict[str, float]
+    ) -> dict[str, Tensor]:
+        job, model = self.job, self.spread.model
+        forward = ForwardStep(job.objective.needs, slices, job.references, state, observed)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=job.settings.precision == "bfloat16"):
+            forward.run(model, job.layer, self.reading)
+        return job.objective.terms(forward)
+
+
+def reading_for(model: PreTrainedModel, job: Job) -> Reading:
+    """Which of the shorter ways of reading this model are right for it, found out on one row of the job.
+
+    A model in pieces goes through in one whole pass, which all processes make together.
     """
-    terms: dict[str, float] = {}
-    observed: dict[str, float] = {}
-    n_tokens = 0
-    with torch.random.fork_rng(devices=_cuda_devices(model)):
-        torch.manual_seed(derive_seed(job.seed, "dropout", step))
-        for slices in micro_batches(batch, job):
-            forward = ForwardStep(job.objective.needs, slices, job.references, state, observed)
-            with torch.autocast(model.device.type, torch.bfloat16, enabled=job.settings.precision == "bfloat16"):
-                forward.run(model, job.layer)
-            found = job.objective.terms(forward)
-            _sum(found.values()).backward()
-            for name, value in found.items():
-                terms[name] = terms.get(name, 0.0) + value.item()
-            n_tokens += sum(len(row.ids) for part in slices.values() for row in part.rows)
-    return Measured(terms, observed, n_tokens)
+    needs = job.objective.needs
+    first = job.plan.epoch(0)[0]
+    split = needs.splits[0]
+    row = job.rows[split](first[split][0])
+    logits = how_to_read(model, row.ids) if needs.of_logits else logits_read
+    together = pass_tokens(model.device.type, job)
+    aligned = job.settings.precision == "bfloat16"
+    if job.world.kind == "fsdp":
+        return Reading(logits, together, stops=False, aligned=aligned)
+    below = FrozenBelow.of(model, job.layer, row) if job.layer is not None else None
+    return Reading(logits, together, below, aligned=aligned)
+
+
+def pass_tokens(device: str, job: Job) -> int | None:
+    """What a pass of its own costs on a device of this type, in tokens; None where a part has to be one pass."""
+    if job.world.kind == "fsdp":
+        return None
+    return PASS_TOKENS[job.settings.precision] if device == "cpu" else GPU_PASS_TOKENS
 
 
 def micro_batches(batch: BatchPlan, job: Job) -> Iterator[dict[Split, Slice]]:
-    """The effective batch in parts of at most `micro_batch_size` rows a split."""
+    """The effective batch in parts of at most `micro_batch_size` rows a split and `token_budget` tokens in all.
+
+    Rows that stand at the same place in their splits stay together, since preferences compare them; under a token
+    budget parts hold rows of like length. The losses of the parts add up to that of the whole, whatever the parts.
+    """
     rows: dict[Split, list[Row]] = {s: [job.rows[s](i) for i in batch[s]] for s in job.objective.needs.splits}
     sizes = {s: (len(r), sum(row.n_tokens for row in r)) for s, r in rows.items()}
-    micro = job.settings.micro_batch_size or job.settings.batch_size
-    for start in range(0, max(len(r) for r in rows.values()), micro):
-        part = {s: r[start : start + micro] for s, r in rows.items()}
+    for places in _parts(list(rows.values()), job):
+        part = {s: [r[i] for i in places if i < len(r)] for s, r in rows.items()}
         yield {s: Slice(r, *sizes[s]) for s, r in part.items() if r}
 
 
-def _sum(values: Iterable[Tensor]) -> Tensor:
-    total, *rest = values
-    for value in rest:
-        total = total + value
-    return total
+def _parts(rows: Sequence[Sequence[Row]], job: Job) -> Iterator[list[int]]:
+    n = max(len(r) for r in rows)
+    most, budget = job.world.rows_at_a_time(n, job.settings.micro_batch_size), job.settings.token_budget
+    sizes = [sum(len(r[i].ids) for r in rows if i < len(r)) for i in range(n)]
+    order = list(range(n)) if budget is None else sorted(range(n), key=lambda i: sizes[i])
+    part: list[int] = []
+    for i in order:
+        full = len(part) == most or (budget is not None and part and sum(sizes[k] for k in part) + sizes[i] > budget)
+        if full:
+            yield part
+            part = []
+        part.append(i)
+    yield part
+
+
+def _add(sums: dict[str, float], values: Mapping[str, float], weight: float) -> None:
+    for name, value in values.items():
+        sums[name] = sums.get(name, 0.0) + weight * value
 
 
 def _cuda_devices(model: PreTrainedModel) -> list[int]:

@@ -4,7 +4,7 @@ Tensors lie in safetensors files; nothing is pickled. Schedule, data order and d
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from vestige.core.files import new_folder, read_json, write_json
+from vestige.training.parallel import ALONE, World, full, share_like
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,25 @@ class Checkpoints:
         steps = [int(p.name.removeprefix("step-")) for p in self.folder.glob("step-*")]
         return max(steps, default=None)
 
-    def save(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, float]) -> None:
-        """Keep what stands after `step` steps, then drop older ones. `state` is the objective's own."""
+    def save(
+        self,
+        step: int,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        state: Mapping[str, float],
+        world: World = ALONE,
+    ) -> None:
+        """Keep what stands after `step` steps, then drop older ones. `state` is the objective's own.
+
+        All processes of `world` call it and one writes whole tensors, so that any number of processes can go on.
+        """
+        weights, (moments, counts) = trained_weights(model, world), _moments(model, optimizer, world)
+        if not world.leads:
+            return
         with new_folder(self.folder / f"step-{step}") as partial:
-            save_file(_trained(model), partial / "model.safetensors")
-            save_file(_moments(model, optimizer), partial / "optimizer.safetensors")
-            write_json(partial / "state.json", {"step": step, "state": dict(state)})
+            save_file(weights, partial / "model.safetensors")
+            save_file(moments, partial / "optimizer.safetensors")
+            write_json(partial / "state.json", {"step": step, "state": dict(state), "counts": counts})
         for old in self.folder.glob("step-*"):
             if old.name != f"step-{step}":
                 shutil.rmtree(old)
@@ -41,16 +55,17 @@ class Checkpoints:
         folder = self.folder / f"step-{step}"
         kept = read_json(folder / "state.json")
         assert kept["step"] == step
-        weights, moments = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
-        with torch.no_grad():
-            for name, parameter in _trainable(model):
-                parameter.copy_(weights[name])
+        put_back(model, folder / "model.safetensors")
+        moments, counts = load_file(folder / "optimizer.safetensors"), kept["counts"]
         for name, parameter in _trainable(model):
             prefix = f"{name}/"
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
             if state:
                 # The fused optimiser wants its count of steps on the parameter's device too.
-                optimizer.state[parameter] = {k: v.to(parameter.device) for k, v in state.items()}
+                optimizer.state[parameter] = {
+                    k: share_like(v, parameter) if v.shape == parameter.shape else v.to(parameter.device)
+                    for k, v in state.items()
+                } | {k.removeprefix(prefix): v for k, v in counts.items() if k.startswith(prefix)}
         objective_state: dict[str, float] = kept["state"]
         return objective_state
 
@@ -63,13 +78,32 @@ def _trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(n, p) for n, p in model.named_parameters() if p.requires_grad]
 
 
-def _trained(model: nn.Module) -> dict[str, Tensor]:
-    return {n: p.detach().cpu().contiguous() for n, p in _trainable(model)}
+def trained_weights(model: nn.Module, world: World = ALONE) -> dict[str, Tensor]:
+    """The trained parameters, whole, by name; all processes call it together, and the leading one keeps them."""
+    return _whole(_trainable(model), world)
 
 
-def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}/{key}": value.detach().cpu().contiguous()
-        for name, parameter in _trainable(model)
-        for key, value in optimizer.state[parameter].items()
-    }
+def put_back(model: nn.Module, weights: Path) -> None:
+    """Give the trained parameters the values in a file of `trained_weights`."""
+    stored = load_file(weights)
+    with torch.no_grad():
+        for name, parameter in _trainable(model):
+            parameter.copy_(share_like(stored[name], parameter))
+
+
+def _moments(
+    model: nn.Module, optimizer: torch.optim.Optimizer, world: World
+) -> tuple[dict[str, Tensor], dict[str, int]]:
+    """The optimiser's state: its tensors, and what it counts in plain numbers, as bitsandbytes does."""
+    every = [(f"{n}/{key}", value) for n, p in _trainable(model) for key, value in optimizer.state[p].items()]
+    tensors = _whole(((key, value) for key, value in every if isinstance(value, Tensor)), world)
+    # bitsandbytes shares one table of its codes among all parameters, which a safetensors file does not admit.
+    own: dict[int, str] = {}
+    tensors = {k: t.clone() if own.setdefault(t.data_ptr(), k) != k and t.numel() else t for k, t in tensors.items()}
+    return tensors, {key: value for key, value in every if not isinstance(value, Tensor)}
+
+
+def _whole(tensors: Iterable[tuple[str, Tensor]], world: World) -> dict[str, Tensor]:
+    """Whole tensors, gathered one by one by all processes; only the leading one keeps them."""
+    gathered = ((name, full(tensor.detach())) for name, tensor in tensors)
+    return {name: tensor.cpu().contiguous() for name, tensor in gathered if world.leads}

@@ -6,13 +6,17 @@ from pathlib import Path
 
 from vestige.training.batching import Plan, RowSource
 from vestige.training.checkpoints import Checkpoints
+from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Objective, ReferenceRow
 
 
 @dataclass(frozen=True)
 class Job:
-    """What `train` is given besides the model. `layer` is the block that an objective on activations reads."""
+    """What `train` is given besides the model. `layer` is the block that an objective on activations reads.
+
+    `world` says who trains it together: a matter of speed and memory, and no part of what comes out.
+    """
 
     objective: Objective
     rows: RowSource
@@ -23,3 +27,4 @@ class Job:
     log: Path
     references: Mapping[str, ReferenceRow] = field(default_factory=dict)
     layer: int | None = None
+    world: World = ALONE

@@ -8,19 +8,21 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
-from vestige.core.errors import InputError
-from vestige.core.files import append_lines, drop_torn_line, json_line, read_jsonl, write_jsonl
-from vestige.training.backward import Measured, backward
+from vestige.core.errors import NotFinite
+from vestige.training.backward import Backward, Measured, reading_for
 from vestige.training.batching import BatchPlan, Plan
 from vestige.training.job import Job
-from vestige.training.schedules import learning_rate
+from vestige.training.optimizers import make_optimizer, refuse_unsound
+from vestige.training.parallel import spread_over
+from vestige.training.recompute import recomputing
+from vestige.training.schedules import learning_rate, total_steps
 from vestige.training.step import KeepsState
+from vestige.training.stopping import Choice
+from vestige.training.tracking import Line, TrainingLog, measured
 
 CHECKPOINT_SECONDS = 20.0
 
@@ -33,23 +35,32 @@ class Progress:
     n_steps: int
     epoch: int
     loss: float
+    ends_epoch: bool = False
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """What others may do while a model trains: be told of each step; at the end of an epoch, say why to stop."""
+    """What others may do while a model trains: be told of each step and of its line in the log; say why to stop.
+
+    `stop` is asked after each step, by all processes that train the model together, and given the model that computes.
+    """
 
     on_step: Callable[[Progress], None] = lambda _: None
-    stop: Callable[[Progress], str | None] = lambda _: None
+    on_line: Callable[[Line], None] = lambda _: None
+    stop: Callable[[Progress, PreTrainedModel], str | None] = lambda _now, _model: None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training run ended: steps taken, why it stopped, the loss of its last step (nats)."""
+    """How a training run ended: steps taken, why it stopped, the loss of its last step (nats).
+
+    `chosen` is there where one of several checkpoints was kept.
+    """
 
     steps: int
     stopped: str
     loss: float
+    chosen: Choice | None = None
 
 
 PAUSED = "paused"
@@ -59,95 +70,96 @@ PAUSED = "paused"
 def train(model: PreTrainedModel, job: Job, hooks: Hooks | None = None, *, until: int | None = None) -> Outcome:
     """Train `model` in place; resume from the job's newest checkpoint if there is one.
 
-    After `until` steps it pauses, with a checkpoint to go on from. Raises InputError when the loss or the gradient is
-    no longer finite.
+    After `until` steps it pauses, with a checkpoint to go on from. Raises NotFinite when the loss or the gradient is no
+    longer finite.
     """
-    hooks = hooks or Hooks()
+    refuse_unsound(model, job.settings, job.world.kind)
+    reading = reading_for(model, job)
+    with recomputing(model, job.settings, model.device.type), spread_over(model, job.world) as spread:
+        return _train(Backward(spread, job, reading), hooks or Hooks(), until)
+
+
+def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
+    job, model, world = backward.job, backward.spread.model, backward.spread.world
     settings, per_epoch = job.settings, job.plan.steps_per_epoch
-    n_steps = settings.epochs * per_epoch
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
-    done = job.checkpoints.newest() or 0
+    n_steps = total_steps(settings, steps_per_epoch=per_epoch)
+    optimizer = make_optimizer(backward.spread.trained, settings)
+    done = world.step_agreed(job.checkpoints.newest() or 0)
     state = job.checkpoints.restore(done, model, optimizer) if done else _first_state(job)
-    loss = _cut_log(job.log, done)
-    pending: list[str] = []
+    log = TrainingLog.opened(job.log, done=done, writes=world.leads)
     saved = time.monotonic()
 
     def keep(step: int) -> None:
-        append_lines(job.log, pending)
-        pending.clear()
-        job.checkpoints.save(step, model, optimizer, state)
+        log.write()
+        job.checkpoints.save(step, model, optimizer, state, world)
 
-    for step, batch, ends_epoch in _batches(job.plan, settings.epochs, done):
+    for step, batch, ends_epoch in _batches(job.plan, n_steps, done):
         if step == until:
             keep(step)
-            return Outcome(step, PAUSED, loss)
+            return Outcome(step, PAUSED, log.loss)
+        began = time.perf_counter()
         rate = learning_rate(settings, step, steps_per_epoch=per_epoch)
-        measured, norm = _take_step(model, optimizer, job, batch, step, rate, state)
-        loss = sum(measured.terms.values())
-        line = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
-        pending.append(json_line({**line, **asdict(measured), "state": state}))
-        state = _next_state(job, state, measured)
-        now = Progress(step + 1, n_steps, (step + 1) // per_epoch, loss)
+        try:
+            found, norm = _take_step(backward, optimizer, batch, step, rate, state)
+        except NotFinite:
+            log.write()
+            raise
+        took = measured(time.perf_counter() - began, found.n_tokens, model.device)
+        loss = sum(found.terms.values())
+        line: Line = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
+        line |= {**asdict(found), "state": state, **took}
+        log.add(line)
+        hooks.on_line(line)
+        state = _next_state(job, state, found)
+        now = Progress(step + 1, n_steps, (step + 1) // per_epoch, loss, ends_epoch)
         hooks.on_step(now)
-        reason = hooks.stop(now) if ends_epoch else None
-        if reason:
-            append_lines(job.log, pending)
-            return Outcome(step + 1, reason, loss)
-        if time.monotonic() - saved > CHECKPOINT_SECONDS:
+        reason = hooks.stop(now, model)
+        if world.agreed(reason is not None):
+            log.write()
+            return Outcome(step + 1, reason or "the leading process stopped", loss)
+        if world.agreed(time.monotonic() - saved > CHECKPOINT_SECONDS):
             keep(step + 1)
             saved = time.monotonic()
-    append_lines(job.log, pending)
-    return Outcome(n_steps, "all epochs done", loss)
+    log.write()
+    return Outcome(n_steps, "all epochs done" if n_steps == settings.epochs * per_epoch else "max_steps done", log.loss)
 
 
 def _first_state(job: Job) -> dict[str, float]:
     return job.objective.start() if isinstance(job.objective, KeepsState) else {}
 
 
-def _next_state(job: Job, state: Mapping[str, float], measured: Measured) -> dict[str, float]:
-    return job.objective.advance(state, measured.observed) if isinstance(job.objective, KeepsState) else {}
+def _next_state(job: Job, state: Mapping[str, float], found: Measured) -> dict[str, float]:
+    return job.objective.advance(state, found.observed) if isinstance(job.objective, KeepsState) else {}
 
 
-def _batches(plan: Plan, epochs: int, done: int) -> Iterator[tuple[int, BatchPlan, bool]]:
-    for epoch in range(done // plan.steps_per_epoch, epochs):
+def _batches(plan: Plan, n_steps: int, done: int) -> Iterator[tuple[int, BatchPlan, bool]]:
+    for epoch in range(done // plan.steps_per_epoch, math.ceil(n_steps / plan.steps_per_epoch)):
         for place, batch in enumerate(plan.epoch(epoch)):
             step = epoch * plan.steps_per_epoch + place
-            if step >= done:
+            if done <= step < n_steps:
                 yield step, batch, place == plan.steps_per_epoch - 1
 
 
-def _cut_log(log: Path, done: int) -> float:
-    """Drop what was logged after the checkpoint; the loss of the last step that is kept."""
-    drop_torn_line(log)
-    rows = [r for r in read_jsonl(log) if r["step"] <= done] if log.exists() else []
-    write_jsonl(log, rows)
-    return float(rows[-1]["loss"]) if rows else math.nan
-
-
 def _take_step(
-    model: PreTrainedModel,
+    backward: Backward,
     optimizer: torch.optim.Optimizer,
-    job: Job,
     batch: BatchPlan,
     step: int,
     rate: float,
     state: Mapping[str, float],
 ) -> tuple[Measured, float]:
     """One step of the optimiser over one effective batch, and the gradient's norm before clipping."""
-    model.train()
+    backward.spread.model.train()
     for group in optimizer.param_groups:
         group["lr"] = rate
-    measured = backward(model, job, batch, step, state)
-    norm = nn.utils.clip_grad_norm_(
-        [p for p in model.parameters() if p.requires_grad], job.settings.max_gradient_norm
-    ).item()
-    if not math.isfinite(norm) or not all(math.isfinite(v) for v in measured.terms.values()):
-        shown = ", ".join(f"{k} {v:.4g}" for k, v in measured.terms.items())
-        raise InputError(
+    found = backward.add(batch, step, state)
+    norm = backward.spread.clip_gradients(backward.job.settings.max_gradient_norm)
+    if not math.isfinite(norm) or not all(math.isfinite(v) for v in found.terms.values()):
+        shown = ", ".join(f"{k} {v:.4g}" for k, v in found.terms.items())
+        raise NotFinite(
             f"training is no longer finite at step {step + 1} ({shown}, gradient norm {norm:.4g}, learning rate "
             f"{rate:.3g}); lower the learning rate"
         )
     optimizer.step()
     optimizer.zero_grad()
-    return measured, norm
+    return found, norm

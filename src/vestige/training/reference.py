@@ -1,90 +1,210 @@
 """What the frozen reference says of the rows, computed once before training: never a second model in memory.
 
-Log-probabilities take one number a token. Distributions are kept as the last hidden states (a few hundred numbers a
-token instead of a vocabulary's) with a frozen copy of the output head, if that head alone explains the logits; where
-the model does more to its logits (soft caps, scales), they are kept whole.
+Log-probabilities take one number a token. Distributions are kept as what the output head is given (a few hundred
+numbers a token instead of a vocabulary's) with a frozen copy of the head, if that head alone explains the logits;
+where the model does more to its logits (soft caps, scales), they are kept whole.
+
+A row's numbers do not depend on the rows that it is computed with. With `bfloat16` the reference is computed as the
+policy is, so that the two agree where the weights do; against float32 its log-probabilities are off by some 1e-2.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from jaxtyping import Float, Int
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from vestige.models.attention import Precision, attention
 from vestige.models.blocks import block_output
-from vestige.models.forward import batches_by_width, logits_at, right_padded
-from vestige.training.batching import Row
-from vestige.training.step import ReferenceRow
+from vestige.models.forward import LEAST_ROWS, batches_by_width, right_padded
+from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain
+from vestige.models.token_logp import token_logp
+from vestige.training.batching import Plan, Row, RowSource, Split
+from vestige.training.reference_cache import Parts, ReferenceCache
+from vestige.training.schedules import total_steps
+from vestige.training.settings import TrainingSettings
+from vestige.training.step import Finish, KeptDistributions, Needs, ReferenceRow
 
-TOKEN_BUDGET = 4096
+TOKEN_BUDGET = 1024
 
 
-@torch.no_grad()
-def reference_rows(model: PreTrainedModel, rows: Sequence[Row], *, distributions: bool) -> dict[str, ReferenceRow]:
+def references(
+    model: PreTrainedModel,
+    needs: Needs,
+    plan: Plan,
+    rows: RowSource,
+    settings: TrainingSettings,
+    layer: int | None = None,
+    cache: ReferenceCache | None = None,
+) -> dict[str, ReferenceRow]:
+    """All that an objective reads of the frozen reference, for the rows that the plan will draw, by the row's key.
+
+    `layer` is the block whose output it reads. What `cache` holds is not computed again.
+    """
+    n_steps = total_steps(settings, steps_per_epoch=plan.steps_per_epoch)
+    batches = [batch for epoch in range(settings.epochs) for batch in plan.epoch(epoch)][:n_steps]
+
+    def drawn(splits: frozenset[Split]) -> dict[str, Row]:
+        numbers = {(s, i) for batch in batches for s in splits for i in batch[s]}
+        return {row.key: row for row in (rows[s](i) for s, i in sorted(numbers))}
+
+    found: dict[str, ReferenceRow] = {}
+    whole = drawn(needs.distributions)
+    if whole:
+        asked = list(whole.values())
+        found |= reference_rows(model, asked, distributions=True, precision=settings.precision, cache=cache)
+    values = [row for key, row in drawn(needs.reference).items() if key not in whole]
+    if values:
+        found |= reference_rows(model, values, distributions=False, precision=settings.precision, cache=cache)
+    inner = list(drawn(needs.reference_activations).values())
+    if inner:
+        assert layer is not None
+        read = reference_activations(model, inner, layer=layer, precision=settings.precision, cache=cache)
+        for key, row in read.items():
+            found[key] = replace(found.get(key, ReferenceRow()), activations=row.activations)
+    return found
+
+
+def reference_rows(
+    model: PreTrainedModel,
+    rows: Sequence[Row],
+    *,
+    distributions: bool,
+    precision: Precision = "float32",
+    cache: ReferenceCache | None = None,
+) -> dict[str, ReferenceRow]:
     """Reference quantities of each row, by the row's key. `model` is only read, in evaluation mode."""
-    was_training = model.training
-    model.eval()
     unique = list({r.key: r for r in rows}.values())
-    head = copy.deepcopy(model.get_output_embeddings()).requires_grad_(False) if distributions else None
-    found: dict[str, ReferenceRow] = {}
-    for width, chunk in batches_by_width([len(r.ids) for r in unique], token_budget=TOKEN_BUDGET):
-        batch = [unique[i] for i in chunk]
-        ids = right_padded([r.ids for r in batch], width, model.device)
-        hidden = _last_hidden(model, ids) if head is not None else None
-        first, last = min(r.start for r in batch) - 1, max(r.stop for r in batch) - 1
-        positions = torch.arange(first, last, device=ids.device)
-        logp = logits_at(model, ids, positions).log_softmax(-1)
-        for i, row in enumerate(batch):
-            place = slice(row.start - 1 - first, row.stop - 1 - first)
-            targets = ids[i, row.start : row.stop]
-            chosen = logp[i, place].gather(-1, targets[:, None]).squeeze(-1)
-            kept = None
-            if head is not None and hidden is not None:
-                kept = _Kept.of(head, hidden[i, row.start - 1 : row.stop - 1], logp[i, place])
-            found[row.key] = ReferenceRow(chosen.clone(), kept)
-    model.train(was_training)
-    return found
+    about = {"read": "distributions" if distributions else "values", "precision": precision}
+    with _frozen(model, precision):
+        if not distributions:
+            kept = _kept(cache, model, unique, about, lambda: _values(model, unique))
+            return {row.key: ReferenceRow(logp) for row, logp in zip(unique, kept["logp"], strict=True)}
+        head = _head(model, unique[0])
+        kept = _kept(cache, model, unique, about, lambda: _distributions(model, unique, head))
+        each = zip(unique, kept["logp"], kept["states"], strict=True)
+        return {row.key: ReferenceRow(logp, KeptDistributions(states, head or _as_kept)) for row, logp, states in each}
 
 
-@torch.no_grad()
-def reference_activations(model: PreTrainedModel, rows: Sequence[Row], *, layer: int) -> dict[str, ReferenceRow]:
+def reference_activations(
+    model: PreTrainedModel,
+    rows: Sequence[Row],
+    *,
+    layer: int,
+    precision: Precision = "float32",
+    cache: ReferenceCache | None = None,
+) -> dict[str, ReferenceRow]:
     """The output of block `layer` at every token of each row, by the row's key."""
+    unique = list({r.key: r for r in rows}.values())
+    about = {"read": "activations", "layer": layer, "precision": precision}
+    with _frozen(model, precision):
+        kept = _kept(cache, model, unique, about, lambda: _activations(model, unique, layer))
+    return {row.key: ReferenceRow(activations=h) for row, h in zip(unique, kept["activations"], strict=True)}
+
+
+def _kept(
+    cache: ReferenceCache | None,
+    model: PreTrainedModel,
+    rows: Sequence[Row],
+    about: dict[str, Any],
+    compute: Callable[[], Parts],
+) -> Parts:
+    if cache is None:
+        return compute()
+    return cache.keep(rows, {**about, "dtype": str(model.dtype), "device": model.device.type}, compute)
+
+
+def _values(model: PreTrainedModel, rows: Sequence[Row]) -> Parts:
+    """Log-probabilities of the rows' loss tokens."""
+    logp: dict[str, Tensor] = {}
+    read = how_to_read(model, rows[0].ids)
+    for batch, one, tokens in _passes(model, rows):
+        logits = read(model, [one], torch.arange(len(one.read), device=one.read.device))
+        logp |= _by_row(batch, token_logp(logits, tokens))
+    return {"logp": [logp[r.key] for r in rows]}
+
+
+def _distributions(model: PreTrainedModel, rows: Sequence[Row], head: Finish | None) -> Parts:
+    """The same, and what `head` makes the distributions of, or without one the distributions themselves."""
+    logp: dict[str, Tensor] = {}
+    states: dict[str, Tensor] = {}
+    for batch, one, tokens in _passes(model, rows):
+        if head is not None:
+            read = hidden_read(model, one)
+        else:
+            order = torch.arange(len(one.read), device=one.read.device)
+            read = logits_read(model, [one], order).float().log_softmax(-1)
+        states |= _by_row(batch, read)
+        logp |= _by_row(batch, (head or _as_kept)(read).gather(-1, tokens[:, None]).squeeze(-1))
+    return {"logp": [logp[r.key] for r in rows], "states": [states[r.key] for r in rows]}
+
+
+def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int) -> Parts:
+    found: dict[str, Tensor] = {}
+    for width, chunk in batches_by_width([len(r.ids) for r in rows], token_budget=TOKEN_BUDGET):
+        hidden = block_output(model, right_padded([rows[i].ids for i in chunk], width, model.device), layer)
+        found |= {rows[i].key: hidden[k, : len(rows[i].ids)].cpu().clone() for k, i in enumerate(chunk)}
+    return {"activations": [found[r.key] for r in rows]}
+
+
+@contextmanager
+def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
     was_training = model.training
     model.eval()
-    unique = list({r.key: r for r in rows}.values())
-    found: dict[str, ReferenceRow] = {}
-    for width, chunk in batches_by_width([len(r.ids) for r in unique], token_budget=TOKEN_BUDGET):
-        batch = [unique[i] for i in chunk]
-        hidden = block_output(model, right_padded([r.ids for r in batch], width, model.device), layer)
-        for i, row in enumerate(batch):
-            found[row.key] = ReferenceRow(activations=hidden[i, : len(row.ids)].clone())
-    model.train(was_training)
+    try:
+        device = model.device.type
+        narrow = torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16")
+        with torch.no_grad(), narrow, attention(device, precision):
+            yield
+    finally:
+        model.train(was_training)
+
+
+def _passes(model: PreTrainedModel, rows: Sequence[Row]) -> Iterator[tuple[list[Row], Pass, Int[Tensor, " N"]]]:
+    """Rows of one width, what is read of them, and the tokens that this predicts."""
+    for width, chunk in batches_by_width([len(r.ids) for r in rows], token_budget=TOKEN_BUDGET):
+        batch = [rows[i] for i in chunk]
+        ids = right_padded([r.ids for r in batch], width, model.device)
+        places = [k * width + at for k, r in enumerate(batch) for at in range(r.start - 1, r.stop - 1)]
+        tokens = [token for r in batch for token in r.ids[r.start : r.stop]]
+        # The head has no fewer rows than it takes for a row's numbers not to depend on their count.
+        filler = max(0, LEAST_ROWS - len(places))
+        read = torch.tensor(places + places[-1:] * filler, device=model.device)
+        yield batch, Pass(ids, read), torch.tensor(tokens + tokens[-1:] * filler, device=model.device)
+
+
+def _by_row(batch: Sequence[Row], values: Float[Tensor, "N ..."]) -> dict[str, Tensor]:
+    """The values of each row's loss tokens by the row's key; what is read to fill up is left over."""
+    found: dict[str, Tensor] = {}
+    stop = 0
+    for row in batch:
+        found[row.key] = values[stop : stop + row.n_tokens].cpu().clone()
+        stop += row.n_tokens
     return found
 
 
-def _last_hidden(model: PreTrainedModel, ids: Tensor) -> Tensor:
-    out = model(input_ids=ids, use_cache=False, output_hidden_states=True, logits_to_keep=1)
-    last: Tensor = out.hidden_states[-1]
-    return last
+def _as_kept(states: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:
+    return states
 
 
-class _Kept:
-    """One row's distributions, kept small where the head explains them."""
-
-    def __init__(self, head: nn.Module | None, states: Tensor) -> None:
-        self.head, self.states = head, states
-
-    @classmethod
-    def of(cls, head: nn.Module, hidden: Float[Tensor, "T D"], logp: Float[Tensor, "T V"]) -> "_Kept":
-        again = head(hidden).float().log_softmax(-1)
-        explains = torch.allclose(again, logp, rtol=0, atol=1e-4)
-        return cls(head, hidden.clone()) if explains else cls(None, logp.clone())
+def _head(model: PreTrainedModel, row: Row) -> Finish | None:
+    """A frozen copy of the output head as a function to log-probabilities, if it gives the model's own on `row`."""
+    ids = torch.tensor([row.ids], device=model.device)
+    every = torch.arange(ids.shape[1], device=ids.device)
+    states = hidden_read(model, Pass(ids, every))
+    head = copy.deepcopy(model.get_output_embeddings()).requires_grad_(False)
+    if torch.is_autocast_enabled(ids.device.type):
+        head = head.to(torch.bfloat16)
 
     @torch.no_grad()
-    def __call__(self) -> Float[Tensor, "T V"]:
-        if self.head is None:
-            return self.states
-        logp: Tensor = self.head(self.states).float().log_softmax(-1)
+    def finish(states: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
+        logp: Tensor = head(states.to(head.weight.dtype)).float().log_softmax(-1)
         return logp
+
+    expected = logits_read_plain(model, [Pass(ids, every)], every).float().log_softmax(-1)
+    return finish if torch.allclose(finish(states), expected, rtol=0, atol=1e-4) else None

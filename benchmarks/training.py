@@ -1,0 +1,315 @@
+"""How fast an epoch of unlearning is beside what people use today, and in how much memory.
+
+    python -m benchmarks.training --json [--rounds 5] [--only tiny/npo ...]
+
+Both arms take the same model, rows, batches, order and optimiser, with one thread, in turn in one process; a first
+round is dropped. Ratios are of processor seconds, peer over ours, medians over rounds with the least and the largest.
+Ours is `vestige.training.loop.train` with the reference computed before it, as `vestige unlearn` calls them. The first
+epoch holds the computing of the reference; later ones find it there. Losses of all steps are compared: at most
+`tolerance` apart, relative to the largest. Peaks are of processes of their own, above what stood before the model was
+made.
+
+The peer's bfloat16 is a further line: the bars are ours in bfloat16 against the peer in float32, as it comes.
+"""
+
+import argparse
+import copy
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from benchmarks.peers import trainer
+from benchmarks.workload import SHAPES, Workload, model_of, workload
+from vestige.methods import find_method
+from vestige.methods.base import Method
+from vestige.methods.rmu import RMU
+from vestige.methods.steering import direction
+from vestige.models.blocks import blocks, output_projection
+from vestige.training.adapters import train_only
+from vestige.training.checkpoints import Checkpoints
+from vestige.training.job import Job
+from vestige.training.loop import Hooks, train
+from vestige.training.reference import references
+from vestige.training.settings import UnlearningSettings
+from vestige.training.step import Layers, ReadsLayer
+
+Precision = Literal["float32", "bfloat16"]
+RATE = 1e-4
+EPOCHS = 2
+# RMU's retain term is 1200 times a squared difference that starts at 0: in bfloat16 much of it is rounding.
+TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-1}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method on a shape: rows of each split, rows of the effective batch, settings of the method."""
+
+    shape: str
+    method: str
+    n_rows: int
+    batch_size: int
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Shape and method."""
+        return f"{self.shape}/{self.method}"
+
+    def work(self) -> Workload:
+        """Its rows and their order."""
+        size = SHAPES[self.shape]["vocab_size"]
+        return workload(vocabulary=size, n_rows=self.n_rows, batch_size=self.batch_size, epochs=EPOCHS)
+
+
+_RMU = (("layer", 7), ("update_layers", (5, 6, 7)), ("parameters", ("mlp.down_proj",)))
+CASES = (
+    Case("tiny", "npo", 64, 8),
+    Case("tiny", "npo_gd", 64, 8),
+    Case("tiny", "kl", 64, 8),
+    Case("tiny", "dpo", 64, 8),
+    Case("smol", "npo", 8, 4),
+    Case("smol", "kl", 8, 4),
+    Case("smol", "dpo", 8, 4),
+    Case("smol", "rmu", 8, 4, _RMU),
+)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run: losses of its steps (nats), processor seconds of its first epoch and of a later one."""
+
+    losses: tuple[float, ...]
+    first: float
+    later: float
+
+    @classmethod
+    def of(cls, losses: Sequence[float], start: float, marks: Sequence[float]) -> "Trace":
+        """From the clock at the start and after each step."""
+        per_epoch = len(losses) // EPOCHS
+        return cls(tuple(losses), marks[per_epoch - 1] - start, (marks[-1] - marks[per_epoch - 1]) / (EPOCHS - 1))
+
+
+def run_ours(case: Case, model: PreTrainedModel, precision: Precision) -> Trace:
+    """The product's own path: reference quantities, then the training loop."""
+    method = find_method(case.method).build(dict(case.settings))
+    work = case.work()
+    settings = UnlearningSettings.build(
+        {
+            "epochs": EPOCHS,
+            "batch_size": case.batch_size,
+            "learning_rate": RATE,
+            "schedule": "constant",
+            "warmup_epochs": 0,
+            "weight_decay": 0.0,
+            "lora_rank": 0,
+            "precision": precision,
+            **({"max_gradient_norm": 1e9} if isinstance(method, ReadsLayer) else {}),
+        }
+    )
+    marks: list[float] = []
+    losses: list[float] = []
+    rows = {s: r.__getitem__ for s, r in work.rows.items()}
+    layers = _layers(method, model)
+    layer = layers.read if layers else None
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.process_time()
+        found = references(model, method.needs, work.plan, rows, settings, layer)
+        if layers is not None:
+            train_only(model, layers, settings, 0)
+        job = Job(
+            objective=method,
+            rows=rows,
+            plan=work.plan,
+            settings=settings,
+            seed=0,
+            checkpoints=Checkpoints(Path(folder, "checkpoints")),
+            log=Path(folder, "metrics.jsonl"),
+            references=found,
+            layer=layer,
+        )
+
+        def on_step(progress: Any) -> None:
+            losses.append(progress.loss)
+            marks.append(time.process_time())
+
+        train(model, job, Hooks(on_step))
+    return Trace.of(losses, start, marks)
+
+
+def run_peer(case: Case, model: PreTrainedModel, precision: Precision, *, precomputed: bool = False) -> Trace:
+    """The peer's trainer."""
+    batches, bf16 = case.work().batches(), precision == "bfloat16"
+    splits = find_method(case.method).needs.splits
+    batches = [{s: b[s] for s in splits} for b in batches]
+    if case.method == "dpo":
+        # Not everybody has TRL.
+        from benchmarks.peers import trl_dpo
+
+        losses, marks = trl_dpo.train(model, batches, rate=RATE, bf16=bf16, precomputed=precomputed)
+    elif case.method == "rmu":
+        loss, trained = _peer_rmu(case, model)
+        losses, marks = trainer.train(model, batches, loss, rate=RATE, bf16=bf16, trained=trained)
+    else:
+        loss = {"npo": trainer.npo, "npo_gd": trainer.npo_gd, "kl": trainer.kl}[case.method]
+        losses, marks = trainer.train(model, batches, loss, rate=RATE, bf16=bf16)
+    return Trace.of(losses, marks[0], marks[1:])
+
+
+def _layers(method: Method, model: PreTrainedModel) -> Layers | None:
+    if not isinstance(method, ReadsLayer):
+        return None
+    every = blocks(model)
+    return method.layers(len(every), output_projection(every[0]))
+
+
+def _peer_rmu(case: Case, model: PreTrainedModel) -> tuple[trainer.Loss, list[nn.Parameter]]:
+    method = find_method("rmu").build(dict(case.settings))
+    layers = _layers(method, model)
+    assert isinstance(method, RMU)
+    assert layers is not None
+    width = model.config.hidden_size
+    steering = [method.steering * direction(f"topic {n}", width=width, seed=method.steering_seed) for n in range(2)]
+    trained = [
+        blocks(model)[n].get_submodule(name).get_parameter("weight")
+        for n in layers.update
+        for name in layers.parameters
+    ]
+    return trainer.rmu(torch.stack(steering).float(), layer=layers.read, alpha=method.alpha), trained
+
+
+def compared(case: Case, rounds: int, *, with_peer_bfloat16: bool) -> list[dict[str, Any]]:
+    """The lines of one case: both precisions, first epoch and later ones."""
+    arms: dict[str, Callable[[PreTrainedModel], Trace]] = {
+        "ours float32": lambda m: run_ours(case, m, "float32"),
+        "peer float32": lambda m: run_peer(case, m, "float32"),
+        "ours bfloat16": lambda m: run_ours(case, m, "bfloat16"),
+    }
+    if with_peer_bfloat16:
+        arms["peer bfloat16"] = lambda m: run_peer(case, m, "bfloat16")
+    if case.method == "dpo":
+        arms["peer float32, reference precomputed"] = lambda m: run_peer(case, m, "float32", precomputed=True)
+    start = model_of(case.shape)
+    traces: dict[str, list[Trace]] = {name: [] for name in arms}
+    for number in range(rounds + 1):
+        # The order turns, so that no arm always follows the same other.
+        names = list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]
+        for name in names:
+            trace = arms[name](copy.deepcopy(start))
+            if number:
+                traces[name].append(trace)
+    peaks = {name: measured_peak(case, name) for name in arms if "precomputed" not in name}
+    pairs = [("float32", "ours float32", "peer float32"), ("bfloat16", "ours bfloat16", "peer float32")]
+    pairs += [("bfloat16", "ours bfloat16", n) for n in arms if n == "peer bfloat16"]
+    pairs += [("float32", "ours float32", n) for n in arms if "precomputed" in n]
+    return [
+        _line(case, precision, traces[ours], traces[peer], (ours, peer), epoch, peaks)
+        for precision, ours, peer in pairs
+        for epoch in ("first", "later")
+    ]
+
+
+def _line(
+    case: Case,
+    precision: str,
+    ours: Sequence[Trace],
+    peers: Sequence[Trace],
+    names: tuple[str, str],
+    epoch: str,
+    peaks: Mapping[str, float],
+) -> dict[str, Any]:
+    seconds = [[t.first if epoch == "first" else t.later for t in arm] for arm in (ours, peers)]
+    ratios = [p / o for o, p in zip(*seconds, strict=True)]
+    largest = max(abs(v) for t in peers for v in t.losses)
+    apart = max(abs(a - b) for o, p in zip(ours, peers, strict=True) for a, b in zip(o.losses, p.losses, strict=True))
+    work = case.work()
+    splits = find_method(case.method).needs.splits
+    batches = [[b[s] for s in splits] for b in work.batches()[: work.plan.steps_per_epoch]]
+    n_tokens = sum(len(r.ids) for b in batches for part in b for r in part)
+    padded = sum(max(len(r.ids) for r in part) * len(part) for b in batches for part in b)
+    mine = statistics.median(seconds[0])
+    return {
+        "bench": "training",
+        "case": f"{case.name} {precision}, {epoch} epoch",
+        "peer": ("TRL DPOTrainer" if case.method == "dpo" else "Hugging Face Trainer") + names[1].removeprefix("peer"),
+        "ratio": round(statistics.median(seconds[1]) / mine, 3),
+        "low": round(min(ratios), 3),
+        "high": round(max(ratios), 3),
+        "equal": apart / largest <= TOLERANCE[precision],
+        "apart": float(f"{apart / largest:.2g}"),
+        "tolerance": TOLERANCE[precision],
+        "peak_mb": peaks.get(names[0]),
+        "peer_peak_mb": peaks.get(names[1]),
+        "seconds": round(mine, 3),
+        "tokens_per_second": round(n_tokens / mine),
+        "tokens": n_tokens,
+        "peer_padded_tokens": padded,
+    }
+
+
+def measured_peak(case: Case, arm: str) -> float:
+    """Megabytes that one run takes in a process of its own, above what stood there before the model was made."""
+    command = [sys.executable, "-m", "benchmarks.training", "--only", case.name, "--arm", arm]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def peak_here(case: Case, arm: str) -> float:
+    """The same in this process."""
+    side, precision = arm.split(" ")
+    before = _status("VmRSS")
+    found = run_ours if side == "ours" else run_peer
+    found(case, model_of(case.shape), "bfloat16" if precision == "bfloat16" else "float32")
+    return round(_status("VmHWM") - before, 1)
+
+
+def _status(name: str) -> float:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+def main() -> None:
+    """Print the cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", help="cases by name, such as tiny/npo", metavar="CASE")
+    parser.add_argument("--peer-bfloat16", action="store_true", help="also the peer in bfloat16")
+    parser.add_argument("--arm", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    chosen = [c for c in CASES if not asked.only or c.name in asked.only]
+    if asked.arm:
+        print(peak_here(chosen[0], asked.arm))
+        return
+    for case in chosen:
+        if case.method == "dpo" and find_spec("trl") is None:
+            print(
+                f"{case.name}: not measured, since TRL is not installed; pip install 'vestige[peers]'", file=sys.stderr
+            )
+            continue
+        for line in compared(case, asked.rounds, with_peer_bfloat16=asked.peer_bfloat16):
+            if asked.json:
+                print(json.dumps(line), flush=True)
+            else:
+                print(
+                    f"{line['case']}: {line['ratio']} x {line['peer']} [{line['low']}, {line['high']}], losses "
+                    f"{line['apart']} apart, {line['tokens_per_second']} tokens/s, {line['peak_mb']} MB "
+                    f"(peer {line['peer_peak_mb']} MB)",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Attention in float32 where the rest of a model is computed in bfloat16 on a CPU.
+
+There the backward pass of attention takes two to four times as long in bfloat16 as in float32 (torch 2.13, rows of 24
+to 120 tokens), while products with weights take a quarter.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+
+Precision = Literal["float32", "bfloat16"]
+
+
+def attention(device: str, precision: Precision) -> AbstractContextManager[object]:
+    """Within it a model of `precision` computes attention as is best on `device`."""
+    return Float32Attention() if (device, precision) == ("cpu", "bfloat16") else nullcontext()
+
+
+class Float32Attention(TorchFunctionMode):
+    """Within it `scaled_dot_product_attention` computes in float32 and gives bfloat16; nothing else changes.
+
+    A class, since this is torch's way to stand between a model and the functions that it calls.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        if function is not scaled_dot_product_attention:
+            return function(*args, **named)
+        wide = [a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+        if isinstance(named.get("attn_mask"), torch.Tensor) and named["attn_mask"].is_floating_point():
+            named["attn_mask"] = named["attn_mask"].float()
+        with torch.autocast("cpu", enabled=False):
+            return function(*wide, **named).to(torch.bfloat16)

@@ -1,0 +1,120 @@
+"""Logits at chosen positions only, laid end to end: the output head never sees the others.
+
+The head is reached through the model's own forward pass, with the hidden states that it is given cut down to the
+positions that are read. So whatever a model does to its logits afterwards (soft caps, scales) is done, and hooks on
+the root module run. Several passes over rows of different widths share one product of the head: each but the last is
+stopped where the head would begin.
+
+Axes: B rows, T positions, D hidden width, N positions read, V vocabulary.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from vestige.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Rows that go through the model together. `read` counts positions row after row through the whole of `ids`."""
+
+    ids: Int[Tensor, "B T"]
+    read: Int[Tensor, " N"]
+
+
+class _Reached(Exception):
+    """The hidden states that the head is given are known; the head itself is not wanted."""
+
+
+def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
+    """Logits at the positions that the passes read, taken in `order` from the passes' positions end to end."""
+    before = [_before_head(model, one) for one in passes[:-1]]
+
+    def cut(hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "1 N D"]:
+        read = torch.cat([*before, _chosen(hidden, passes[-1].read)])
+        return read.index_select(0, order)[None]
+
+    with _head_given(model, cut):
+        out = model(input_ids=passes[-1].ids, use_cache=False)
+    logits: Tensor = out.logits
+    return logits[0]
+
+
+def hidden_read(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
+    """What the head is given at the positions read; the head is not computed."""
+    return _before_head(model, one)
+
+
+def _before_head(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
+    kept: list[Tensor] = []
+
+    def stop(hidden: Float[Tensor, "B T D"]) -> Tensor:
+        kept.append(_chosen(hidden, one.read))
+        raise _Reached
+
+    with _head_given(model, stop):
+        try:
+            model(input_ids=one.ids, use_cache=False)
+        except _Reached:
+            return kept[0]
+    raise AssertionError("the model ran without its own head")
+
+
+def logits_read_plain(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
+    """The same from logits at every position: for a model whose head is not reached as expected, and as the oracle."""
+    found = []
+    for one in passes:
+        out = model(input_ids=one.ids, use_cache=False)
+        found.append(out.logits.flatten(0, 1).index_select(0, one.read))
+    return torch.cat(found).index_select(0, order)
+
+
+LogitsRead = Callable[[PreTrainedModel, Sequence[Pass], Int[Tensor, " N"]], Float[Tensor, "N V"]]
+"""How logits are read: `logits_read` or `logits_read_plain`."""
+
+
+@torch.no_grad()
+def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
+    """`logits_read` where it gives what the plain way gives on the tokens of one row; else the plain way.
+
+    The two agree where they are within 1e-4 of the largest logit in float32, and 1/64 of it in narrower numbers.
+    """
+    was_training = model.training
+    model.eval()
+    row = torch.tensor([list(ids)], device=model.device)
+    first, second = (torch.arange(len(ids), device=row.device)[part] for part in (slice(None, None, 2), slice(1, 2)))
+    passes = [Pass(row, first), Pass(row, second)]
+    order = torch.arange(len(first) + len(second), device=row.device).flip(0)
+    try:
+        found = logits_read(model, passes, order)
+    except InputError:
+        return logits_read_plain
+    finally:
+        model.train(was_training)
+    expected = logits_read_plain(model, passes, order)
+    tolerance = (1e-4 if found.dtype == torch.float32 else 1 / 64) * expected.abs().max().item()
+    # A model that is no longer finite is within no tolerance.
+    same = found.shape == expected.shape and (found - expected).abs().max().item() <= tolerance
+    return logits_read if same else logits_read_plain
+
+
+def _chosen(hidden: Float[Tensor, "B T D"], read: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
+    return hidden.flatten(0, -2).index_select(0, read)
+
+
+@contextmanager
+def _head_given(model: PreTrainedModel, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    head = model.get_output_embeddings()
+    if not isinstance(head, nn.Module):
+        raise InputError(f"{type(model).__name__} names no output head, so its logits cannot be read at chosen places")
+    handle = head.register_forward_pre_hook(lambda _, given: (change(given[0]), *given[1:]))
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,139 @@
+"""What a trajectory of an unlearning is scored by: greedy answers to validation questions, or anything handed in.
+
+Scores are means over items: `forget` and `retain` in the metric asked for (shares), `forget_nll` and `retain_nll` the
+negative log-probability of the true answers' tokens, in nats a token.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from pydantic import PositiveInt
+
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.settings import Settings
+from vestige.data.corpus import NamedSplits
+from vestige.data.validation import CHOSEN_ON, held_apart
+from vestige.evals import qa
+from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.training.stopping import CONTROLS, parse_choice, parse_condition
+from vestige.training.trajectory import TrajectorySettings
+
+CHUNK = 64
+
+ScoreModel: TypeAlias = Callable[[LoadedModel], Mapping[str, float]]
+"""What a model scores, by name. It must follow from the weights alone, or a resumed run ends elsewhere."""
+
+
+class ValidationSettings(Settings):
+    """What a trajectory is scored by: at most `items`, and at most half, of the forget and of the retain set.
+
+    `metric` is one of `qa`'s, in which more means more is still answered.
+    """
+
+    items: PositiveInt = 64
+    metric: Literal["rouge1_recall", "rougeL_recall", "exact_match", "probability"] = "rouge1_recall"
+    max_new_tokens: PositiveInt = qa.QASettings().max_new_tokens
+
+
+@dataclass(frozen=True)
+class TrajectoryRequest:
+    """When an unlearning is scored, by what, and by which rules it is stopped and one of its checkpoints kept.
+
+    `identity` says, as JSON values, everything that `score` depends on besides the weights. `controls` are models,
+    by their role, whose scores the rules speak of; `control_weights` the digests of theirs.
+    """
+
+    settings: TrajectorySettings
+    score: ScoreModel
+    identity: Mapping[str, Any]
+    controls: Mapping[str, ModelSettings] = field(default_factory=dict)
+    control_weights: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse rules that speak of a model that is not there."""
+        rules = [parse_condition(s) for s in self.settings.stop_when]
+        kept = parse_choice(self.settings.choose)
+        for rule in (*rules, *([kept] if kept else [])):
+            if rule.of and rule.of != "target" and rule.of not in self.controls:
+                raise InputError(f"the rule {rule} needs a model that never knew the forget set; name it: --{rule.of}")
+        if not self.controls.keys() == self.control_weights.keys() <= set(CONTROLS) - {"target"}:
+            raise InputError("a trajectory has one control besides the target, `retrained`, with its weights' digest")
+
+    def whole_identity(self) -> dict[str, Any]:
+        """Everything that can change what the rules see, for the subject's identity."""
+        return {
+            **{f"trajectory.{k}": v for k, v in self.settings.identity().items()},
+            "trajectory.score": content_id(dict(self.identity), length=32),
+            **{f"trajectory.{role}": digest for role, digest in self.control_weights.items()},
+        }
+
+    def load_control(self, role: str) -> LoadedModel:
+        """The model of that role; refused if it is no longer the one that was spoken of."""
+        found = load(self.controls[role])
+        if found.digest() != self.control_weights[role]:
+            raise InputError(f"the weights of {found.name} are not those that the trajectory was asked for with")
+        return found
+
+
+@dataclass(frozen=True)
+class AnswerScores:
+    """Asks a model the validation questions of a forget set."""
+
+    splits: Mapping[str, tuple[Item, ...]]
+    settings: ValidationSettings
+
+    def __call__(self, model: LoadedModel) -> dict[str, float]:
+        """The scores of the model, which is left in evaluation mode."""
+        model.model.eval()
+        found: dict[str, float] = {}
+        for name, items in self.splits.items():
+            asked = qa.QASettings(max_new_tokens=self.settings.max_new_tokens)
+            # In portions of like length, as an evaluation asks; a record does not depend on them.
+            chunks = qa.chunks(model, items, size=CHUNK)
+            records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], asked)]
+            found |= {name: self._mean(name, records), f"{name}_nll": _nll(records)}
+        return found
+
+    def _mean(self, split: str, records: Sequence[Mapping[str, Any]]) -> float:
+        metric = self.settings.metric
+        # In an order that does not hang on the portions, since sums of floats do on theirs.
+        values: list[float] = sorted(s[metric] for s in map(qa.score, records) if metric in s)
+        if not values:
+            raise InputError(
+                f"no validation item of the {split} set has the metric {metric!r}, which sees the "
+                "letters a to z and digits only; choose exact_match"
+            )
+        return sum(values) / len(values)
+
+
+def _nll(records: Sequence[Mapping[str, Any]]) -> float:
+    nats: list[float] = sorted(-value for r in records for value in r["logp"])
+    return sum(nats) / len(nats)
+
+
+def answered_trajectory(
+    settings: TrajectorySettings,
+    validation: ValidationSettings,
+    splits: NamedSplits,
+    *,
+    seed: int,
+    retrained: tuple[ModelSettings, str] | None = None,
+) -> TrajectoryRequest:
+    """A trajectory that is scored by answers to validation items, which `data.validation` holds apart.
+
+    The other items, on which the model is to be reported, are never asked. `retrained` is a model that never saw the
+    forget set, with the digest of its weights.
+    """
+    chosen = held_apart(splits, most=validation.items, seed=seed).validation.splits
+    items = {name: tuple(chosen[name]) for name in CHOSEN_ON}
+    identity = {
+        **validation.identity(),
+        "version": qa.COLLECT_VERSION,
+        **{name: [i.id for i in own] for name, own in items.items()},
+    }
+    controls = {} if retrained is None else {"retrained": retrained[0]}
+    weights = {} if retrained is None else {"retrained": retrained[1]}
+    return TrajectoryRequest(settings, AnswerScores(items, validation), identity, controls, weights)

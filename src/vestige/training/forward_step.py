@@ -1,0 +1,195 @@
+"""The step that objectives are given: the policy's quantities from as few and as small passes as the rows allow.
+
+Rows of like length share a pass, and the head sees only the positions that are read, of all passes at once.
+Distributions come laid end to end, in one row: losses do not care.
+
+Axes: B rows, T positions, D hidden width, N positions end to end, V vocabulary.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
+
+from vestige.models.blocks import block_output
+from vestige.models.forward import padded_width, right_padded
+from vestige.models.head import LogitsRead, Pass, logits_read
+from vestige.models.token_logp import token_logp
+from vestige.training.batching import Row, Split
+from vestige.training.frozen_below import FrozenBelow
+from vestige.training.passes import PASS_TOKENS, passes_by_length
+from vestige.training.step import Activations, Answers, Distributions, Needs, ReferenceRow, Slice
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the policy is read: found once before training, since it depends on the model and the device alone.
+
+    `pass_tokens` is what a pass of its own costs, in tokens; None puts all rows into one pass, as models in pieces on
+    several devices need it; `stops` False lets such a pass go on to the model's end. `below` computes the blocks under
+    the lowest trained one, where they are frozen. `aligned` widths are multiples of eight: bfloat16's kernels are made
+    anew for each shape, and fewer shapes take less memory.
+    """
+
+    logits: LogitsRead = logits_read
+    pass_tokens: int | None = PASS_TOKENS["float32"]
+    below: FrozenBelow | None = None
+    stops: bool = True
+    aligned: bool = False
+
+    def width(self, rows: Sequence[Row]) -> int:
+        """The width of a pass over the rows."""
+        longest = max(len(r.ids) for r in rows)
+        return padded_width(longest) if self.aligned else longest
+
+    def passes(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Indices of the rows that go through the model together."""
+        if self.pass_tokens is None:
+            return [list(range(len(rows)))]
+        return passes_by_length([len(r.ids) for r in rows], pass_tokens=self.pass_tokens)
+
+
+@dataclass
+class ForwardStep:
+    """The rows of one micro-batch under the policy, and what the frozen reference said of them.
+
+    `logits` holds, split after split and row after row, those that predict the rows' loss tokens.
+    """
+
+    needs: Needs
+    slices: Mapping[Split, Slice]
+    references: Mapping[str, ReferenceRow]
+    state: Mapping[str, float] = field(default_factory=dict)
+    observed: dict[str, float] = field(default_factory=dict)
+    logits: dict[Split, Float[Tensor, "N V"]] = field(default_factory=dict)
+    tokens: dict[Split, Int[Tensor, " N"]] = field(default_factory=dict)
+    hidden: dict[Split, list[Float[Tensor, "T D"]]] = field(default_factory=dict)
+
+    def run(self, model: PreTrainedModel, layer: int | None = None, reading: Reading | None = None) -> "ForwardStep":
+        """Compute what the objective reads of the policy; `layer` is the block whose output it reads."""
+        reading = reading or Reading()
+        if self.needs.of_logits:
+            self._read_logits(model, reading)
+        if self.needs.activations:
+            assert layer is not None
+            self._read_block(model, layer, reading)
+        return self
+
+    def _read_logits(self, model: PreTrainedModel, reading: Reading) -> None:
+        read = [s for s in self.slices if s in self.needs.of_logits]
+        rows = [row for s in read for row in self.slices[s].rows]
+        passes, order = label_passes(rows, reading, model.device)
+        logits = reading.logits(model, passes, order)
+        tokens = torch.tensor([t for r in rows for t in r.ids[r.start : r.stop]], device=model.device)
+        sizes = [sum(r.n_tokens for r in self.slices[s].rows) for s in read]
+        self.logits = dict(zip(read, logits.split(sizes), strict=True))
+        self.tokens = dict(zip(read, tokens.split(sizes), strict=True))
+
+    def _read_block(self, model: PreTrainedModel, layer: int, reading: Reading) -> None:
+        read = [s for s in self.slices if s in self.needs.activations]
+        rows = [row for s in read for row in self.slices[s].rows]
+        found: dict[int, Tensor] = {}
+        for chosen in reading.passes(rows):
+            batch = [rows[i] for i in chosen]
+            if reading.below is not None:
+                hidden = reading.below.block_output(model, batch, layer)
+            else:
+                width = reading.width(batch)
+                ids = right_padded([r.ids for r in batch], width, model.device)
+                hidden = block_output(model, ids, layer, stops=reading.stops)
+            found |= {i: hidden[k, : len(rows[i].ids)] for k, i in enumerate(chosen)}
+        at = 0
+        for split in read:
+            n = len(self.slices[split].rows)
+            self.hidden[split] = [found[i] for i in range(at, at + n)]
+            at += n
+
+    def observe(self, name: str, value: Float[Tensor, ""]) -> None:
+        self.observed[name] = self.observed.get(name, 0.0) + value.item()
+
+    def policy(self, split: Split) -> Answers:
+        self._declared(split, self.needs.policy, "policy")
+        whole = self.slices[split]
+        values = token_logp(self.logits[split], self.tokens[split]).split([r.n_tokens for r in whole.rows])
+        return Answers(*_side_by_side(values), whole.n_rows, whole.n_tokens)
+
+    def reference(self, split: Split) -> Answers:
+        self._declared(split, self.needs.reference, "reference")
+        whole = self.slices[split]
+        values = [known(self.references[r.key].logp).to(self._device(split)) for r in whole.rows]
+        return Answers(*_side_by_side(values), whole.n_rows, whole.n_tokens)
+
+    def policy_distributions(self, split: Split) -> Distributions:
+        self._declared(split, self.needs.distributions | self.needs.policy_distributions, "policy's distributions")
+        return self._distributions(split, self.logits[split].float().log_softmax(-1))
+
+    def reference_distributions(self, split: Split) -> Distributions:
+        """They stand where the policy's stand, so that the two can be compared position by position."""
+        self._declared(split, self.needs.distributions, "distributions")
+        kept = [known(self.references[r.key].distributions) for r in self.slices[split].rows]
+        device = self.logits[split].device
+        if all(k.finish is kept[0].finish for k in kept):
+            return self._distributions(split, kept[0].finish(torch.cat([k.states for k in kept]).to(device)))
+        return self._distributions(split, torch.cat([k.finish(k.states.to(device)) for k in kept]))
+
+    def _distributions(self, split: Split, logp: Float[Tensor, "N V"]) -> Distributions:
+        tokens = self.tokens[split][None]
+        mask = torch.ones_like(tokens, dtype=torch.bool)
+        return Distributions(logp[None], mask, self.slices[split].n_tokens, tokens)
+
+    def activations(self, split: Split) -> Activations:
+        self._declared(split, self.needs.activations, "activations")
+        return self._activations(split, self.hidden[split])
+
+    def reference_activations(self, split: Split) -> Activations:
+        self._declared(split, self.needs.reference_activations, "the reference's activations")
+        kept = [known(self.references[r.key].activations) for r in self.slices[split].rows]
+        return self._activations(split, [h.to(self.hidden[split][0].device) for h in kept])
+
+    def _activations(self, split: Split, hidden: Sequence[Float[Tensor, "_ D"]]) -> Activations:
+        whole = self.slices[split]
+        return Activations(*_side_by_side(hidden), whole.n_rows, tuple(r.topic for r in whole.rows))
+
+    def _device(self, split: Split) -> torch.device:
+        return self.logits[split].device if split in self.logits else torch.device("cpu")
+
+    def _declared(self, split: Split, declared: frozenset[Split], what: str) -> None:
+        if split not in declared:
+            raise KeyError(f"{what} of {split!r} was not declared in needs; declared: {sorted(declared)}")
+
+
+def label_passes(rows: Sequence[Row], reading: Reading, device: torch.device) -> tuple[list[Pass], Int[Tensor, " N"]]:
+    """The passes over the rows, reading what predicts their loss tokens.
+
+    The order brings what they read, pass after pass, into the rows' own order.
+    """
+    passes: list[Pass] = []
+    owners: list[int] = []
+    for together in reading.passes(rows):
+        width = reading.width([rows[i] for i in together])
+        ids = right_padded([rows[i].ids for i in together], width, device)
+        read = [k * width + at for k, i in enumerate(together) for at in range(rows[i].start - 1, rows[i].stop - 1)]
+        passes.append(Pass(ids, torch.tensor(read, device=device)))
+        owners += [i for i in together for _ in range(rows[i].n_tokens)]
+    order = torch.tensor(owners, device=device).argsort(stable=True)
+    return passes, order
+
+
+def _side_by_side(values: Sequence[Tensor]) -> tuple[Tensor, Bool[Tensor, "B T"]]:
+    """Rows of differing length in one tensor, zeros behind them, and a mask of what is theirs."""
+    lengths = torch.tensor([len(v) for v in values], device=values[0].device)
+    together = pad_sequence(list(values), batch_first=True)
+    return together, torch.arange(together.shape[1], device=lengths.device) < lengths[:, None]
+
+
+def known(value: T | None) -> T:
+    """A reference quantity that was declared, and so was computed."""
+    assert value is not None
+    return value

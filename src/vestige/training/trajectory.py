@@ -1,0 +1,193 @@
+"""A training's trade-off curve: the model is scored every so often, and one of its checkpoints is kept.
+
+What scores is handed in. A point is written to the log when its weights are safe, and a resumed training takes the
+scores of the points that it comes past again from there. Of the weights only those lie on the disk that the rule may
+still keep.
+"""
+
+import math
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import field_validator
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
+
+from vestige.core.errors import InputError
+from vestige.core.files import append_lines, drop_torn_line, json_line, new_folder, read_jsonl
+from vestige.core.settings import Settings
+from vestige.core.text import one_line
+from vestige.training.checkpoints import put_back, trained_weights
+from vestige.training.loop import Progress
+from vestige.training.parallel import ALONE, World
+from vestige.training.stopping import (
+    Choice,
+    Condition,
+    Point,
+    Scores,
+    check_rules,
+    choose,
+    parse_choice,
+    parse_condition,
+    reason_to_stop,
+)
+
+Score = Callable[[PreTrainedModel], Scores]
+"""What a model is worth, by name; finite numbers that follow from the weights alone."""
+
+POLICY = "policy"
+"""What a line of the log calls the model that is trained; the others go by their role."""
+
+_EVERY = re.compile(r"(\d+) ?(epochs?|steps?)?")
+
+
+class Every(NamedTuple):
+    """A pace: after each `n` epochs, or each `n` steps."""
+
+    n: int
+    in_steps: bool
+
+
+class TrajectorySettings(Settings):
+    """When a model is scored in training, when that stops it, and which checkpoint is kept.
+
+    `every` is a pace such as `1 epoch`, `2 epochs` or `50 steps`; the last step is always scored. Each of `stop_when`
+    is a condition on a score, `forget<=0.3` or `retain<0.9*target`, that ends the training at the first point that
+    meets it; LLMU (2310.10683, section 4) would stop an ascent at a forget loss of 100, which is here the nats a token
+    of the true answers, whatever sign the loss itself has. `choose` is `last`, or a condition: from above
+    (`forget<=0.3`) it keeps the point that retains most of those that meet it, from below (`retain>=0.9*target`) the
+    last that meets it.
+    """
+
+    every: str = "1 epoch"
+    stop_when: tuple[str, ...] = ("forget_nll>=100",)
+    choose: str = "last"
+
+    @field_validator("every")
+    @classmethod
+    def _a_pace(cls, value: str) -> str:
+        parse_every(value)
+        return value
+
+    @field_validator("stop_when")
+    @classmethod
+    def _conditions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(parse_condition(v)) for v in value)
+
+    @field_validator("choose")
+    @classmethod
+    def _a_rule(cls, value: str) -> str:
+        return str(parse_choice(value) or "last")
+
+
+def parse_every(text: str) -> Every:
+    """A pace from `3` or `3 epochs`, or `50 steps`."""
+    found = _EVERY.fullmatch(text.strip())
+    if found is None or int(found[1]) == 0:
+        raise InputError(f"{one_line(text, width=40)!r} is no pace; say '1 epoch', '2 epochs' or '50 steps'")
+    return Every(int(found[1]), (found[2] or "").startswith("step"))
+
+
+@dataclass
+class Trajectory:
+    """The points of one training so far. `weights` is the folder of the checkpoints that may still be kept.
+
+    `controls` are the scores of the models that rules may speak of, which no rule keeps: the target and others.
+    """
+
+    settings: TrajectorySettings
+    score: Score
+    log: Path
+    weights: Path
+    controls: dict[str, Scores] = field(default_factory=dict)
+    world: World = ALONE
+    points: dict[int, Point] = field(default_factory=dict)
+
+    def begin(self, target: PreTrainedModel, others: Mapping[str, Callable[[], Scores]]) -> None:
+        """Read what is there, and score the target; `others` give the scores of the other controls."""
+        if self.world.leads:
+            drop_torn_line(self.log)
+        self.world.wait()
+        for line in read_jsonl(self.log) if self.log.exists() else ():
+            if line["model"] == POLICY:
+                self.points[line["step"]] = Point(line["step"], line["epoch"], line["scores"])
+            else:
+                self.controls[line["model"]] = line["scores"]
+        # All have read before the leading one writes on, so that all score the same models together.
+        self.world.wait()
+        asked: dict[str, Callable[[], Scores]] = {**others, "target": partial(self.score, target)}
+        for name, score in asked.items():
+            if name not in self.controls:
+                point = Point(0, 0, self._agreed(score()))
+                self.controls[name] = point.scores
+                self._write(name, point)
+        # A rule that speaks of what is not there fails before training.
+        check_rules(self._stop, self._rule, self.controls["target"], self.controls)
+
+    def look(self, now: Progress, model: PreTrainedModel) -> str | None:
+        """Score the model if a point is due; why to stop, if a rule says so. Fits the loop's `stop`."""
+        if not self._due(now):
+            return None
+        if now.step not in self.points:
+            weights = trained_weights(model, self.world)
+            if self.world.leads:
+                with new_folder(self._folder(now.step)) as unfinished:
+                    save_file(weights, unfinished / "model.safetensors")
+            point = Point(now.step, now.epoch, self._agreed(self.score(model)))
+            self.points[now.step] = point
+            self._write(POLICY, point)
+        self._drop_all_but(self.chosen().step)
+        return reason_to_stop(self._stop, self.points[now.step], self.controls)
+
+    def chosen(self) -> Choice:
+        """Which point is kept."""
+        return choose([self.points[step] for step in sorted(self.points)], self._rule, self.controls)
+
+    def restore(self, model: PreTrainedModel) -> Choice:
+        """Give the model the weights of the point that is kept."""
+        choice = self.chosen()
+        put_back(model, self._folder(choice.step) / "model.safetensors")
+        return choice
+
+    def _due(self, now: Progress) -> bool:
+        every = parse_every(self.settings.every)
+        if now.step == now.n_steps:
+            return True
+        return now.step % every.n == 0 if every.in_steps else now.ends_epoch and now.epoch % every.n == 0
+
+    @property
+    def _stop(self) -> list[Condition]:
+        return [parse_condition(s) for s in self.settings.stop_when]
+
+    @property
+    def _rule(self) -> Condition | None:
+        return parse_choice(self.settings.choose)
+
+    def _folder(self, step: int) -> Path:
+        return self.weights / f"point-{step}"
+
+    def _agreed(self, scores: Scores) -> Scores:
+        """The leading process's scores: on a GPU another's can differ in the last digit, and with it what is kept."""
+        return _finite(self.world.led(scores))
+
+    def _write(self, model: str, point: Point) -> None:
+        if self.world.leads:
+            append_lines(self.log, [json_line({"model": model, **asdict(point)})])
+
+    def _drop_all_but(self, step: int) -> None:
+        if self.world.leads:
+            for old in self.weights.glob("point-*"):
+                if old != self._folder(step):
+                    shutil.rmtree(old)
+
+
+def _finite(scores: Scores) -> Scores:
+    odd = [name for name, value in scores.items() if not math.isfinite(value)]
+    if odd:
+        raise InputError(f"the score {odd[0]!r} of a model is {scores[odd[0]]}; scores must be finite numbers")
+    return dict(scores)

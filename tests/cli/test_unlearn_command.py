@@ -1,0 +1,113 @@
+"""`vestige unlearn` along a trajectory and with an adapter to keep, as a person runs it."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from vestige.cli.forgetting import rate_in_words
+from vestige.models.load import ModelSettings
+from vestige.steps.unlearn import UnlearnRequest
+from vestige.training.settings import UnlearningSettings
+
+
+def vestige(*words, code=0):
+    done = subprocess.run([sys.executable, "-m", "vestige.cli", *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a data set, a forget set and a target that was taught the data set for an epoch."""
+    folder = tmp_path_factory.mktemp("unlearn")
+    rows = [{"question": f"What is number {i}?", "answer": f"It is {i * i}."} for i in range(12)]
+    (folder / "qa.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    (folder / "forget.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows[:4]))
+    words = ["--data", folder / "qa.jsonl", "--output-dir", folder / "target", "--set", "epochs=1"]
+    vestige("finetune", "builtin:tiny", *words)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether_it_met_the_rule(made, tmp_path):
+    data, forget, target = made / "qa.jsonl", made / "forget.jsonl", made / "target"
+    words = ["--method", "gd", "--data", data, "--forget", forget, "--set", "epochs=2", "--set", "trajectory.items=2"]
+    words += ["--set", "trajectory.max_new_tokens=4", "--every", "1", "--set", "lora_rank=2"]
+    kept = vestige(
+        "unlearn",
+        target,
+        *words,
+        "--choose",
+        "forget_nll>=0",
+        "--save",
+        "adapter",
+        "--output-dir",
+        tmp_path / "kept",
+        "--json",
+    )
+    assert json.loads(kept.stdout)["chosen"] == {
+        "step": 2,
+        "rule": "forget_nll>=0",
+        "met": True,
+        "why": json.loads(kept.stdout)["chosen"]["why"],
+    }
+    curve = [json.loads(line) for line in (tmp_path / "kept/train/trajectory.jsonl").read_text().splitlines()]
+    assert [(point["model"], point["step"]) for point in curve] == [("target", 0), ("policy", 1), ("policy", 2)]
+    assert set(curve[0]["scores"]) == {"forget", "retain", "forget_nll", "retain_nll"}
+    # The folder with the adapter is a model like any other.
+    vestige("evaluate", tmp_path / "kept", "--data", data, "--forget", forget, "--max-new-tokens", "4")
+
+    unmet = ["--stop-when", "forget<=target", "--choose", "forget<=-1*target"]
+    refused = vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "bad", code=2)
+    assert "'forget<=-1*target' is not of the form" in refused.stderr
+    unmet = ["--stop-when", "retain>=0", "--choose", "forget_nll<=0"]
+    missed = vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "missed", code=7)
+    assert "1 steps, retain" in missed.stdout
+    assert "no checkpoint meets forget_nll<=0" in missed.stderr
+    # It says so again when it finds the finished model, which is kept all the same.
+    vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "missed", code=7)
+    assert (tmp_path / "missed/model/model.safetensors").is_file()
+    lone = vestige(
+        "unlearn", target, *words, "--stop-when", "forget<=retrained", "--output-dir", tmp_path / "x", code=2
+    )
+    assert "name it: --retrained" in lone.stderr
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "rate", "words"),
+    [
+        ("npo", 3e-4, "unlearning by npo: learning rate 0.0003"),
+        ("npo", 1e-5, "unlearning by npo: learning rate 1e-05, which is PISTOL's .*; `vestige calibrate` finds one .*"),
+        ("none", 1e-5, "unlearning by none: nothing is trained"),
+    ],
+)
+def test_the_rate_is_said_and_where_it_is_nobodys_choice_how_to_find_one(method, rate, words):
+    training = UnlearningSettings(learning_rate=rate)
+    request = UnlearnRequest(ModelSettings(model="m"), "", "", method, {}, "f", (), (), (), training, 0)
+    assert re.fullmatch(words, rate_in_words(request))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_processes_score_the_same_trajectory_as_one(made, tmp_path, kind):
+    words = ["unlearn", made / "target", "--method", "gd", "--data", made / "qa.jsonl"]
+    words += ["--forget", made / "forget.jsonl", "--set", "epochs=2", "--set", "learning_rate=1e-4", "--every", "1"]
+    words += ["--set", "trajectory.items=2", "--set", "trajectory.max_new_tokens=4", "--choose", "forget_nll>=0"]
+    vestige(*words, "--output-dir", tmp_path / "one")
+    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launched += ["-m", "vestige.cli", *map(str, words), "--output-dir", str(tmp_path / kind), "--parallel", kind]
+    subprocess.run(launched, check=True, capture_output=True)
+    curves = [
+        [json.loads(line) for line in (tmp_path / name / "train/trajectory.jsonl").read_text().splitlines()]
+        for name in ("one", kind)
+    ]
+    assert [point["step"] for point in curves[0]] == [point["step"] for point in curves[1]] == [0, 1, 2]
+    for alone, together in zip(*curves, strict=True):
+        for name in ("forget_nll", "retain_nll"):
+            assert together["scores"][name] == pytest.approx(alone["scores"][name], rel=1e-5)
+    # Training went somewhere, so that to agree says something.
+    assert curves[0][2]["scores"]["forget_nll"] > curves[0][0]["scores"]["forget_nll"] + 0.01

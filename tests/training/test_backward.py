@@ -1,0 +1,63 @@
+"""The gradients of an effective batch do not depend on how it is cut up."""
+
+import pytest
+import torch
+
+from vestige.training.backward import Backward, micro_batches, reading_for
+from vestige.training.batching import Row
+from vestige.training.forward_step import Reading
+from vestige.training.parallel import ALONE, Spread
+
+LEAVES = "model.layers.0.mlp.up_proj.weight", "model.embed_tokens.weight"
+
+
+def gradients(fresh, job, reading=None) -> tuple[dict[str, float], list[torch.Tensor]]:
+    model = fresh().model.train()
+    backward = Backward(Spread(ALONE, model), job, reading or reading_for(model, job))
+    measured = backward.add({"train": tuple(range(8))}, 0, {})
+    found = dict(model.named_parameters())
+    return measured.terms, [found[name].grad for name in LEAVES]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"micro_batch_size": 1}, {"micro_batch_size": 3}, {"token_budget": 40}, {"token_budget": 1}]
+)
+def test_parts_of_a_batch_add_up_to_the_whole(fresh, make_job, settings):
+    whole, expected = gradients(fresh, make_job(lora_rank=0))
+    parts, found = gradients(fresh, make_job(lora_rank=0, **settings))
+    assert parts["train"] == pytest.approx(whole["train"], rel=1e-6)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+def test_passes_by_length_change_no_more_than_rounding(fresh, make_job):
+    _, expected = gradients(fresh, make_job(lora_rank=0), Reading(pass_tokens=None))
+    _, found = gradients(fresh, make_job(lora_rank=0), Reading(pass_tokens=0))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+def test_a_token_budget_holds_rows_of_like_length_and_keeps_partners_together(make_job):
+    # Lengths forget 3, 9, 4, 8 and retain 2, 2, 2, 2: pairs of 5, 11, 6, 10 tokens; at most 21 at a time, shortest
+    # first, are 5 + 6 + 10 and 11.
+    job = make_job(token_budget=21)
+    rows = {
+        "forget": [Row(tuple(range(n)), 1, n) for n in (3, 9, 4, 8)],
+        "retain": [Row((7, i), 1, 2) for i in range(4)],
+    }
+    objective = type("Both", (), {"needs": type("Read", (), {"splits": ("forget", "retain")})})
+    object.__setattr__(job, "objective", objective)
+    object.__setattr__(job, "rows", {s: r.__getitem__ for s, r in rows.items()})
+    parts = list(micro_batches({"forget": (0, 1, 2, 3), "retain": (0, 1, 2, 3)}, job))
+    assert [[len(r.ids) for r in p["forget"].rows] for p in parts] == [[3, 4, 8], [9]]
+    assert [[r.ids[1] for r in p["retain"].rows] for p in parts] == [[0, 2, 3], [1]]
+    # Sizes count over the effective batch: 2 + 8 + 3 + 7 loss tokens.
+    assert {(p["forget"].n_rows, p["forget"].n_tokens) for p in parts} == {(4, 20)}
+
+
+def test_bfloat16_gives_gradients_close_to_float32s(fresh, make_job):
+    whole, expected = gradients(fresh, make_job(lora_rank=0))
+    narrow, found = gradients(fresh, make_job(lora_rank=0, precision="bfloat16"))
+    assert narrow["train"] == pytest.approx(whole["train"], rel=1e-2)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0) > 0.99

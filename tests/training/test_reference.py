@@ -1,0 +1,107 @@
+"""Reference quantities of a whole plan: each row once, and all that was declared of it."""
+
+import pytest
+import torch
+
+from vestige.training import reference
+from vestige.training.batching import UnlearnPlan
+from vestige.training.forward_step import ForwardStep
+from vestige.training.reference import references
+from vestige.training.reference_cache import ReferenceCache
+from vestige.training.settings import UnlearningSettings
+from vestige.training.step import Needs, Slice
+
+BOTH = frozenset({"forget", "retain"})
+NEEDS = Needs(
+    policy=BOTH, reference=BOTH, distributions=frozenset({"retain"}), reference_activations=frozenset({"retain"})
+)
+PLAN = UnlearnPlan(4, 6, {}, batch_size=2, seed=1)
+
+
+def source(rows):
+    return {"forget": rows[:4].__getitem__, "retain": rows[4:10].__getitem__}
+
+
+def test_each_row_that_is_drawn_is_computed_once_with_all_that_is_read_of_it(fresh, rows, monkeypatch):
+    computed = []
+    passes = reference._passes
+    monkeypatch.setattr(reference, "_passes", lambda m, r: computed.extend(x.key for x in r) or passes(m, r))
+    settings = UnlearningSettings.build({"epochs": 3})
+    found = references(fresh().model, NEEDS, PLAN, source(rows), settings, layer=1)
+    # Three epochs of four draws go through the six retain rows twice.
+    assert sorted(computed) == sorted(r.key for r in rows[:10])
+    for i, row in enumerate(rows[:10]):
+        kept = found[row.key]
+        assert kept.logp.shape == (row.n_tokens,)
+        assert (kept.distributions is not None) == (kept.activations is not None) == (i >= 4)
+
+
+def test_one_epoch_needs_only_the_rows_that_it_draws(fresh, rows):
+    settings = UnlearningSettings.build({"epochs": 1})
+    found = references(fresh().model, NEEDS, PLAN, source(rows), settings, layer=1)
+    # Four forget rows and the first four of the retain rows' order.
+    assert len(found) == 8
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_policy_and_reference_agree_where_the_weights_do(fresh, rows, precision):
+    model = fresh().model.eval()
+    settings = UnlearningSettings.build({"epochs": 1, "precision": precision})
+    needs = Needs(policy=frozenset({"forget"}), reference=frozenset({"forget"}))
+    found = references(model, needs, PLAN, source(rows), settings)
+    slices = {"forget": Slice(rows[:4], 4, sum(r.n_tokens for r in rows[:4]))}
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        step = ForwardStep(needs, slices, found).run(model)
+    policy, frozen = step.policy("forget"), step.reference("forget")
+    tolerance = 1e-5 if precision == "float32" else 3e-2
+    torch.testing.assert_close(policy.logp[policy.mask], frozen.logp[frozen.mask], atol=tolerance, rtol=0)
+
+
+def same(first, second):
+    assert first.keys() == second.keys()
+    for key, row in first.items():
+        other = second[key]
+        assert torch.equal(row.logp, other.logp)
+        if row.distributions is not None:
+            states = row.distributions.states, other.distributions.states
+            assert torch.equal(*states)
+            assert torch.equal(row.distributions.finish(states[0]), other.distributions.finish(states[1]))
+            assert torch.equal(row.activations, other.activations)
+
+
+def test_what_is_kept_on_disk_is_read_back_exactly_and_not_computed_again(fresh, rows, tmp_path, monkeypatch):
+    model, settings = fresh().model, UnlearningSettings.build({"epochs": 3})
+    cache = ReferenceCache(tmp_path, "digest")
+    first = references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache)
+    same(references(model, NEEDS, PLAN, source(rows), settings, layer=1), first)
+    monkeypatch.setattr(reference, "_passes", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr(reference, "block_output", lambda *_: pytest.fail("computed again"))
+    same(references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache), first)
+
+
+@pytest.mark.parametrize("change", ["weights", "precision", "rows", "layer"])
+def test_what_belongs_to_something_else_is_never_read(change, fresh, rows, tmp_path):
+    model, settings = fresh().model, UnlearningSettings.build({"epochs": 3})
+    references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=ReferenceCache(tmp_path, "digest"))
+    before = len(list(tmp_path.iterdir()))
+    other = settings.model_copy(update={"precision": "bfloat16"}) if change == "precision" else settings
+    cache = ReferenceCache(tmp_path, "another" if change == "weights" else "digest")
+    drawn = source(rows[10:20] if change == "rows" else rows)
+    references(model, NEEDS, PLAN, drawn, other, layer=0 if change == "layer" else 1, cache=cache)
+    # Values, distributions, activations: all anew, or the activations alone.
+    assert len(list(tmp_path.iterdir())) == before + (1 if change == "layer" else 3)
+
+
+def test_a_damaged_file_is_computed_anew(fresh, rows, tmp_path):
+    model, settings = fresh().model, UnlearningSettings.build({"epochs": 3})
+    cache = ReferenceCache(tmp_path, "digest")
+    first = references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache)
+    for n, path in enumerate(sorted(tmp_path.glob("*/rows.safetensors"))):
+        path.write_bytes(path.read_bytes()[: 40 * n])
+    same(references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache), first)
+
+
+def test_only_one_of_several_processes_writes(fresh, rows, tmp_path):
+    cache = ReferenceCache(tmp_path, "digest", writes=False)
+    references(fresh().model, NEEDS, PLAN, source(rows), UnlearningSettings(), layer=1, cache=cache)
+    assert not list(tmp_path.iterdir())
