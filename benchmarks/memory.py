@@ -1,6 +1,7 @@
 """What a training is said to need against what it takes: `vestige.training.memory` beside the memory of a real run.
 
     python -m benchmarks.memory [--shapes tiny smol] [--objectives finetune npo_gd kl rmu] [--resident] [--json]
+    python -m benchmarks.memory --foresee     the table of docs/scale.md: a 7B model on CUDA, foreseen and not measured
 
 Each case trains a model of random weights for one epoch of two batches. What it takes is what PyTorch's allocator
 handed out at most: on a CPU by the profiler's record of each allocation, on CUDA by the allocator's own count. With
@@ -35,7 +36,8 @@ from vestige.training.checkpoints import Checkpoints
 from vestige.training.finetune import Finetune
 from vestige.training.job import Job
 from vestige.training.loop import train
-from vestige.training.memory import estimate_memory
+from vestige.training.memory import estimate_memory, untrained_shape
+from vestige.training.parallel import ALONE, World
 from vestige.training.reference import references
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import ReadsLayer
@@ -186,6 +188,45 @@ def _resident_apart(case: Case) -> int:
     return int(done.stdout.split()[-1])
 
 
+LLAMA_2_7B = LlamaConfig(num_key_value_heads=32, vocab_size=32000, tie_word_embeddings=False)
+
+
+def foreseen() -> Iterator[str]:
+    """Lines of a table: NPO + GD on Llama-2-7B's shape, 16 + 16 rows of 256 tokens, 64 of them answer (GB)."""
+    row = Row((1,) * 256, 192, 256)
+    yield "| | parts | parameters | gradients | optimizer | activations | peak |"
+    yield "|" + " --- |" * 7
+    for size, rank, checkpointing in ((1, 8, False), (1, 8, True), (4, 0, True), (8, 0, True)):
+        settings = TrainingSettings(
+            epochs=1,
+            batch_size=16,
+            micro_batch_size=4,
+            lora_rank=rank,
+            precision="bfloat16",
+            gradient_checkpointing=checkpointing,
+        )
+        model = untrained_shape(LLAMA_2_7B, torch.bfloat16 if rank else torch.float32)
+        if rank:
+            add_lora(model, settings, 0)
+        world = ALONE if size == 1 else World("fsdp", 0, size)
+        job = Job(
+            objective=find_method("npo_gd").build({}),
+            rows={"forget": lambda _: row, "retain": lambda _: row},
+            plan=UnlearnPlan(16, 16, {}, 16, 0),
+            settings=settings,
+            seed=0,
+            checkpoints=Checkpoints(Path("unused")),
+            log=Path("unused"),
+            world=world,
+        )
+        said = asdict(estimate_memory(model, job, "cuda"))
+        n = min(4, 16 // size)
+        how = "LoRA, bfloat16 weights" if rank else "`fsdp`, full, float32 weights"
+        cells = [f"{said[key] / 1e9:.1f}" for key in ("parameters", "gradients", "optimizer", "activations", "peak")]
+        name = f"{size} process{'es' if size > 1 else ''}, {how}{', checkpointing' if checkpointing else ''}"
+        yield f"| {name} | {n} + {n} rows | " + " | ".join(cells) + " |"
+
+
 def main() -> None:
     """Compare and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -194,10 +235,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--resident", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--foresee", action="store_true")
     parser.add_argument("--one", metavar="CASE", help=argparse.SUPPRESS)
     words = parser.parse_args()
     if words.one:
         print(resident(Case(**json.loads(words.one))))
+        return
+    if words.foresee:
+        print("\n".join(foreseen()))
         return
     if not words.json:
         print("| case | estimate, MB | measured, MB | ratio |" + (" resident, MB |" if words.resident else ""))

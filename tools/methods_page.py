@@ -71,7 +71,9 @@ def _section(name: str) -> str:
 
 
 def _others() -> str:
-    presets = [f"- `{name}`: {p.about} `{p.method}` with {_told(p.settings)}." for name, p in PRESETS.items()]
+    presets = [
+        f"- `{name}`: {p.about} `{p.method}` with {_told(p.settings)}. {p.paper}." for name, p in PRESETS.items()
+    ]
     procedures = [f"- `{p.name}`: {p.about} Needs {p.needs}. {p.paper}." for p in PROCEDURES]
     return "Presets and procedures beside them:\n\n" + "\n".join([*presets, *procedures]) + "\n"
 

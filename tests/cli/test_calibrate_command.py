@@ -20,7 +20,7 @@ ASKED = ["calibrate", "nowhere", "--method", "ga", "--data", "none.jsonl", "--fo
         (["--reach", "retain>=0.9"], "--reach bounds the forget score"),
         (["--reach", "forget<=0.3", "--rates", "1e-3:1e-6:8"], "no grid of 8 values"),
         (["--reach", "forget<=0.3", "--rates", "often"], "is neither LOW:HIGH:N nor a list"),
-        (["--reach", "forget<=0.3", "--rates=-1e-5"], "rates.0 = -1e-05: Input should be greater than 0"),
+        (["--reach", "forget<=0.3", "--rates=-1e-5"], "rates.0 = -1e-05: must be greater than 0"),
         (["--reach", "forget<=0.3", "--strength", "retain_weight"], "expected NAME=LOW:HIGH:N"),
     ],
 )

@@ -88,3 +88,25 @@ def test_a_dry_run_tells_the_memory_and_makes_nothing(made):
     assert told["memory"]["optimizer"] == 8 * told["n_trained"]
     assert not (folder / "dry").exists()
     assert "peak" in vestige(*unlearn, "--output-dir", str(folder / "dry"), "--dry-run").stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--forget", "edge:9_9"], "no edge '9_9' in"),  # what all processes see
+        (["--fresh"], "was not made by Vestige"),  # what only the one sees that looks at the folder
+        (["--report-to", "nosuch"], "no tracker 'nosuch'"),
+    ],
+)
+def test_what_is_refused_is_said_once(made, tmp_path, words, said):
+    _, unlearn = made
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "letter.txt").write_text("mine")
+    done = vestige(*unlearn, "--output-dir", str(out), *words, processes=2)
+    assert done.returncode != 0
+    assert done.stderr.count("vestige: ") == 1
+    assert said in done.stderr
+    assert "vestige/" not in done.stderr.replace(str(out), "")  # no traceback through our files
+    assert [p.name for p in out.iterdir() if p.name != ".lock"] == ["letter.txt"]

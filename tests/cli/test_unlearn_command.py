@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from vestige.cli.forgetting import rate_in_words
+from vestige.cli.forgetting import ForgetWords, asked_unlearning, rate_in_words
+from vestige.core.errors import InputError
+from vestige.data.corpus import SourceSettings
 from vestige.models.load import ModelSettings
 from vestige.steps.unlearn import UnlearnRequest
 from vestige.training.settings import UnlearningSettings
@@ -65,7 +67,7 @@ def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether
     assert "'forget<=-1*target' is not of the form" in refused.stderr
     unmet = ["--stop-when", "retain>=0", "--choose", "forget_nll<=0"]
     missed = vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "missed", code=7)
-    assert "1 steps, retain" in missed.stdout
+    assert ": 1 step, retain" in missed.stdout
     assert "no checkpoint meets forget_nll<=0" in missed.stderr
     # It says so again when it finds the finished model, which is kept all the same.
     vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "missed", code=7)
@@ -75,6 +77,13 @@ def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether
     )
     assert "name it: --retrained" in lone.stderr
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("method", ["npo", "none"])
+def test_a_setting_that_carries_another_methods_name_is_told_whose_it_is(method):
+    words = ForgetWords(method, "f", None, None, None, None, ["epochs=1", "gd.retain_weight=2"], 0)
+    with pytest.raises(InputError, match=f"gd.retain_weight is a setting of gd, and the method is {method}"):
+        asked_unlearning(ModelSettings(model="m"), SourceSettings(data="d"), words)
 
 
 @pytest.mark.parametrize(

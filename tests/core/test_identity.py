@@ -1,9 +1,10 @@
 import tomllib
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
@@ -76,6 +77,34 @@ def test_an_unknown_setting_is_refused_with_the_nearest():
 def test_a_wrong_value_is_named(values, message):
     with pytest.raises(InputError, match=message):
         Example.build(values, where="here")
+
+
+class Varied(Settings):
+    names: tuple[str, ...] | Literal["all"] = "all"
+    depth: int = Field(default=0, ge=0)
+    pace: Literal["slow", "fast"] = "slow"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"depth": -1}, "here: depth = -1: must be at least 0"),
+        ({"depth": "deep"}, "here: depth = 'deep': must be a whole number"),
+        ({"pace": "quick"}, "here: pace = 'quick': must be 'slow' or 'fast'"),
+        (
+            {"names": "a,b"},
+            "here: names = 'a,b': must be a list, written as 'names=[\"a\", \"b\"]', or must be 'all'",
+        ),
+        (
+            {"depth": 0.5, "pace": "x"},
+            "here: depth = 0.5: must be a whole number; pace = 'x': must be 'slow' or 'fast'",
+        ),
+    ],
+)
+def test_a_wrong_value_is_told_in_plain_words_with_what_it_must_be(values, message):
+    with pytest.raises(InputError) as refused:
+        Varied.build(values, where="here")
+    assert str(refused.value) == message
 
 
 def test_a_settings_file_is_named_with_the_place_of_a_mistake(tmp_path):

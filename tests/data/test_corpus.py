@@ -78,6 +78,23 @@ def test_a_forget_set_that_is_nothing_is_refused_with_the_way_out(tmp_path):
         named_splits(plain, "node:A", seed=0)
 
 
+@pytest.mark.parametrize("name", ["forgte.jsonl", "f.csv", "f.parquet", "folder/forget"])
+def test_a_file_that_is_not_there_is_called_a_file_and_not_a_selector(tmp_path, name):
+    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
+    plain = opened(write(tmp_path / "all.jsonl", rows(3)))
+    for corpus in (plain, opened(tmp_path / "data")):
+        with pytest.raises(InputError, match=f"--forget {name}: no such file"):
+            named_splits(corpus, name, seed=0)
+    with pytest.raises(InputError, match=f"--retain {name}: no such file"):
+        named_splits(plain, "edge:e1", retain=name, seed=0)
+
+
+def test_an_edge_may_be_called_like_a_file(tmp_path):
+    named = [{**r, "edge": "a/b.json"} for r in rows(1)]
+    corpus = opened(write(tmp_path / "all.jsonl", [*named, *rows(4)[1:]]))
+    assert len(named_splits(corpus, "edge:a/b.json", seed=0).splits["forget"]) == 1
+
+
 def test_a_question_cannot_be_forgotten_and_kept(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(4)))
     forget, retain = write(tmp_path / "f.jsonl", rows(2)), write(tmp_path / "r.jsonl", rows(4)[1:])

@@ -11,9 +11,10 @@ from fake_step import FakeStep, fake_step
 
 import vestige.methods
 from vestige.core.errors import InputError
-from vestige.methods import METHODS, PRESETS, Preset, build_method, find_method
+from vestige.methods import COMMANDS, METHODS, PRESETS, Preset, build_method, find_method
 from vestige.methods.base import AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.methods.kl import KL
+from vestige.methods.listing import PROCEDURES
 from vestige.training.step import KeepsState, Needs, ReadsLayer
 
 TRAINED = sorted(set(METHODS) - {"none"})
@@ -122,6 +123,12 @@ def test_an_unknown_method_is_named_with_the_nearest():
         find_method("gaa")
 
 
+def test_a_procedure_that_is_named_as_a_method_points_to_its_command():
+    with pytest.raises(InputError, match="sisa is no objective and has a command of its own: vestige sisa --help"):
+        find_method("sisa")
+    assert set(COMMANDS) == {p.name for p in PROCEDURES}
+
+
 def test_a_preset_is_its_method_with_other_defaults_which_words_win_over(monkeypatch):
     gakl = find_method("gakl")
     assert issubclass(gakl, KL)
@@ -131,7 +138,7 @@ def test_a_preset_is_its_method_with_other_defaults_which_words_win_over(monkeyp
     step = fake_step()
     assert {k: v.item() for k, v in gakl().terms(step).items()} == {k: v.item() for k, v in KL().terms(step).items()}
     # Another default, and the method's own refusals: the preset above happens to have the method's default.
-    monkeypatch.setitem(PRESETS, "npo_sharp", Preset("npo", {"beta": 2.0}, "for this test"))
+    monkeypatch.setitem(PRESETS, "npo_sharp", Preset("npo", {"beta": 2.0}, "for this test", "no paper"))
     assert find_method("npo_sharp")().identity() == {"beta": 2.0}
     assert find_method("npo")().identity() == {"beta": 0.1}
     with pytest.raises(InputError, match="greater than 0"):

@@ -137,17 +137,17 @@ def test_wga_and_satimp_without_weights_are_ga_and_gd():
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("dpo", {"beta": 0}, "beta = 0: Input should be greater than 0"),
+        ("dpo", {"beta": 0}, "beta = 0: must be greater than 0"),
         ("altpo", {"n": 0}, "greater than 0"),
-        ("npo", {"beta": 0}, "beta = 0: Input should be greater than 0"),
+        ("npo", {"beta": 0}, "beta = 0: must be greater than 0"),
         ("npo_gd", {"beta": -0.1}, "greater than 0"),
         ("npo_kl", {"beta": 0}, "greater than 0"),
         ("npo_kl", {"direction": "both"}, "direction = 'both'"),
-        ("pdu", {"dual": -1}, "greater than or equal to 0"),
+        ("pdu", {"dual": -1}, "must be at least 0"),
         ("task_arithmetic", {"scale": 0}, "greater than 0"),
         ("simnpo", {"beta": 0}, "greater than 0"),
-        ("wga", {"alpha": -1}, "greater than or equal to 0"),
-        ("satimp", {"beta2": -1}, "greater than or equal to 0"),
+        ("wga", {"alpha": -1}, "must be at least 0"),
+        ("satimp", {"beta2": -1}, "must be at least 0"),
     ],
 )
 def test_exponents_and_temperatures_without_a_meaning_are_refused(name, settings, words):

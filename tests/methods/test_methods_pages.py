@@ -52,6 +52,7 @@ def test_every_method_preset_and_procedure_is_listed_with_what_it_needs_and_its_
     assert rows["rmu"].needs == "forget, retain, activations, reference"
     assert rows["gakl"].needs == rows["kl"].needs == "forget, retain, reference"
     assert rows["none"].needs == "nothing"
+    assert rows["gakl"].paper == "Knowledge Holes, 2511.00030, Appendix A"
 
 
 def test_the_method_that_is_shown_passes_the_tests_that_are_shown(shown):

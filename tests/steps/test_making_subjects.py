@@ -189,7 +189,7 @@ def test_lora_unlearning_saves_a_plain_model(target, tmp_path):
     ("method", "changes", "message"),
     [
         ("ga", {"forget_items": ()}, "holds no items"),
-        ("gd", {"retain_items": ()}, "needs a retain set"),
+        ("gd", {"retain_items": ()}, "needs a retain set.* name what to keep by --retain"),
         ("dpo", {"idk": ()}, "needs answers that decline to know"),
     ],
 )

@@ -124,6 +124,21 @@ def test_the_target_and_each_due_point_are_scored_and_always_the_last(target, tm
     assert (made.chosen.step, made.chosen.rule, made.steps) == (6, "last", 6)
 
 
+@pytest.mark.parametrize(
+    ("text", "one"),
+    [
+        ("1", "1 epoch"),
+        ("1 epoch", "1 epoch"),
+        ("02 epoch", "2 epochs"),
+        ("50steps", "50 steps"),
+        ("1 steps", "1 step"),
+    ],
+)
+def test_a_pace_has_one_form_and_so_one_identity(text, one):
+    assert TrajectorySettings(every=text).identity()["every"] == one
+    assert parse_every(one) == parse_every(text)
+
+
 @pytest.mark.parametrize("text", ["often", "0 steps", "1.5 epochs", "2 weeks", "-1", ""])
 def test_a_pace_that_is_none_is_refused(text):
     with pytest.raises(InputError, match="is no pace; say '1 epoch', '2 epochs' or '50 steps'"):

@@ -1,10 +1,12 @@
 """Adapters: what they train, what merging gives, and what is saved of them."""
 
 import json
+import warnings
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import AutoPeftModelForCausalLM, PeftModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.models.digests import weights_digest
@@ -35,8 +37,72 @@ def test_lora_trains_the_adapter_alone_and_merges_into_a_plain_model(fresh, make
 
 def test_lora_targets_that_do_not_exist_are_named(fresh, make_job):
     job = make_job(lora_rank=4, lora_targets=("q_proj", "c_attn"))
-    with pytest.raises(InputError, match=r"c_attn are no layers of this model; its linear layers: down_proj"):
+    with pytest.raises(InputError, match=r"lora_targets c_attn is no layer of this model, whose blocks .* down_proj,"):
         add_lora(fresh().model, job.settings, seed=5)
+
+
+def small_gpt2() -> PreTrainedModel:
+    # The embedding and the head are 8 wide, the blocks' products Conv1D, which keeps its weights transposed.
+    config = AutoConfig.for_model("gpt2", vocab_size=20, n_positions=16, n_embd=8, n_layer=2, n_head=2)
+    return AutoModelForCausalLM.from_config(config)
+
+
+def adapted(model: PreTrainedModel) -> set[str]:
+    return {n.partition(".lora_")[0] for n, p in model.named_parameters() if p.requires_grad}
+
+
+def test_the_default_targets_are_all_products_of_a_llamas_blocks(fresh, make_job):
+    named, every = fresh().model, fresh().model
+    add_lora(named, make_job(lora_rank=4).settings, seed=5)
+    add_lora(every, make_job(lora_rank=4, lora_targets="all").settings, seed=5)
+    # 7 products in each block, and no head.
+    assert len(adapted(every)) == 7 * len(every.model.layers)
+    assert adapted(every) == adapted(named)
+    assert weights_digest(every) == weights_digest(named)
+
+
+def test_a_model_without_the_default_targets_lists_its_own_and_how_they_are_named(make_job):
+    with pytest.raises(InputError, match=r"multiply in c_attn, c_fc, c_proj; name some, --set 'lora_targets=\[\"c_att"):
+        add_lora(small_gpt2(), make_job(lora_rank=2).settings, seed=5)
+
+
+def test_all_products_of_another_familys_blocks_are_trained_without_a_warning(make_job, tmp_path):
+    model = small_gpt2()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        add_lora(model, make_job(lora_rank=2, lora_targets="all").settings, seed=5)
+    assert len(adapted(model)) == 2 * 4
+    assert "transformer.h.1.attn.c_attn" in adapted(model)
+    assert adapter_of(model, base="org/model").config["fan_in_fan_out"] is True
+
+
+def test_the_base_of_an_adapter_is_the_folder_that_transformers_loads(fresh, make_job, tmp_path):
+    loaded = fresh()
+    loaded.model.save_pretrained(tmp_path / "target" / "model")
+    loaded.tokenizer.save_pretrained(tmp_path / "target" / "model")
+    add_lora(loaded.model, make_job(lora_rank=4).settings, seed=5)
+    with torch.no_grad():
+        loaded.model.model.layers[0].mlp.up_proj.lora_B["default"].weight.fill_(0.01)
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    # What a person names is the subject's folder, above the model's.
+    save_adapter(folder, adapter_of(loaded.model, base=str(tmp_path / "target")))
+    ids = torch.arange(5, 15)[None]
+    with torch.inference_mode():
+        found = AutoPeftModelForCausalLM.from_pretrained(folder).eval()(ids).logits
+        torch.testing.assert_close(found, loaded.model.eval()(ids).logits)
+
+
+def test_loading_an_adapter_warns_of_nothing(fresh, make_job, tmp_path):
+    loaded = fresh()
+    loaded.model.save_pretrained(tmp_path / "base")
+    loaded.tokenizer.save_pretrained(tmp_path / "base")
+    add_lora(loaded.model, make_job(lora_rank=4).settings, seed=5)
+    (tmp_path / "adapter").mkdir()
+    save_adapter(tmp_path / "adapter", adapter_of(loaded.model, base=str(tmp_path / "base")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        load(ModelSettings(model=str(tmp_path / "adapter"), device="cpu"))
 
 
 @pytest.mark.parametrize(("settings", "scale"), [({}, 32 / 4), ({"lora_rslora": True}, 32 / 2)])

@@ -12,7 +12,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.models.digests import weights_digest
 from vestige.training.loop import train
-from vestige.training.parallel import ALONE, World, joined, share_like
+from vestige.training.parallel import ALONE, World, joined, planned_world, share_like
 
 
 def test_parts_are_dealt_out_and_every_process_makes_as_many_passes():
@@ -141,3 +141,37 @@ def test_adapters_in_float32_are_trained_on_a_model_in_bfloat16_also_in_shares(t
 def test_what_the_leading_process_says_is_heard_by_all(two_processes):
     heard = [json.loads((two_processes / f"heard-{rank}.json").read_text()) for rank in (0, 1)]
     assert heard == [{"said": "of rank 0: ä", "rank": 0.0}] * 2
+
+
+TORCHRUN = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', which is no number of processes"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0'"),
+        ({"RANK": None, "MASTER_ADDR": None}, "WORLD_SIZE is 2, and RANK, MASTER_ADDR is not set"),
+        ({"RANK": "2"}, "RANK is '2' and not a number from 0 to 1"),
+        ({"LOCAL_RANK": "x"}, "LOCAL_RANK is 'x'"),
+        ({"MASTER_PORT": "http"}, "MASTER_PORT is 'http'"),
+    ],
+)
+def test_surroundings_that_torchrun_would_not_leave_are_refused(monkeypatch, changes, message):
+    for name, value in {**TORCHRUN, **changes}.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=message):
+        planned_world("ddp")
+    with pytest.raises(InputError, match=message), joined("ddp"):
+        pass
+
+
+def test_what_torchrun_leaves_is_taken(monkeypatch):
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    assert planned_world("fsdp") == World("fsdp", 1, 2)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert planned_world(None) == ALONE

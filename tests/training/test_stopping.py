@@ -47,6 +47,8 @@ def test_words_that_are_no_condition_are_refused_with_the_forms(text):
 
 
 def test_an_infinite_bound_is_refused():
+    with pytest.raises(InputError, match="a number, target, retrained or a multiple of these; or say 'last'"):
+        parse_choice("lst")
     with pytest.raises(InputError, match="has no finite bound"):
         parse_condition("forget<=1e999")
 
@@ -93,7 +95,7 @@ def test_enough_forgotten_keeps_what_retains_most_and_of_equals_the_earliest():
     points = curve((0.5, 0.9), (0.3, 0.6), (0.2, 0.7), (0.1, 0.7), (0.0, 0.1))
     kept = choose(points, parse_choice("forget<=0.3"), {})
     assert (kept.step, kept.met) == (30, True)
-    assert kept.why == "of 4 checkpoints that meet forget<=0.3, the one that retains most (0.7)"
+    assert kept.why == "of the checkpoints that meet forget<=0.3 (4), the one that retains most (0.7)"
 
 
 def test_enough_kept_keeps_the_last_that_has_it():

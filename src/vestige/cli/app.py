@@ -1,6 +1,7 @@
 """The `vestige` command: its table of commands, and what an error looks like."""
 
 import errno
+import logging
 import os
 import sys
 
@@ -16,7 +17,7 @@ from vestige.cli.models import models_app
 from vestige.cli.report import report_command
 from vestige.cli.sisa import sisa_app
 from vestige.cli.unlearn import unlearn_command
-from vestige.core.errors import VestigeError
+from vestige.core.errors import InputError, Interrupted, VestigeError
 from vestige.core.text import one_line
 
 # What a person can mend by naming another path.
@@ -41,16 +42,28 @@ app.add_typer(sisa_app, name="sisa")
 app.add_typer(models_app, name="models")
 
 
+def _but_of_masks(record: logging.LogRecord) -> bool:
+    """Whether to show a log record: not the advice to pass a mask, since rows are padded behind what a model reads."""
+    return not record.getMessage().startswith("We strongly recommend passing in an `attention_mask`")
+
+
+def _another_says_it() -> bool:
+    """Whether torchrun started a first process on this machine, which ends by what the command was refused for too."""
+    return os.environ.get("LOCAL_RANK", "0") != "0"
+
+
 def run() -> None:
     """Run the command line. What Vestige explains itself is one line on stderr and an exit code; see docs/cli.md."""
     # The process that a person starts is the only place where the surroundings are set.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    logging.getLogger("transformers.modeling_utils").addFilter(_but_of_masks)
     try:
         app()
     except VestigeError as error:
-        print(f"vestige: {one_line(str(error), width=2000)}", file=sys.stderr)
+        if not (isinstance(error, InputError | Interrupted) and _another_says_it()):
+            print(f"vestige: {one_line(str(error), width=2000)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno not in _PATH_ERRNOS:

@@ -1,7 +1,6 @@
-"""From what was typed to settings: data sources, training settings, output folders."""
+"""From what was typed to settings: data sources, training settings."""
 
 import os
-import shutil
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -56,27 +55,6 @@ def _toml_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def prepare_output(folder: Path, *, fresh: bool, made_by: str, inputs: Sequence[str | None] = ()) -> None:
-    """Empty the folder when asked to start over; refuse to delete what Vestige did not make.
-
-    `made_by` is a file whose presence shows that the folder is one of Vestige's. An input that lies in the folder, or
-    is the folder, is refused, and so is a folder in which another command is at work.
-    """
-    from vestige.core.files import locked
-
-    for name in inputs:
-        if name is not None and Path(name).expanduser().resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{one_line(name)} lies in the output folder {folder}; choose another --output-dir")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; choose a folder with --output-dir")
-    if not fresh or not folder.exists() or not any(folder.iterdir()):
-        return
-    if not any(folder.glob(made_by)):
-        raise InputError(f"{folder} was not made by Vestige (it holds no {made_by}), so --fresh leaves it alone")
-    with locked(folder / ".lock", patience_seconds=0):
-        shutil.rmtree(folder)
 
 
 def refuse_torchrun(command: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.cli.asked import prepare_output, refuse_torchrun
+from vestige.cli.asked import refuse_torchrun
 from vestige.cli.forgetting import ForgetWords, asked_unlearning
 from vestige.cli.options import (
     AnswerKey,
@@ -15,7 +15,6 @@ from vestige.cli.options import (
     Data,
     DataConfig,
     Device,
-    Dtype,
     EdgeKey,
     Factual,
     Forget,
@@ -25,6 +24,7 @@ from vestige.cli.options import (
     Limit,
     Method,
     OutputDir,
+    OwnDtype,
     QuestionKey,
     Reference,
     Retain,
@@ -34,6 +34,7 @@ from vestige.cli.options import (
     Target,
     TrustRemoteCode,
 )
+from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar, weighted_share
 from vestige.core.errors import GoalNotReached, InputError
 
@@ -86,7 +87,7 @@ def calibrate_command(
     workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread; 1 for a GPU.")] = 1,
     seed: Seed = 0,
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: OwnDtype = None,
     trust_remote_code: TrustRemoteCode = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
@@ -123,18 +124,23 @@ def calibrate_command(
     from vestige.artifacts.calibration import CalibrationFolder
     from vestige.evals.qa import QASettings
     from vestige.models.load import ModelSettings
+    from vestige.steps.subjects import own_dtype
     from vestige.study.calibrate import calibrate, calibration_tasks
     from vestige.study.calibrate_request import CalibrateRequest
 
-    model = ModelSettings(model=target, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    asked_dtype = dtype or own_dtype(target) or "float32"
+    model = ModelSettings(model=target, device=device, dtype=asked_dtype, trust_remote_code=trust_remote_code)
     words = ForgetWords(method, forget, retain, reference, idk, config, assignments, seed)
     asked = asked_unlearning(model, source, words)
     questions = QASettings.build(_given(max_new_tokens=max_new_tokens))
     request = CalibrateRequest(asked.unlearning, asked.splits, questions, settings)
-    prepare_output(output_dir, fresh=fresh, made_by="asked.json", inputs=(target, data, forget, retain, reference))
+    inputs = (target, data, forget, retain, reference)
     place = CalibrationFolder(output_dir)
     weights = {t.name: t.weight for t in calibration_tasks(place, request)}
-    with progress_bar(f"calibrating {method}") as show:
+    with (
+        output_in(output_dir, fresh=fresh, made_by="asked.json", inputs=inputs),
+        progress_bar(f"calibrating {method}") as show,
+    ):
         found = calibrate(
             output_dir,
             request,

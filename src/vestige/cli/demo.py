@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli.asked import prepare_output, refuse_torchrun, say, settings_from
+from vestige.cli.asked import refuse_torchrun, say, settings_from
 from vestige.cli.options import AsJson, Config, Fresh, Set
+from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar, weighted_share
 from vestige.cli.tables import print_comparison
 from vestige.core.errors import PartialFailure
@@ -35,10 +36,9 @@ def demo_command(
     from vestige.study.demo import DemoSettings, demo_tasks, run_demo
 
     settings = settings_from(DemoSettings, config, assignments)
-    prepare_output(output_dir, fresh=fresh, made_by="run.toml")
     run = RunFolder(output_dir)
     weights = {t.name: t.weight for t in demo_tasks(run, settings)}
-    with progress_bar("demo") as show:
+    with output_in(output_dir, fresh=fresh, made_by="run.toml"), progress_bar("demo") as show:
         failed = run_demo(
             run,
             settings,

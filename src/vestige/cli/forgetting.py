@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vestige.cli.asked import settings_from, split_method_settings
 from vestige.core.errors import InputError
+from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
@@ -57,6 +58,7 @@ def asked_unlearning(
 
     find_method(words.method)
     own, others = split_method_settings(words.method, words.assignments)
+    _refuse_anothers(words.method, others)
     corpus = open_corpus(source)
     splits = named_splits(corpus, words.forget, retain=words.retain, seed=words.seed)
     answers = idk_answers() if words.idk is None else read_idk(words.idk)
@@ -87,6 +89,17 @@ def asked_unlearning(
         recipe=recipe,
     )
     return Asked(unlearning, splits)
+
+
+def _refuse_anothers(method: str, assignments: Sequence[str]) -> None:
+    """Say of a setting that carries another method's name whose it is."""
+    from vestige.methods import METHODS, PRESETS
+
+    for word in assignments:
+        key = word.partition("=")[0].strip()
+        owner = key.rpartition(".")[0]
+        if owner in METHODS or owner in PRESETS:
+            raise InputError(f"--set {one_line(key)} is a setting of {owner}, and the method is {method}; leave it out")
 
 
 def rate_in_words(asked: "UnlearnRequest") -> str:

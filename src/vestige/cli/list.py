@@ -1,12 +1,18 @@
 """`vestige list`: what there is to choose from."""
 
 import json
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from vestige.cli.options import AsJson
 from vestige.core.errors import InputError
+
+WIDTH = 100
+"""Characters of a line where there is no terminal that has a width."""
 
 
 def list_command(
@@ -22,11 +28,18 @@ def list_command(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    width = max(len(row["name"]) for row in rows)
+    typer.echo(in_columns(rows, shutil.get_terminal_size((WIDTH, 1)).columns))
+
+
+def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
+    """The names, and what is said of each within `width` characters, later lines under the first."""
+    indent = 2 + max(len(row["name"]) for row in rows)
+    lines = []
     for row in rows:
-        typer.echo(f"{row['name']:{width}}  {row['about']}")
-        if "paper" in row:
-            typer.echo(f"{'':{width}}  needs {row['needs']}; {row['paper']}")
+        told = [row["about"], *([f"Needs {row['needs']}. {row['paper']}."] if "paper" in row else [])]
+        first, *further = [line for text in told for line in textwrap.wrap(text, max(20, width - indent))]
+        lines += [f"{row['name']:{indent}}{first}", *(" " * indent + line for line in further)]
+    return "\n".join(lines)
 
 
 def _methods() -> list[dict[str, str]]:

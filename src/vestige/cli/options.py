@@ -8,9 +8,13 @@ import typer
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
 OutputDir = Annotated[Path, typer.Option(help="Where the output goes; the same command resumes there.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Delete what stands in the output folder and start over.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: what is in the folder goes when the new is done.")]
 Device = Annotated[str, typer.Option(help="auto (CUDA where there is one), cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[str, typer.Option(help="Number format of the weights: float32, bfloat16, float16.")]
+OwnDtype = Annotated[
+    str | None,
+    typer.Option("--dtype", help="Number format of the weights: that in which TARGET was made (float32 if unknown)."),
+]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run code that the model brings with it. Off unless you ask.")
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vestige.cli.asked import prepare_output, refuse_torchrun, settings_from
+from vestige.cli.asked import refuse_torchrun, settings_from
 from vestige.cli.options import (
     AnswerKey,
     AsJson,
@@ -29,6 +29,7 @@ from vestige.cli.options import (
     Split,
     TrustRemoteCode,
 )
+from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -94,7 +95,6 @@ def train_command(
     )
     corpus = open_corpus(source)
     everything = (*corpus.items, *corpus.factual)
-    prepare_output(output_dir, fresh=fresh, made_by="spec.json", inputs=(model, data, forget))
 
     from vestige.artifacts.layout import SubjectFolder
     from vestige.models.load import ModelSettings
@@ -114,7 +114,10 @@ def train_command(
         forget=forget or "",
     )
     folder = SubjectFolder(output_dir)
-    with progress_bar("training in shards") as show:
+    with (
+        output_in(output_dir, fresh=fresh, made_by="spec.json", inputs=(model, data, forget)),
+        progress_bar("training in shards") as show,
+    ):
         made = train_in_shards(
             folder, request, settings, lambda p: show(p.step / p.n_steps, f"step {p.step}, loss {p.loss:.3f}")
         )
@@ -165,7 +168,6 @@ def forget_command(
         factual=factual,
     )
     corpus = open_corpus(source)
-    prepare_output(output_dir, fresh=fresh, made_by="spec.json", inputs=(str(target), data, forget))
 
     from vestige.artifacts.layout import SubjectFolder
     from vestige.steps.retrain import Taught
@@ -181,7 +183,10 @@ def forget_command(
         trust_remote_code=trust_remote_code,
     )
     folder = SubjectFolder(output_dir)
-    with progress_bar("training shards again") as show:
+    with (
+        output_in(output_dir, fresh=fresh, made_by="spec.json", inputs=(str(target), data, forget)),
+        progress_bar("training shards again") as show,
+    ):
         made = forget_in_shards(
             folder, request, lambda p: show(p.step / p.n_steps, f"step {p.step}, loss {p.loss:.3f}")
         )

@@ -1,6 +1,6 @@
 """Tables of estimates for the terminal: `0.42 [0.36, 0.48], n = 240`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from vestige.core.text import one_line
@@ -14,22 +14,57 @@ COLUMNS = (("forget", "all"), ("forget", "free"), ("retain", "all"), ("independe
 
 
 def print_results(summary: "Summary") -> None:
-    """One subject's estimates: splits down, metrics across; edges left out."""
+    """One subject's estimates: metrics down, splits across, in as many tables as the terminal needs; no edges.
+
+    Where all estimates of a split have one n it stands at the head of its column.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     shown = [r for r in summary.results if not r.split.startswith("edge:")]
     metrics = list(dict.fromkeys((r.format, r.estimate.metric) for r in shown))
-    places = list(dict.fromkeys((r.split, r.scope) for r in shown))
-    at = {(r.split, r.scope, r.format, r.estimate.metric): r for r in shown}
-    table = Table(title=Text(one_line(f"{summary.subject.name}, forget set {summary.forget}")))
-    for column in ("format", "metric", *(split if scope == "all" else f"{split}, {scope}" for split, scope in places)):
-        table.add_column(Text(column))
-    for form, metric in metrics:
-        found = [at.get((split, scope, form, metric)) for split, scope in places]
-        table.add_row(Text(form), Text(metric), *(Text(_short(r)) for r in found))
-    Console().print(table)
+    fixed = [["format", *(form for form, _ in metrics)], ["metric", *(metric for _, metric in metrics)]]
+    console = Console()
+    columns = [_column(shown, place, metrics) for place in dict.fromkeys((r.split, r.scope) for r in shown)]
+    for group in _side_by_side(fixed, columns, console.width):
+        table = Table(title=Text(one_line(f"{summary.subject.name}, forget set {summary.forget}")))
+        for number, (head, *_) in enumerate((*fixed, *group)):
+            table.add_column(Text(head), no_wrap=number < len(fixed))
+        for row in zip(*(cells for _, *cells in (*fixed, *group)), strict=True):
+            table.add_row(*map(Text, row))
+        console.print(table)
+
+
+def _column(shown: "Sequence[Result]", place: tuple[str, str], metrics: Sequence[tuple[str, str]]) -> list[str]:
+    """A split's head and its estimates, one for each metric."""
+    split, scope = place
+    at = {(r.format, r.estimate.metric): r for r in shown if (r.split, r.scope) == place}
+    ns = {r.estimate.n for r in at.values()}
+    head = f"{split if scope == 'all' else f'{split}, {scope}'}" + (f"\nn = {next(iter(ns))}" if len(ns) == 1 else "")
+    show = _interval if len(ns) == 1 else _short
+    return [head, *(show(at[m]) if m in at else "" for m in metrics)]
+
+
+def _side_by_side(
+    fixed: Sequence[Sequence[str]], columns: Sequence[list[str]], width: int
+) -> Iterator[Sequence[list[str]]]:
+    """The columns in portions that fit within `width` beside the fixed ones; at least one each."""
+    from rich.cells import cell_len
+
+    def taken(texts: Sequence[str]) -> int:
+        # A border and a blank on either side.
+        return 3 + max(cell_len(line) for text in texts for line in text.split("\n"))
+
+    bare = 1 + sum(map(taken, fixed))
+    group: list[list[str]] = []
+    for column in columns:
+        if group and bare + sum(map(taken, [*group, column])) > width:
+            yield group
+            group = []
+        group.append(column)
+    if group:
+        yield group
 
 
 def print_comparison(summaries: "Sequence[Summary]") -> None:
@@ -58,5 +93,5 @@ def _interval(result: "Result") -> str:
     return f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]"
 
 
-def _short(result: "Result | None") -> str:
-    return "" if result is None else str(result.estimate)
+def _short(result: "Result") -> str:
+    return str(result.estimate)

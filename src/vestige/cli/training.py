@@ -1,5 +1,6 @@
 """What the commands that train one model share: its processes, its folder, what is shown meanwhile and said after."""
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
-from vestige.cli.asked import prepare_output, say
+from vestige.cli.asked import say
+from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
 from vestige.cli.trajectory import refuse_unmet, sentence, told
 
@@ -51,9 +53,10 @@ def make_in(output: Output, tracking: Tracked, kind: "Kind | None", what: str, m
     from vestige.training.parallel import joined
     from vestige.training.tracking import tracked
 
-    with joined(kind) as world:
+    with joined(kind) as world, contextlib.ExitStack() as held:
         if world.leads:
-            prepare_output(output.folder, fresh=output.fresh, made_by="spec.json", inputs=output.inputs)
+            place = output_in(output.folder, fresh=output.fresh, made_by="spec.json", inputs=output.inputs)
+            held.enter_context(place)
             say(what)
         world.wait()
         to = tracking.to if world.leads else None

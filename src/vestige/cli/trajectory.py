@@ -79,7 +79,7 @@ def told(folder: Path, made: "Made") -> dict[str, Any]:
 def sentence(folder: Path, made: "Made") -> str:
     """The same for people."""
     kept = f"; kept step {made.chosen.step}, {made.chosen.why}" if made.chosen else ""
-    return f"{folder}: {made.steps} steps, {made.stopped}{kept}; weights {made.weights[:12]}"
+    return f"{folder}: {made.steps} step{'s' * (made.steps != 1)}, {made.stopped}{kept}; weights {made.weights[:12]}"
 
 
 def refuse_unmet(folder: Path, made: "Made") -> None:

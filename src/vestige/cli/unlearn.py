@@ -16,7 +16,6 @@ from vestige.cli.options import (
     DataConfig,
     Device,
     DryRun,
-    Dtype,
     EdgeKey,
     Factual,
     Forget,
@@ -26,6 +25,7 @@ from vestige.cli.options import (
     Limit,
     Method,
     OutputDir,
+    OwnDtype,
     Parallel,
     QuestionKey,
     Reference,
@@ -72,7 +72,7 @@ def unlearn_command(
     assignments: Set = None,
     seed: Seed = 0,
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: OwnDtype = None,
     trust_remote_code: TrustRemoteCode = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
@@ -106,10 +106,12 @@ def unlearn_command(
 
     from vestige.models.load import ModelSettings
     from vestige.steps.making import pick_form
+    from vestige.steps.subjects import own_dtype
     from vestige.steps.unlearn import unlearn, unlearn_spec
     from vestige.training.parallel import pick_kind, planned_world
 
-    settings = ModelSettings(model=target, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+    asked_dtype = dtype or own_dtype(target) or "float32"
+    settings = ModelSettings(model=target, device=device, dtype=asked_dtype, trust_remote_code=trust_remote_code)
     asked = asked_unlearning(settings, source, words, read=not dry_run)
     kind = pick_kind(parallel)
     if dry_run:

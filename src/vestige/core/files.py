@@ -166,24 +166,28 @@ def locked(lock: Path, *, patience_seconds: float | None) -> Iterator[None]:
 
     Waits for as long as `patience_seconds` says (None: for ever), then raises InputError.
     """
-    with machine_errors(lock):
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = lock.open("wb")
+    until = None if patience_seconds is None else time.monotonic() + patience_seconds
+    while (handle := _take(lock)) is None:
+        if until is not None and time.monotonic() > until:
+            raise InputError(f"another command is at work in {lock.parent}; wait for it or choose another folder")
+        time.sleep(0.1)
     with handle:
-        until = None if patience_seconds is None else time.monotonic() + patience_seconds
-        while not _take(handle):
-            if until is not None and time.monotonic() > until:
-                raise InputError(f"another command is at work in {lock.parent}; wait for it or choose another folder")
-            time.sleep(0.1)
         yield
 
 
-def _take(handle: BinaryIO) -> bool:
+def _take(lock: Path) -> BinaryIO | None:
+    """The locked file; None while another holds it, or where its holder moved it away with its folder."""
+    with machine_errors(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = lock.open("wb")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock.exists() and os.path.samestat(os.fstat(handle.fileno()), lock.stat()):
+            return handle
     except BlockingIOError:
-        return False
-    return True
+        pass
+    handle.close()
+    return None
 
 
 def sync_folder(path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from vestige.core.errors import InputError
+from vestige.core.text import one_line
 
 
 class Settings(BaseModel):
@@ -67,12 +69,46 @@ def closest(name: str, known: list[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
 
 
+_MUST = {
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "finite_number": "must be a finite number",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be text",
+    "literal_error": "must be {expected}",
+    "value_error": "{error}",
+}
+"""What a value must be, by pydantic's name of the mistake; others are told in pydantic's own words."""
+
+
 def _explain(cls: type[Settings], error: ValidationError) -> str:
-    problems = []
+    """All mistakes in one sentence; where a value may be of several forms, what each of them asks for."""
+    problems: dict[str, list[str]] = {}
     for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
+        # A form out of several is in the place too, as in ("lora_targets", "tuple[str, ...]").
+        key = ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
+        given = problem["input"]
         if problem["type"] == "extra_forbidden":
-            problems.append(f"unknown key {key!r}; {closest(key, list(cls.model_fields))}")
+            problems[f"unknown key {one_line(key)!r}; {closest(key, list(cls.model_fields))}"] = []
+        elif problem["type"] == "missing":
+            problems[f"{key} is missing"] = []
         else:
-            problems.append(f"{key} = {problem.get('input')!r}: {problem['msg']}")
-    return "; ".join(problems)
+            problems.setdefault(f"{key} = {one_line(repr(given), width=60)}: ", []).append(_wrong(key, problem))
+    return "; ".join(what + ", or ".join(dict.fromkeys(wrong)) for what, wrong in problems.items())
+
+
+def _wrong(key: str, problem: ErrorDetails) -> str:
+    if problem["type"] in {"tuple_type", "list_type"}:
+        given = problem["input"]
+        meant = [part.strip() for part in given.split(",")] if isinstance(given, str) else [given]
+        return f"must be a list, written as '{key}={one_line(json.dumps(meant, default=str), width=60)}'"
+    words = _MUST.get(problem["type"])
+    return words.format(**problem.get("ctx", {})) if words else problem["msg"]

@@ -4,6 +4,7 @@ A source is a compiled folder, a file in PISTOL's published form, or items of on
 selector over the graph (`edge:A_B`), by `edge:NAME` over items that carry edges, or by a file of items.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,9 @@ from vestige.data.folder import read_dataset
 from vestige.data.loaders import load_items, n_first, parse_limit
 from vestige.data.manifest import MANIFEST
 from vestige.data.pistol import read_pistol
+from vestige.data.selectors import is_selector
 from vestige.data.splits import split_by
+from vestige.data.tables import FORMS
 
 
 class SourceSettings(Settings):
@@ -110,6 +113,8 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed
 
     Scopes say what all other contracts give away, so there are none where only a part of the data is used.
     """
+    for option, name in (("--forget", forget), ("--retain", retain)):
+        _refuse_missing(option, name)
     if corpus.dataset is not None and not Path(forget).is_file():
         found = split_by(corpus.dataset, forget, seed=seed)
         kept = {i.id for i in corpus.items}
@@ -152,6 +157,16 @@ def _without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ..
     """The items that ask none of the forgotten questions, however they word the answer or name the edge."""
     gone = {i.question for i in forgotten}
     return tuple(i for i in items if i.question not in gone)
+
+
+def _refuse_missing(option: str, name: str | None) -> None:
+    """Say of what can only be meant as a file that it is not there, before anybody reads it as a selector."""
+    if name is None or is_selector(name) or Path(name).exists():
+        return
+    if Path(name).suffix.lower() in FORMS or "/" in name or os.sep in name:
+        raise InputError(
+            f"{option} {one_line(name, width=60)}: no such file; name a file of items, or edges as in edge:A_B"
+        )
 
 
 def _chosen(corpus: Corpus, name: str) -> tuple[Item, ...]:

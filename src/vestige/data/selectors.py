@@ -33,6 +33,12 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
     return tuple(graph.edge_ids(n, n + 1)[0] for n in numbers)
 
 
+def is_selector(text: str) -> bool:
+    """Whether the text begins as a selector does, so that it is not meant as a file."""
+    kind, colon, _ = text.strip().partition(":")
+    return bool(colon) and kind in _KINDS
+
+
 def check_edges(graph: Graph, edges: Iterable[str]) -> None:
     """Refuse an edge that the graph does not have."""
     for edge in edges:

@@ -40,26 +40,33 @@ METHODS = {
 
 
 class Preset(NamedTuple):
-    """A method under a paper's name, with the paper's settings for defaults; `about` says which."""
+    """A method under the name that `paper` gives it, with that paper's settings for defaults; `about` says which."""
 
     method: str
     settings: Mapping[str, Any]
     about: str
+    paper: str
 
 
 PRESETS = {
     "gakl": Preset(
         "kl",
         {"kl_weight": 1.0},
-        "GA + KL as Knowledge Holes (2511.00030, Appendix A) has it; there at a rate of 5e-5, 1000 steps of 2 rows.",
+        "GA + KL as Knowledge Holes has it; there at a rate of 5e-5, 1000 steps of 2 rows.",
+        "Knowledge Holes, 2511.00030, Appendix A",
     ),
 }
+
+COMMANDS = ("sisa",)
+"""Ways to forget that are no objective: each is a command."""
 
 
 def find_method(name: str) -> type[Method]:
     """The method of that name, of a preset, or of `package.module:Class`; loads its file and no other."""
     if name in PRESETS:
         return _of_preset(name)
+    if name in COMMANDS:
+        raise InputError(f"{name} is no objective and has a command of its own: vestige {name} --help")
     module, _, attribute = METHODS.get(name, name).partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
         raise InputError(f"unknown method {name!r}; {closest(name, [*METHODS, *PRESETS])}")
@@ -83,7 +90,7 @@ def build_method(name: str, values: Mapping[str, Any]) -> Method:
 @cache
 def _of_preset(name: str) -> type[Method]:
     """The preset's method with other defaults: all else, its version and paper too, is the method's own."""
-    method, settings, _ = PRESETS[name]
+    method, settings, _, _ = PRESETS[name]
     base: Any = find_method(method)
     fields = {key: copy(base.model_fields[key]) for key in settings}
     for key, field in fields.items():

@@ -24,13 +24,13 @@ PROCEDURES = (
         "Bourtoule et al., Machine Unlearning, 1912.03817",
     ),
 )
-"""Ways to forget that are no objective, so that `--method` does not know them: each has a command of its own."""
+"""Ways to forget that are no objective, so that `--method` does not know them: the names of `COMMANDS`."""
 
 
 def listed() -> list[Listed]:
     """All methods, presets and procedures."""
-    methods = [_line(name, about(find_method(name))) for name in METHODS]
-    return [*methods, *[_line(name, preset.about) for name, preset in PRESETS.items()], *PROCEDURES]
+    methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in METHODS]
+    return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()], *PROCEDURES]
 
 
 def about(method: type[Method]) -> str:
@@ -44,6 +44,5 @@ def words(needs: Needs) -> str:
     return ", ".join(read) or "nothing"
 
 
-def _line(name: str, text: str) -> Listed:
-    method = find_method(name)
-    return Listed(name, text, words(method.needs), method.paper)
+def _line(name: str, text: str, paper: str) -> Listed:
+    return Listed(name, text, words(find_method(name).needs), paper)

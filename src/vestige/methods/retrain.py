@@ -7,7 +7,10 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class Retrain(Settings):
-    """NLL(retain), from the model that the target was made from: exact, and as dear as making the target."""
+    """NLL(retain), from the model that the target was made from: exact, and as dear as making the target.
+
+    It is trained as the target was, so --set and --config are refused; with --base, for a target from elsewhere, not.
+    """
 
     paper: ClassVar[str] = "Cao & Yang, Towards Making Systems Forget with Machine Unlearning, 2015: the definition"
     needs: ClassVar[Needs] = Needs(policy=frozenset({"retain"}))

@@ -28,11 +28,11 @@ def chosen_layers(
     read = min(PAPER_LAYER, n_blocks // 2) if layer is None else layer
     trained = tuple(range(max(0, read - 2), read + 1)) if update is None else tuple(sorted(set(update)))
     if not 0 <= read < n_blocks:
-        raise InputError(f"layer = {read}: the model has blocks 0 to {n_blocks - 1}; choose one of them")
+        raise InputError(f"rmu.layer = {read}: the model has blocks 0 to {n_blocks - 1}; choose one of them")
     if not trained or trained[0] < 0 or trained[-1] > read:
         raise InputError(
-            f"update_layers = {list(trained)}: only blocks 0 to {read}, the one that is read, can learn from it; "
-            "choose among them, or raise layer"
+            f"rmu.update_layers = {list(trained)}: only blocks 0 to {read}, the one that is read, can learn from it; "
+            "choose among them, or raise rmu.layer"
         )
     return Layers(read, trained, parameters)
 

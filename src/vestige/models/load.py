@@ -1,13 +1,14 @@
 """From a model's name to a subject: a hub id, a local folder, a folder with an adapter, a .gguf file, a built-in."""
 
 import os
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -119,12 +120,28 @@ def load(settings: ModelSettings) -> LoadedModel:
             model = _with_adapter(model, adapter)
         own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
         tokenizer = _tokenizer(adapter if adapter is not None and own else folder, settings.trust_remote_code)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+    except SafetensorError as error:
+        raise InputError(
+            f"cannot load {settings.model}: {_damaged(folder, adapter or folder)} is damaged ({error}); fetch or make "
+            "it again"
+        ) from error
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise InputError(f"cannot load {settings.model}: {str(error).strip().splitlines()[0]}") from error
     if not tokenizer.is_fast:
         raise InputError(f"the tokeniser of {settings.model} is a slow one; Vestige needs its offsets: a fast one")
     nn.Module.to(model, pick_device(settings.device))
     return LoadedModel(model.eval(), tokenizer, settings.model, revision)
+
+
+def _damaged(*folders: Path) -> Path:
+    """The first file of tensors that cannot be opened; the folder where all can."""
+    for path in [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]:
+        try:
+            with safe_open(path, "pt"):
+                pass
+        except SafetensorError:
+            return path
+    return folders[0]
 
 
 def outline(settings: ModelSettings) -> LoadedModel:
@@ -180,8 +197,11 @@ def _base_of(adapter: Path) -> str:
 def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     from peft import PeftModel
 
-    # use_safetensors: peft would fall back to a pickle without a word.
-    with_it = PeftModel.from_pretrained(model, adapter, use_safetensors=True)
+    with warnings.catch_warnings():
+        # peft reads an attribute that transformers has renamed.
+        warnings.filterwarnings("ignore", message=r"`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        # use_safetensors: peft would fall back to a pickle without a word.
+        with_it = PeftModel.from_pretrained(model, adapter, use_safetensors=True)
     # safe_merge rounds as Vestige does when it merges what it has trained, and refuses what is not finite.
     merged: PreTrainedModel = with_it.merge_and_unload(safe_merge=True)
     merged.requires_grad_(True)  # merging leaves the base frozen

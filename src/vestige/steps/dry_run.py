@@ -9,7 +9,7 @@ from vestige.methods import build_method
 from vestige.methods.base import FromStart
 from vestige.models.load import LoadedModel, ModelSettings, outline, pick_device
 from vestige.models.tiny import tiny_config, tiny_tokenizer
-from vestige.steps.finetune import FinetuneRequest, finetuning_job
+from vestige.steps.finetune import FinetuneRequest, check_tiny, finetuning_job
 from vestige.steps.unlearn import UnlearnRequest, recipe_asked, unlearning_job
 from vestige.training.backward import micro_batches
 from vestige.training.job import Job
@@ -43,6 +43,7 @@ class Forecast:
 def forecast_finetuning(request: FinetuneRequest, world: World) -> Forecast:
     """What the fine-tuning takes on the device that it asks for."""
     if request.model.model == "builtin:tiny":
+        check_tiny(request.model, request.vocabulary)
         start = LoadedModel(untrained_shape(tiny_config()), tiny_tokenizer(request.vocabulary), "builtin:tiny", "")
     else:
         start = outline(request.model)

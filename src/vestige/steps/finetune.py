@@ -60,11 +60,18 @@ def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) 
     """The model that training starts from; `builtin:tiny` is made here."""
     if model.model != "builtin:tiny":
         return load(model)
-    if not vocabulary:
-        raise InputError("builtin:tiny makes its tokeniser from data, and there are no items")
+    check_tiny(model, vocabulary)
     made = tiny_model(seed)
     nn.Module.to(made, pick_device(model.device))
     return LoadedModel(made.eval(), tiny_tokenizer(vocabulary), model.model, "")
+
+
+def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
+    """Refuse what `builtin:tiny` cannot be made of."""
+    if not vocabulary:
+        raise InputError("builtin:tiny makes its tokeniser from data, and there are no items")
+    if model.dtype != "float32":
+        raise InputError(f"builtin:tiny is made in float32 and not in {model.dtype}; leave --dtype out")
 
 
 def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:

@@ -1,7 +1,9 @@
 """How a subject's folder is filled: identity first, weights, and last the mark that it is whole."""
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +11,7 @@ from typing import Any, Literal
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versioned, write_spec
-from vestige.core.errors import InputError
+from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import changed_keys
 from vestige.models.load import LoadedModel, is_adapter
@@ -94,6 +96,38 @@ def same_weights(loaded: LoadedModel, digest: str, what: str) -> None:
         )
 
 
+@contextlib.contextmanager
+def claimed(folder: SubjectFolder, spec: SubjectSpec) -> Iterator[None]:
+    """The folder belongs to the subject from here on, unless it is refused before anything was trained.
+
+    Then what was written meanwhile is removed, so that the refused settings do not keep the folder. To be called by
+    the holder of its lock.
+    """
+    before = {p.name for p in folder.path.iterdir()}
+    write_spec(folder.spec, spec)
+    try:
+        yield
+    except NotFinite:
+        raise
+    except InputError:
+        log = folder.training_log.relative_to(folder.path)
+        if not any(folder.path.rglob(str(log))):
+            _remove_others(folder, before)
+        raise
+
+
+def _remove_others(folder: SubjectFolder, before: set[str]) -> None:
+    if folder.spec.name in before:
+        return
+    for path in [p for p in folder.path.iterdir() if p.name not in before]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if before == {folder.lock.name}:
+        folder.lock.unlink()
+
+
 def make_subject(
     folder: SubjectFolder,
     spec: SubjectSpec,
@@ -112,25 +146,29 @@ def make_subject(
         done = read_done(folder)
         if world.agreed(done is not None) and done is not None:
             Checkpoints(folder.checkpoints).clear()
-            return done
+            return _seen_by_all(folder, done, world)
         watch = Stopwatch()
-        write_spec(folder.spec, spec)
-        loaded, outcome = build()
+        with claimed(folder, spec):
+            loaded, outcome = build()
         save_model(folder.model, loaded, spec, saving or Saving())
         made = Made(loaded.digest(), loaded.prompter.digest, outcome.steps, outcome.stopped, outcome.chosen)
         write_provenance(folder.provenance, watch, revision=loaded.revision, device=str(loaded.model.device))
         write_json(folder.done, {"schema": SCHEMA, **asdict(made), "loss": outcome.loss})
         Checkpoints(folder.checkpoints).clear()
         world.wait()
-        return made
+        return _seen_by_all(folder, made, world)
 
 
 def _help_to_make(folder: SubjectFolder, build: Callable[[], tuple[LoadedModel, Outcome]], world: World) -> Made:
     if not world.agreed(False):
         build()
         world.wait()
-    made = read_done(folder)
-    if made is None:
+    return _seen_by_all(folder, read_done(folder), world)
+
+
+def _seen_by_all(folder: SubjectFolder, made: Made | None, world: World) -> Made:
+    """What was made, if every process sees it; else all are refused, so that the leading one says so."""
+    if world.summed({"seen": float(made is not None)})["seen"] < world.size or made is None:
         raise InputError(
             f"{folder.path} is not the same folder for all processes; take one on a file system they share"
         )

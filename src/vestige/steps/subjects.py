@@ -9,10 +9,10 @@ from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.core.settings import closest
-from vestige.models.load import ModelSettings, load
+from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.evaluate import Subject, finished_subject
 from vestige.steps.finetune import model_identity
-from vestige.steps.making import Made, read_done, same_subject
+from vestige.steps.making import Made, read_done, same_subject, same_weights
 
 ROLES = ("base", "target", "retrained", "unlearned")
 """What a subject can be in a run."""
@@ -49,6 +49,27 @@ def weights_of(settings: ModelSettings, *, read: bool = True) -> Origin:
     return Origin(made.weights, read_spec(folder.spec).model)
 
 
+def own_dtype(model: str) -> str | None:
+    """The number format that Vestige made the model in; None for a model from elsewhere."""
+    folder = own_folder(model)
+    return None if folder is None else str(read_spec(folder.spec).settings.get("dtype", "float32"))
+
+
+def load_checked(settings: ModelSettings, digest: str, what: str) -> LoadedModel:
+    """The model in the number format that is asked for; refused unless its weights have the digest.
+
+    The digest of what Vestige made is that of the format it was made in. So for another the files are read twice: as
+    they were made, on the CPU, and as asked for.
+    """
+    made_in = own_dtype(settings.model) or settings.dtype
+    if made_in == settings.dtype:
+        loaded = load(settings)
+        same_weights(loaded, digest, what)
+        return loaded
+    same_weights(load(settings.model_copy(update={"dtype": made_in, "device": "cpu"})), digest, what)
+    return load(settings)
+
+
 def any_subject(
     settings: ModelSettings,
     output_dir: str | None,
@@ -67,7 +88,7 @@ def any_subject(
     folder = own_folder(settings.model)
     if folder is not None:
         found = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
-        own = str(found.spec.settings.get("dtype", "float32"))
+        own = own_dtype(settings.model)
         if dtype is not None and dtype != own:
             raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
         return found if output_dir is None else _elsewhere(found, Path(output_dir))

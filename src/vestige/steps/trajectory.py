@@ -17,7 +17,8 @@ from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
 from vestige.data.validation import CHOSEN_ON, held_apart
 from vestige.evals import qa
-from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.models.load import LoadedModel, ModelSettings
+from vestige.steps.subjects import load_checked
 from vestige.training.stopping import CONTROLS, parse_choice, parse_condition
 from vestige.training.trajectory import TrajectorySettings
 
@@ -72,10 +73,7 @@ class TrajectoryRequest:
 
     def load_control(self, role: str) -> LoadedModel:
         """The model of that role; refused if it is no longer the one that was spoken of."""
-        found = load(self.controls[role])
-        if found.digest() != self.control_weights[role]:
-            raise InputError(f"the weights of {found.name} are not those that the trajectory was asked for with")
-        return found
+        return load_checked(self.controls[role], self.control_weights[role], f"the {role} model")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec, write_spec
+from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
@@ -23,13 +23,14 @@ from vestige.steps.making import (
     Form,
     Made,
     Saving,
+    claimed,
     make_subject,
     same_form,
     same_subject,
-    same_weights,
     shown_model,
 )
 from vestige.steps.retrain import Recipe, retrain
+from vestige.steps.subjects import load_checked
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
 from vestige.training.arithmetic import scale_update
@@ -167,8 +168,8 @@ def unlearn_part(
     spec = unlearn_spec(request)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         same_subject(folder, spec)
-        write_spec(folder.spec, spec)
-        return _train(folder, request, Hooks(on_step), until=until)
+        with claimed(folder, spec):
+            return _train(folder, request, Hooks(on_step), until=until)
 
 
 def _check_form(request: UnlearnRequest) -> None:
@@ -210,8 +211,7 @@ def _train(
         if until is not None:
             raise InputError(f"method {request.method!r} makes the target again as it was made; it has no rate to find")
         return retrain(folder, recipe_asked(request), hooks.on_step, world, hooks.on_line)
-    target = load(request.target)
-    same_weights(target, request.target_weights, "the target")
+    target = load_checked(request.target, request.target_weights, "the target")
     if not method.needs.splits:
         return target, Outcome(0, "nothing to train", 0.0)
     if isinstance(target.model, EnsembleModel):
@@ -304,8 +304,7 @@ def _layers(method: Method, target: LoadedModel) -> Layers | None:
 def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
     if request.reference is None:
         return target
-    found = load(request.reference)
-    same_weights(found, request.reference_weights, "the reference")
+    found = load_checked(request.reference, request.reference_weights, "the reference")
     if found.tokenizer.get_vocab() != target.tokenizer.get_vocab():
         raise InputError(
             f"the reference {found.name} has another vocabulary than the target, so its numbers cannot be compared "
@@ -320,7 +319,10 @@ def _data(request: UnlearnRequest, method: Method, target: LoadedModel | None, w
     if not request.forget_items:
         raise InputError(f"the forget set {request.forget!r} holds no items")
     if "retain" in splits and not request.retain_items:
-        raise InputError(f"method {request.method!r} needs a retain set, and there are no retain items")
+        raise InputError(
+            f"method {request.method!r} needs a retain set, and the data holds nothing but the forget set; give more "
+            "data, name what to keep by --retain, or take a method that reads the forget set alone, as npo does"
+        )
     if "idk" in splits and not request.idk:
         raise InputError(f"method {request.method!r} needs answers that decline to know, and there are none")
     answers: dict[Split, tuple[tuple[str, ...], ...]] = {}

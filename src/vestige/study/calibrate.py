@@ -105,14 +105,12 @@ def calibration_tasks(
 
 def target_task(place: str, request: CalibrateRequest, report: Report) -> None:
     """How the target scores on the validation items."""
-    from vestige.models.load import load
-    from vestige.steps.making import same_weights
+    from vestige.steps.subjects import load_checked
 
     folder = CalibrationFolder(Path(place)).target
     if read_score(folder) is None:
         watch = Stopwatch()
-        target = load(request.unlearning.target)
-        same_weights(target, request.unlearning.target_weights, "the target")
+        target = load_checked(request.unlearning.target, request.unlearning.target_weights, "the target")
         _keep(folder, request, watch, target, _Spent(0, 0))
 
 

@@ -4,6 +4,7 @@ The layers are injected in place, so that the model stays the root module that h
 are trained in float32, also where the model is in bfloat16, which would round their small updates away.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.seeds import derive_seed
 from vestige.models.blocks import blocks
-from vestige.training.settings import TrainingSettings
+from vestige.models.load import BUILTIN, find
+from vestige.training.settings import EVERY, TrainingSettings
 from vestige.training.step import Layers
 
 ADAPTER = "default"
@@ -38,14 +41,26 @@ def add_lora(model: PreTrainedModel, settings: TrainingSettings, seed: int) -> N
     The scale of the update is lora_alpha / lora_rank (Hu et al., LoRA, 2106.09685), with rsLoRA lora_alpha over the
     root of lora_rank. The initial weights follow from the seed.
     """
+    if settings.lora_targets == EVERY:
+        _inject(model, settings, _products(model), seed)
+        return
     present = {name.rpartition(".")[2] for name, _ in model.named_modules()}
     missing = [t for t in settings.lora_targets if t not in present]
     if missing:
-        linear = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
+        inside = sorted({name.rpartition(".")[2] for name in _products(model)})
         raise InputError(
-            f"lora_targets {', '.join(missing)} are no layers of this model; its linear layers: {', '.join(linear)}"
+            f"lora_targets {', '.join(missing)} {'is no layer' if len(missing) == 1 else 'are no layers'} of this "
+            f"model, whose blocks multiply in {', '.join(inside)}; name some, --set 'lora_targets="
+            f"{json.dumps(inside[:2])}', or take all: --set lora_targets={EVERY}"
         )
     _inject(model, settings, list(settings.lora_targets), seed)
+
+
+def _products(model: PreTrainedModel) -> list[str]:
+    """The full names of all matrix products inside the decoder's blocks, GPT-2's transposed ones too."""
+    every = blocks(model)
+    place = next(name for name, module in model.named_modules() if module is every)
+    return [f"{place}.{n}" for n, m in every.named_modules() if isinstance(m, (nn.Linear, Conv1D))]
 
 
 def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSettings, seed: int) -> None:
@@ -59,7 +74,8 @@ def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSetting
     present = dict(model.named_modules())
     missing = [n for n in names if n not in present]
     if missing:
-        inside = sorted(n for n, m in every[layers.update[0]].named_modules() if isinstance(m, nn.Linear))
+        block = every[layers.update[0]]
+        inside = sorted(n for n, m in block.named_modules() if isinstance(m, (nn.Linear, Conv1D)))
         raise InputError(f"the model has no module {missing[0]}; a block's linear layers: {', '.join(inside)}")
     if settings.lora_rank:
         _inject(model, settings, names, seed)
@@ -73,6 +89,8 @@ def _inject(model: PreTrainedModel, settings: TrainingSettings, targets: list[st
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.tuners_utils import cast_adapter_dtype
 
+    # As peft matches names: whole, or what follows a dot.
+    dotted = tuple(f".{target}" for target in targets)
     config = LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
@@ -80,6 +98,8 @@ def _inject(model: PreTrainedModel, settings: TrainingSettings, targets: list[st
         use_rslora=settings.lora_rslora,
         use_dora=settings.lora_dora,
         target_modules=targets,
+        # peft would find it out by itself, with a warning for each layer.
+        fan_in_fan_out=any(isinstance(m, Conv1D) and f".{n}".endswith(dotted) for n, m in model.named_modules()),
     )
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
@@ -101,15 +121,18 @@ def merge_lora(model: PreTrainedModel) -> None:
 
 
 def adapter_of(model: PreTrainedModel, *, base: str) -> Adapter:
-    """The adapter that is in the model, as peft would save it for `base`: a local model, or `org/name@revision`."""
+    """The adapter that is in the model, as peft would save it for `base`: a local model, or `org/name@revision`.
+
+    Of a local model it names the folder that transformers loads, which in a subject's folder is `model`.
+    """
     from peft import PeftConfig, get_peft_model_state_dict
 
     kept = get_peft_model_state_dict(model, adapter_name=ADAPTER, save_embedding_layers=False)
     asked = model.peft_config[ADAPTER]
     assert isinstance(asked, PeftConfig)
     config = {k: sorted(v) if isinstance(v, set) else v for k, v in asked.to_dict().items()}
-    local = Path(base).expanduser()
-    name, _, revision = (str(local.resolve()), "", "") if local.exists() else base.partition("@")
+    local = base.startswith(BUILTIN) or Path(base).expanduser().exists()
+    name, _, revision = (str(find(base)[0].resolve()), "", "") if local else base.partition("@")
     config |= {"base_model_name_or_path": name, "revision": revision or None}
     config |= {"inference_mode": True, "task_type": "CAUSAL_LM"}
     # Sets have no order of their own, and peft turns this one into a list already.

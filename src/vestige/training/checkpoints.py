@@ -3,16 +3,20 @@
 Tensors lie in safetensors files; nothing is pickled. Schedule, data order and dropout follow from seed and step.
 """
 
+import contextlib
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from vestige.core.errors import InputError
 from vestige.core.files import new_folder, read_json, write_json
+from vestige.core.text import one_line
 from vestige.training.parallel import ALONE, World, full, share_like
 
 
@@ -51,12 +55,17 @@ class Checkpoints:
                 shutil.rmtree(old)
 
     def restore(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-        """Put back what stood after `step` steps; the objective's state."""
+        """Put back what stood after `step` steps; the objective's state. A damaged file is refused by name."""
         folder = self.folder / f"step-{step}"
-        kept = read_json(folder / "state.json")
-        assert kept["step"] == step
+        with undamaged(folder / "state.json"):
+            kept = read_json(folder / "state.json")
+            if kept["step"] != step:
+                raise ValueError(f"it speaks of step {kept['step']}")
+            objective_state: dict[str, float] = kept["state"]
+            counts: dict[str, int] = kept["counts"]
         put_back(model, folder / "model.safetensors")
-        moments, counts = load_file(folder / "optimizer.safetensors"), kept["counts"]
+        with undamaged(folder / "optimizer.safetensors"):
+            moments = load_file(folder / "optimizer.safetensors")
         for name, parameter in _trainable(model):
             prefix = f"{name}/"
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
@@ -66,12 +75,26 @@ class Checkpoints:
                     k: share_like(v, parameter) if v.shape == parameter.shape else v.to(parameter.device)
                     for k, v in state.items()
                 } | {k.removeprefix(prefix): v for k, v in counts.items() if k.startswith(prefix)}
-        objective_state: dict[str, float] = kept["state"]
         return objective_state
 
     def clear(self) -> None:
         """Remove everything: the training is done."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def undamaged(path: Path) -> Iterator[None]:
+    """Turn what goes wrong while a checkpoint's file is read into an InputError that names it and the way out.
+
+    Nothing is deleted: whether hours of training are to be done again is for a person to say.
+    """
+    try:
+        yield
+    except (FileNotFoundError, SafetensorError, InputError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is damaged ({one_line(str(error), width=200)}), so training cannot go on from it; delete the "
+            f"folder {path.parent.parent} and run the same command again: training begins anew"
+        ) from error
 
 
 def _trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -85,7 +108,11 @@ def trained_weights(model: nn.Module, world: World = ALONE) -> dict[str, Tensor]
 
 def put_back(model: nn.Module, weights: Path) -> None:
     """Give the trained parameters the values in a file of `trained_weights`."""
-    stored = load_file(weights)
+    with undamaged(weights):
+        stored = load_file(weights)
+        for name, parameter in _trainable(model):
+            if stored[name].shape != parameter.shape:
+                raise ValueError(f"{name} has another shape")
     with torch.no_grad():
         for name, parameter in _trainable(model):
             parameter.copy_(share_like(stored[name], parameter))

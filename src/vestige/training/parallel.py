@@ -24,7 +24,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
-from vestige.core.errors import InputError
+from vestige.core.errors import InputError, Interrupted
+from vestige.core.text import one_line
 from vestige.models.blocks import blocks
 
 T = TypeVar("T")
@@ -65,7 +66,8 @@ class World:
         own = text.encode()
         n = round(self.led({"bytes": float(len(own))})["bytes"])
         sent = torch.tensor([*own] if self.leads else [0] * n, dtype=torch.uint8)
-        dist.broadcast(sent, src=0)
+        with _others_alive():
+            dist.broadcast(sent, src=0)
         return bytes(sent.tolist()).decode()
 
     def summed(self, values: Mapping[str, float]) -> dict[str, float]:
@@ -74,7 +76,8 @@ class World:
         if self.size == 1 or not names:
             return dict(values)
         total = torch.tensor([values[n] for n in names], dtype=torch.float64)
-        dist.all_reduce(total)
+        with _others_alive():
+            dist.all_reduce(total)
         sums = dict(zip(names, total.tolist(), strict=True))
         return {n: sums[n] for n in values}
 
@@ -103,8 +106,40 @@ ALONE = World()
 
 def planned_world(kind: Kind | None) -> World:
     """The world that torchrun would make, for planning: nobody is joined, and without torchrun it is one process."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    return ALONE if size == 1 else World(kind or "ddp", int(os.environ["RANK"]), size)
+    rank, size = _place()
+    return ALONE if size == 1 else World(kind or "ddp", rank, size)
+
+
+def _place() -> tuple[int, int]:
+    """This process's rank, and how many torchrun started; surroundings that torchrun would not leave are refused."""
+    if "WORLD_SIZE" not in os.environ:
+        return 0, 1
+    way_out = "start several processes with torchrun, or unset WORLD_SIZE for one"
+    size = os.environ["WORLD_SIZE"]
+    if not size.isdecimal() or int(size) == 0:
+        raise InputError(f"WORLD_SIZE is {one_line(size)!r}, which is no number of processes; {way_out}")
+    if int(size) == 1:
+        return 0, 1
+    missing = [n for n in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if n not in os.environ]
+    if missing:
+        raise InputError(f"WORLD_SIZE is {size}, and {', '.join(missing)} is not set beside it; {way_out}")
+    for name, least, most in (("RANK", 0, int(size) - 1), ("LOCAL_RANK", 0, int(size) - 1), ("MASTER_PORT", 1, 65535)):
+        text = os.environ[name]
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise InputError(f"{name} is {one_line(text)!r} and not a number from {least} to {most}; {way_out}")
+    return int(os.environ["RANK"]), int(size)
+
+
+@contextlib.contextmanager
+def _others_alive() -> Iterator[None]:
+    """What goes wrong when processes speak to each other means that one of them has ended; it has said why."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Interrupted(
+            "another process of this training has ended; what it said is the reason, and the same command goes on "
+            "from here"
+        ) from error
 
 
 def pick_kind(name: str | None) -> Kind | None:
@@ -123,7 +158,7 @@ def joined(kind: Kind | None) -> Iterator[World]:
 
     Each process on a machine with CUDA takes the device of its local rank. `kind` None is `ddp`.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    _, size = _place()
     if size == 1:
         if kind and "WORLD_SIZE" not in os.environ:
             raise InputError(
@@ -133,7 +168,14 @@ def joined(kind: Kind | None) -> Iterator[World]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=WAIT)
+    try:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=WAIT)
+    except dist.DistError as error:
+        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise InputError(
+            f"cannot meet the other processes at {one_line(place)} ({one_line(str(error), width=200)}); start them "
+            "with torchrun"
+        ) from error
     try:
         yield World(kind or "ddp", dist.get_rank(), size)
     finally:

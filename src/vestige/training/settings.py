@@ -13,6 +13,10 @@ FLOAT16 = (
 """Why nothing is trained in float16."""
 
 
+EVERY: Literal["all"] = "all"
+"""The word for all of a model's LoRA targets, where names would be those of one family."""
+
+
 class TrainingSettings(Settings):
     """One training run; the defaults are PISTOL's for fine-tuning (2406.16810, section 5.2).
 
@@ -29,7 +33,7 @@ class TrainingSettings(Settings):
     `loss_on` is `answer` (answer and end of turn) or `all` (every token but the first). `bucket` puts rows of like
     length into one batch, drawn anew each epoch. `lora_rank` 0 trains all parameters. `lora_rslora` divides alpha by
     the root of the rank (Kalajdzievski, 2312.03732), `lora_dora` trains the weights' magnitudes apart (Liu et al.,
-    2402.09353).
+    2402.09353). `lora_targets` are modules by the last part of their name, or `all` products inside the blocks.
     """
 
     epochs: PositiveInt = 20
@@ -54,7 +58,7 @@ class TrainingSettings(Settings):
     lora_dropout: float = Field(default=0.05, ge=0, lt=1)
     lora_rslora: bool = False
     lora_dora: bool = False
-    lora_targets: tuple[str, ...] = (
+    lora_targets: tuple[str, ...] | Literal["all"] = (
         "q_proj",
         "k_proj",
         "v_proj",

@@ -84,7 +84,7 @@ def parse_condition(text: str) -> Condition:
     if found is None:
         raise InputError(
             f"the rule {one_line(text, width=40)!r} is not of the form 'forget<=0.3', 'forget<=retrained' or "
-            "'retain>=0.9*target'"
+            "'retain>=0.9*target': a score, one of <= < >= >, and a number, target, retrained or a multiple of these"
         )
     factor = float(found["number"] or found["factor"] or 1)
     if not math.isfinite(factor):
@@ -94,7 +94,12 @@ def parse_condition(text: str) -> Condition:
 
 def parse_choice(text: str) -> Condition | None:
     """The rule for the checkpoint to keep: a condition, or None for `last`."""
-    return None if text.strip() == "last" else parse_condition(text)
+    if text.strip() == "last":
+        return None
+    try:
+        return parse_condition(text)
+    except InputError as error:
+        raise InputError(f"{error}; or say 'last', for the last checkpoint") from error
 
 
 def reason_to_stop(stop: Sequence[Condition], point: Point, controls: Mapping[str, Scores]) -> str | None:
@@ -122,7 +127,8 @@ def choose(points: Sequence[Point], rule: Condition | None, controls: Mapping[st
         return Choice(nearest.step, str(rule), False, f"no checkpoint meets {rule}; at {value:.4g} this is the nearest")
     if rule.sign in ("<=", "<"):
         best = max(within, key=lambda p: _score(p.scores, "retain", rule))
-        why = f"of {len(within)} checkpoints that meet {rule}, the one that retains most ({best.scores['retain']:.4g})"
+        retained = f"{best.scores['retain']:.4g}"
+        why = f"of the checkpoints that meet {rule} ({len(within)}), the one that retains most ({retained})"
         return Choice(best.step, str(rule), True, why)
     last = within[-1]
     return Choice(last.step, str(rule), True, f"the last checkpoint that meets {rule} ({last.scores[rule.score]:.4g})")

@@ -52,11 +52,16 @@ class Every(NamedTuple):
     n: int
     in_steps: bool
 
+    def __str__(self) -> str:
+        """The one form in which it is written, as in `1 epoch` and `50 steps`."""
+        return f"{self.n} {'step' if self.in_steps else 'epoch'}{'s' * (self.n > 1)}"
+
 
 class TrajectorySettings(Settings):
     """When a model is scored in training, when that stops it, and which checkpoint is kept.
 
-    `every` is a pace such as `1 epoch`, `2 epochs` or `50 steps`; the last step is always scored. Each of `stop_when`
+    `every` is a pace such as `1 epoch`, `2 epochs` or `50 steps`, kept in that form however it was written (`1` is
+    `1 epoch`); the last step is always scored. Each of `stop_when`
     is a condition on a score, `forget<=0.3` or `retain<0.9*target`, that ends the training at the first point that
     meets it; LLMU (2310.10683, section 4) would stop an ascent at a forget loss of 100, which is here the nats a token
     of the true answers, whatever sign the loss itself has. `choose` is `last`, or a condition: from above
@@ -71,8 +76,7 @@ class TrajectorySettings(Settings):
     @field_validator("every")
     @classmethod
     def _a_pace(cls, value: str) -> str:
-        parse_every(value)
-        return value
+        return str(parse_every(value))
 
     @field_validator("stop_when")
     @classmethod

@@ -1,0 +1,234 @@
+"""What --fresh does to an output folder when the command succeeds, is refused, or is killed."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.cli.app import app
+from vestige.cli.output import output_in
+from vestige.core.errors import InputError
+from vestige.core.files import locked
+
+
+def work(folder, text, *, fresh=False, fail=None, trained=False):
+    """A command that writes a spec, may train, and may be refused."""
+    with output_in(folder, fresh=fresh, made_by="spec.json"):
+        subject = SubjectFolder(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        subject.spec.write_text(text)
+        if trained:
+            subject.training_log.parent.mkdir()
+            subject.training_log.write_text("{}\n")
+        if fail is not None:
+            raise fail
+
+
+def names(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_what_fresh_replaces_goes_only_when_the_new_is_done(tmp_path):
+    out = tmp_path / "out"
+    work(out, "old")
+    with output_in(out, fresh=True, made_by="spec.json"):
+        assert names(tmp_path) == [".out.before-fresh"]
+        assert (tmp_path / ".out.before-fresh/spec.json").read_text() == "old"
+        out.mkdir()
+        (out / "spec.json").write_text("new")
+    assert names(tmp_path) == ["out"]
+    assert (out / "spec.json").read_text() == "new"
+
+
+@pytest.mark.parametrize("error", [InputError("no"), ValueError("a fault")])
+def test_a_command_that_fails_before_it_trains_puts_the_old_back(tmp_path, error):
+    out = tmp_path / "out"
+    work(out, "old")
+    with pytest.raises(type(error)):
+        work(out, "new", fresh=True, fail=error)
+    assert names(tmp_path) == ["out"]
+    assert (out / "spec.json").read_text() == "old"
+
+
+def test_what_was_trained_before_the_failure_stays_and_so_does_the_old(tmp_path):
+    out = tmp_path / "out"
+    work(out, "old")
+    with pytest.raises(InputError):
+        work(out, "broke down", fresh=True, fail=InputError("not finite"), trained=True)
+    assert (out / "spec.json").read_text() == "broke down"
+    assert (tmp_path / ".out.before-fresh/spec.json").read_text() == "old"
+    # Starting over once more moves that aside too; a refusal puts back the last.
+    with pytest.raises(InputError):
+        work(out, "newer", fresh=True, fail=InputError("no"))
+    assert (out / "spec.json").read_text() == "broke down"
+    work(out, "newest", fresh=True, trained=True)
+    assert names(tmp_path) == ["out"]
+    assert (out / "spec.json").read_text() == "newest"
+
+
+def test_a_refused_command_leaves_an_empty_folder_empty_and_an_absent_one_absent(tmp_path):
+    for out in (tmp_path / "empty", tmp_path / "absent"):
+        if out.name == "empty":
+            out.mkdir()
+        with pytest.raises(InputError):
+            work(out, "new", fail=InputError("no"))
+    assert names(tmp_path) == ["empty"]
+    assert names(tmp_path / "empty") == []
+
+
+def test_a_refused_command_without_fresh_touches_nothing_that_stood_there(tmp_path):
+    out = tmp_path / "out"
+    work(out, "old")
+    with pytest.raises(InputError), output_in(out, fresh=False, made_by="spec.json"):
+        raise InputError("another subject")
+    assert (out / "spec.json").read_text() == "old"
+
+
+def test_fresh_killed_at_every_rename_loses_nothing(tmp_path):
+    kills = 0
+    for place in range(1, 9):
+        folder = tmp_path / str(place)
+        out = folder / "out"
+        folder.mkdir()
+        work(out, "old", trained=True)
+        code = _in_a_child(lambda out=out, place=place: _work_and_die(out, place))
+        # Without --fresh the same command finds the old or the new, whole.
+        with output_in(out, fresh=False, made_by="spec.json"):
+            assert (out / "spec.json").read_text() in ("old", "new")
+            assert (out / "train/metrics.jsonl").read_text() == "{}\n"
+        assert names(folder) == ["out"]
+        kills += code == 137
+        if code == 0:
+            break
+    # The rename aside, and the one before what is aside is deleted: before and after each.
+    assert kills == 4
+
+
+def _work_and_die(out, place):
+    replace, seen = os.replace, []
+
+    def dying(source, target):
+        for act in (lambda: None, lambda: replace(source, target)):
+            act()
+            seen.append(source)
+            if len(seen) == place:
+                os._exit(137)
+
+    os.replace = dying
+    work(out, "new", fresh=True, trained=True)
+
+
+def _in_a_child(act):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_what_cannot_be_moved_aside_is_refused_and_left(tmp_path, monkeypatch):
+    real, link, other = tmp_path / "real", tmp_path / "link", tmp_path / "other"
+    work(real, "old")
+    link.symlink_to(real)
+    other.mkdir()
+    (other / "letter.txt").write_text("mine")
+    with pytest.raises(InputError, match="is a link"):
+        work(link, "new", fresh=True)
+    with pytest.raises(InputError, match="was not made by Vestige"):
+        work(other, "new", fresh=True)
+    with locked(real / ".lock", patience_seconds=0), pytest.raises(InputError, match="another command is at work"):
+        work(real, "new", fresh=True)
+    monkeypatch.chdir(real)
+    with pytest.raises(InputError, match="the folder you are in"):
+        work(real, "new", fresh=True)
+    assert (real / "spec.json").read_text() == "old"
+    assert names(other) == ["letter.txt"]
+
+
+def test_a_command_that_came_first_keeps_the_folder(tmp_path):
+    out = tmp_path / "out"
+    with contextlib.ExitStack() as other:
+        with pytest.raises(InputError, match="busy"):
+            _refused_while_another_works(out, other)
+        assert (out / "spec.json").read_text() == "theirs"
+
+
+def _refused_while_another_works(out, other):
+    with output_in(out, fresh=False, made_by="spec.json"):
+        other.enter_context(locked(out / ".lock", patience_seconds=0))
+        (out / "spec.json").write_text("theirs")
+        raise InputError("busy")
+
+
+ROWS = "".join(f'{{"question": "What is number {n}?", "answer": "It is {n * n}."}}\n' for n in range(8))
+REFUSED = {
+    "an adapter that is not trained": (["--save", "adapter", "--set", "lora_rank=0"], "lora_rank 0"),
+    "a tracker that is not there": (["--report-to", "nosuch"], "no tracker 'nosuch'"),
+    "a number format": (["--dtype", "float16"], "float16"),
+    "layers that are not there": (["--set", "lora_rank=2", "--set", 'lora_targets=["nosuch"]'], "nosuch"),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Data, a forget set, a target, and what an unlearning made of it."""
+    folder = tmp_path_factory.mktemp("fresh")
+    (folder / "qa.jsonl").write_text(ROWS)
+    (folder / "forget.jsonl").write_text("".join(ROWS.splitlines(keepends=True)[:2]))
+    words = ["finetune", "builtin:tiny", "--data", folder / "qa.jsonl", "--output-dir", folder / "target"]
+    ended = vestige(*words, "--set", "epochs=1", "--set", "batch_size=8")
+    assert ended.exception is None
+    words = [*unlearn(folder), "--output-dir", folder / "out"]
+    ended = vestige(*words)
+    assert ended.exception is None
+    return folder
+
+
+def unlearn(folder):
+    words = ["unlearn", folder / "target", "--method", "ga", "--data", folder / "qa.jsonl", "--set", "epochs=1"]
+    return [*words, "--forget", folder / "forget.jsonl"]
+
+
+def vestige(*words):
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_refused_deletes_nothing_and_claims_nothing(made, tmp_path, words, said):
+    before = {p: p.stat().st_mtime_ns for p in (made / "out").rglob("*") if p.is_file() and p.name != ".lock"}
+    ended = vestige(*unlearn(made), *words, "--output-dir", made / "out", "--fresh")
+    assert isinstance(ended.exception, InputError), ended.exception
+    assert said in str(ended.exception)
+    assert {p: p.stat().st_mtime_ns for p in (made / "out").rglob("*") if p.is_file() and p.name != ".lock"} == before
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert isinstance(vestige(*unlearn(made), *words, "--output-dir", empty).exception, InputError)
+    assert not any(empty.iterdir())
+
+
+def test_the_built_in_model_is_made_in_float32_only(made, tmp_path):
+    words = ["finetune", "builtin:tiny", "--data", made / "qa.jsonl", "--dtype", "bfloat16"]
+    for more in ([], ["--dry-run"]):
+        ended = vestige(*words, "--output-dir", tmp_path / "out", *more)
+        assert isinstance(ended.exception, InputError)
+        assert "builtin:tiny is made in float32 and not in bfloat16" in str(ended.exception)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_surroundings_that_torchrun_did_not_leave_are_one_sentence(made, tmp_path):
+    start = [sys.executable, "-m", "vestige", *map(str, unlearn(made)), "--output-dir", str(tmp_path / "out")]
+    plain = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
+    for more in ([], ["--dry-run"]):
+        done = subprocess.run([*start, *more], capture_output=True, text=True, env={**plain, "WORLD_SIZE": "2"})
+        assert done.returncode == 2
+        assert done.stderr.startswith("vestige: WORLD_SIZE is 2, and RANK, LOCAL_RANK")
+        assert done.stderr.count("\n") == 1

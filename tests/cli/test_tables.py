@@ -1,0 +1,81 @@
+"""What a terminal of a given width shows: tables of estimates, and lists of names with what is said of them."""
+
+import pytest
+
+from vestige.artifacts.records import Result, SubjectSpec, Summary
+from vestige.cli.list import in_columns
+from vestige.cli.tables import print_results
+from vestige.core.estimates import Estimate
+from vestige.methods.listing import listed
+
+SPLITS = ("forget", "retain", "independent", "independent_employment", "factual")
+METRICS = ("exact_match", "share_truncated", "rouge1_recall")
+
+
+def summary(*, few: tuple[str, str] = ("", "")) -> Summary:
+    """Each split has 240 items, but for `few`, of which only 9 have that split's metric."""
+    spec = SubjectSpec(
+        subject="target",
+        name="target",
+        model="builtin:tiny",
+        method="",
+        forget="",
+        seed=0,
+        settings_id="",
+        settings={},
+        data="",
+        parent="",
+        version=1,
+    )
+    results = tuple(
+        Result(
+            split, "all", "generate", "", Estimate(m, "share", 0.42, 0.36, 0.48, 9 if (split, m) == few else 240, "w")
+        )
+        for split in SPLITS
+        for m in METRICS
+    )
+    return Summary("qa", 1, spec, "edge:A_B", {}, results)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_no_metric_split_or_number_is_cut_at_any_usual_width(monkeypatch, capsys, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_results(summary())
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    words = shown.replace("│", " ").replace("┃", " ").split()
+    assert set(SPLITS) | set(METRICS) <= set(words)
+    assert shown.count("0.42 [0.36, 0.48]") == len(SPLITS) * len(METRICS)
+    # Once a split, at its head.
+    assert shown.count("n = 240") == len(SPLITS)
+
+
+def test_the_widest_terminal_has_one_table_and_a_narrow_one_several(monkeypatch, capsys):
+    tables = []
+    for width in ("200", "60"):
+        monkeypatch.setenv("COLUMNS", width)
+        print_results(summary())
+        tables.append(capsys.readouterr().out.count("forget set edge:A_B"))
+    # 60: format and metric take 30, a split at least 20 more.
+    assert tables == [1, len(SPLITS)]
+
+
+def test_estimates_of_one_split_with_several_n_say_their_own(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "100")
+    print_results(summary(few=("retain", "rouge1_recall")))
+    shown = capsys.readouterr().out
+    assert shown.count("0.42 [0.36, 0.48], n = 9 ") == 1
+    assert shown.count("0.42 [0.36, 0.48], n = 240") == len(METRICS) - 1
+
+
+def test_a_list_keeps_within_the_width_with_later_lines_under_the_first():
+    rows = [row._asdict() for row in listed()]
+    lines = in_columns(rows, 100).splitlines()
+    assert max(map(len, lines)) <= 100
+    names = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert names == [row["name"] for row in rows]
+    indent = 2 + max(map(len, names))
+    assert all(line[: indent - 1].strip() == "" for line in lines if line.startswith(" "))
+    # Nothing is lost in wrapping.
+    told = " ".join(" ".join(lines).split())
+    assert all(row["about"] in told and row["paper"] in told for row in rows)

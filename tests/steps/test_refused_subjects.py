@@ -1,0 +1,84 @@
+"""A folder belongs to a subject from its training on: what is refused before that leaves no trace."""
+
+import pytest
+import torch
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.core.errors import InputError, NotFinite
+from vestige.core.items import Item
+from vestige.models.load import ModelSettings
+from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part
+from vestige.training.settings import TrainingSettings, UnlearningSettings
+
+ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.") for i in range(8))
+TINY = ModelSettings(model="builtin:tiny", device="cpu")
+NOWHERE = {"lora_targets": ("nosuch",), "lora_rank": 2}
+
+
+def taught(**changes):
+    settings = TrainingSettings.build({"epochs": 1, "batch_size": 8, "lora_rank": 0, **changes})
+    return FinetuneRequest(TINY, ITEMS, ITEMS, settings, seed=0)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    torch.set_num_threads(1)
+    folder = SubjectFolder(tmp_path_factory.mktemp("refused") / "target")
+    return folder, finetune(folder, taught())
+
+
+def forgetting(target, **changes):
+    folder, made = target
+    return UnlearnRequest(
+        target=ModelSettings(model=str(folder.path), device="cpu"),
+        target_weights=made.weights,
+        start="builtin:tiny",
+        method="kl",
+        method_settings={},
+        forget="file",
+        forget_items=ITEMS[:2],
+        retain_items=ITEMS[2:],
+        idk=(),
+        training=UnlearningSettings.build({"epochs": 1, "batch_size": 4, "lora_rank": 0, **changes}),
+        seed=0,
+    )
+
+
+def test_refused_settings_do_not_keep_the_folder(target, tmp_path):
+    # The references are computed, and lie in checkpoints/, before it is seen that there is nothing to train.
+    for make in (unlearn, lambda folder, asked: unlearn_part(folder, asked, 1)):
+        with pytest.raises(InputError, match="nosuch"):
+            make(SubjectFolder(tmp_path), forgetting(target, **NOWHERE))
+        assert not any(tmp_path.iterdir())
+    with pytest.raises(InputError, match="nosuch"):
+        finetune(SubjectFolder(tmp_path), taught(**NOWHERE))
+    assert not any(tmp_path.iterdir())
+    assert unlearn(SubjectFolder(tmp_path), forgetting(target)).steps == 1
+
+
+def test_what_else_lies_in_the_folder_stays(target, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="nosuch"):
+        unlearn(SubjectFolder(tmp_path), forgetting(target, **NOWHERE))
+    assert {p.name for p in tmp_path.iterdir()} <= {"notes.txt", ".lock"}
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_what_was_trained_keeps_the_folder(target, tmp_path):
+    with pytest.raises(NotFinite):
+        unlearn(SubjectFolder(tmp_path), forgetting(target, learning_rate=1e30, epochs=4))
+    assert SubjectFolder(tmp_path).spec.exists()
+
+    class Killed(Exception):
+        pass
+
+    def kill(_progress):
+        raise Killed
+
+    killed = SubjectFolder(tmp_path / "killed")
+    with pytest.raises(Killed):
+        unlearn(killed, forgetting(target, epochs=2), kill)
+    with pytest.raises(InputError, match=r"settings.epochs"):
+        unlearn(killed, forgetting(target, epochs=3))
+    assert unlearn(killed, forgetting(target, epochs=2)).steps == 2

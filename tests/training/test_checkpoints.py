@@ -1,0 +1,42 @@
+"""Checkpoints that a full disk or a broken copy damaged are named, and left for a person to delete."""
+
+import shutil
+
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.training.loop import train
+
+
+@pytest.mark.parametrize("size", [0, 100, -10])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_damaged_checkpoint_is_named_with_the_way_out(fresh, make_job, name, size):
+    job = make_job()
+    train(fresh().model, job, until=2)
+    path = job.checkpoints.folder / "step-2" / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:size] if name != "state.json" else whole[: min(size, 20)])
+    with pytest.raises(InputError, match=rf"{name} is damaged .*delete the folder {job.checkpoints.folder} and run"):
+        train(fresh().model, job)
+    # Nothing was deleted; what the sentence says to do is enough.
+    assert path.exists()
+    shutil.rmtree(job.checkpoints.folder)
+    assert train(fresh().model, job, until=1).steps == 1
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"step": 3, "state": {}, "counts": {}}'])
+def test_a_state_that_is_not_the_checkpoints_own_is_refused(fresh, make_job, text):
+    job = make_job()
+    train(fresh().model, job, until=2)
+    (job.checkpoints.folder / "step-2" / "state.json").write_text(text)
+    with pytest.raises(InputError, match=r"state.json is damaged"):
+        train(fresh().model, job)
+
+
+def test_weights_of_another_model_are_refused_as_damaged(fresh, make_job):
+    job = make_job()
+    train(fresh().model, job, until=2)
+    path = job.checkpoints.folder / "step-2"
+    shutil.copy(path / "optimizer.safetensors", path / "model.safetensors")
+    with pytest.raises(InputError, match=r"model.safetensors is damaged"):
+        train(fresh().model, job)
