@@ -182,3 +182,9 @@ def test_the_interval_covers_the_mean_where_the_percentile_bootstrap_does_not(dr
     rng = np.random.default_rng(7)
     found = [interval_of_mean(draw(rng), seed=0) for _ in range(300)]
     assert sum(low <= mean <= high for low, high, _ in found) >= 273
+
+
+def test_the_design_effect_does_not_depend_on_the_scale_however_small():
+    labels = np.array(["a", "a", "b", "b", "c"])
+    values = np.array([0.0, 1.0, 1.0, 1.0, 0.0])
+    assert design_effect(values * 3e-295, labels) == pytest.approx(design_effect(values, labels))

@@ -38,6 +38,8 @@ LEAST_CLUSTERS = 5
 """With fewer, the spread between clusters is not estimated: the interval speaks of those at hand only."""
 
 _TAIL = (1 - LEVEL) / 2
+# Squares of smaller differences are rounded to 0; the design effect does not depend on the scale.
+_LEAST_SPREAD = 1e-100
 _Z = float(ndtri(1 - _TAIL))
 _DRAWS_AT_ONCE = 1_000_000
 
@@ -148,6 +150,8 @@ def design_effect(values: Float[np.ndarray, " N"], labels: Shaped[np.ndarray, " 
         raise ValueError("one cluster has no spread between clusters")
     if scores.min() == scores.max():
         return 1.0
+    if np.ptp(scores) < _LEAST_SPREAD:
+        scores = scores / np.abs(scores).max()
     residuals = np.bincount(cluster, weights=scores - scores.mean())
     clustered = k / (k - 1) * float((residuals**2).sum()) / n**2
     return max(1.0, clustered / (float(scores.var(ddof=1)) / n))
