@@ -18,11 +18,10 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.validation import CHOSEN_ON, held_apart
 from vestige.evals import qa
 from vestige.models.load import LoadedModel, ModelSettings
+from vestige.steps.evaluate import CHUNK
 from vestige.steps.subjects import load_checked
 from vestige.training.stopping import CONTROLS, parse_choice, parse_condition
 from vestige.training.trajectory import TrajectorySettings
-
-CHUNK = 64
 
 ScoreModel: TypeAlias = Callable[[LoadedModel], Mapping[str, float]]
 """What a model scores, by name. It must follow from the weights alone, or a resumed run ends elsewhere."""
