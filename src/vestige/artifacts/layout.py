@@ -12,7 +12,10 @@
         cost.json                       what of it was trained, and what it takes from the start
         evals/<eval>-<id>/              identity.json records.jsonl collected.json scores.jsonl
                                         summary-<forget>.json
-    tables/*.csv  figures/*.svg  report.html
+        attacks/<attack>-<id>/          one attack on that subject: spec.json shown.jsonl train/ checkpoints/
+                                        points/<point>/evals/ as above, done.json
+    audit/<forget>/                     plan.json outcome.json
+    soundness.json verdicts.json  tables/*.csv  figures/*.svg  report.html
 """
 
 from collections.abc import Iterator
@@ -127,6 +130,10 @@ class SubjectFolder:
         """A model trained in shards: one shard's constituent after slice `number` (from 0)."""
         return SubjectFolder(self.path / "slices" / f"shard-{shard}-slice-{number}")
 
+    def attack(self, name: str, id_: str) -> "AttackFolder":
+        """The folder of one attack on this subject."""
+        return AttackFolder(self.path / "attacks" / f"{slug(name)}-{id_}")
+
     def evaluation(self, name: str, id_: str) -> EvalFolder:
         """The folder of one evaluation."""
         return EvalFolder(self.path / "evals" / f"{name}-{id_}")
@@ -134,6 +141,74 @@ class SubjectFolder:
     def evaluations(self) -> list[EvalFolder]:
         """The evaluations that are there, in the order of their names."""
         return [EvalFolder(p.parent) for p in sorted(self.path.glob("evals/*/identity.json"))]
+
+
+@dataclass(frozen=True)
+class AttackFolder:
+    """One attack on one subject: what it showed, how it went, and what the attacked model was asked at each point."""
+
+    path: Path
+
+    @property
+    def spec(self) -> Path:
+        """The attack's identity: the subject's weights, the settings, the seed, what is shown and asked."""
+        return self.path / "spec.json"
+
+    @property
+    def shown(self) -> Path:
+        """One line for each item that the attack showed the model."""
+        return self.path / "shown.jsonl"
+
+    @property
+    def asked(self) -> Path:
+        """By the id of each item as it was asked, the id of the forget item that it stands for."""
+        return self.path / "asked.json"
+
+    @property
+    def provenance(self) -> Path:
+        """Versions, hardware, command and times."""
+        return self.path / "provenance.json"
+
+    @property
+    def training_log(self) -> Path:
+        """One line a step, where the attack trains."""
+        return self.path / "train" / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What an interrupted attack needs to go on; removed when it is done."""
+        return self.path / "checkpoints"
+
+    @property
+    def done(self) -> Path:
+        """Written last: what was spent, and the bits that were shown."""
+        return self.path / "done.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that attacks."""
+        return self.path / ".lock"
+
+    def point(self, name: str) -> SubjectFolder:
+        """Where the evaluations of the attacked model at one point lie, as those of a subject do."""
+        return SubjectFolder(self.path / "points" / slug(name))
+
+
+@dataclass(frozen=True)
+class AuditFolder:
+    """The audit of one forget set."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        """Who was asked what, and with which thresholds."""
+        return self.path / "plan.json"
+
+    @property
+    def outcome(self) -> Path:
+        """What came of it; rebuilt from the scores without a model."""
+        return self.path / "outcome.json"
 
 
 @dataclass(frozen=True)
@@ -176,6 +251,24 @@ class RunFolder:
     def figures(self) -> Path:
         """The figures as SVG."""
         return self.path / "figures"
+
+    @property
+    def verdicts(self) -> Path:
+        """All verdicts of the run: a list of subject, forget set, claim, verdict, reason, numbers, thresholds."""
+        return self.path / "verdicts.json"
+
+    @property
+    def soundness(self) -> Path:
+        """What the checks of the data set found."""
+        return self.path / "soundness.json"
+
+    def audit(self, forget: str) -> AuditFolder:
+        """The audit of one forget set."""
+        return AuditFolder(self.path / "audit" / slug(forget))
+
+    def audits(self) -> list[AuditFolder]:
+        """The audits that are done, in the order of their names."""
+        return [AuditFolder(p.parent) for p in sorted(self.path.glob("audit/*/outcome.json"))]
 
     @property
     def lock(self) -> Path:

@@ -1,0 +1,350 @@
+"""What an audit of one forget set leaves on disk: its plan, what it found, and the verdicts.
+
+An outcome is everything that the report shows and nothing that it would have to compute: estimates in their places,
+named by subject, attack and format. Shares lie in [0, 1]; leakage is 0 for `retrained` and 1 for `target`; bits are
+bits an answer, and where a name says `_bits` bits in all.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from vestige.artifacts.layout import AuditFolder
+from vestige.artifacts.records import SCHEMA, read_versioned
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.files import write_json
+from vestige.core.items import Scope
+
+Claim = Literal["not expressed", "not recoverable", "not distinguishable", "kept", "benchmark can tell"]
+"""The five statements about an unlearned model; `CLAIMS` has them in words."""
+
+CLAIMS: Mapping[Claim, str] = {
+    "not expressed": "does not express the forget set in any tested format",
+    "not recoverable": "cannot be brought back beyond what the attack carries in",
+    "not distinguishable": "cannot be told from a model that never knew",
+    "kept": "keeps the retain, independent and factual sets",
+    "benchmark can tell": "the benchmark can tell",
+}
+
+Kind = Literal["relearn", "quantize", "in_context", "prefill", "sampling"]
+Outcome = Literal["holds", "fails", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class PlannedAttack:
+    """One attack that runs with the same settings, seeds and budget on every subject.
+
+    `name` is unique in the audit and what people read ("relearn retain n=50"). `material` says of what was shown:
+    retain, related, unrelated, forget_part, forget, or nothing. `points` are the stages at which the attacked model is
+    asked, in order, the last being judged. `tested` are the forget items asked, none of which was shown unless
+    `shows_answers`: then it is a ceiling and never evidence.
+    """
+
+    name: str
+    kind: Kind
+    material: str
+    n_shown: int
+    points: tuple[str, ...]
+    tested: tuple[str, ...]
+    shows_answers: bool
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """What an audit asks of whom. Subjects are folders relative to the run, by their name in the audit.
+
+    `splits` has item ids: forget, retain, and where there are such, independent, factual, holdout. `scopes` and `edges`
+    are by item id. `settings` are all the audit's settings, thresholds too.
+    """
+
+    forget: str
+    target: str
+    unlearned: tuple[str, ...]
+    retrained: tuple[str, ...]
+    folders: dict[str, str]
+    splits: dict[str, tuple[str, ...]]
+    edges: dict[str, str]
+    scopes: dict[str, Scope]
+    attacks: tuple[PlannedAttack, ...]
+    settings: dict[str, Any]
+    seed: int
+
+
+@dataclass(frozen=True)
+class FormatLine:
+    """One format with its controls. `admission` is target less retrained (or less chance, where none was retrained)."""
+
+    format: str
+    metric: str
+    target: Estimate
+    retrained: Estimate | None
+    admission: Estimate
+    admitted: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """One subject in one format: the level as it is, and where the format is admitted its leakage.
+
+    `metric` of `leakage` is `leakage` or `leakage_vs_chance`, never mixed; `band` is the same with an end that holds
+    for all of the subject's formats at once.
+    """
+
+    subject: str
+    format: str
+    level: Estimate
+    leakage: Estimate | None
+    band: Estimate | None
+    over_forgotten: bool
+
+
+@dataclass(frozen=True)
+class WorstLine:
+    """A subject's greatest leakage over the admitted formats, with a simultaneous band."""
+
+    subject: str
+    leakage: Estimate
+
+
+@dataclass(frozen=True)
+class OrderLine:
+    """How two formats agree on the order of the unlearned subjects: Kendall's tau-b; None where one ties them all."""
+
+    first: str
+    second: str
+    tau: Estimate | None
+
+
+@dataclass(frozen=True)
+class ReversalLine:
+    """`first` leaks more than `second` in one format and less in the other, both clearly; p after Holm's correction."""
+
+    first: str
+    second: str
+    more_in: str
+    less_in: str
+    p: float
+
+
+@dataclass(frozen=True)
+class ReliabilityLine:
+    """How often the verdict from all formats but one is that of the format left out."""
+
+    agree: int
+    contradict: int
+    undecided: int
+    agreement: Estimate | None
+
+
+@dataclass(frozen=True)
+class GainLine:
+    """What one attack brought in one format on one unlearned subject, in its parts.
+
+    `unit` is leakage or bits. `evidence` is False for what cannot count (`why_not`): ceilings, saturated attacks,
+    formats that were not admitted.
+    """
+
+    subject: str
+    attack: str
+    format: str
+    unit: str
+    gain: Estimate
+    injection: Estimate
+    repair: Estimate
+    recovery: Estimate
+    before: Estimate
+    after: Estimate
+    saturation: Estimate
+    saturated: bool
+    evidence: bool
+    why_not: str
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The level of one subject at one stage of an attack, over the tested items."""
+
+    point: str
+    level: Estimate
+
+
+@dataclass(frozen=True)
+class CurveLine:
+    """The levels along an attack; `subject` is a name of the audit, `role` target, retrained or unlearned.
+
+    The retrained seeds are one line each: between them lies what the attack carries in.
+    """
+
+    subject: str
+    role: str
+    attack: str
+    format: str
+    unit: str
+    points: tuple[CurvePoint, ...]
+
+
+@dataclass(frozen=True)
+class BudgetLine:
+    """What an attack could carry and what its result needs, for one unlearned subject; bits in all.
+
+    `bounds_bits` are upper bounds on what it carried, `capacity_bits` the least of them, named by `bound`.
+    `need_bits` has the four ways of counting and the gain that was seen (`metrics.information`); `inputs` what they
+    were computed from. `ratio` is capacity over the bits of the gain, None where nothing was gained.
+    """
+
+    subject: str
+    attack: str
+    bounds_bits: dict[str, float]
+    capacity_bits: float
+    bound: str
+    need_bits: dict[str, float]
+    inputs: dict[str, float]
+    ratio: float | None
+
+
+@dataclass(frozen=True)
+class MembershipLine:
+    """How well a score tells the forget set from holdout items: AUC, and against that on `retrained`.
+
+    `difference` is AUC less the mean of `retrained`; `privleak` in per cent.
+    """
+
+    subject: str
+    score: str
+    auc: Estimate
+    difference: Estimate | None
+    privleak: float | None
+
+
+@dataclass(frozen=True)
+class MeasureLine:
+    """A number that the field reports and no verdict rests on: forget quality, model utility, extraction strength."""
+
+    subject: str
+    measure: str
+    value: float
+    said: str
+
+
+@dataclass(frozen=True)
+class KeptLine:
+    """How much of a split a subject lost: target less subject, in shares."""
+
+    subject: str
+    split: str
+    format: str
+    harm: Estimate
+
+
+@dataclass(frozen=True)
+class SoundnessLine:
+    """One check of the data set; `sound` is None where it could not be made or could not decide."""
+
+    check: str
+    sound: bool | None
+    effect: Estimate | None
+    p: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class VerdictLine:
+    """What became of one claim about one subject."""
+
+    subject: str
+    claim: Claim
+    outcome: Outcome
+    reason: str
+    margin: float
+    unit: str
+    evidence: dict[str, Estimate]
+    left_out: tuple[str, ...]
+    items_needed: int | None
+    detectable: float | None
+
+
+@dataclass(frozen=True)
+class AuditOutcome:
+    """All that an audit of one forget set found. `untested` says in sentences what could not be tested, and why."""
+
+    forget: str
+    target: str
+    unlearned: tuple[str, ...]
+    retrained: tuple[str, ...]
+    verdicts: tuple[VerdictLine, ...]
+    formats: tuple[FormatLine, ...]
+    matrix: tuple[MatrixCell, ...]
+    worst: tuple[WorstLine, ...]
+    orders: tuple[OrderLine, ...]
+    reversals: tuple[ReversalLine, ...]
+    reliability: ReliabilityLine | None
+    gains: tuple[GainLine, ...]
+    curves: tuple[CurveLine, ...]
+    budget: tuple[BudgetLine, ...]
+    membership: tuple[MembershipLine, ...]
+    measures: tuple[MeasureLine, ...]
+    kept: tuple[KeptLine, ...]
+    soundness: tuple[SoundnessLine, ...]
+    untested: tuple[str, ...]
+    thresholds: dict[str, float]
+
+
+T = TypeVar("T", AuditPlan, AuditOutcome)
+
+
+def write_plan(folder: AuditFolder, plan: AuditPlan) -> None:
+    """Write what an audit asks."""
+    write_json(folder.plan, {"schema": SCHEMA, **asdict(plan)})
+
+
+def read_plan(folder: AuditFolder) -> AuditPlan:
+    """The plan; one that lacks something is refused by file and field."""
+    return _read(folder.plan, AuditPlan)
+
+
+def write_outcome(folder: AuditFolder, outcome: AuditOutcome) -> None:
+    """Write what an audit found."""
+    write_json(folder.outcome, {"schema": SCHEMA, **asdict(outcome)})
+
+
+def read_outcome(folder: AuditFolder) -> AuditOutcome:
+    """The outcome; one that lacks something is refused by file and field."""
+    return _read(folder.outcome, AuditOutcome)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    stored = read_versioned(path)
+    del stored["schema"]
+    try:
+        return TypeAdapter(kind).validate_python(stored)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path}: {place}: {first['msg']}; run the audit again") from error
+
+
+def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
+    """The rows of verdicts.json, which outside tools rely on."""
+    return [
+        {
+            "subject": v.subject,
+            "forget": outcome.forget,
+            "claim": v.claim,
+            "statement": CLAIMS[v.claim],
+            "verdict": v.outcome,
+            "reason": v.reason,
+            "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
+            "left_out": list(v.left_out),
+            "items_needed": v.items_needed,
+            "detectable": v.detectable,
+            "thresholds": {"margin": v.margin, "unit": v.unit, **outcome.thresholds},
+        }
+        for outcome in outcomes
+        for v in outcome.verdicts
+    ]

@@ -1,0 +1,1 @@
+"""Attacks, one file each: they search or tune and never judge themselves."""

@@ -1,0 +1,63 @@
+"""The item scores that an audit rests on, and everything else that a judgement of them needs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from vestige.artifacts.audits import AuditPlan, SoundnessLine
+
+
+class Source(NamedTuple):
+    """Whose scores: a subject as it is, or (`attack`, `point`) as an attack left it at one stage."""
+
+    subject: str
+    attack: str = ""
+    point: str = ""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Values by source, then by `format/metric` (`generate/rouge1_recall`, `forced/answer_bits`), then by item id.
+
+    Items that an attack asked in other words stand under the ids of the items that they stand for.
+    """
+
+    values: Mapping[Source, Mapping[str, Mapping[str, float]]]
+
+    def keys(self, source: Source) -> tuple[str, ...]:
+        """The `format/metric` keys that a source has."""
+        return tuple(self.values.get(source, {}))
+
+    def common(self, sources: Sequence[Source], key: str, items: Sequence[str]) -> tuple[str, ...]:
+        """Those of `items`, in their order, that have a value under `key` in every source."""
+        tables = [self.values.get(source, {}).get(key, {}) for source in sources]
+        return tuple(i for i in items if all(i in table for table in tables))
+
+    def of(self, source: Source, key: str, items: Sequence[str]) -> Float[np.ndarray, " N"]:
+        """The values of `items` in their order; every one of them has to be there (see `common`)."""
+        table = self.values[source][key]
+        return np.array([table[i] for i in items], dtype=float)
+
+    def rows(self, sources: Sequence[Source], key: str, items: Sequence[str]) -> Float[np.ndarray, "M N"]:
+        """The values of several sources, a row each."""
+        return np.stack([self.of(source, key, items) for source in sources])
+
+
+class Carried(NamedTuple):
+    """What one attack carried into one subject: upper bounds in bits, by name, and steps or tokens spent."""
+
+    bounds_bits: Mapping[str, float]
+    spent: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One audit before it is judged. `carried` is by attack and subject; `soundness` what is known of the data set."""
+
+    plan: AuditPlan
+    scores: Scores
+    carried: Mapping[tuple[str, str], Carried]
+    soundness: tuple[SoundnessLine, ...] = ()

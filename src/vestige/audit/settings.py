@@ -1,0 +1,33 @@
+"""What a person can set of an audit: margins, which formats and attacks, and how much of each."""
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from vestige.metrics.verdicts import Thresholds
+
+Evals = Literal["qa", "choices", "reversed", "freeform", "memory"]
+Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
+
+
+class AuditSettings(Thresholds):
+    """Margins (`metrics.verdicts.Thresholds`), the evaluations that are asked, and the attacks that are run.
+
+    `relearn` names what models are tuned on again, `relearn_items` how many items of each (as many as there are, where
+    they are fewer); `relearn_epochs`, `relearn_rate`, `relearn_rank`, `relearn_alpha` and `relearn_batch_size` are
+    those of the paper (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); a rank of 0 trains all
+    weights. `quantize` are bits of a weight, `in_context` numbers of retain items shown before the question. Prefilled
+    and sampled answers are part of the evaluation `freeform`.
+    """
+
+    evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory")
+    relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
+    relearn_items: tuple[PositiveInt, ...] = (50,)
+    relearn_epochs: PositiveInt = 3
+    relearn_rate: PositiveFloat = 2e-4
+    relearn_rank: int = Field(128, ge=0)
+    relearn_alpha: PositiveInt = 16
+    relearn_batch_size: PositiveInt = 1
+    quantize: tuple[Literal[4, 8], ...] = (8, 4)
+    in_context: tuple[PositiveInt, ...] = (8,)
+    max_new_tokens: PositiveInt = 64
