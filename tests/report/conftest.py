@@ -1,8 +1,9 @@
-"""One synthetic run with its report, written once for all tests of the report."""
+"""Two synthetic runs with their reports, one of them audited, written once for all tests of the report."""
 
 from pathlib import Path
 
 import pytest
+from synthetic_audit import outcome, write_audit
 from synthetic_run import write_run
 
 from vestige.report import build_report
@@ -11,5 +12,14 @@ from vestige.report import build_report
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = write_run(tmp_path_factory.mktemp("report") / "demo")
+    build_report(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one forget set with its audit, and their report."""
+    path = write_run(tmp_path_factory.mktemp("audited") / "demo", forgets=("edge:A_B",))
+    write_audit(path, outcome())
     build_report(path)
     return path

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from vestige.artifacts.layout import RunFolder
 from vestige.core.files import new_folder, write_text
+from vestige.report.audit_figures import write_audit_figures
 from vestige.report.contents import read_contents
 from vestige.report.figures import write_figures
 from vestige.report.page import render
@@ -23,5 +24,6 @@ def build_report(run: Path) -> Path:
         write_tables(tables, folder, contents)
     with new_folder(folder.figures) as figures:
         write_figures(figures, contents)
+        write_audit_figures(figures, contents)
     write_text(folder.report, render(contents))
     return folder.report

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from vestige.artifacts.audits import AuditOutcome, read_outcome
 from vestige.artifacts.layout import RunFolder
 from vestige.core.estimates import Estimate
 from vestige.report.answers import Answers, ForgetSet, forget_set, read_answers
@@ -13,7 +14,10 @@ from vestige.report.graph import Drawing, Edge, draw, read_edges
 
 @dataclass(frozen=True)
 class Contents:
-    """A run, read. `findings` and `forget_sets` go by forget set; `no_graph` says why there is no drawing."""
+    """A run, read. `findings` and `forget_sets` go by forget set; `no_graph` says why there is no drawing.
+
+    `audits` are those that are done; a run may have none.
+    """
 
     evidence: Evidence
     findings: tuple[Finding, ...]
@@ -22,6 +26,7 @@ class Contents:
     edges: tuple[Edge, ...]
     drawing: Drawing | None
     no_graph: str
+    audits: tuple[AuditOutcome, ...]
 
     @cached_property
     def colours(self) -> dict[str, int]:
@@ -45,6 +50,7 @@ def read_contents(run: RunFolder) -> Contents:
         edges=edges,
         drawing=None if no_graph else draw(edges, centre),
         no_graph=no_graph,
+        audits=tuple(read_outcome(folder) for folder in run.audits()),
     )
 
 

@@ -55,21 +55,22 @@ def write_figures(folder: Path, contents: Contents) -> None:
         if not subjects:
             continue
         name = slug(finding.forget)
-        with _saved(folder / f"levels-{name}.svg", (9.0, 1.1 + 0.24 * len(subjects))) as figure:
+        with saved(folder / f"levels-{name}.svg", (9.0, 1.1 + 0.24 * len(subjects))) as figure:
             _levels(figure, contents, finding, subjects)
-        with _saved(folder / f"tradeoff-{name}.svg", (5.2, 4.4)) as figure:
+        with saved(folder / f"tradeoff-{name}.svg", (5.2, 4.4)) as figure:
             _tradeoff(figure, contents, finding, subjects)
         unlearned = [s for s in subjects if s.spec.subject == "unlearned"]
         if contents.drawing and unlearned:
             rows = -(-len(unlearned) // 2)
-            with _saved(folder / f"graph-{name}.svg", (9.0, 0.4 + 2.4 * rows), layout=None) as figure:
+            with saved(folder / f"graph-{name}.svg", (9.0, 0.4 + 2.4 * rows), layout=None) as figure:
                 _graphs(figure, contents, contents.drawing, finding, unlearned)
 
 
 @contextmanager
-def _saved(
+def saved(
     path: Path, inches: tuple[float, float], layout: Literal["constrained"] | None = "constrained"
 ) -> Iterator[Figure]:
+    """A figure of this size to draw on, written to `path` afterwards."""
     with matplotlib.rc_context():
         # From matplotlib's own defaults, so that a reader's matplotlibrc does not change the bytes.
         matplotlib.rcdefaults()
@@ -93,7 +94,8 @@ def _colour(contents: Contents, subject: Subject) -> str:
     return METHODS_LIGHT[number % len(METHODS_LIGHT)]
 
 
-def _name(label: str) -> str:
+def short_name(label: str) -> str:
+    """A name fit to stand in a figure: nothing in it acts, and it is not too long."""
     shown = visible(label)
     return shown if len(shown) <= _NAME_CHARACTERS else shown[: _NAME_CHARACTERS - 1] + "…"
 
@@ -105,10 +107,10 @@ def _levels(figure: Figure, contents: Contents, finding: Finding, subjects: Sequ
         _dots(axis, contents, finding, subjects, cell)
         counts = sorted({s.results[finding.forget][cell].n for s in subjects if cell in s.results[finding.forget]})
         axis.set_title(f"{title}\nn = {', '.join(map(str, counts))}", fontsize=8, loc="left")
-    axes[0].set_yticks(range(len(subjects)), [_name(s.label) for s in subjects])
+    axes[0].set_yticks(range(len(subjects)), [short_name(s.label) for s in subjects])
     axes[0].invert_yaxis()
     figure.supxlabel("ROUGE-1 recall, mean and 95 % interval", fontsize=8)
-    figure.suptitle(_name(forget_label(finding.forget)), fontsize=10, x=0.01, ha="left")
+    figure.suptitle(short_name(forget_label(finding.forget)), fontsize=10, x=0.01, ha="left")
 
 
 def _dots(axis: Axes, contents: Contents, finding: Finding, subjects: Sequence[Subject], cell: Cell) -> None:
@@ -140,14 +142,14 @@ def _tradeoff(figure: Figure, contents: Contents, finding: Finding, subjects: Se
         axis.plot([x.low, x.high], [y.value, y.value], color=colour, linewidth=1)
         axis.plot([x.value, x.value], [y.low, y.high], color=colour, linewidth=1)
         axis.plot([x.value], [y.value], "o", color=colour, markersize=5)
-        _label(axis, _name(subject.label), colour, (x.value, y.value), 1.0 - floor, taken)
+        _label(axis, short_name(subject.label), colour, (x.value, y.value), 1.0 - floor, taken)
     axis.set_xlim(-0.05, 1.18)
     axis.set_ylim(floor - 0.05 * (1 - floor), 1 + 0.1 * (1 - floor))
     axis.set_xlabel(f"forget set ({finding.scope} answers): ROUGE-1 recall")
     axis.set_ylabel("retain set: ROUGE-1 recall")
     axis.grid(color=LIGHT["rule"], linewidth=0.6)
     axis.set_axisbelow(True)
-    axis.set_title(_name(forget_label(finding.forget)), fontsize=10, loc="left")
+    axis.set_title(short_name(forget_label(finding.forget)), fontsize=10, loc="left")
 
 
 def _label(
@@ -183,10 +185,10 @@ def _graphs(
     for axis, subject in zip(axes, subjects, strict=False):
         losses = [edge_loss(contents, finding.forget, subject, e.id) for e in drawing.edges]
         _graph(axis, drawing, losses, forgotten)
-        axis.set_title(_name(subject.label), fontsize=8, loc="left")
+        axis.set_title(short_name(subject.label), fontsize=8, loc="left")
     for axis in axes:
         axis.set_axis_off()
-    title = f"{_name(forget_label(finding.forget))}: what was lost per edge (grey: nothing, red: all)"
+    title = f"{short_name(forget_label(finding.forget))}: what was lost per edge (grey: nothing, red: all)"
     figure.suptitle(f"{title}; forget edges outlined", fontsize=9, x=0.01, y=0.995, ha="left", va="top")
 
 
@@ -216,7 +218,7 @@ def _graph(axis: Axes, drawing: Drawing, losses: Sequence[float | None], forgott
     )
     if named:
         for node, (x, y) in drawing.positions.items():
-            axis.text(x, y, _name(node), fontsize=5.5, ha="center", va="center", zorder=4)
+            axis.text(x, y, short_name(node), fontsize=5.5, ha="center", va="center", zorder=4)
     axis.set_xlim(0, drawing.width)
     axis.set_ylim(drawing.height, 0)
     axis.set_aspect("equal")

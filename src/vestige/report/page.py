@@ -11,9 +11,10 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from vestige.report.audit_grid import heat_rules
 from vestige.report.contents import Contents
 from vestige.report.palette import custom_properties
 from vestige.report.payload import payload
@@ -22,7 +23,8 @@ from vestige.report.visible import visible
 from vestige.report.words import interval, number
 
 _PAGE = files("vestige.report") / "page"
-_SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "items", "main")
+_SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "items", "audit", "main")
+_STYLES = ("report.css", "audit.css", "narrow.css")
 
 # In a script element `<` could end it or open a comment; U+2028 and U+2029 end lines in older scripts.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -30,8 +32,9 @@ _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 def render(contents: Contents) -> str:
     """The whole page as text."""
-    script, style = _script(), custom_properties() + _read("report.css")
+    script, style = _script(), _style()
     environment = Environment(
+        loader=FunctionLoader(_read),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -39,7 +42,7 @@ def render(contents: Contents) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"visible": visible, "number": number, "interval": interval}
-    return environment.from_string(_read("page.html.j2")).render(
+    return environment.get_template("page.html.j2").render(
         policy=_policy(script, style),
         # Markup: our own files, whose digests the policy names; and JSON with all markup characters escaped.
         script=Markup(script),
@@ -58,6 +61,10 @@ def embedded(value: Any) -> str:
 def _script() -> str:
     body = "\n".join(_read(f"{name}.js") for name in _SCRIPTS)
     return f'"use strict";\n(() => {{\n{body}}})();\n'
+
+
+def _style() -> str:
+    return custom_properties() + heat_rules() + "\n".join(_read(name) for name in _STYLES)
 
 
 def _policy(script: str, style: str) -> str:

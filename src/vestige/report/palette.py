@@ -15,6 +15,8 @@ LIGHT: Mapping[str, str] = {
     "kept": "#cbc7bc",
     "lost": "#c2361a",
     "never": "#0d6a68",
+    "hot": "#c2361a",
+    "cold": "#0d6a68",
     "good": "#23774f",
     "warn": "#8a5a00",
     "bad": "#b3321a",
@@ -29,10 +31,15 @@ DARK: Mapping[str, str] = {
     "kept": "#4b5058",
     "lost": "#ff7a52",
     "never": "#5fc9bf",
+    "hot": "#d9603c",
+    "cold": "#2f8a83",
     "good": "#6fc79a",
     "warn": "#e0b45c",
     "bad": "#ff8b6b",
 }
+HOTTEST = 0.64
+"""How much of `hot` or `cold` the fullest cell of a heat map has; the rest is paper, so that ink can be read on it."""
+
 METHODS_LIGHT = ("#2b62a8", "#b8431f", "#23774f", "#7a4aa3", "#8a5f00", "#b0306e", "#7d5a3c", "#56606d")
 METHODS_DARK = ("#7fb2f0", "#f2916b", "#6fc79a", "#c3a0ea", "#d9b25a", "#f08fbc", "#cba581", "#aab3bf")
 

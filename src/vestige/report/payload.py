@@ -8,6 +8,7 @@ from typing import Any
 
 from vestige.core.estimates import Estimate
 from vestige.report.answers import Reply, split_of
+from vestige.report.audit_payload import audit_payload
 from vestige.report.contents import Contents
 from vestige.report.evidence import Cell, Subject, forget_label, greedy_rouge
 
@@ -37,6 +38,7 @@ def payload(contents: Contents) -> dict[str, Any]:
         "results": _results(contents, {place: i for i, place in enumerate(measures)}),
         "graph": _graph(contents),
         "items": _items(contents),
+        "audits": [audit_payload(outcome, contents.colours) for outcome in contents.audits],
     }
 
 

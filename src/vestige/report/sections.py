@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vestige.core.estimates import Estimate
+from vestige.report.audit_sections import audit_block, standfirst
 from vestige.report.contents import Contents
 from vestige.report.evidence import PANELS, Cell, Subject, forget_label, greedy_rouge
 from vestige.report.findings import ADMISSION_GAP, TOLERATED_LOSS, Finding, pooled
@@ -69,6 +70,8 @@ def sections(contents: Contents) -> dict[str, Any]:
         "headline": _headline(contents),
         "models": sorted({s.spec.model for s in evidence.subjects}),
         "facts": _facts(contents),
+        "standfirst": standfirst(contents.audits),
+        "audits": [audit_block(i, outcome, contents.colours) for i, outcome in enumerate(contents.audits)],
         "answers": [_answer(contents, finding) for finding in contents.findings],
         "missing": evidence.missing,
         "no_graph": contents.no_graph,
@@ -84,7 +87,8 @@ def sections(contents: Contents) -> dict[str, Any]:
 
 
 def _headline(contents: Contents) -> str:
-    names = [forget_label(f) for f in contents.evidence.forgets]
+    forgets = (*(outcome.forget for outcome in contents.audits), *contents.evidence.forgets)
+    names = [forget_label(f) for f in dict.fromkeys(forgets)]
     if not names:
         return "Nothing has been forgotten in this run yet"
     if len(names) > 3:
@@ -94,7 +98,8 @@ def _headline(contents: Contents) -> str:
 
 def _facts(contents: Contents) -> list[str]:
     provenance, roles = contents.evidence.provenance, [s.spec.subject for s in contents.evidence.subjects]
-    facts = [f"{roles.count('unlearned')} unlearned models", f"{len(contents.answers.asked):,} questions"]
+    n = roles.count("unlearned")
+    facts = [f"{n} unlearned model{'s' if n != 1 else ''}", f"{len(contents.answers.asked):,} questions"]
     if contents.edges:
         facts.append(f"{len(contents.edges):,} contracts")
     versions = provenance.get("versions", {})

@@ -11,6 +11,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.records import COLUMNS, read_summaries, result_rows, write_csv
 from vestige.core.estimates import Estimate
 from vestige.report.answers import split_of
+from vestige.report.audit_tables import audit_tables
 from vestige.report.contents import Contents
 from vestige.report.evidence import PANELS, Subject
 from vestige.report.findings import Finding, MethodFinding
@@ -32,11 +33,14 @@ ITEM_COLUMNS = tuple(["forget", "item", "edge", "group", "attribute", "split", "
 
 
 def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
-    """Write results.csv, subjects.csv and items.csv into `folder`."""
+    """Write results.csv, subjects.csv and items.csv into `folder`, and what the run's audits found."""
     write_csv(folder / "results.csv", COLUMNS, _readable(result_rows(s for _, s in read_summaries(run))))
     write_csv(folder / "subjects.csv", SUBJECT_COLUMNS, _readable(subject_rows(contents)))
     columns, rows = item_rows(contents)
     write_csv(folder / "items.csv", [visible(c) for c in columns], _readable(rows))
+    if contents.audits:
+        for name, (fixed, found) in audit_tables(contents.audits).items():
+            write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(found))
 
 
 def subject_rows(contents: Contents) -> list[Row]:

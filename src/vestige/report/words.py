@@ -43,3 +43,16 @@ def ranged(e: Ranged) -> str:
 def listed(names: list[str]) -> str:
     """As in `a`, `a and b`, or `a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def counted(n: int) -> str:
+    """A number up to twelve as a word, as in `four`."""
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    return words[n] if n < len(words) else f"{n:,}"
+
+
+def plain_number(x: float) -> str:
+    """Of any size, as in `0.42`, `−3.14`, `6,120`, `0.003`, `2.4e−12` or `0`."""
+    if abs(x) < 0.01:
+        return f"{x:.2g}".replace("-", "−")
+    return (f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}" if abs(x) >= 10 else number(x)).replace("-", "−")

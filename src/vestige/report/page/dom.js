@@ -67,11 +67,13 @@ function checkbox(label, checked, onChange) {
   return el("label", { class: "control check" }, box, el("span", {}, label));
 }
 
-// Draw now, and again whenever the width of the place changes.
+// Draw as soon as the place has a width that a plot fits into, and again whenever it changes.
+const LEAST_WIDTH = 120;
+
 function drawnToWidth(place, draw) {
   let width = 0;
   new ResizeObserver(() => {
-    if (Math.abs(place.clientWidth - width) < 1) return;
+    if (place.clientWidth < LEAST_WIDTH || Math.abs(place.clientWidth - width) < 1) return;
     width = place.clientWidth;
     draw(width);
   }).observe(place);

@@ -4,4 +4,6 @@ const showItems = items(document.getElementById("items-body"));
 tradeoff(document.getElementById("tradeoff-body"));
 graph(document.getElementById("graph-body"), showItems);
 table(document.getElementById("table-body"));
+DATA.audits.forEach((audit, i) => recovery(document.querySelector(`#recovery-${i} .recovery-body`), audit));
+tells();
 document.documentElement.dataset.drawn = "true";

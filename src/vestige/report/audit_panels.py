@@ -1,0 +1,207 @@
+"""The audit's smaller panels: information budget, membership, what was kept, other measures, soundness."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from vestige.artifacts.audits import AuditOutcome, BudgetLine, GainLine, MeasureLine, MembershipLine, SoundnessLine
+from vestige.report.audit_grid import EMPTY, Colours, Grid, GridCell, GridRow, Head, heat, said, told
+from vestige.report.words import interval, listed, number, plain_number, signed
+
+NEEDS: Mapping[str, str] = {
+    "code_length": "(a) code length of the answers",
+    "wrong_answers": "(b) wrong answers",
+    "corrections": "(c) corrections",
+    "rate_distortion": "(d) rate-distortion",
+    "gain": "the gain seen",
+}
+"""The ways of counting what an attack's result needs, in the order in which they are shown."""
+
+
+class Sound(NamedTuple):
+    """A check of the data set: holds, fails or inconclusive, in a word, what was checked, the numbers, the reason."""
+
+    outcome: str
+    word: str
+    check: str
+    numbers: str
+    reason: str
+
+
+class Attack(NamedTuple):
+    """An attack's part of the budget: its name, its least bound, why it counts for nothing, a row for each subject."""
+
+    name: str
+    bound: str
+    mark: str
+    rows: tuple[GridRow, ...]
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The panels for the template; what an audit does not have is None or empty."""
+
+    budget_heads: tuple[str, ...]
+    budget: tuple[Attack, ...]
+    membership: Grid | None
+    kept: Grid | None
+    measures: Grid | None
+    soundness: tuple[Sound, ...]
+
+
+def panels(outcome: AuditOutcome, colours: Colours) -> Panels:
+    """All panels of one audit."""
+    needs = list(dict.fromkeys(name for b in outcome.budget for name in b.need_bits))
+    needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
+    return Panels(
+        budget_heads=tuple(NEEDS.get(name, name.replace("_", " ")) for name in needs),
+        budget=_budget(outcome, colours, needs),
+        membership=_membership(outcome, colours),
+        kept=_kept(outcome, colours),
+        measures=_measures(outcome),
+        soundness=tuple(_sound(line) for line in outcome.soundness),
+    )
+
+
+def attack_names(outcome: AuditOutcome) -> list[str]:
+    """Every attack that left something, judged or not."""
+    curves, gains, budget = ((x.attack for x in lines) for lines in (outcome.curves, outcome.gains, outcome.budget))
+    return list(dict.fromkeys((*curves, *gains, *budget)))
+
+
+def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
+    """Why nothing that an attack brought counts; empty where some of it does, or nothing is known of it."""
+    lines = [g for g in outcome.gains if g.attack == attack]
+    if not lines or any(g.evidence and not g.saturated for g in lines):
+        return ""
+    return "; ".join(dict.fromkeys("saturated in every format" if _full(g) else g.why_not for g in lines))
+
+
+def _full(g: GainLine) -> bool:
+    """Saturated, and out of count for nothing else: a ceiling stays a ceiling."""
+    return g.saturated and (not g.why_not or g.why_not.startswith("saturated"))
+
+
+def _budget(outcome: AuditOutcome, colours: Colours, needs: list[str]) -> tuple[Attack, ...]:
+    attacks = dict.fromkeys(b.attack for b in outcome.budget)
+    return tuple(
+        Attack(
+            name,
+            listed(list(dict.fromkeys(b.bound for b in outcome.budget if b.attack == name))),
+            why_no_evidence(outcome, name),
+            tuple(
+                GridRow(b.subject, colours.css(b.subject), _spent(outcome, b, needs))
+                for b in outcome.budget
+                if b.attack == name
+            ),
+        )
+        for name in attacks
+    )
+
+
+def _spent(outcome: AuditOutcome, b: BudgetLine, needs: list[str]) -> tuple[GridCell, ...]:
+    bounds = [(name, f"{plain_number(bits)} bits") for name, bits in b.bounds_bits.items()]
+    inputs = [(name.replace("_", " "), plain_number(x)) for name, x in b.inputs.items()]
+    full = [g.format for g in outcome.gains if (g.subject, g.attack) == (b.subject, b.attack) and g.saturated]
+    return (
+        GridCell(plain_number(b.capacity_bits), tell=told(f"{b.attack}: could carry at most", bounds)),
+        *(
+            GridCell(
+                plain_number(b.need_bits[name]),
+                css="gain" if name == "gain" else "",
+                tell="" if name == "gain" else told(f"{b.subject}: counted from", inputs),
+            )
+            if name in b.need_bits
+            else EMPTY
+            for name in needs
+        ),
+        GridCell("no gain", css="none")
+        if b.ratio is None
+        else GridCell(plain_number(b.ratio), css="enough" if b.ratio >= 1 else ""),
+        GridCell(notes=(f"saturated in {listed(full)}",)) if full else GridCell(),
+    )
+
+
+def _membership(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """AUC of each score, with what it is beyond that of models that never knew."""
+    if not outcome.membership:
+        return None
+    scores = list(dict.fromkeys(m.score for m in outcome.membership))
+    found = {(m.subject, m.score): m for m in outcome.membership}
+    rows = [
+        GridRow(s, colours.css(s), tuple(_auc(found[s, score]) if (s, score) in found else EMPTY for score in scores))
+        for s in dict.fromkeys(m.subject for m in outcome.membership)
+    ]
+    return Grid("model", tuple(Head(score.replace("_", " "), "AUC") for score in scores), tuple(rows))
+
+
+def _auc(m: MembershipLine) -> GridCell:
+    notes = []
+    if m.difference:
+        notes.append(f"{signed(m.difference.value)} {interval(m.difference)} beyond never knew")
+    if m.privleak is not None:
+        notes.append(f"PrivLeak {number(m.privleak)} %")
+    return GridCell(
+        number(m.auc.value), interval(m.auc), tuple(notes), tell=told(f"{m.subject}, {m.score}", [("AUC", said(m.auc))])
+    )
+
+
+def _kept(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """What each subject lost of each split, in each format that was asked."""
+    if not outcome.kept:
+        return None
+    places = list(dict.fromkeys((k.split, k.format) for k in outcome.kept))
+    found = {(k.subject, k.split, k.format): k.harm for k in outcome.kept}
+    rows = [
+        GridRow(
+            s,
+            colours.css(s),
+            tuple(
+                GridCell(
+                    number(e.value),
+                    interval(e),
+                    css=f"heat {heat(e.value)}",
+                    tell=told(f"{s}: lost of {split}, {form}", [("harm", said(e))]),
+                )
+                if (e := found.get((s, split, form)))
+                else EMPTY
+                for split, form in places
+            ),
+        )
+        for s in dict.fromkeys(k.subject for k in outcome.kept)
+    ]
+    return Grid("model", tuple(Head(split, form) for split, form in places), tuple(rows))
+
+
+def _measures(outcome: AuditOutcome) -> Grid | None:
+    """The field's own numbers, a row each, a column for each subject."""
+    if not outcome.measures:
+        return None
+    subjects = list(dict.fromkeys(m.subject for m in outcome.measures))
+    found = {(m.measure, m.subject): m for m in outcome.measures}
+    rows = []
+    for name in dict.fromkeys(m.measure for m in outcome.measures):
+        (common, times), *_ = Counter(m.said for m in outcome.measures if m.measure == name).most_common(1)
+        shared = common if times > 1 or len(subjects) == 1 else ""
+        cells = tuple(_measure(found.get((name, s)), shared) for s in subjects)
+        rows.append(GridRow(name.replace("_", " "), "", (*cells, GridCell(notes=(shared,)))))
+    return Grid("measure", (*(Head(s) for s in subjects), Head("")), tuple(rows))
+
+
+def _measure(m: MeasureLine | None, shared: str) -> GridCell:
+    """The number; what is said of it and not of the others of its row is told when it is pointed at."""
+    if m is None:
+        return EMPTY
+    tell = "" if m.said == shared else told(f"{m.subject}, {m.measure}", [(plain_number(m.value), m.said)])
+    return GridCell(plain_number(m.value), css="other" if tell else "", tell=tell)
+
+
+def _sound(line: SoundnessLine) -> Sound:
+    outcome, word = {True: ("holds", "sound"), False: ("fails", "leaks"), None: ("inconclusive", "not decided")}[
+        line.sound
+    ]
+    numbers = said(line.effect) if line.effect else ""
+    if line.p is not None:
+        numbers = f"{numbers}, p = {plain_number(line.p)}".removeprefix(", ")
+    return Sound(outcome, word, line.check, numbers, line.reason)

@@ -1,0 +1,358 @@
+"""The audit as plain HTML shows it: verdicts with their reasons, the leakage matrix, how formats agree.
+
+Nothing is computed here: what an outcome holds is chosen, ordered and put into words for the template.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, FormatLine, MatrixCell, Outcome, VerdictLine
+from vestige.core.estimates import Estimate
+from vestige.report.audit_grid import (
+    EMPTY,
+    Colours,
+    Grid,
+    GridCell,
+    GridRow,
+    Head,
+    any_range,
+    any_size,
+    heat,
+    said,
+    told,
+)
+from vestige.report.audit_panels import Panels, attack_names, panels
+from vestige.report.evidence import forget_label
+from vestige.report.sentences import Span
+from vestige.report.verdict_words import audited, verdict_answer
+from vestige.report.words import counted, interval, listed, number, plain_number
+
+_MARGINS: Mapping[str, str] = {
+    "delta": "leakage and shares",
+    "delta_bits": "bits an answer",
+    "admission": "a format is admitted above",
+    "saturation": "an attack is saturated above",
+    "seed_share": "prior spread of seeds, hits",
+    "seed_share_graded": "prior spread of seeds, graded",
+    "seed_weight": "weight of the prior",
+}
+
+_SCALE = (
+    "0 is a model that never knew, 1 is the target; below 0, a model says less than one that never knew, and can be"
+    " told by it. Only formats count in which the target knows what the others do not."
+)
+_SCALE_OF_CHANCE = (
+    "Without a model that never knew, 0 is what guessing gives and 1 is the target (leakage_vs_chance): what a model"
+    " that never knew would say is not known. Only formats count in which the target does better than chance."
+)
+_UNTESTED_AT_ONCE = 3
+"""How many sentences on what was not tested stand on the first screen; the others unfold."""
+
+
+@dataclass(frozen=True)
+class VerdictCell:
+    """One claim about one method: the outcome, the anchor of its reason, and of its numbers the one that decides."""
+
+    claim: Claim
+    outcome: Outcome
+    anchor: str
+    most: str
+    of: str
+    tell: str
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """A method's verdicts in the order of the claims; None where there is none."""
+
+    label: str
+    css: str
+    cells: tuple[VerdictCell | None, ...]
+
+
+@dataclass(frozen=True)
+class Why:
+    """What became of a claim for those methods that it is the same for: reason, numbers, what was left out."""
+
+    who: tuple[tuple[str, str, str], ...]
+    outcome: Outcome
+    reason: str
+    reach: str
+    left_out: tuple[str, ...]
+    numbers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class ClaimBlock:
+    """A claim in words with what became of it for every method."""
+
+    claim: Claim
+    statement: str
+    rows: tuple[Why, ...]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How formats agree: pairs of methods whose order reverses, Kendall's tau, whether one format foretells another."""
+
+    reversals: tuple[tuple[str, str, str, str, str], ...]
+    taus: Grid | None
+    reliability: str
+
+
+@dataclass(frozen=True)
+class AuditBlock:
+    """All that the page says of the audit of one forget set."""
+
+    label: str
+    selector: str
+    spans: tuple[Span, ...]
+    controls: str
+    statements: tuple[tuple[Claim, str], ...]
+    rows: tuple[VerdictRow, ...]
+    margins: tuple[tuple[str, str], ...]
+    untested: tuple[str, ...]
+    also_untested: tuple[str, ...]
+    claims: tuple[ClaimBlock, ...]
+    scale: str
+    matrix: Grid | None
+    levels: Grid | None
+    not_admitted: tuple[tuple[str, str], ...]
+    agreement: Agreement
+    panels: Panels
+
+
+def audit_block(index: int, outcome: AuditOutcome, known: Mapping[str, int]) -> AuditBlock:
+    """The audit of one forget set for the template; `known` are the colours of the methods elsewhere."""
+    colours = Colours(outcome, known)
+    verdicts = {(v.claim, v.subject): v for v in outcome.verdicts}
+    rows = [
+        VerdictRow(s, colours.css(s), tuple(_cell(index, outcome, verdicts.get((c, s))) for c in CLAIMS))
+        for s in audited(outcome)
+    ]
+    return AuditBlock(
+        label=forget_label(outcome.forget),
+        selector=outcome.forget,
+        spans=verdict_answer(outcome),
+        controls=_controls(outcome),
+        # A statement that only repeats the claim's name is not printed below it.
+        statements=tuple((claim, words if claim not in words else "") for claim, words in CLAIMS.items()),
+        rows=tuple(rows),
+        margins=tuple((_MARGINS.get(k, k.replace("_", " ")), f"{v:g}") for k, v in outcome.thresholds.items()),
+        untested=outcome.untested[:_UNTESTED_AT_ONCE],
+        also_untested=outcome.untested[_UNTESTED_AT_ONCE:],
+        claims=tuple(ClaimBlock(c, words, _reasons(index, outcome, colours, c)) for c, words in CLAIMS.items()),
+        scale=_SCALE if outcome.retrained else _SCALE_OF_CHANCE,
+        matrix=_matrix(outcome, colours),
+        levels=_levels(outcome, colours),
+        not_admitted=tuple((f.format, f.reason.rstrip(".")) for f in outcome.formats if not f.admitted),
+        agreement=_agreement(outcome),
+        panels=panels(outcome, colours),
+    )
+
+
+def standfirst(outcomes: Sequence[AuditOutcome]) -> str:
+    """How the page's answer came about, below its headline."""
+    formats = {f.format for o in outcomes for f in o.formats}
+    attacks = {name for o in outcomes for name in attack_names(o)}
+    asked = f"in {counted(len(formats))} format{'s' if len(formats) != 1 else ''}" if formats else "in no format"
+    tried = f"under {counted(len(attacks))} attack{'s' if len(attacks) != 1 else ''}"
+    controls = listed(list(dict.fromkeys(_controls(o) for o in outcomes)))
+    return f"What comes out {asked} and {tried}, {controls}."
+
+
+def _controls(outcome: AuditOutcome) -> str:
+    n = len(outcome.retrained)
+    if not n:
+        return "without a model that never knew"
+    return f"against {n} retrained {'models' if n > 1 else 'model'} that never knew"
+
+
+def _anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
+    return f"why-{index}-{list(CLAIMS).index(v.claim)}-{audited(outcome).index(v.subject)}"
+
+
+def _furthest(outcome: AuditOutcome, v: VerdictLine) -> tuple[str, Estimate] | None:
+    """Of a verdict's numbers the one that reaches furthest, counted in its own margin: by its near end in a failure."""
+    two_sided = v.claim == "not distinguishable"
+
+    def reach(e: Estimate) -> float:
+        margin = outcome.thresholds.get("delta_bits" if e.unit == "bits" else "delta", v.margin) or 1.0
+        near, far = (e.low, e.high) if v.outcome == "fails" else (e.high, e.low)
+        return max(near, -far) / margin if two_sided else near / margin
+
+    return max(v.evidence.items(), key=lambda pair: reach(pair[1])) if v.evidence else None
+
+
+def _cell(index: int, outcome: AuditOutcome, v: VerdictLine | None) -> VerdictCell | None:
+    if v is None:
+        return None
+    most = _furthest(outcome, v)
+    return VerdictCell(
+        claim=v.claim,
+        outcome=v.outcome,
+        anchor=_anchor(index, outcome, v),
+        most=f"{any_size(most[1])} {any_range(most[1])}" if most else "",
+        of=most[0] if most else "",
+        tell=told(f"{v.subject}: {v.claim}", [(v.outcome, _reason(v))]),
+    )
+
+
+def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> tuple[Why, ...]:
+    """What became of one claim, methods with the same outcome for the same reason in one."""
+    found: dict[tuple[object, ...], list[VerdictLine]] = {}
+    for v in outcome.verdicts:
+        if v.claim == claim:
+            found.setdefault((v.outcome, v.reason, v.left_out, *v.evidence.items()), []).append(v)
+    return tuple(
+        Why(
+            who=tuple((_anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same),
+            outcome=same[0].outcome,
+            reason=_reason(same[0]),
+            reach=_reach(same[0]),
+            left_out=same[0].left_out,
+            numbers=tuple((name, said(e)) for name, e in same[0].evidence.items()),
+        )
+        for same in found.values()
+    )
+
+
+def _reach(v: VerdictLine) -> str:
+    unit = " bits" if v.unit == "bits" else ""
+    parts = [f"Margin {v.margin:g}{unit}"]
+    if v.items_needed is not None:
+        parts.append(f"about {v.items_needed:,} questions would decide it")
+    if v.detectable is not None:
+        parts.append(f"a true {plain_number(v.detectable)}{unit} would have been seen in 80 % of audits")
+    return "; ".join(parts) + "."
+
+
+def _reason(v: VerdictLine) -> str:
+    """The sentence without the outcome before it; a sentence that does not begin with a name has a capital."""
+    sentence = v.reason.removeprefix(f"{v.outcome}: ")
+    return sentence[:1].upper() + sentence[1:] if re.match(r"[a-z]+ ", sentence) else sentence
+
+
+def _matrix(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """Leakage, subjects by formats, the worst case last; above it the levels that are its 0 and its 1."""
+    if not outcome.formats:
+        return None
+    cells = {(c.subject, c.format): c for c in outcome.matrix}
+    worst = {w.subject: w.leakage for w in outcome.worst}
+    subjects = [s for s in dict.fromkeys(c.subject for c in outcome.matrix) if s != outcome.target]
+    heads = [
+        Head(f.format, f.metric, "" if f.admitted else "out", told(f.format, _controls_of(f))) for f in outcome.formats
+    ]
+    anchors = [GridRow("target", "role-target anchor", (*(_level(f.target) for f in outcome.formats), EMPTY))]
+    if any(f.retrained for f in outcome.formats):
+        own = tuple(_level(f.retrained) for f in outcome.formats)
+        anchors.append(GridRow("never knew", "role-retrained anchor", (*own, EMPTY)))
+    rows = [
+        GridRow(
+            s, colours.css(s), (*(_leak(cells.get((s, f.format)), f) for f in outcome.formats), _worst(worst.get(s)))
+        )
+        for s in subjects
+    ]
+    return Grid("", (*heads, Head("worst", "over formats", "worst")), (*anchors, *rows))
+
+
+def _controls_of(f: FormatLine) -> list[tuple[str, str]]:
+    return [
+        ("metric", f.metric),
+        ("target", said(f.target)),
+        ("never knew", said(f.retrained) if f.retrained else "no such model"),
+        ("target less never knew" if f.retrained else "target less chance", said(f.admission)),
+        ("admitted" if f.admitted else "not admitted", f.reason),
+    ]
+
+
+def _level(e: Estimate | None) -> GridCell:
+    return GridCell(number(e.value), interval(e), css="level") if e else EMPTY
+
+
+def _leak(c: MatrixCell | None, f: FormatLine) -> GridCell:
+    if c is None:
+        return EMPTY
+    rows = [("level", said(c.level))]
+    if c.leakage is None or not f.admitted:
+        rows.append(("not admitted", f.reason))
+        return GridCell(number(c.level.value), "level", css="out", tell=told(f"{c.subject}, {f.format}", rows))
+    rows.append((c.leakage.metric.replace("_", " "), said(c.leakage)))
+    if c.band:
+        rows.append(("with all formats at once", said(c.band)))
+    return GridCell(
+        number(c.leakage.value),
+        interval(c.leakage),
+        ("over-forgotten",) if c.over_forgotten else (),
+        f"heat {heat(c.leakage.value)}",
+        told(f"{c.subject}, {f.format}", rows),
+    )
+
+
+def _worst(e: Estimate | None) -> GridCell:
+    if e is None:
+        return EMPTY
+    return GridCell(number(e.value), interval(e), css=f"heat {heat(e.value)} worst")
+
+
+def _levels(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """Every cell of the matrix in full, a row a subject and format."""
+    if not outcome.matrix:
+        return None
+    heads = ("format", "level", "leakage", "band over all formats")
+    rows = [
+        GridRow(
+            c.subject,
+            colours.css(c.subject),
+            (
+                GridCell(notes=(c.format,)),
+                *(
+                    GridCell(number(e.value), f"{interval(e)} n = {e.n:,}") if e else EMPTY
+                    for e in (c.level, c.leakage, c.band)
+                ),
+            ),
+        )
+        for c in outcome.matrix
+    ]
+    return Grid("model", tuple(Head(h) for h in heads), tuple(rows))
+
+
+def _agreement(outcome: AuditOutcome) -> Agreement:
+    r = outcome.reliability
+    reliability = ""
+    if r:
+        share = f": {number(r.agreement.value)} {interval(r.agreement)}" if r.agreement else ""
+        reliability = (
+            f"The verdict from all formats but one agrees with that of the format left out in {r.agree} cases and"
+            f" contradicts it in {r.contradict}{share}; {r.undecided} are undecided."
+        )
+    return Agreement(
+        reversals=tuple((x.first, x.second, x.more_in, x.less_in, plain_number(x.p)) for x in outcome.reversals),
+        taus=_taus(outcome),
+        reliability=reliability,
+    )
+
+
+def _taus(outcome: AuditOutcome) -> Grid | None:
+    pairs = {(o.first, o.second): o.tau for o in outcome.orders}
+    names = list(dict.fromkeys(name for pair in pairs for name in pair))
+    if not names:
+        return None
+    blank = GridCell()
+    rows = [
+        GridRow(row, "", tuple(_tau(pairs, row, names[j]) if j < i else blank for j in range(len(names) - 1)))
+        for i, row in enumerate(names)
+        if i
+    ]
+    return Grid("", tuple(Head(name) for name in names[:-1]), tuple(rows))
+
+
+def _tau(pairs: Mapping[tuple[str, str], Estimate | None], row: str, column: str) -> GridCell:
+    key = (column, row) if (column, row) in pairs else (row, column)
+    if key not in pairs:
+        return GridCell()
+    tau = pairs[key]
+    if tau is None:
+        return GridCell("tied", css="none")
+    return GridCell(number(tau.value), interval(tau), css="reversed" if tau.value < 0 else "")

@@ -1,0 +1,157 @@
+"""The audit's part of the page in a real browser: verdicts first, curves, gains, tooltips, hostile names."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Page, chromium, find_chromium
+from synthetic_audit import ATTACKS, METHODS, SCRIPT, hostile, outcome, write_audit
+from synthetic_run import write_run
+
+from vestige.report import build_report
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with chromium(tmp_path_factory.mktemp("profile")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(browser: Page, audited: Path) -> Page:
+    browser.events.clear()
+    browser.resize(1280, 800)
+    browser.open(audited / "report.html")
+    return browser
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    found: list[str] = page.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+    return found
+
+
+def choose_format(page: Page, number: int) -> None:
+    page.run(
+        "(() => { const box = document.querySelector('#recovery-0 select');"
+        f" box.value = '{number}'; box.dispatchEvent(new Event('change')); }})()"
+    )
+    page.settle()
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_first_screen_holds_the_answer_all_verdicts_and_the_thresholds(page, width, height, scheme):
+    page.resize(width, height, scheme)
+    bottoms = page.run(
+        "['.audit .sentence', '.audit .untested', '.verdicts', '.margins']"
+        ".map((s) => document.querySelector(s).getBoundingClientRect().bottom)"
+    )
+    assert max(bottoms) <= height
+    assert len(texts(page, ".verdicts a.verdict")) == 20
+    assert page.complaints() == []
+
+
+def test_the_page_asks_for_nothing_and_complains_of_nothing(page, audited):
+    assert page.requests() == [(audited / "report.html").resolve().as_uri()]
+    assert page.complaints() == []
+
+
+def test_a_verdict_tells_its_reason_on_focus_and_leads_to_it(page):
+    page.run("document.querySelectorAll('.verdicts tbody tr')[3].querySelector('a').focus()")
+    told = texts(page, ".tooltip")[0]
+    assert told.startswith("kl: not expressed")
+    assert "failsWhether it still answers" in told
+    anchor = page.run("document.querySelectorAll('.verdicts tbody tr')[3].querySelector('a').hash")
+    assert texts(page, f"{anchor} bdi") == ["kl"]
+
+
+def test_a_cell_of_the_matrix_tells_level_leakage_and_band_on_focus(page):
+    page.run("document.querySelector('.matrix td.heat').focus({ preventScroll: true })")
+    told = texts(page, ".tooltip")[0]
+    assert told.replace("\N{NO-BREAK SPACE}", " ") == (
+        "dpo, generatelevel0.21 [0.13, 0.29], n = 120leakage0.03 [−0.06, 0.12], n = 120"
+        "with all formats at once0.03 [−0.10, 0.16], n = 120"
+    )
+
+
+def test_every_attack_has_curves_of_all_methods_against_the_band_of_what_it_carries_in(page):
+    assert texts(page, ".attacks figcaption strong") == list(ATTACKS)
+    for place in ("polygon.carried", ".curve-group.role-target"):
+        assert page.run(f"document.querySelectorAll('.attacks {place}').length") == len(ATTACKS)
+    assert page.run("document.querySelectorAll('.attacks .curve-group').length") == len(ATTACKS) * (len(METHODS) + 1)
+    assert page.run("document.querySelectorAll('.attacks figure.ceiling').length") == 1
+    page.run("document.querySelectorAll('.attacks figure')[0].querySelectorAll('.curve-group')[4].focus()")
+    last = next(c for c in outcome().curves if (c.subject, c.attack) == ("kl", "relearn retain n=50")).points[-1]
+    told = texts(page, ".tooltip")[0]
+    assert told.startswith("klbefore")
+    assert f"5{last.level.value:.2f} [{last.level.low:.2f}, {last.level.high:.2f}], n = 90" in told
+
+
+def test_the_curve_of_a_method_that_gives_it_back_ends_above_the_band(page):
+    ends = page.run(
+        "(() => { const f = document.querySelector('.attacks figure');"
+        " const band = f.querySelector('.carried').getBoundingClientRect();"
+        " const dots = [...f.querySelectorAll('.curve-group circle')].map((c) => c.getBoundingClientRect().top);"
+        " return [band.top, band.bottom, ...dots]; })()"
+    )
+    top, bottom, _, _, idk_gd, kl = ends
+    assert kl < top
+    assert idk_gd > bottom
+
+
+def test_bars_are_as_long_as_their_parts_in_every_format(page):
+    for number in range(len(texts(page, "#recovery-0 option"))):
+        choose_format(page, number)
+        rows = page.run(
+            "[...document.querySelectorAll('.gains tbody tr:not(.group)')].map((r) => ["
+            "[...r.querySelectorAll('td b')].slice(0, 4).map((b) => Number(b.textContent.replace('−', '-'))),"
+            "['injection', 'repair', 'recovery'].map((p) => Number(r.querySelector(`rect.part-${p}`)"
+            ".getAttribute('width')))])"
+        )
+        assert len(rows) == len(METHODS) * len(ATTACKS)
+        # The longest bar tells the scale; numbers are rounded to two decimals, or one from 10 bits on.
+        unit = max((values[0], sum(widths) / values[0]) for values, widths in rows)[1]
+        rounded = 0.02 if max(values[0] for values, _ in rows) < 2 else 0.1
+        for values, widths in rows:
+            for value, width in zip(values[1:], widths, strict=True):
+                assert width == pytest.approx(abs(value) * unit, abs=rounded * unit)
+    assert page.complaints() == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (400, "dark"), (800, "light"), (1280, "dark")])
+def test_the_audit_fits_every_width_and_both_schemes(page, width, scheme):
+    page.resize(width, 850, scheme)
+    assert page.run("document.documentElement.scrollWidth <= innerWidth")
+    assert page.run("[...document.querySelectorAll('.verdicts td')].every((c) => c.scrollWidth <= c.clientWidth + 1)")
+    assert page.complaints() == []
+
+
+def test_everything_that_tells_can_be_reached_by_keyboard(page):
+    assert page.run("[...document.querySelectorAll('[data-tell]')].every((e) => e.tabIndex === 0)")
+    assert page.run("document.querySelectorAll('[data-tell]').length") > 100
+
+
+def test_hostile_names_are_text_and_nothing_runs(browser, tmp_path):
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    write_audit(run, hostile())
+    build_report(run)
+    browser.events.clear()
+    browser.resize(1280, 800)
+    browser.open(run / "report.html")
+    assert SCRIPT in texts(browser, ".verdicts th bdi")
+    for mark in range(0, browser.run("document.querySelectorAll('[data-tell]').length"), 7):
+        browser.run(f"document.querySelectorAll('[data-tell]')[{mark}].focus({{ preventScroll: true }})")
+    for number in range(4):
+        choose_format(browser, number)
+    assert browser.run("window.pwned ?? null") is None
+    assert browser.run("document.querySelectorAll('img, script, iframe').length") == 2
+    shown = browser.run("document.body.innerText")
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]", shown)
+    assert browser.complaints() == []

@@ -1,0 +1,214 @@
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from synthetic_audit import FORMATS, IMAGE, METHODS, SCRIPT, UNTESTED, estimate, hostile, outcome, write_audit
+from synthetic_run import write_run
+from test_page import Elements, contrast
+
+from vestige.artifacts.audits import CLAIMS
+from vestige.artifacts.layout import RunFolder
+from vestige.core.errors import InputError
+from vestige.report import build_report
+from vestige.report.audit_grid import heat
+from vestige.report.audit_sections import audit_block, standfirst
+from vestige.report.contents import read_contents
+from vestige.report.page import render
+from vestige.report.palette import DARK, HOTTEST, LIGHT
+
+
+@pytest.fixture(scope="module")
+def page(audited):
+    return (audited / "report.html").read_text(encoding="utf-8")
+
+
+def words(page):
+    text = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", "", text).split())
+
+
+def part(page, start, end):
+    return page[page.index(f'id="{start}"') : page.index(f'id="{end}"')]
+
+
+def test_the_first_screen_gives_the_answer_every_verdict_and_the_thresholds_without_the_script(page):
+    first = words(part(page, "answer", "why-0"))
+    assert "None of four methods is shown to have forgotten it; ga still expresses it" in first
+    # Twenty verdicts in the order of the table, each a word beside its sign.
+    cells = re.findall(r'class="verdict (\w+)" href="#(why-0-\d-\d)".*?<use href="#sign-(\w+)"/></svg>(\w+)</a>', page)
+    assert len(cells) == len(METHODS) * len(CLAIMS)
+    assert all(css == sign == said for css, _, sign, said in cells)
+    assert [said for _, _, _, said in cells[5:10]] == ["fails", "inconclusive", "inconclusive", "fails", "holds"]
+    assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
+    for said in ("leakage and shares 0.05", "bits an answer 2", "a format is admitted above 0.2"):
+        assert said in first
+    assert all(sentence in first for sentence in UNTESTED)
+    assert "in eight formats and under six attacks, against 3 retrained models that never knew" in first
+
+
+@pytest.mark.parametrize(
+    ("claim", "said", "numbers", "furthest"),
+    [
+        # Near ends: 6.5 of 2 bits are 3.25 margins, 0.03 of 0.05 is less than one; 0.35 of 0.05 are seven.
+        (0, "fails", {"bits": (7.0, 0.5), "share": (0.06, 0.03)}, "bits"),
+        (0, "fails", {"bits": (7.0, 0.5), "share": (0.4, 0.05)}, "share"),
+        # The same two: 0.3 - 0.2 against 0.2 - 0.05 in a failure, else 0.3 + 0.2 against 0.2 + 0.05.
+        (0, "fails", {"wide": (0.3, 0.2), "narrow": (0.2, 0.05)}, "narrow"),
+        (0, "inconclusive", {"wide": (0.3, 0.2), "narrow": (0.2, 0.05)}, "wide"),
+        # Far ends where nothing failed: 0.01 + 0.09 against 0.05 + 0.02.
+        (0, "inconclusive", {"wide": (0.01, 0.09), "narrow": (0.05, 0.02)}, "wide"),
+        # The third claim looks both ways, the first does not.
+        (2, "fails", {"below": (-0.16, 0.06), "above": (0.12, 0.05)}, "below"),
+        (0, "fails", {"below": (-0.16, 0.06), "above": (0.12, 0.05)}, "above"),
+    ],
+)
+def test_the_number_under_a_verdict_is_the_one_that_reaches_furthest_for_its_margin(claim, said, numbers, furthest):
+    found = outcome()
+    place = next(i for i, v in enumerate(found.verdicts) if v.subject == "ga" and v.claim == list(CLAIMS)[claim])
+    own = {name: estimate("x", *ends, "bits" if name == "bits" else "leakage") for name, ends in numbers.items()}
+    verdicts = list(found.verdicts)
+    verdicts[place] = replace(verdicts[place], outcome=said, evidence=own)
+    cell = audit_block(0, replace(found, verdicts=tuple(verdicts)), {}).rows[1].cells[claim]
+    value = f"{own[furthest].value:.2f}".replace("-", "−")
+    assert (cell.of, cell.most.split(" ")[0]) == (furthest, value)
+
+
+def test_reasons_that_are_the_same_for_all_methods_are_said_once(page):
+    block = audit_block(0, outcome(), {})
+    by_claim = {c.claim: c.rows for c in block.claims}
+    assert [len(row.who) for row in by_claim["benchmark can tell"]] == [4]
+    assert [len(row.who) for row in by_claim["kept"]] == [2, 1, 1]
+    why = words(part(page, "why-0", "leakage-0"))
+    assert (
+        "Margin 0.05; about 260 questions would decide it; a true 0.18 would have been seen in 80 % of audits." in why
+    )
+    assert "Left out: option_vocab: not admitted, the target does not know." in why
+
+
+def test_the_matrix_shows_every_cell_greys_what_is_not_admitted_and_marks_over_forgetting(page):
+    matrix = part(page, "leakage-0", "recovery-0")
+    table = matrix[: matrix.index("</table>")]
+    assert table.count('<td class="heat') == len(METHODS) * len(FORMATS)
+    assert table.count('<td class="out"') == len(METHODS)
+    assert table.count("over-forgotten") == sum(c.over_forgotten for c in outcome().matrix) == 2
+    said = words(matrix)
+    assert "0.41 [0.32, 0.50]" in said.replace("\N{NO-BREAK SPACE}", " ")
+    assert "option_vocab is not admitted: the target does not know." in said
+    assert "Order reversed. ga leaks more than kl in few_shot and less in option_text_mean (p = 0.0012)." in said
+    assert "agrees with that of the format left out in 21 cases and contradicts it in 3" in said
+
+
+def test_the_colour_goes_by_the_leakage_and_changes_sides_below_never_knew():
+    assert [heat(x) for x in (0.0, -0.02, 0.5, 1.7, -0.24)] == ["heat-0", "heat-0", "heat-10", "heat-20", "below-5"]
+
+
+@pytest.mark.parametrize("colours", [LIGHT, DARK])
+@pytest.mark.parametrize("hot", ["hot", "cold"])
+def test_ink_can_be_read_on_the_hottest_cell(colours, hot):
+    pairs = [(int(colours[hot][i : i + 2], 16), int(colours["paper"][i : i + 2], 16)) for i in (1, 3, 5)]
+    mixed = "#" + "".join(f"{round(HOTTEST * a + (1 - HOTTEST) * b):02x}" for a, b in pairs)
+    assert contrast(colours["ink"], mixed) >= 4.5
+
+
+def test_ceilings_and_saturated_attacks_are_named_in_the_budget(page):
+    budget = part(page, "budget-0", "measures-0")
+    assert budget.count('<tbody class="ceiling">') == 1
+    said = words(budget)
+    assert "never evidence: a ceiling: it shows the answers themselves" in said
+    assert "saturated in generate, option_text_mean, choose and forced, bits" in said
+    assert "by code length under retrained" in said
+    assert "(d) rate-distortion" in said
+
+
+def test_the_panels_show_membership_losses_measures_and_soundness(page):
+    said = words(part(page, "measures-0", "plain")).replace("\N{NO-BREAK SPACE}", " ")
+    assert "0.64 [0.59, 0.69]+0.13 [0.07, 0.19] beyond never knewPrivLeak 26.53 %" in said
+    assert "0.27 [0.24, 0.30]" in said
+    assert "forget quality" in said
+    assert "KS p-value of truth ratios, pooled retrained" in said
+    assert "leaksoptions only 0.14 [0.09, 0.19], n = 120, p = 0.003" in said
+    assert "not decidedretain-only training" in said
+
+
+def test_the_script_gets_every_curve_and_gain(page):
+    parser = Elements()
+    parser.feed(page)
+    data = json.loads(parser.contents("script")[0])["audits"][0]
+    found = outcome()
+    assert (len(data["curves"]), len(data["gains"])) == (len(found.curves), len(found.gains))
+    assert [a["mark"] for a in data["attacks"]] == [
+        *["", "", ""],
+        "a ceiling: it shows the answers themselves",
+        *["", ""],
+    ]
+    assert {s["role"] for s in data["subjects"]} == {"target", "retrained", "unlearned"}
+    assert data["formats"][-1] == {"name": "forced, bits", "bits": True}
+
+
+def test_hostile_names_stay_names(tmp_path):
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    write_audit(run, hostile())
+    page = render(read_contents(RunFolder(run)))
+    block = page.index('<script type="application/json"')
+    assert SCRIPT not in page
+    assert IMAGE not in page
+    assert "\u202e" not in page[:block]
+    assert "\x1b" not in page
+    assert "&lt;img src=x onerror=" in page
+    parser = Elements()
+    parser.feed(page)
+    assert [t for t, _ in parser.found].count("script") == 2
+    assert "img" not in {t for t, _ in parser.found}
+    assert not any(name.startswith("on") or name in ("style", "src") for _, a in parser.found for name in a)
+
+
+def test_a_run_without_an_audit_has_the_page_that_it_had(run):
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "that needs the audit" in words(page)
+    for absent in ('id="why-0"', 'id="plain"', 'class="verdict', 'href="#leakage-0"'):
+        assert absent not in page
+    assert not list((run / "figures").glob("leakage-*"))
+
+
+def test_an_audit_without_controls_says_what_0_is_and_one_of_almost_nothing_is_a_page_too(tmp_path):
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    against_chance = replace(outcome(), retrained=())
+    assert "0 is what guessing gives" in audit_block(0, against_chance, {}).scale
+    assert "0 is a model that never knew" in audit_block(0, outcome(), {}).scale
+    bare = replace(
+        outcome(),
+        **dict.fromkeys(("retrained", "formats", "matrix", "worst", "orders", "reversals", "gains", "curves"), ()),
+        **dict.fromkeys(("budget", "membership", "measures", "kept", "soundness", "untested"), ()),
+        reliability=None,
+        thresholds={},
+    )
+    write_audit(run, bare)
+    build_report(run)
+    page = (run / "report.html").read_text(encoding="utf-8")
+    assert "Without a model that never knew." in words(page)
+    assert 'id="budget-0"' not in page
+    assert standfirst([bare]) == "What comes out in no format and under no attacks, without a model that never knew."
+
+
+def test_an_outcome_that_lacks_something_is_refused_by_file_and_field(tmp_path):
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    write_audit(run, outcome())
+    path = RunFolder(run).audit("edge:A_B").outcome
+    stored = json.loads(path.read_bytes())
+    del stored["verdicts"][0]["reason"]
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    with pytest.raises(InputError, match=r"outcome\.json: verdicts\.0\.reason: Field required; run the audit again"):
+        read_contents(RunFolder(run))
+
+
+def test_the_figures_are_whole_svg_and_the_same_bytes_again(audited):
+    names = [f"{kind}-edge-A_B.svg" for kind in ("gains", "leakage", "recovery")]
+    before = {name: (audited / "figures" / name).read_bytes() for name in names}
+    for content in before.values():
+        assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
+    page = (audited / "report.html").read_bytes()
+    build_report(audited)
+    assert {name: (audited / "figures" / name).read_bytes() for name in names} == before
+    assert (audited / "report.html").read_bytes() == page

@@ -1,0 +1,93 @@
+import csv
+from dataclasses import replace
+
+import pytest
+from synthetic_audit import ATTACKS, FORMATS, METHODS, hostile, outcome, write_audit
+from synthetic_run import write_run
+
+from vestige.artifacts.audits import CLAIMS
+from vestige.report import build_report
+from vestige.report.audit_tables import BUDGET_COLUMNS, GAIN_COLUMNS, LEAKAGE_COLUMNS, VERDICT_COLUMNS, audit_tables
+
+
+def read(run, name):
+    with (run / "tables" / name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_verdicts_have_a_row_a_method_and_claim(audited):
+    rows = read(audited, "verdicts.csv")
+    assert list(rows[0]) == list(VERDICT_COLUMNS)
+    assert len(rows) == len(METHODS) * len(CLAIMS)
+    own = {r["claim"]: r for r in rows if r["subject"] == "ga"}
+    assert {claim: r["verdict"] for claim, r in own.items()} == {
+        "not expressed": "fails",
+        "not recoverable": "inconclusive",
+        "not distinguishable": "inconclusive",
+        "kept": "fails",
+        "benchmark can tell": "holds",
+    }
+    assert own["kept"]["statement"] == CLAIMS["kept"]
+    assert (own["kept"]["margin"], own["kept"]["items_needed"], own["kept"]["detectable"]) == ("0.05", "", "")
+    assert own["not recoverable"]["items_needed"] == "260"
+    assert own["not expressed"]["left_out"].startswith("option_vocab: not admitted")
+
+
+def test_leakage_stands_beside_its_controls_and_the_worst_case_last(audited):
+    rows = read(audited, "leakage.csv")
+    assert list(rows[0]) == list(LEAKAGE_COLUMNS)
+    assert len(rows) == len(METHODS) * (len(FORMATS) + 1)
+    by_place = {(r["subject"], r["format"]): r for r in rows}
+    few = by_place["ga", "few_shot"]
+    expected = next(c for c in outcome().matrix if (c.subject, c.format) == ("ga", "few_shot"))
+    assert float(few["leakage"]) == expected.leakage.value
+    assert float(few["band_high"]) == expected.band.high
+    assert (few["admitted"], few["metric"], float(few["target"])) == ("True", "contains_match", 0.94)
+    assert (by_place["ga", "option_vocab"]["leakage"], by_place["ga", "option_vocab"]["admitted"]) == ("", "False")
+    assert by_place["idk_gd", "generate"]["over_forgotten"] == "True"
+    assert float(by_place["kl", "worst"]["leakage"]) == outcome().worst[3].leakage.value
+
+
+def test_the_parts_of_a_gain_add_up_in_every_row(audited):
+    rows = read(audited, "gains.csv")
+    assert list(rows[0]) == list(GAIN_COLUMNS)
+    assert len(rows) == len(outcome().gains)
+    for r in rows:
+        parts = sum(float(r[part]) for part in ("injection", "repair", "recovery"))
+        assert float(r["gain"]) == pytest.approx(parts)
+        assert (r["evidence"] == "False") == (r["attack"] == "relearn forget n=20")
+        assert bool(r["why_not"]) == (r["evidence"] == "False")
+
+
+def test_the_budget_names_every_bound_need_and_input(audited):
+    rows = read(audited, "budget.csv")
+    assert tuple(rows[0])[: len(BUDGET_COLUMNS)] == BUDGET_COLUMNS
+    assert len(rows) == len(METHODS) * len(ATTACKS)
+    first = rows[0]
+    assert float(first["capacity_bits"]) == float(first["bound_code length under retrained_bits"])
+    assert float(first["ratio"]) == pytest.approx(float(first["capacity_bits"]) / float(first["need_gain_bits"]))
+    assert {"need_code_length_bits", "need_rate_distortion_bits", "input_accuracy"} <= set(first)
+    assert rows[-5]["bound_nothing shown_bits"] == "0.0"
+
+
+def test_what_was_not_gained_has_no_ratio():
+    found = outcome()
+    found = replace(found, budget=(replace(found.budget[0], ratio=None),))
+    assert audit_tables([found])["budget"][1][0]["ratio"] == ""
+
+
+def test_hostile_names_are_text_in_every_table(tmp_path):
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    write_audit(run, hostile())
+    build_report(run)
+    for name in ("verdicts", "leakage", "gains", "budget"):
+        content = (run / "tables" / f"{name}.csv").read_bytes()
+        assert not any(bytes([c]) in content for c in range(32) if c != 10), name
+        assert "‹U+202E›".encode() in content
+        assert "\u202e".encode() not in content
+        subjects = {r["subject"] for r in read(run, f"{name}.csv")}
+        assert any(s.startswith("'=HYPERLINK") for s in subjects)
+
+
+def test_a_run_without_an_audit_has_no_such_table(run):
+    assert sorted(p.name for p in (run / "tables").iterdir()) == ["items.csv", "results.csv", "subjects.csv"]
