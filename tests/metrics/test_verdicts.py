@@ -75,6 +75,13 @@ def test_a_subject_that_does_not_know_holds_with_items_enough_and_only_then():
     assert stays_below("claim", [evidence(0.0, 20)], 0.25).outcome == "holds"
 
 
+def test_items_enough_for_a_subject_at_zero_are_not_asked_for_again():
+    near = stays_below("claim", [evidence(0.18, 90)], 0.2)
+    assert near.outcome == "inconclusive"
+    assert near.items_needed <= 90
+    assert f"truly at 0 would mostly be told by {near.items_needed} items" in near.reason
+
+
 def test_all_formats_must_hold_and_one_fails_the_claim():
     held = [evidence(0.0, 100, form) for form in ("a", "b")]
     assert stays_below("claim", held, 0.05).outcome == "holds"
@@ -94,6 +101,18 @@ def test_many_formats_need_stronger_evidence_to_fail():
     many = stays_below("claim", [weak, *rest], 0.05)
     assert many.outcome == "inconclusive"
     assert "not after Holm's correction" in many.reason
+
+
+def test_two_units_of_one_claim_share_its_error():
+    # p = 0.018: below 0.025, and twice of it above.
+    weak = evidence(10 / 60, 60, "weak")
+    assert stays_below("claim", [weak], 0.05).outcome == "fails"
+    assert stays_below("claim", [weak], 0.05, families=2).outcome == "inconclusive"
+    clear = stays_below("claim", [evidence(0.6, 60)], 0.05, families=2)
+    assert clear.outcome == "fails"
+    assert ", times 2 for as many units)" in clear.reason
+    within = stays_within("claim", [weak], 0.05, families=2)
+    assert (within.outcome, stays_within("claim", [weak], 0.05).outcome) == ("inconclusive", "fails")
 
 
 def test_nothing_admitted_is_inconclusive_and_says_why():

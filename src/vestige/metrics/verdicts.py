@@ -82,16 +82,24 @@ def admitted(admission: Draws, thresholds: Thresholds) -> bool:
     return admission.ends[0] > thresholds.admission
 
 
-def stays_below(claim: str, evidence: Sequence[Evidence], margin: float, *, left_out: Sequence[str] = ()) -> Verdict:
-    """The verdict on "every quantity is below `margin`"."""
+def stays_below(
+    claim: str, evidence: Sequence[Evidence], margin: float, *, left_out: Sequence[str] = (), families: int = 1
+) -> Verdict:
+    """The verdict on "every quantity is below `margin`".
+
+    `families` is the number of verdicts, each with its own unit and margin, any of which fails the same claim: p-values
+    are multiplied by it, before Holm's correction, so that the claim errs in 2.5 % and not each of its parts.
+    """
     p = [one.draws.p_at_most(margin) for one in evidence]
-    return _verdict(claim, evidence, margin, p, both=False, left_out=left_out)
+    return _verdict(claim, evidence, margin, p, both=False, left_out=left_out, families=families)
 
 
-def stays_within(claim: str, evidence: Sequence[Evidence], margin: float, *, left_out: Sequence[str] = ()) -> Verdict:
+def stays_within(
+    claim: str, evidence: Sequence[Evidence], margin: float, *, left_out: Sequence[str] = (), families: int = 1
+) -> Verdict:
     """The verdict on "every quantity lies between -`margin` and `margin`"; each side's 2.5 % is its own."""
-    p = [min(1.0, min(one.draws.p_at_most(margin), one.draws.p_at_least(-margin))) for one in evidence]
-    return _verdict(claim, evidence, margin, p, both=True, left_out=left_out)
+    p = [min(one.draws.p_at_most(margin), one.draws.p_at_least(-margin)) for one in evidence]
+    return _verdict(claim, evidence, margin, p, both=True, left_out=left_out, families=families)
 
 
 def over_forgotten(excess: Draws, margin: float) -> bool:
@@ -105,7 +113,7 @@ def saturated(gain: Gain, thresholds: Thresholds) -> bool:
 
 
 def not_recovered(
-    claim: str, gains: Sequence[Gain], thresholds: Thresholds, *, left_out: Sequence[str] = ()
+    claim: str, gains: Sequence[Gain], thresholds: Thresholds, *, left_out: Sequence[str] = (), families: int = 1
 ) -> Verdict:
     """The verdict on "no attack brings knowledge back beyond what it carries in".
 
@@ -125,7 +133,7 @@ def not_recovered(
     ]
     evidence = [Evidence(gain.name, gain.recovery, "recovery", gain.unit) for gain in used]
     p = [max(gain.after.p_at_most(margin), gain.change.p_at_most(margin)) for gain in used]
-    return _verdict(claim, evidence, margin, p, both=False, left_out=(*left_out, *spent))
+    return _verdict(claim, evidence, margin, p, both=False, left_out=(*left_out, *spent), families=families)
 
 
 def _verdict(
@@ -136,6 +144,7 @@ def _verdict(
     *,
     both: bool,
     left_out: Sequence[str],
+    families: int,
 ) -> Verdict:
     if not evidence:
         nothing = "inconclusive: nothing could be tested" + (f" ({'; '.join(left_out)})" if left_out else "")
@@ -144,7 +153,8 @@ def _verdict(
     if len(units) > 1:
         raise ValueError(f"quantities in several units, {', '.join(sorted(units))}, have no common margin")
     unit = units.pop()
-    failing = [(p, one) for p, one in zip(holm(p_values), evidence, strict=True) if p <= _TAIL]
+    corrected = holm([min(1.0, families * p) for p in p_values])
+    failing = [(p, one) for p, one in zip(corrected, evidence, strict=True) if p <= _TAIL]
     wide = [one for one in evidence if not _clear(one, margin, both=both)]
     outcome: Outcome = "fails" if failing else "inconclusive" if wide else "holds"
     bounded = unit != "bits"
@@ -153,7 +163,7 @@ def _verdict(
     least = [detectable(one.draws, margin, bounded=bounded) for one in evidence]
     seen = None if None in least else min(x for x in least if x is not None)
     if failing:
-        reason = _why_failed(failing, margin, unit, n_tests=len(evidence), both=both)
+        reason = _why_failed(failing, margin, unit, tests=(len(evidence), families), both=both)
     elif wide:
         reason = _why_open(wide, margin, unit, needed=needed, both=both)
     else:
@@ -178,11 +188,13 @@ def _said(margin: float, unit: str, *, both: bool) -> str:
 
 
 def _why_failed(
-    failing: Sequence[tuple[float, Evidence]], margin: float, unit: str, *, n_tests: int, both: bool
+    failing: Sequence[tuple[float, Evidence]], margin: float, unit: str, *, tests: tuple[int, int], both: bool
 ) -> str:
     p, worst = min(failing, key=lambda pair: pair[0])
     more = f", and {len(failing) - 1} more" if len(failing) > 1 else ""
+    n_tests, families = tests
     corrected = f" after Holm's correction for {n_tests}" if n_tests > 1 else ""
+    corrected += f", times {families} for as many units" if families > 1 else ""
     where = "outside" if both else "above"
     return f"{worst} {worst.metric} is {where} {_said(margin, unit, both=both)} (p = {p:.2g}{corrected}){more}."
 
@@ -203,9 +215,10 @@ def _why_open(wide: Sequence[Evidence], margin: float, unit: str, *, needed: int
     said = _said(margin, unit, both=both)
     if low > margin or (both and high < -margin):
         return f"{worst} {worst.metric} is beyond {said}, but not after Holm's correction."
-    more = (
-        "no number of items suffices with controls that differ so: more control seeds or a wider margin are needed"
-        if needed is None
-        else f"about {needed} items would be needed"
-    )
+    if needed is None:
+        more = "no number of items suffices with controls that differ so: more seeds or a wider margin are needed"
+    elif needed <= worst.draws.n:
+        more = f"a subject truly at 0 would mostly be told by {needed} items, so this one is not, or chance had it"
+    else:
+        more = f"about {needed} items would be needed"
     return f"{worst} {worst.metric} does not lie on one side of {said}; {more}."

@@ -1,0 +1,201 @@
+"""The formats that knowledge is asked for in, and which of them can tell the target from a model that never knew.
+
+Controls first: a format is admitted when target less `retrained` (less chance, where nothing was retrained) is clearly
+above `Thresholds.admission`. Nothing is said of leakage in any other.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from vestige.artifacts.audits import FormatLine
+from vestige.audit.ground import BITS_KEY, SHARE, Ground, shown
+from vestige.audit.scores import Source
+from vestige.core.estimates import Estimate
+from vestige.metrics.contrasts import Draws, mean_draws
+from vestige.metrics.leakage import Controls, admission
+from vestige.metrics.pooling import interval_over_seeds
+from vestige.metrics.verdicts import admitted
+
+BITS = "forced, bits"
+"""What is read in bits: the forced answers. It is admitted where the format `forced` is."""
+
+Unit = Literal["leakage", "leakage_vs_chance", "bits"]
+
+
+class Format(NamedTuple):
+    """`key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no values.
+
+    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
+    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
+    `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
+    """
+
+    name: str
+    key: str
+    hits: str = ""
+    chance: str = ""
+    graded: bool = False
+
+
+FORMATS = (
+    Format("generate", "generate/rouge1_recall", hits="generate/exact_match", graded=True),
+    Format("forced", "forced/probability", graded=True),
+    Format("generate_plain", "generate_plain/contains_match", hits="generate_plain/contains_match"),
+    Format("paraphrase", "generate_paraphrase/contains_match", hits="generate_paraphrase/contains_match"),
+    Format("few_shot", "generate_few_shot/contains_match", hits="generate_few_shot/contains_match"),
+    Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy"),
+    Format("option_text_mean", "option_text_mean/accuracy", "option_text_mean/accuracy", "option_text_mean/chance"),
+    Format("option_text_sum", "option_text_sum/accuracy", "option_text_sum/accuracy", "option_text_sum/chance"),
+    Format("choose", "choose/accuracy", "choose/accuracy", "choose/chance"),
+    Format("option_vocab", "option_vocab/accuracy", "option_vocab/accuracy", "choose/chance"),
+    Format("reversed_choose", "reversed_choose/accuracy", "reversed_choose/accuracy", "reversed_choose/chance"),
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One format (or bits) with its controls over its items; `retrained` names them, and is empty against chance."""
+
+    name: str
+    key: str
+    unit: Unit
+    items: tuple[str, ...]
+    retrained: tuple[str, ...]
+    controls: Controls
+
+
+class Read(NamedTuple):
+    """One format that was asked, and whether its scale may be used."""
+
+    scale: Scale
+    admission: Draws
+    line: FormatLine
+
+
+class Tested(NamedTuple):
+    """The formats that were asked, bits where forced answers are admitted, and in sentences what could not be read."""
+
+    reads: tuple[Read, ...]
+    bits: Scale | None
+    untested: tuple[str, ...]
+
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """Those that are admitted."""
+        return tuple(read.scale for read in self.reads if read.line.admitted)
+
+    @property
+    def not_admitted(self) -> tuple[str, ...]:
+        """Those that are not, each with its reason."""
+        return tuple(f"{r.line.format}: not admitted, {r.line.reason}" for r in self.reads if not r.line.admitted)
+
+
+def read_formats(ground: Ground) -> Tested:
+    """Every format that the target was asked in, with its controls, and what could not be read and why."""
+    reads: list[Read] = []
+    untested: list[str] = []
+    absent = []
+    for form in FORMATS:
+        if not any(ground.has(Source(ground.plan.target), key) for key in (form.key, form.hits)):
+            absent.append(form.name)
+            continue
+        scale = _scale(ground, form, untested)
+        if scale is not None:
+            known = _admission(scale)
+            reads.append(Read(scale, known, _line(ground, scale, known)))
+    if absent:
+        untested.append(f"Formats that were not asked: {', '.join(absent)}.")
+    forced = any(read.scale.name == "forced" and read.line.admitted for read in reads)
+    return Tested(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested))
+
+
+def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
+    plan, against_chance = ground.plan, not ground.plan.retrained
+    key = form.hits if against_chance or not ground.has(Source(plan.target), form.key) else form.key
+    if not key:
+        untested.append(
+            f"{form.name}: left out, since no retrained control was given and what chance scores is not known."
+        )
+        return None
+    asked = tuple(name for name in plan.retrained if ground.has(Source(name), key))
+    if not against_chance and not asked:
+        untested.append(f"{form.name}: no retrained model was asked in it, so it is left out.")
+        return None
+    items = _common(ground, key, asked, untested, form.name)
+    if against_chance and form.chance:
+        items = ground.scores.common([Source(plan.target)], form.chance, items)
+    if not items:
+        untested.append(f"{form.name}: no judged item was asked of all, so it is left out.")
+        return None
+    target = ground.scores.of(Source(plan.target), key, items)
+    if not against_chance:
+        rows = ground.scores.rows([Source(name) for name in asked], key, items)
+    elif form.chance:
+        rows = ground.scores.of(Source(plan.target), form.chance, items)[None]
+    else:
+        rows = np.zeros((1, len(items)))
+    prior = ground.thresholds.prior(graded=form.graded and key == form.key)
+    controls = Controls(form.name, target, rows, ground.sample(items), prior)
+    return Scale(form.name, key, "leakage_vs_chance" if against_chance else "leakage", items, asked, controls)
+
+
+def _bits(ground: Ground, untested: list[str]) -> Scale | None:
+    """Forced answers in bits; one item has no spread, so no interval."""
+    plan = ground.plan
+    asked = tuple(name for name in plan.retrained if ground.has(Source(name), BITS_KEY))
+    if not asked or not ground.has(Source(plan.target), BITS_KEY):
+        untested.append(f"{BITS}: not read on the target and a retrained model, so nothing is said in bits.")
+        return None
+    items = _common(ground, BITS_KEY, asked, untested, BITS)
+    if len(items) < 2:
+        untested.append(f"{BITS}: {len(items)} items, and an interval in bits needs two.")
+        return None
+    prior = ground.thresholds.prior(graded=True)
+    target = ground.scores.of(Source(plan.target), BITS_KEY, items)
+    rows = ground.scores.rows([Source(name) for name in asked], BITS_KEY, items)
+    return Scale(BITS, BITS_KEY, "bits", items, asked, Controls("bits", target, rows, ground.sample(items), prior))
+
+
+def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
+    """The judged items that have a value in target, controls and every unlearned subject that was asked."""
+    plan = ground.plan
+    unlearned = [one for one in plan.unlearned if ground.has(Source(one), key)]
+    sources = [Source(one) for one in (plan.target, *asked, *unlearned)]
+    items = ground.scores.common(sources, key, ground.judged)
+    if items and len(items) < len(ground.judged):
+        without, n = len(ground.judged) - len(items), len(ground.judged)
+        untested.append(f"{name}: {without} of {n} judged items have no value.")
+    missing = [one for one in plan.retrained if one not in asked]
+    if missing and asked:
+        untested.append(f"{name}: not asked of {', '.join(map(shown, missing))}.")
+    return items
+
+
+def _admission(scale: Scale) -> Draws:
+    if scale.unit == "leakage_vs_chance":
+        # Chance is no trained model, so no seeds are counted.
+        return mean_draws(scale.controls.gap, scale.controls.sample, None, name=scale.name, trained=False)
+    return admission(scale.controls)
+
+
+def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
+    controls, metric = scale.controls, scale.key.partition("/")[2]
+    rows, sample = np.asarray(controls.retrained), controls.sample
+    retrained = None
+    if scale.unit == "leakage":
+        interval = interval_over_seeds(rows, clusters=sample.clusters, bounds=SHARE, seed=sample.seed)
+        retrained = Estimate(metric, "share", float(rows.mean()), *interval[:2], sample.n, interval.method)
+    estimate = known.estimate("admission", "share")
+    control = "retrained" if scale.unit == "leakage" else "chance"
+    enough = admitted(known, ground.thresholds)
+    needed = f"{ground.thresholds.admission:g}"
+    reason = (
+        f"the target exceeds {control} by {estimate}, all of it above {needed}"
+        if enough
+        else f"the target exceeds {control} by {estimate}, which is not clearly above {needed}"
+    )
+    return FormatLine(
+        scale.name, metric, ground.level(controls.target, sample, metric), retrained, estimate, enough, reason
+    )

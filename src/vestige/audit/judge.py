@@ -1,0 +1,107 @@
+"""The judgement of one audit: from item scores to formats, matrix, gains, budgets and the five claims.
+
+Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
+"""
+
+import math
+
+from vestige.artifacts.audits import AuditOutcome, Claim, VerdictLine
+from vestige.audit import claims
+from vestige.audit.budget import read_budget
+from vestige.audit.formats import FORMATS, Tested, read_formats
+from vestige.audit.ground import Ground, checked, judged_items
+from vestige.audit.kept import Kept, read_kept
+from vestige.audit.matrix import Matrix, build_matrix
+from vestige.audit.measures import read_measures
+from vestige.audit.membership import Membership, read_membership
+from vestige.audit.recovery import Recovery, try_attacks
+from vestige.audit.scores import Case
+from vestige.metrics.intervals import LEVEL, RESAMPLES
+from vestige.metrics.verdicts import Thresholds
+
+FEW_CONTROLS = 3
+"""With fewer `retrained` seeds than these, what is held about seeds before seeing any weighs more than they do."""
+
+
+def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
+    """Everything that an audit found. `resamples` is the least number; more are drawn where many tests need it."""
+    ground = lay(case, resamples)
+    tested = read_formats(ground)
+    matrix = build_matrix(ground, tested)
+    recovery = try_attacks(ground, tested)
+    membership = read_membership(ground)
+    kept = read_kept(ground)
+    plan = case.plan
+    return AuditOutcome(
+        forget=plan.forget,
+        target=plan.target,
+        unlearned=plan.unlearned,
+        retrained=plan.retrained,
+        verdicts=_verdicts(ground, tested, matrix, recovery, membership, kept),
+        formats=tuple(read.line for read in tested.reads),
+        matrix=matrix.cells,
+        worst=matrix.worst,
+        orders=matrix.orders,
+        reversals=matrix.reversals,
+        reliability=matrix.reliability,
+        gains=recovery.lines(),
+        curves=recovery.curves,
+        budget=read_budget(ground),
+        membership=membership.lines,
+        measures=read_measures(ground, tested, membership.lines),
+        kept=kept.lines,
+        soundness=case.soundness,
+        untested=_untested(ground, tested, recovery, membership, kept),
+        thresholds=ground.thresholds.model_dump(),
+    )
+
+
+def lay(case: Case, resamples: int) -> Ground:
+    """The ground of a judgement; a case that cannot be judged is refused by the value that is wrong."""
+    plan = checked(case).plan
+    fields = Thresholds.model_fields
+    thresholds = Thresholds.build({k: v for k, v in plan.settings.items() if k in fields}, where="the audit's settings")
+    judged, apart = judged_items(plan)
+    # The least p-value is 1 / (resamples + 1); times all tests of a claim it has to stay below 2.5 %, twice over.
+    tests = 2 * len(FORMATS) * max(1, len(plan.attacks))
+    enough = math.ceil(2 * tests / ((1 - LEVEL) / 2))
+    return Ground(case, thresholds, judged, apart, max(resamples, enough))
+
+
+def _verdicts(
+    ground: Ground, tested: Tested, matrix: Matrix, recovery: Recovery, membership: Membership, kept: Kept
+) -> tuple[VerdictLine, ...]:
+    lines = []
+    benchmark = claims.benchmark_can_tell(ground, tested, recovery)
+    for subject in ground.plan.unlearned:
+        found = matrix.expressed[subject]
+        grounds: dict[Claim, claims.Grounds] = {
+            "not expressed": claims.not_expressed(ground, tested, found),
+            "not recoverable": claims.not_recoverable(ground, recovery, tested, subject),
+            "not distinguishable": claims.not_distinguishable(ground, tested, found, membership, subject),
+            "kept": claims.kept(ground, kept.losses[subject]),
+            "benchmark can tell": benchmark,
+        }
+        lines += [claims.decide(claim, subject, on, ground) for claim, on in grounds.items()]
+    return tuple(lines)
+
+
+def _untested(
+    ground: Ground, tested: Tested, recovery: Recovery, membership: Membership, kept: Kept
+) -> tuple[str, ...]:
+    said = [ground.apart] if ground.apart else []
+    n = len(ground.plan.retrained)
+    if n == 0:
+        said.append(
+            "No retrained control was given: leakage is against chance (0 for answers in the model's own words), and "
+            "what a model that never knew would answer is not known."
+        )
+    elif n < FEW_CONTROLS:
+        said.append(
+            f"{n} retrained control{'s were' if n > 1 else ' was'} given, and {FEW_CONTROLS} are advised: how much "
+            "trainings differ rests mostly on what was held beforehand."
+        )
+    if not ground.case.soundness:
+        said.append("The data set was not checked for answers that the retain set or the options give away.")
+    said += [*tested.untested, *recovery.untested, *membership.untested, *kept.untested]
+    return tuple(dict.fromkeys(said))

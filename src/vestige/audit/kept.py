@@ -1,0 +1,76 @@
+"""What else was lost: how much lower the subject scores than the target on what it was to keep.
+
+The statement is about these two models: no training is drawn again, so no seeds are counted.
+"""
+
+from typing import NamedTuple
+
+from vestige.artifacts.audits import KeptLine
+from vestige.audit.ground import Ground
+from vestige.audit.scores import Source
+from vestige.metrics.contrasts import Quantity, mean_draws
+from vestige.metrics.verdicts import Evidence
+
+SPLITS = ("retain", "independent", "factual")
+KEYS = (("generate", "generate/rouge1_recall"), ("forced", "forced/probability"))
+
+
+class Losses(NamedTuple):
+    """The harms of one subject, what could not be told of them and why, and what was not asked of it."""
+
+    harms: tuple[Evidence, ...]
+    left_out: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+class Kept(NamedTuple):
+    """The lines, and the losses by unlearned subject."""
+
+    lines: tuple[KeptLine, ...]
+    losses: dict[str, Losses]
+    untested: tuple[str, ...]
+
+
+def read_kept(ground: Ground) -> Kept:
+    """Target less subject in every split that there is."""
+    there = [split for split in SPLITS if ground.plan.splits.get(split)]
+    lines: list[KeptLine] = []
+    losses = {subject: _losses(ground, subject, there, lines) for subject in ground.plan.unlearned}
+    absent = [split for split in SPLITS if split not in there]
+    untested = (f"There are no items of the splits: {', '.join(absent)}.",) if absent else ()
+    return Kept(tuple(lines), losses, untested)
+
+
+def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> Losses:
+    plan = ground.plan
+    harms, left_out, missing = [], [], []
+    for split in splits:
+        for form, key in KEYS:
+            if not ground.has(Source(plan.target), key):
+                continue
+            name = f"{split}, {form}"
+            items = ground.scores.common([Source(plan.target), Source(subject)], key, plan.splits[split])
+            if not items:
+                missing.append(f"{name}: not asked of target and subject")
+                continue
+            unknown, harm = _harm(ground, name, key, (subject, items))
+            if unknown:
+                left_out.append(unknown)
+                continue
+            harms.append(harm)
+            lines.append(KeptLine(subject, split, form, harm.draws.estimate("harm", "share")))
+    return Losses(tuple(harms), tuple(left_out), tuple(missing))
+
+
+def _harm(ground: Ground, name: str, key: str, asked: tuple[str, tuple[str, ...]]) -> tuple[str, Evidence]:
+    """The harm, and where the target itself does not know the split, a sentence: nothing can be lost there."""
+    subject, items = asked
+    target = ground.scores.of(Source(ground.plan.target), key, items)
+    values = ground.scores.of(Source(subject), key, items)
+    sample = ground.sample(items, "kept")
+    drawn = mean_draws(Quantity(target, values[None], (-1.0, 1.0)), sample, None, name=name, trained=False)
+    least = ground.thresholds.admission
+    unknown = ""
+    if float(target.mean()) <= least:
+        unknown = f"{name}: the target scores {target.mean():.2f} itself, not above {least:g}: there is nothing to keep"
+    return unknown, Evidence(name, drawn, "harm", "share")

@@ -1,0 +1,259 @@
+"""What each attack brought back, told apart by the same attack on models that never knew; and the levels on the way.
+
+The last stage of an attack is judged, on those of its tested items that are judged at all. An attack that shows the
+answers is a ceiling, one that is saturated an upper bound: both are shown and never count.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from vestige.artifacts.audits import CurveLine, CurvePoint, GainLine, PlannedAttack
+from vestige.audit.formats import Scale, Tested
+from vestige.audit.ground import CURVE, SHARE, Ground, shown
+from vestige.audit.scores import Source
+from vestige.metrics.contrasts import Quantity, Sample, mean_draws, ratio_draws
+from vestige.metrics.gains import Attacked, Gain, split
+from vestige.metrics.leakage import Controls, admission
+from vestige.metrics.verdicts import Evidence, admitted, saturated
+
+BEFORE = "before"
+"""The first point of every curve: the subject as it is."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One attack on one unlearned subject in one format or in bits, with the reason for which it does not count."""
+
+    subject: str
+    attack: PlannedAttack
+    format: str
+    gain: Gain
+    saturated: bool
+    why_not: str
+
+
+class Recovery(NamedTuple):
+    """All gains, by subject what is missing of the planned evidence, and what retain items brought `retrained`.
+
+    `injections` are those of relearning on the retain set, which a benchmark that can tell leaves at 0.
+    """
+
+    tried: tuple[Tried, ...]
+    missing: dict[str, tuple[str, ...]]
+    injections: tuple[Evidence, ...]
+    curves: tuple[CurveLine, ...]
+    untested: tuple[str, ...]
+
+    def lines(self) -> tuple[GainLine, ...]:
+        """The gains as they are shown."""
+        return tuple(_line(one) for one in self.tried)
+
+
+class _Gap(NamedTuple):
+    """What of an attack could not be judged, on whom; of a ceiling, which is no evidence, it matters to no claim."""
+
+    attack: PlannedAttack
+    said: str
+    subjects: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One attack in one format: who was asked before and after, over which items."""
+
+    attack: PlannedAttack
+    scale: Scale
+    items: tuple[str, ...]
+    retrained: tuple[str, ...]
+    unlearned: tuple[str, ...]
+    sample: Sample
+
+    @property
+    def name(self) -> str:
+        """As in `relearn retain n=50, generate`."""
+        return f"{self.attack.name}, {self.scale.name}"
+
+    @property
+    def bits(self) -> bool:
+        return self.scale.unit == "bits"
+
+    def after(self, subject: str) -> Source:
+        return Source(subject, self.attack.name, self.attack.points[-1])
+
+
+def try_attacks(ground: Ground, tested: Tested) -> Recovery:
+    """Every planned attack in every admitted format on every unlearned subject."""
+    tried: list[Tried] = []
+    injections: list[Evidence] = []
+    curves: list[CurveLine] = []
+    gaps: list[_Gap] = []
+    untested: list[str] = []
+    unlearned = ground.plan.unlearned
+    scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
+    for attack in ground.plan.attacks:
+        stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
+        if scales and not stages:
+            gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", unlearned))
+        for stage in stages:
+            curves += _curves(ground, stage)
+            absent = tuple(one for one in unlearned if one not in stage.unlearned)
+            gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
+            if stage.scale.unit == "leakage_vs_chance":
+                continue
+            why = _unusable(ground, stage)
+            if why:
+                gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.unlearned))
+                continue
+            if len(stage.retrained) < len(stage.scale.retrained):
+                untested.append(f"{stage.name}: {len(stage.retrained)} of {len(stage.scale.retrained)} controls only.")
+            tried += [_tried(ground, stage, subject) for subject in stage.unlearned]
+            if attack.kind == "relearn" and attack.material == "retain" and not stage.bits:
+                injections.append(_injection(ground, stage))
+    if tried:
+        untested += _apart(ground, tried)
+    untested += [f"{gap.said} ({', '.join(map(shown, gap.subjects))})." for gap in gaps if gap.subjects]
+    evidence = [gap for gap in gaps if not gap.attack.shows_answers]
+    missing = {one: tuple(gap.said for gap in evidence if one in gap.subjects) for one in unlearned}
+    return Recovery(tuple(tried), missing, tuple(injections), tuple(curves), tuple(untested))
+
+
+def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
+    """What of the attacks' tested items was not judged, since the retain set gives it away."""
+    judged = set(ground.judged)
+    return [
+        f"{attack.name}: {sum(i not in judged for i in attack.tested)} of its {len(attack.tested)} tested items are "
+        "apart, since the retain set gives them away."
+        for attack in ground.plan.attacks
+        if any(one.attack.name == attack.name for one in tried) and not judged.issuperset(attack.tested)
+    ]
+
+
+def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None:
+    """None where nobody was asked in this format after the attack."""
+    plan, key, last = ground.plan, scale.key, attack.points[-1]
+
+    def asked(subject: str) -> bool:
+        return ground.has(Source(subject), key) and ground.has(Source(subject, attack.name, last), key)
+
+    if not any(asked(one) for one in (plan.target, *plan.retrained, *plan.unlearned)):
+        return None
+    retrained = tuple(one for one in scale.retrained if asked(one))
+    unlearned = tuple(one for one in plan.unlearned if asked(one))
+    sources = [Source(one) for one in (plan.target, *retrained, *unlearned)]
+    sources += [Source(one, attack.name, last) for one in (*retrained, *unlearned)]
+    tested = set(attack.tested)
+    items = ground.scores.common(sources, key, [i for i in scale.items if i in tested])
+    # An empty sample cannot be drawn; the stage is then unusable, and says so.
+    sample = ground.sample(items or scale.items)
+    return _Stage(attack, scale, items, retrained, unlearned, sample)
+
+
+def _unusable(ground: Ground, stage: _Stage) -> str:
+    """Why no gain can be told apart, or ""."""
+    if not stage.retrained:
+        return "no retrained control was asked after the attack"
+    if not stage.items:
+        return "none of its tested items is judged"
+    controls, thresholds = _controls(ground, stage), ground.thresholds
+    if not stage.bits:
+        known = admission(controls)
+        if admitted(known, thresholds):
+            return ""
+        return f"on its tested items the target exceeds retrained by {known.estimate('admission', 'share')} only"
+    if len(stage.items) < 2:
+        return "one tested item has no interval in bits"
+    gap = Quantity(controls.target, controls.retrained, None)
+    known = mean_draws(gap, stage.sample, controls.prior, name="bits", trained=False)
+    if known.ends[0] > thresholds.delta_bits:
+        return ""
+    return f"on its tested items the target exceeds retrained by {known.estimate('excess', 'bits')} bits only"
+
+
+def _controls(ground: Ground, stage: _Stage) -> Controls:
+    key, scores = stage.scale.key, ground.scores
+    return Controls(
+        stage.scale.controls.format,
+        scores.of(Source(ground.plan.target), key, stage.items),
+        scores.rows([Source(one) for one in stage.retrained], key, stage.items),
+        stage.sample,
+        stage.scale.controls.prior,
+    )
+
+
+def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
+    key, controls, scores = stage.scale.key, _controls(ground, stage), ground.scores
+    attacked = Attacked(
+        stage.name,
+        scores.of(Source(subject), key, stage.items),
+        scores.of(stage.after(subject), key, stage.items),
+        controls.retrained,
+        scores.rows([stage.after(one) for one in stage.retrained], key, stage.items),
+        controls.target,
+        stage.bits,
+    )
+    gain = split(attacked, stage.sample, controls.prior)
+    too_much, why_not = saturated(gain, ground.thresholds), ""
+    if stage.attack.shows_answers:
+        why_not = "a ceiling: it shows the answers themselves"
+    elif too_much:
+        closed = gain.saturation.estimate("saturation", "share")
+        why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
+    return Tried(subject, stage.attack, stage.scale.name, gain, too_much, why_not)
+
+
+def _injection(ground: Ground, stage: _Stage) -> Evidence:
+    """What the attack brings `retrained`, in units of its gap to the target."""
+    controls = _controls(ground, stage)
+    after = ground.scores.rows([stage.after(one) for one in stage.retrained], stage.scale.key, stage.items)
+    lifted = Quantity(np.zeros(len(stage.items)), controls.retrained - after, (-1.0, 1.0))
+    name = f"{stage.name}, injection"
+    drawn = ratio_draws(lifted, controls.gap, stage.sample, controls.prior, name=name, trained=False)
+    return Evidence(stage.name, drawn, "injection", "leakage")
+
+
+def _curves(ground: Ground, stage: _Stage) -> list[CurveLine]:
+    if not stage.items:
+        return []
+    plan, key = ground.plan, stage.scale.key
+    roles = [(plan.target, "target"), *((one, "retrained") for one in plan.retrained)]
+    roles += [(one, "unlearned") for one in plan.unlearned]
+    lines, sample = [], ground.sample(stage.items, CURVE)
+    for subject, role in roles:
+        sources = [(BEFORE, Source(subject))]
+        sources += [(point, Source(subject, stage.attack.name, point)) for point in stage.attack.points]
+        points = []
+        for point, source in sources:
+            if ground.scores.common([source], key, stage.items) != stage.items:
+                continue
+            bounds = None if stage.bits else SHARE
+            values = ground.scores.of(source, key, stage.items)
+            if bounds is None and len(values) < 2:
+                continue
+            points.append(CurvePoint(point, ground.level(values, sample, key.partition("/")[2], bounds=bounds)))
+        if points:
+            unit = "bits" if stage.bits else "share"
+            lines.append(CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(points)))
+    return lines
+
+
+def _line(one: Tried) -> GainLine:
+    gain, unit = one.gain, one.gain.unit
+    return GainLine(
+        subject=one.subject,
+        attack=one.attack.name,
+        format=one.format,
+        unit=unit,
+        gain=gain.gain.estimate("gain", unit),
+        injection=gain.injection.estimate("injection", unit),
+        repair=gain.repair.estimate("repair", unit),
+        recovery=gain.recovery.estimate("recovery", unit),
+        before=gain.before.estimate("excess_before", unit),
+        after=gain.after.estimate("excess_after", unit),
+        saturation=gain.saturation.estimate("saturation", "share"),
+        saturated=one.saturated,
+        evidence=not one.why_not,
+        why_not=one.why_not,
+    )
