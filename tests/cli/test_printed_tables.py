@@ -1,5 +1,7 @@
 """What a terminal of a given width shows: tables of estimates, and lists of names with what is said of them."""
 
+import dataclasses
+
 import pytest
 
 from vestige.artifacts.records import Result, SubjectSpec, Summary
@@ -48,6 +50,16 @@ def test_no_metric_split_or_number_is_cut_at_any_usual_width(monkeypatch, capsys
     assert shown.count("0.42 [0.36, 0.48]") == len(SPLITS) * len(METRICS)
     # Once a split, at its head.
     assert shown.count("n = 240") == len(SPLITS)
+
+
+def test_a_metric_that_a_table_has_no_number_of_is_not_in_it(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    whole = summary()
+    apart = Result("forget_vs_holdout", "all", "membership_loss", "", Estimate("auc", "share", 0.7, 0.6, 0.8, 240, "w"))
+    print_results(dataclasses.replace(whole, results=(*whole.results, apart)))
+    *tables, last = capsys.readouterr().out.split("forget set edge:A_B")[1:]
+    assert [("auc" in t, "rouge1_recall" in t) for t in tables] == [(False, True)] * len(SPLITS)
+    assert ("auc" in last, "rouge1_recall" in last) == (True, False)
 
 
 def test_the_widest_terminal_has_one_table_and_a_narrow_one_several(monkeypatch, capsys):

@@ -9,7 +9,7 @@ from vestige.artifacts.records import SubjectSpec, read_records, read_summary, r
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.items import Item
-from vestige.evals import find_eval
+from vestige.evals import EVALS, find_eval
 from vestige.evals.base import View
 from vestige.metrics import intervals
 from vestige.models.planted import knows, knows_share
@@ -34,7 +34,12 @@ TOKENIZER = tiny_tokenizer((*ITEMS, Item("A B C D Answer:", "x")))
 FORGET = [i.id for i in ITEMS if i.edge == "e0"]
 VIEW = View("edge:e0", {"forget": FORGET, "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
 SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
-QUICK = {"qa": {"max_new_tokens": 8}, "choices": {"max_new_tokens": 8}, "freeform": {"max_new_tokens": 8, "samples": 2}}
+QUICK = {
+    "qa": {"max_new_tokens": 8},
+    "choices": {"max_new_tokens": 8},
+    "freeform": {"max_new_tokens": 8, "samples": 2},
+    "memory": {"max_new_tokens": 8, "gradient_norm": True},
+}
 
 
 class Stopped(Exception):
@@ -64,7 +69,7 @@ def subject(tmp_path) -> Subject:
     return subject_of(knows_share(ITEMS, TOKENIZER, share=0.5, seed=3), tmp_path / "run/cells/npo")
 
 
-@pytest.mark.parametrize("name", ["choices", "reversed", "freeform"])
+@pytest.mark.parametrize("name", ["choices", "reversed", "freeform", "memory"])
 def test_records_and_summary_are_those_of_the_evaluation(subject, name):
     asked = request(name)
     module = find_eval(name)
@@ -80,7 +85,7 @@ def test_records_and_summary_are_those_of_the_evaluation(subject, name):
     assert read_json(place.provenance)["batch_invariant"] is True
 
 
-@pytest.mark.parametrize("name", ["choices", "freeform"])
+@pytest.mark.parametrize("name", ["choices", "freeform", "memory"])
 def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, name):
     whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), request(name))
 
@@ -120,10 +125,10 @@ def test_settings_of_another_evaluation_are_refused(subject):
 def test_no_two_evaluations_put_a_number_in_the_same_place(subject):
     places = [
         {(r["split"], r["scope"], r["format"], r["attack"], r["metric"]) for r in result_rows([read_summary(path)])}
-        for name in ("qa", "choices", "reversed", "freeform")
+        for name in EVALS
         for path in evaluate(subject, request(name)).summaries()
     ]
-    assert len(places) == 4
+    assert len(places) == len(EVALS)
     assert len(set.union(*places)) == sum(map(len, places))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
+    from vestige.artifacts.audits import AuditOutcome
     from vestige.artifacts.records import Result, Summary
 
 HEADLINE = "rouge1_recall"
@@ -32,7 +33,8 @@ def print_results(summary: "Summary") -> None:
         for number, (head, *_) in enumerate((*fixed, *group)):
             table.add_column(Text(head), no_wrap=number < len(fixed))
         for row in zip(*(cells for _, *cells in (*fixed, *group)), strict=True):
-            table.add_row(*map(Text, row))
+            if any(row[len(fixed) :]):
+                table.add_row(*map(Text, row))
         console.print(table)
 
 
@@ -86,6 +88,27 @@ def print_comparison(summaries: "Sequence[Summary]") -> None:
             values = (_interval(at[c]) if c in at else "" for c in columns)
             table.add_row(Text(one_line(s.subject.method or s.subject.subject)), *(Text(v) for v in values))
         Console().print(table)
+
+
+def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
+    """Every claim about every unlearned model with its verdict and the reason, a table a forget set."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from vestige.artifacts.audits import CLAIMS
+
+    for outcome in outcomes:
+        table = Table(title=Text(one_line(f"{outcome.forget}: verdicts, target {outcome.target}")), show_lines=True)
+        for head in ("claim", "subject", "verdict", "reason"):
+            table.add_column(Text(head), no_wrap=head in ("subject", "verdict"))
+        for claim in CLAIMS:
+            for line in (v for v in outcome.verdicts if v.claim == claim):
+                words = (claim, line.subject, line.outcome, line.reason)
+                table.add_row(*(Text(one_line(w, width=1000)) for w in words))
+        Console().print(table)
+        for sentence in outcome.untested:
+            Console().print(Text(one_line(f"not tested: {sentence}", width=1000)))
 
 
 def _interval(result: "Result") -> str:

@@ -111,7 +111,8 @@ def _is_pistol(path: Path) -> bool:
 def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed: int) -> NamedSplits:
     """The splits when `forget` is forgotten and everything else, or what `retain` names, is kept.
 
-    Scopes say what all other contracts give away, so there are none where only a part of the data is used.
+    Compiled data brings a `holdout` split too: contracts that no model is taught, whatever is forgotten. Scopes say
+    what all other contracts give away, so there are none where only a part of the data is used.
     """
     for option, name in (("--forget", forget), ("--retain", retain)):
         _refuse_missing(option, name)
@@ -122,9 +123,9 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed
         whole = retain is None and len(kept) == len(corpus.dataset.items)
         scopes = found.scope_of if whole else {}
     else:
-        splits, scopes = {"forget": _chosen(corpus, forget)}, {}
+        splits, scopes = {"forget": items_of(corpus, forget)}, {}
     if retain is not None:
-        splits["retain"] = _chosen(corpus, retain)
+        splits["retain"] = items_of(corpus, retain)
     elif "retain" not in splits:
         splits["retain"] = _without(corpus.items, splits["forget"])
     if not splits["forget"]:
@@ -134,6 +135,8 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed
         raise InputError(f"the question {one_line(sorted(both)[0], width=60)!r} is in the forget and in the retain set")
     if corpus.factual:
         splits["factual"] = corpus.factual
+    if corpus.dataset is not None:
+        splits["holdout"] = corpus.dataset.holdout
     return NamedSplits(forget, {n: items for n, items in splits.items() if items}, scopes)
 
 
@@ -169,8 +172,8 @@ def _refuse_missing(option: str, name: str | None) -> None:
         )
 
 
-def _chosen(corpus: Corpus, name: str) -> tuple[Item, ...]:
-    """The items of a file, or those of an edge that the items themselves name."""
+def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
+    """The items of a file, read as the corpus was, or those of an edge that the items themselves name."""
     if Path(name).exists():
         own = corpus.settings
         return load_items(

@@ -15,6 +15,7 @@ EVALS = {
     "choices": "vestige.evals.choices",
     "reversed": "vestige.evals.reversed",
     "freeform": "vestige.evals.freeform",
+    "memory": "vestige.evals.memory",
 }
 
 

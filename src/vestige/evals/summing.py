@@ -20,7 +20,7 @@ BITS, SHARE = "bits", "share"
 
 
 class Measure(NamedTuple):
-    """The name of a value in tables: the format it was asked in, the metric, and its unit (`bits` have no bounds).
+    """The name of a value in tables: the format it was asked in, the metric, and its unit (a `share` alone has bounds).
 
     One that is `known`, such as chance, has no uncertainty.
     """
@@ -48,7 +48,7 @@ def results(
             named = measure(key)
             rows = [(edge, s[key]) for edge, s in (by_id[i] for i in ids) if key in s]
             # One unbounded value says nothing of its own spread, so it makes no estimate.
-            if named.unit != BITS or len(rows) > 1:
+            if named.unit == SHARE or len(rows) > 1:
                 interval_seed = derive_seed(seed, "interval", key, view.forget)
                 found.append(Result(split, scope, named.format, "", _estimate(named, rows, interval_seed)))
     return tuple(found)
@@ -86,7 +86,7 @@ def _estimate(measure: Measure, rows: Sequence[tuple[str | None, float]], seed: 
     interval = interval_of_mean(
         np.array(values),
         clusters=edges if len(edges) == len(rows) and len(set(edges)) > 1 else None,
-        bounds=None if measure.unit == BITS else (0.0, 1.0),
+        bounds=(0.0, 1.0) if measure.unit == SHARE else None,
         seed=seed,
     )
     return Estimate(

@@ -1,13 +1,47 @@
-"""Whether a text was trained on, from its tokens' log-probabilities (nats): the higher, the likelier.
+"""Whether a text was trained on, from its tokens' log-probabilities (nats): the higher the score, the likelier.
 
-Axes: T tokens. An area under the curve (AUC) is that of forget against holdout texts, forget being positive.
+Axes: T tokens, N members (forget texts), M others (holdout texts), R resamples. An area under the curve (AUC) is the
+probability that a member scores above another text, forget being positive: 0.5 tells nothing, 1 is told apart by what
+is still known, and below 0.5 by what was pushed too far.
 """
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import ndtri, stdtrit
+
+from vestige.core.seeds import generator
+from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, RESAMPLES, Interval, design_effect
 
 _LEAST_VARIANCE = 1e-6
 _LEAST_AUC = 1e-10
+_TAIL = (1 - LEVEL) / 2
+_Z = float(ndtri(1 - _TAIL))
+_DRAWS_AT_ONCE = 1_000_000
+
+
+def loss(logp: Float[np.ndarray, " T"]) -> float:
+    """Minus the mean negative log-likelihood (Yeom et al., 1709.01604): the mean log-probability of a token."""
+    return float(_checked(logp).mean())
+
+
+def zlib_score(logp: Float[np.ndarray, " T"], n_bytes: int) -> float:
+    """Minus the summed negative log-likelihood over the bytes that zlib needs (Carlini et al., 2012.07805, 5.1).
+
+    Both are of the whole text. Code in circulation (open-unlearning too) divides the mean over tokens, in which the
+    length counts twice.
+    """
+    if n_bytes < 1:
+        raise ValueError(f"a compressed text has bytes, got {n_bytes}")
+    return float(_checked(logp).sum()) / n_bytes
+
+
+def zlib_bytes(text: str) -> int:
+    """Length of `text`, in UTF-8, after zlib at its default level."""
+    return len(zlib.compress(text.encode("utf-8")))
 
 
 def mink(logp: Float[np.ndarray, " T"], *, k: float) -> float:
@@ -32,11 +66,79 @@ def minkpp(
     return _mean_of_lowest(centred / np.sqrt(np.maximum(variance, _LEAST_VARIANCE)), k)
 
 
+def reference_score(subject: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
+    """Log p(text) under the subject less that under a reference model, by item: both summed over the text, in nats.
+
+    Sums and not means, so that models with other tokenisers compare. Every item of the subject needs its reference.
+    """
+    missing = [item for item in subject if item not in reference]
+    if missing:
+        raise ValueError(f"{len(missing)} items have no reference score, {missing[0]} among them")
+    return {item: value - reference[item] for item, value in subject.items()}
+
+
+def placements(
+    members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"]
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " M"]]:
+    """The share of others below each member, and of members above each other text; a tie counts one half.
+
+    The mean of either is the AUC (DeLong et al., Biometrics 44, 1988, call them structural components).
+    """
+    first, second = _checked(members), _checked(others)
+    ordered = np.sort(second)
+    below = np.searchsorted(ordered, first, "left") + np.searchsorted(ordered, first, "right")
+    ordered = np.sort(first)
+    not_above = np.searchsorted(ordered, second, "left") + np.searchsorted(ordered, second, "right")
+    return below / (2 * len(second)), 1 - not_above / (2 * len(first))
+
+
+def auc(members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"]) -> float:
+    """Probability that a member scores above another text, ties counting one half."""
+    return float(placements(members, others)[0].mean())
+
+
+def auc_interval(
+    members: Float[np.ndarray, " N"],
+    others: Float[np.ndarray, " M"],
+    *,
+    member_clusters: Sequence[str] | None = None,
+    other_clusters: Sequence[str] | None = None,
+    seed: int,
+) -> Interval:
+    """A 95 % interval for the AUC, over texts of both kinds; never without width, even at 0 and 1.
+
+    Gaffke's interval (`metrics.intervals`) with two samples: both are drawn by the Bayesian bootstrap with one text
+    more, which stands at the worst place in turn. Clusters (edges) widen the arms by their design effect on the
+    variance of DeLong's components and by t(K - 1) / z; of a kind with less than 5 clusters the texts count alone,
+    and `method` says so.
+    """
+    first, second = np.sort(_checked(members)), np.sort(_checked(others))
+    low, high = _two_sample_ends(first, second, seed=seed)
+    area, said = auc(first, second), "Gaffke, two samples"
+    parts = placements(members, others)
+    factor, words = _cluster_factor(parts, (member_clusters, other_clusters))
+    low, high = area - (area - low) * factor, area + (high - area) * factor
+    return Interval(max(0.0, low), min(1.0, high), said + words)
+
+
+def hits_at_fpr(
+    members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"], *, fpr: float
+) -> Float[np.ndarray, " N"]:
+    """1 for each member above the least threshold that at most the share `fpr` of the others exceeds, else 0."""
+    if not 0 <= fpr < 1:
+        raise ValueError(f"a false positive rate lies in [0, 1), got {fpr}")
+    ordered = np.sort(_checked(others))
+    # 0.05 * 20 is a little more than 1 in binary; a share that is met exactly may be used.
+    allowed = math.floor(fpr * len(ordered) + 1e-9)
+    hits: Float[np.ndarray, " N"] = (_checked(members) > ordered[len(ordered) - 1 - allowed]).astype(float)
+    return hits
+
+
 def privleak(auc: float, auc_retrained: float) -> float:
     """100 (AUC - AUC_retrained) / AUC_retrained, in per cent (Shi et al., MUSE, 2407.06460, section 3.2).
 
-    0 is ideal; at 0.5 for `retrained`, -100 and 100 are the ends. MUSE counts holdout texts as positive: turn
-    its AUC around (1 - AUC) before dividing.
+    0 is ideal; at 0.5 for `retrained`, -100 (under-unlearned) and 100 (over-unlearned) are the ends. That is MUSE's
+    AUC, with holdout texts as positive: give it 1 less `auc` of this file.
     """
     for value in (auc, auc_retrained):
         if not 0 <= value <= 1:
@@ -46,12 +148,66 @@ def privleak(auc: float, auc_retrained: float) -> float:
     return 100 * (auc - auc_retrained) / auc_retrained
 
 
+def _two_sample_ends(
+    members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"], *, seed: int
+) -> tuple[float, float]:
+    """Ends of the interval over texts, which come sorted: quantiles of sum(D_i E_j [x_i > y_j]).
+
+    The added text of either kind loses, and then wins, against all.
+    """
+    n, m = len(members), len(others)
+    below, not_above = np.searchsorted(others, members, "left"), np.searchsorted(others, members, "right")
+    rng = generator(seed, "gaffke two samples")
+    lows, highs = [], []
+    at_once = max(1, min(RESAMPLES, _DRAWS_AT_ONCE // (n + m)))
+    for start in range(0, RESAMPLES, at_once):
+        size = min(at_once, RESAMPLES - start)
+        first, second = (rng.standard_exponential((size, k + 1)) for k in (n, m))
+        first, second = (w / w.sum(axis=1, keepdims=True) for w in (first, second))
+        # The others' weight up to each member; the weight of the added one, in the first place, is nobody's win.
+        second[:, 0] = 0.0
+        reached = second.cumsum(axis=1)
+        shared = (first[:, 1:] * (reached[:, below] + reached[:, not_above])).sum(axis=1) / 2
+        lows.append(shared)
+        highs.append(shared + 1 - (1 - first[:, 0]) * reached[:, -1])
+    low, high = np.quantile(np.concatenate(lows), _TAIL), np.quantile(np.concatenate(highs), 1 - _TAIL)
+    return float(low), min(1.0, float(high))
+
+
+def _cluster_factor(
+    parts: tuple[Float[np.ndarray, " N"], Float[np.ndarray, " M"]], labels: tuple[Sequence[str] | None, ...]
+) -> tuple[float, str]:
+    """How much wider clusters make the interval over texts, and what is said of it."""
+    plain, wide, widest, said = 0.0, 0.0, 1.0, ""
+    for values, names, kind in zip(parts, labels, ("members", "others"), strict=True):
+        variance = float(values.var(ddof=1)) / len(values) if len(values) > 1 else 0.0
+        factor = 1.0
+        if names is not None:
+            if len(names) != len(values):
+                raise ValueError(f"{len(values)} {kind} but {len(names)} cluster names")
+            own = np.asarray(names, dtype=str)
+            k = len(np.unique(own))
+            if k < LEAST_CLUSTERS:
+                said += f", {kind} of {k} cluster{'' if k == 1 else 's'} only"
+            else:
+                order = np.lexsort((values, own))
+                factor = design_effect(values[order], own[order]) * (float(stdtrit(k - 1, 1 - _TAIL)) / _Z) ** 2
+                said += f", widened for {k} clusters of {kind}"
+        plain, wide, widest = plain + variance, wide + variance * factor, max(widest, factor)
+    return math.sqrt(wide / plain if plain > 0 else widest), said
+
+
 def _mean_of_lowest(scores: Float[np.ndarray, " T"], k: float) -> float:
-    scores = np.asarray(scores, dtype=float)
-    if not len(scores):
-        raise ValueError("a text without tokens has no score")
-    if np.isnan(scores).any():
-        raise ValueError("a token's score is not a number")
+    scores = _checked(scores)
     if not 0 < k <= 1:
         raise ValueError(f"k is a share in (0, 1], got {k}")
     return float(np.sort(scores)[: max(1, int(k * len(scores)))].mean())
+
+
+def _checked(scores: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+    found = np.asarray(scores, dtype=float)
+    if not len(found):
+        raise ValueError("there are no scores, as of a text without tokens, so there is nothing to say")
+    if np.isnan(found).any():
+        raise ValueError("a score is not a number")
+    return found

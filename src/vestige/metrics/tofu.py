@@ -5,7 +5,7 @@ that exp(-nll) is the length-normalised probability.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -62,3 +62,23 @@ def harmonic_mean(values: Sequence[float]) -> float:
     if not all(value >= 0 for value in values):
         raise ValueError(f"the harmonic mean needs values from 0 up, got {list(values)}")
     return len(values) / sum(1 / value for value in values) if min(values) > 0 else 0.0
+
+
+class SetScores(NamedTuple):
+    """What TOFU reports of one of its sets, means over items: `probability`, ROUGE-L recall, truth ratio's score.
+
+    `probability` is exp(-nll) on the retain set and `choice_probability` on the real authors and world facts.
+    `truth_ratio` is `truth_ratio_score(..., forget=False)`.
+    """
+
+    probability: float
+    rougeL_recall: float
+    truth_ratio: float
+
+
+def tofu_utility(retain: SetScores, real_authors: SetScores, world_facts: SetScores) -> float:
+    """TOFU's model utility: the harmonic mean of the nine numbers; shares, so none may leave [0, 1]."""
+    nine = [*retain, *real_authors, *world_facts]
+    if not all(0 <= value <= 1 for value in nine):
+        raise ValueError(f"model utility is of nine shares from 0 to 1, got {nine}")
+    return harmonic_mean(nine)

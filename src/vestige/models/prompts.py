@@ -87,6 +87,16 @@ class Prompter:
             )
         return ids
 
+    def question_span(self, question: str) -> tuple[int, int]:
+        """First and one past the last of the question's own tokens in `prompt`; the template's are around them."""
+        text, whole = question.strip(), self._render(question, None)
+        first = whole.rfind(text)
+        offsets = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        own = [i for i, (a, b) in enumerate(offsets) if first < b and a < first + len(text) and a < b]
+        if not text or first < 0 or not own:
+            raise InputError(f"the question {one_line(question, width=60)!r} is not found in the rendered chat")
+        return own[0], own[-1] + 1
+
     def encode(self, question: str, answer: str) -> Encoded:
         """Token ids of the whole, with the answer's span.
 

@@ -1,0 +1,354 @@
+"""`memory`: how much of a text is stored, and can it be told that the text was trained on?
+
+One pass reads question and answer token by token; continuations of one prompt read the paraphrased and the wrong
+answers; greedy replies are given to the question and after half of the answer.
+
+Formats: `memory` (from the answer's tokens: TOFU's probability and truth ratio, extraction strength, exact
+memorization, MUSE's knowledge and verbatim memorization), `membership` and `membership_text` (scores of the answer's
+tokens, and of the question's with them; the higher, the likelier the text was trained on), and `membership_<score>`,
+`membership_text_<score>` (AUC and true positive rates of forget against holdout items, where there are such).
+Logarithms are natural (nats).
+
+Membership is of the answer, given its question, because a model that never saw the forget set has met its entities in
+other questions and those of the holdout set nowhere: over whole texts it tells the two apart as well as the target.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, PositiveInt
+
+from vestige.artifacts.records import Result
+from vestige.core.estimates import Estimate
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed
+from vestige.core.settings import Settings
+from vestige.evals import qa
+from vestige.evals.base import Record, View
+from vestige.evals.summing import SHARE, Measure, results
+from vestige.metrics import membership
+from vestige.metrics.answers import probability
+from vestige.metrics.intervals import interval_of_mean
+from vestige.metrics.memorization import exact_memorization, extraction_strength
+from vestige.metrics.rouge import rouge, words
+from vestige.metrics.tofu import choice_probability, truth_ratio, truth_ratio_score
+from vestige.models.distributions import gradient_norm, score_texts
+from vestige.models.generation import Reply, generate
+from vestige.models.load import LoadedModel
+from vestige.models.options import score_options
+from vestige.models.prompts import Encoded
+
+NAME = "memory"
+COLLECT_VERSION = 1
+"""Raised when the same model and item would give another record."""
+SUMMARY_VERSION = 1
+"""Raised when the same records would give other estimates."""
+
+FALSE_ALARMS = (0.01, 0.05)
+"""Shares of holdout items taken for members at which the true positive rate is told."""
+
+
+class MemorySettings(Settings):
+    """What is collected beside the tokens' log-probabilities.
+
+    `min_k` is the share of tokens of Min-K% and Min-K%++. `truth_ratio` reads the paraphrased and the wrong answers,
+    where an item has such. `replies` asks for two greedy replies an item, each at most `max_new_tokens` long.
+    `gradient_norm` costs a backward pass an item and the memory of one gradient.
+    """
+
+    min_k: float = Field(0.2, gt=0, le=1)
+    truth_ratio: bool = True
+    replies: bool = True
+    gradient_norm: bool = False
+    max_new_tokens: PositiveInt = 64
+
+
+SETTINGS = MemorySettings
+
+
+def asked(items: Sequence[Item], views: Sequence[View], settings: MemorySettings) -> dict[str, Item]:
+    """The items themselves."""
+    return {i.id: i for i in items}
+
+
+def digest(asked: Mapping[str, Item]) -> str:
+    """Content id of the items, their labels, and their other answers."""
+    rows = [[i.id, i.group, i.attribute, right_answer(i), wrong_answers(i)] for i in asked.values()]
+    return content_id(rows, length=32)
+
+
+def right_answer(item: Item) -> str:
+    """What wrong answers are held against: the paraphrased answer, in whose words they are, or else the answer."""
+    return item.paraphrased_answer or item.answer
+
+
+def wrong_answers(item: Item) -> tuple[str, ...]:
+    """The item's perturbed answers, or else its wrong options."""
+    if item.perturbed or item.options is None:
+        return item.perturbed
+    return tuple(text for n, text in enumerate(item.options.texts) if n != item.options.right)
+
+
+def chunks(subject: LoadedModel, asked: Sequence[Item], *, size: int) -> list[list[int]]:
+    """Numbers of the items in portions, those of like length together."""
+    return qa.chunks(subject, asked, size=size)
+
+
+def collect(subject: LoadedModel, asked: Sequence[Item], settings: MemorySettings) -> list[dict[str, Any]]:
+    """One record an item; it depends on the subject, the item and the settings alone."""
+    encoded = [subject.prompter.encode(i.question, i.answer) for i in asked]
+    records = [
+        {
+            "item": item.id,
+            "question": item.question,
+            "answer": item.answer,
+            "edge": item.edge,
+            "group": item.group,
+            "attribute": item.attribute,
+            "min_k": settings.min_k,
+            "zlib_bytes": membership.zlib_bytes(f"{item.question.strip()} {item.answer.strip()}"),
+            "answer_zlib_bytes": membership.zlib_bytes(item.answer.strip()),
+            **read,
+        }
+        for item, read in zip(asked, _texts(subject, asked, encoded, settings), strict=True)
+    ]
+    if settings.truth_ratio:
+        for record, compared in zip(records, _compared(subject, asked), strict=True):
+            record |= compared
+    if settings.replies:
+        for record, said in zip(records, _replies(subject, encoded, settings), strict=True):
+            record |= said
+    return records
+
+
+def _texts(
+    subject: LoadedModel, asked: Sequence[Item], encoded: Sequence[Encoded], settings: MemorySettings
+) -> list[dict[str, Any]]:
+    """What the pass over question and answer says of their own tokens; the template's are read and not kept."""
+    found = []
+    for item, code, score in zip(
+        asked, encoded, score_texts(subject.model, [e.ids[: e.stop] for e in encoded]), strict=True
+    ):
+        first, last = subject.prompter.question_span(item.question)
+        # Before the first token of all the model says nothing.
+        question = range(max(first, 1), last)
+        places = [*question, *range(code.start, code.stop)]
+        values: dict[str, Any] = {name: [row[p - 1] for p in places] for name, row in asdict(score).items()}
+        if settings.gradient_norm:
+            values["gradient_norm"] = gradient_norm(subject.model, code.ids[: code.stop], range(code.start, code.stop))
+        found.append({"text_ids": [code.ids[p] for p in places], "n_question": len(question), **values})
+    return found
+
+
+def _compared(subject: LoadedModel, asked: Sequence[Item]) -> list[dict[str, Any]]:
+    """The right answer in the words of the wrong ones, and those, where the item has any."""
+    answers = {n: (right_answer(i), *wrong_answers(i)) for n, i in enumerate(asked) if wrong_answers(i)}
+    encoded = [[subject.prompter.encode(asked[n].question, text) for text in texts] for n, texts in answers.items()]
+    found: list[dict[str, Any]] = [{} for _ in asked]
+    for (n, texts), scores in zip(answers.items(), score_options(subject.model, encoded), strict=True):
+        kept = [{"text": t, "logp": list(s.logp), "end_logp": s.end_logp} for t, s in zip(texts, scores, strict=True)]
+        found[n] = {"right": kept[0], "wrong": kept[1:]}
+    return found
+
+
+def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemorySettings) -> list[dict[str, Any]]:
+    """The reply to each question, and, where an answer has two tokens at least, that after the first half of them."""
+    found: list[dict[str, Any]] = [
+        {"knowledge": {"reply": subject.prompter.decode(reply.ids), **_kept(reply)}}
+        for reply in _generated(subject, [e.ids[: e.start] for e in encoded], settings)
+    ]
+    given = {n: len(e.answer_ids) // 2 for n, e in enumerate(encoded) if len(e.answer_ids) > 1}
+    prompts = [encoded[n].ids[: encoded[n].start + k] for n, k in given.items()]
+    for (n, k), reply in zip(given.items(), _generated(subject, prompts, settings), strict=True):
+        rest = encoded[n].answer_ids[k:]
+        found[n]["verbatim"] = {
+            "n_given": k,
+            "rest": subject.prompter.decode(rest),
+            # As many tokens as there are to repeat: what comes after them is no part of the text.
+            "continuation": subject.prompter.decode(reply.ids[: len(rest)]),
+            **_kept(reply),
+        }
+    return found
+
+
+def _generated(subject: LoadedModel, prompts: Sequence[Sequence[int]], settings: MemorySettings) -> list[Reply]:
+    return generate(
+        subject.model,
+        prompts,
+        end_ids=subject.prompter.end_ids,
+        max_new_tokens=settings.max_new_tokens,
+        context=subject.prompter.max_tokens,
+    )
+
+
+def _kept(reply: Reply) -> dict[str, Any]:
+    return {"finish": reply.finish, "reply_ids": list(reply.ids), "margin": reply.margin}
+
+
+def invariant(subject: LoadedModel, asked: Sequence[Item], settings: MemorySettings) -> bool:
+    """Whether these records are the same alone and together; gradients are taken of one text at a time anyway."""
+    settings = settings.model_copy(update={"gradient_norm": False})
+    together = collect(subject, asked, settings)
+    return all(collect(subject, [a], settings) == [r] for a, r in zip(asked, together, strict=True))
+
+
+def score(record: Record) -> dict[str, float]:
+    """The values of one record, by `format/metric`, those that the item allows.
+
+    `truth_ratio_score` is that of every set but the forget set, `truth_ratio_score_forget` the forget set's.
+    """
+    cut = record["n_question"]
+    answer = np.asarray(record["logp"][cut:])
+    first = np.asarray(record["ranks"][cut:]) == 1
+    values = {
+        "memory/probability": probability(answer),
+        "memory/extraction_strength": extraction_strength(first),
+        "memory/exact_memorization": exact_memorization(first),
+        **_ratios(record),
+        **_repeated(record),
+        **_membership(record, "membership", cut, record["answer_zlib_bytes"]),
+        **_membership(record, "membership_text", 0, record["zlib_bytes"]),
+    }
+    if "gradient_norm" in record:
+        values["membership/gradient_norm"] = -record["gradient_norm"]
+    return values
+
+
+def _ratios(record: Record) -> dict[str, float]:
+    """TOFU's measures that hold the right answer against wrong ones."""
+    if "wrong" not in record:
+        return {}
+    right, *wrong = (-float(np.mean(a["logp"])) for a in (record["right"], *record["wrong"]))
+    geometric = truth_ratio(right, np.array(wrong), mean="geometric")
+    return {
+        "memory/choice_probability": choice_probability(right, np.array(wrong)),
+        "memory/truth_ratio_geometric": geometric,
+        "memory/truth_ratio_arithmetic": truth_ratio(right, np.array(wrong), mean="arithmetic"),
+        "memory/truth_ratio_score": truth_ratio_score(geometric, forget=False),
+        FORGET_SCORE: truth_ratio_score(geometric, forget=True),
+    }
+
+
+FORGET_SCORE = "memory/truth_ratio_score_forget"
+
+
+def _repeated(record: Record) -> dict[str, float]:
+    """MUSE's two measures; a text in which ROUGE sees no word has none."""
+    pairs = {}
+    if "knowledge" in record:
+        pairs["memory/knowledge"] = record["knowledge"]["reply"], record["answer"]
+    if "verbatim" in record:
+        pairs["memory/verbatim"] = record["verbatim"]["continuation"], record["verbatim"]["rest"]
+    return {
+        key: rouge(said, true, stemmer=False).rougeL_f1
+        for key, (said, true) in pairs.items()
+        if words(true, stemmer=False)
+    }
+
+
+def _membership(record: Record, form: str, start: int, n_bytes: int) -> dict[str, float]:
+    """The scores of the text from its token `start` on."""
+    logp, mean, variance = (np.asarray(record[name][start:]) for name in ("logp", "mean", "variance"))
+    k = record["min_k"]
+    values = {
+        "loss": membership.loss(logp),
+        "zlib": membership.zlib_score(logp, n_bytes),
+        "min_k": membership.mink(logp, k=k),
+        "min_k_plus": membership.minkpp(logp, mean, variance, k=k),
+        LOGP: float(logp.sum()),
+    }
+    return {f"{form}/{name}": value for name, value in values.items()}
+
+
+LOGP = "logp_nats"
+"""No score by itself, since long texts have less of it: what the reference score is a difference of."""
+
+_UNITS = {
+    "loss": "nats",
+    "zlib": "nats/byte",
+    "min_k": "nats",
+    "min_k_plus": "standard deviations",
+    "gradient_norm": "nats per unit of weight",
+    LOGP: "nats",
+    "truth_ratio_geometric": "ratio",
+    "truth_ratio_arithmetic": "ratio",
+}
+"""Of what is no share of 1."""
+
+
+def measure(key: str) -> Measure:
+    """What a score's key means."""
+    form, _, metric = key.partition("/")
+    return Measure(form, metric, _UNITS.get(metric, SHARE))
+
+
+def summarize(
+    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+) -> tuple[Result, ...]:
+    """The estimates of every split and scope of `view` and of every edge, and of forget against holdout."""
+    forget = set(view.splits.get("forget", ()))
+    seen = [_seen(s, forget=r["item"] in forget) for r, s in zip(records, scores, strict=True)]
+    return (*results(records, seen, view, measure, seed=seed), *_told_apart(records, scores, view, seed=seed))
+
+
+def _seen(scores: Mapping[str, float], *, forget: bool) -> dict[str, float]:
+    """The scores with one truth ratio's score: that of the set in which the view has the item."""
+    values = dict(scores)
+    own = values.pop(FORGET_SCORE, None)
+    return {**values, "memory/truth_ratio_score": own} if forget and own is not None else values
+
+
+FORGET_VS_HOLDOUT = "forget_vs_holdout"
+"""The split under which the two sets are told apart."""
+
+
+def _told_apart(
+    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+) -> tuple[Result, ...]:
+    """AUC and true positive rates of each membership score, forget items being positive; none without a holdout set."""
+    if not view.splits.get("holdout"):
+        return ()
+    table = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
+    sets = [[table[i] for i in view.splits[name]] for name in ("forget", "holdout")]
+    found = []
+    for key in dict.fromkeys(k for _, s in sets[0] for k in s):
+        form, _, name = key.partition("/")
+        if form not in ("membership", "membership_text") or name == LOGP:
+            continue
+        sides = [_Side.of([(edge, s[key]) for edge, s in rows if key in s]) for rows in sets]
+        own = derive_seed(seed, "told apart", key, view.forget)
+        found += [Result(FORGET_VS_HOLDOUT, "all", f"{form}_{name}", "", e) for e in _estimates(*sides, seed=own)]
+    return tuple(found)
+
+
+class _Side(NamedTuple):
+    """Values of one set, and their edges if all have one."""
+
+    values: Float[np.ndarray, " N"]
+    edges: list[str] | None
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[str | None, float]]) -> "_Side":
+        edges = [edge for edge, _ in rows if edge is not None]
+        return cls(np.array([value for _, value in rows]), edges if len(edges) == len(rows) else None)
+
+
+def _estimates(forget: _Side, holdout: _Side, *, seed: int) -> list[Estimate]:
+    n = len(forget.values) + len(holdout.values)
+    area = membership.auc(forget.values, holdout.values)
+    interval = membership.auc_interval(
+        forget.values, holdout.values, member_clusters=forget.edges, other_clusters=holdout.edges, seed=seed
+    )
+    found = [Estimate("auc", SHARE, area, interval.low, interval.high, n, interval.method)]
+    for rate in FALSE_ALARMS:
+        hits = membership.hits_at_fpr(forget.values, holdout.values, fpr=rate)
+        several = forget.edges is not None and len(set(forget.edges)) > 1
+        interval = interval_of_mean(hits, clusters=forget.edges if several else None, seed=seed)
+        said = f"{interval.method}, threshold as it is"
+        metric, share = f"tpr_at_fpr_{rate:g}", float(hits.mean())
+        found.append(Estimate(metric, SHARE, share, interval.low, interval.high, len(hits), said))
+    return found
