@@ -2,12 +2,12 @@
 
 import pytest
 
-from vestige.cli.evaluate import _settings
+from vestige.cli.evaluate import eval_settings
 from vestige.core.errors import InputError
 
 
 def settings(evals, *assignments):
-    return _settings(evals, assignments, max_new_tokens=9, pistol=False)
+    return eval_settings(evals, assignments, max_new_tokens=9, pistol=False)
 
 
 def test_each_evaluation_gets_its_own_words_and_what_is_shared():

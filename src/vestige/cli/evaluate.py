@@ -99,7 +99,7 @@ def evaluate_command(
     from vestige.steps.evaluate import EvaluateRequest, view_of
     from vestige.steps.subjects import any_subject
 
-    asked = _settings(evals, assignments or [], max_new_tokens=max_new_tokens, pistol=pistol)
+    asked = eval_settings(evals, assignments or [], max_new_tokens=max_new_tokens, pistol=pistol)
     model = ModelSettings(model=subject, device=device, dtype=dtype or "float32", trust_remote_code=trust_remote_code)
     who = any_subject(model, output_dir, role=role, name=name or "", dtype=dtype)
     places = []
@@ -123,7 +123,7 @@ def _evaluate(subject: "Subject", request: "EvaluateRequest") -> "EvalFolder":
         return evaluate(subject, request, lambda done, of: show(done / of, f"{done} of {of}"))
 
 
-def _settings(evals: str, assignments: Sequence[str], *, max_new_tokens: int, pistol: bool) -> "dict[str, Settings]":
+def eval_settings(evals: str, assignments: Sequence[str], *, max_new_tokens: int, pistol: bool) -> "dict[str, Settings]":
     """The settings of each evaluation named, in their order; a word for one that is not named is refused."""
     from vestige.evals import find_eval
 

@@ -16,10 +16,10 @@ WIDTH = 100
 
 
 def list_command(
-    kind: Annotated[str, typer.Argument(help="methods, evals, models, or graphs.")], as_json: AsJson = False
+    kind: Annotated[str, typer.Argument(help="methods, evals, attacks, models, or graphs.")], as_json: AsJson = False
 ) -> None:
-    """List methods, evals, models or graphs, with a line about each."""
-    kinds = {"methods": _methods, "evals": _evals, "models": _models, "graphs": _graphs}
+    """List methods, evals, attacks, models or graphs, with a line about each."""
+    kinds = {"methods": _methods, "evals": _evals, "attacks": _attacks, "models": _models, "graphs": _graphs}
     if kind not in kinds:
         from vestige.core.settings import closest
 
@@ -54,6 +54,12 @@ def _evals() -> list[dict[str, str]]:
     return [
         {"name": name, "about": (find_eval(name).__doc__ or "").splitlines()[0].partition(": ")[2]} for name in EVALS
     ]
+
+
+def _attacks() -> list[dict[str, str]]:
+    from vestige.attacks import ATTACKS
+
+    return [{"name": name, "about": about} for name, about in ATTACKS.items()]
 
 
 def _models() -> list[dict[str, str]]:

@@ -111,7 +111,12 @@ def any_subject(
         version=1,
     )
     made = Made(loaded.digest(), loaded.prompter.digest, 0, "made elsewhere")
-    return _elsewhere(Subject(SubjectFolder(Path(output_dir)), spec, made, lambda: loaded), Path(output_dir))
+    held = [loaded]
+    # The model that is there is given once; whoever asks again gets one of its own, since an attack changes it.
+    return _elsewhere(
+        Subject(SubjectFolder(Path(output_dir)), spec, made, lambda: held.pop() if held else load(settings)),
+        Path(output_dir),
+    )
 
 
 def _elsewhere(subject: Subject, output_dir: Path) -> Subject:

@@ -1,0 +1,27 @@
+"""What an attack may use and what it used: steps of training, items and tokens shown. Charged before it acts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vestige.core.errors import InputError
+
+
+@dataclass
+class Meter:
+    """The amounts granted, by name, and those spent so far."""
+
+    granted: Mapping[str, int]
+    spent: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with nothing spent."""
+        self.spent = {name: 0 for name in self.granted} | self.spent
+
+    def charge(self, amounts: Mapping[str, int]) -> None:
+        """Book what is about to be used; refused, and nothing booked, where it is more than is left."""
+        for name, amount in amounts.items():
+            left = self.granted.get(name, 0) - self.spent.get(name, 0)
+            if not 0 <= amount <= left:
+                raise InputError(f"the attack's budget has {left} {name} left, and it asks for {amount}; grant more")
+        for name, amount in amounts.items():
+            self.spent[name] += amount

@@ -1,0 +1,149 @@
+"""From an audit's settings to its attacks: what each shows, and what it asks. No model is needed for that."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from vestige.artifacts.audits import Kind, PlannedAttack
+from vestige.attacks.in_context import facts_before, in_seeded_order
+from vestige.attacks.relearn import Material, RelearnSettings, shown_and_tested
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.core.settings import Settings
+
+GIVEN = "given"
+"""The one point of an attack that does not train."""
+
+Splits = Mapping[str, Sequence[Item]]
+
+
+class AttackSettings(Settings):
+    """Those of an audit's settings that its attacks follow from, under their names there, where they have defaults."""
+
+    relearn: tuple[Material, ...]
+    relearn_items: tuple[PositiveInt, ...]
+    relearn_epochs: PositiveInt
+    relearn_rate: PositiveFloat
+    relearn_rank: int = Field(ge=0)
+    relearn_alpha: PositiveInt
+    relearn_batch_size: PositiveInt
+    quantize: tuple[Literal[4, 8], ...]
+    in_context: tuple[PositiveInt, ...]
+
+    @classmethod
+    def among(cls, values: Mapping[str, Any]) -> "AttackSettings":
+        """Taken out of all of an audit's settings."""
+        return cls.build({name: values[name] for name in cls.model_fields}, where="settings of the attacks")
+
+    def relearning(self) -> RelearnSettings:
+        """How models are tuned again; what an audit does not set is as `RelearnSettings` has it."""
+        return RelearnSettings(
+            epochs=self.relearn_epochs,
+            rate=self.relearn_rate,
+            rank=self.relearn_rank,
+            alpha=self.relearn_alpha,
+            batch_size=self.relearn_batch_size,
+        )
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A planned attack with what it shows and asks.
+
+    `tested` are forget items as they stand in the data. `facts` has, by the id of a tested item, what stands before its
+    question. `splits` are all items, from which an evaluation draws wrong options and examples. `notes` say in
+    sentences what was left untested.
+    """
+
+    plan: PlannedAttack
+    shown: tuple[Item, ...]
+    tested: tuple[Item, ...]
+    facts: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
+    splits: Splits = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Planned(NamedTuple):
+    """The attacks, and in sentences what cannot be tried or asked with these data."""
+
+    attacks: tuple[Attack, ...]
+    untested: tuple[str, ...]
+
+
+def plan_attacks(settings: AttackSettings, splits: Splits, *, seed: int) -> tuple[Attack, ...]:
+    """The attacks that the settings ask for, as far as the data have what they need (`plan_all` says what not)."""
+    return plan_all(settings, splits, seed=seed).attacks
+
+
+def plan_all(settings: AttackSettings, splits: Splits, *, seed: int) -> Planned:
+    """The attacks in the order relearning, quantisation, facts; each name once."""
+    if not splits.get("forget"):
+        raise InputError("there are no forget items, so no attack has anything to ask")
+    found: dict[str, Attack] = {}
+    untested: list[str] = []
+    for name, plan in _asked_for(settings, splits, seed):
+        try:
+            attack = plan()
+        except InputError as error:
+            untested.append(f"{name} was not tried: {error}")
+            continue
+        if attack.plan.name not in found:
+            found[attack.plan.name] = attack
+            untested += [f"{attack.plan.name}: {note}" for note in attack.notes]
+    return Planned(tuple(found.values()), tuple(dict.fromkeys(untested)))
+
+
+def _asked_for(settings: AttackSettings, splits: Splits, seed: int) -> Iterator[tuple[str, Callable[[], Attack]]]:
+    how = settings.relearning()
+    for material in settings.relearn:
+        for n in settings.relearn_items:
+            yield f"relearn {material} n={n}", partial(relearn_attack, material, n, how, splits, seed=seed)
+    for bits in settings.quantize:
+        yield f"quantize {bits} bits", partial(quantize_attack, bits, splits)
+    for n in settings.in_context:
+        yield f"in_context n={n}", partial(in_context_attack, n, splits, seed=seed)
+
+
+def relearn_attack(material: Material, n: int, settings: RelearnSettings, splits: Splits, *, seed: int) -> Attack:
+    """Tuning on at most `n` items of a material; the name says how many there were."""
+    found = shown_and_tested(material, n, splits, seed=seed)
+    plan = PlannedAttack(
+        name=f"relearn {material} n={len(found.shown)}",
+        kind="relearn",
+        material=material,
+        n_shown=len(found.shown),
+        points=tuple(str(epoch) for epoch in range(1, settings.epochs + 1)),
+        tested=tuple(i.id for i in found.tested),
+        shows_answers=found.shows_answers,
+        settings=settings.identity(),
+    )
+    fewer = (f"{len(found.shown)} items are shown where {n} were asked for",) if len(found.shown) < n else ()
+    notes = (*fewer, *((found.note,) if found.note else ()))
+    return Attack(plan, found.shown, found.tested, splits=splits, notes=notes)
+
+
+def quantize_attack(bits: Literal[4, 8], splits: Splits) -> Attack:
+    """Rounding the weights: nothing is shown, and every forget item is asked."""
+    tested = tuple(splits["forget"])
+    plan = _plan_at_once(f"quantize {bits} bits", "quantize", "nothing", 0, tested, {"bits": bits})
+    return Attack(plan, (), tested, splits=splits)
+
+
+def in_context_attack(n: int, splits: Splits, *, seed: int) -> Attack:
+    """`n` retain items before each question, which are others for each."""
+    tested = tuple(splits["forget"])
+    asked = {i.question for i in tested}
+    retain = in_seeded_order([i for i in splits.get("retain", ()) if i.question not in asked], seed=seed)
+    facts = {i.id: facts_before(i, retain, n) for i in tested}
+    shown = tuple({f.id: f for own in facts.values() for f in own}.values())
+    plan = _plan_at_once(f"in_context n={n}", "in_context", "retain", n, tested, {"facts": n})
+    return Attack(plan, shown, tested, facts=facts, splits=splits)
+
+
+def _plan_at_once(
+    name: str, kind: Kind, material: str, n_shown: int, tested: Sequence[Item], settings: dict[str, Any]
+) -> PlannedAttack:
+    return PlannedAttack(name, kind, material, n_shown, (GIVEN,), tuple(i.id for i in tested), False, settings)

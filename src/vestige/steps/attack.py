@@ -1,0 +1,324 @@
+"""An attack as a step: one attack on one subject, and what the attacked model answers at each point.
+
+The model is attacked in memory and never written; what it said is kept. The attack goes on where a stopped one ended,
+and the answers are the same bytes. Bits and steps are counted for the budget (`attacks.budget`).
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from vestige.artifacts.layout import AttackFolder, EvalFolder
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.artifacts.records import SCHEMA, read_versioned
+from vestige.attacks.budget import Meter
+from vestige.attacks.in_context import asked_with_facts
+from vestige.attacks.planning import GIVEN, Attack
+from vestige.attacks.quantize import quantize
+from vestige.attacks.relearn import RelearnSettings
+from vestige.core.errors import InputError
+from vestige.core.files import locked, read_jsonl, write_json, write_jsonl
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.settings import Settings
+from vestige.data.dataset import item_row
+from vestige.evals import find_eval
+from vestige.evals.base import View
+from vestige.metrics.information import code_length, prequential, text_capacity
+from vestige.models.load import LoadedModel
+from vestige.models.prompts import Encoded
+from vestige.models.scoring import score_answers
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate_together, loaded_subject
+from vestige.steps.finetune import items_digest
+from vestige.steps.making import LOCK_SECONDS, Made
+from vestige.training.adapters import add_lora
+from vestige.training.batching import FinetunePlan, row_of
+from vestige.training.checkpoints import Checkpoints
+from vestige.training.finetune import Finetune
+from vestige.training.job import Job
+from vestige.training.loop import Hooks, Progress, train
+
+VERSION = 1
+"""Raised when the same identity would come out as other answers or other bits."""
+
+OnProgress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class AttackRequest:
+    """One attack, the evaluations by which the attacked model is asked, the forget set's selector, the seed."""
+
+    attack: Attack
+    evals: Mapping[str, Settings]
+    forget: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What an attack leaves besides answers: upper bounds on the bits it carried in, by name, and amounts used."""
+
+    bounds_bits: Mapping[str, float]
+    granted: Mapping[str, int]
+    spent: Mapping[str, int]
+    seen: Mapping[str, float] = field(default_factory=dict)
+
+
+def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress = lambda _: None) -> AttackFolder:
+    """The attack's folder with the answers of every point; does nothing when it is done.
+
+    Two attacks with one identity (`attack_identity`) come out as the same bytes, however often they were stopped.
+    """
+    plan = request.attack.plan
+    identity = attack_identity(subject, request)
+    folder = subject.folder.attack(plan.name, content_id(identity, length=12))
+    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+        if not folder.done.exists():
+            watch = Stopwatch()
+            work = _Work(subject, request, folder, content_id(identity, length=64), on_progress)
+            write_json(folder.spec, {"schema": SCHEMA, "name": plan.name, **identity})
+            write_jsonl(folder.shown, map(item_row, request.attack.shown))
+            write_json(folder.asked, {asked.id: original for original, asked in work.asked.items()})
+            loaded = loaded_subject(subject)
+            ended = _KINDS[plan.kind](work, loaded)
+            write_provenance(folder.provenance, watch, device=str(loaded.model.device))
+            write_json(folder.done, {"schema": SCHEMA, **asdict(ended), "evaluations": work.places})
+        Checkpoints(folder.checkpoints).clear()
+    return folder
+
+
+def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
+    """Everything that can change what the attacked model answers."""
+    attack, plan = request.attack, request.attack.plan
+    if not attack.tested:
+        raise InputError(f"the attack {plan.name!r} asks nothing; give it forget items to ask")
+    if plan.kind not in _KINDS:
+        raise InputError(f"{plan.kind!r} is no attack that is run: its answers are those of the evaluation freeform")
+    return {
+        "version": VERSION,
+        "kind": plan.kind,
+        "material": plan.material,
+        "settings": plan.settings,
+        "points": list(plan.points),
+        "weights": subject.made.weights,
+        "prompts": subject.made.prompts,
+        "dtype": subject.spec.settings.get("dtype", "float32"),
+        "shown": items_digest(attack.shown),
+        "facts": content_id({item: [f.id for f in facts] for item, facts in attack.facts.items()}),
+        "tested": items_digest(attack.tested),
+        "drawn_from": content_id({name: [i.id for i in items] for name, items in attack.splits.items()}),
+        "evals": {n: [find_eval(n).COLLECT_VERSION, s.identity()] for n, s in request.evals.items()},
+        "forget": request.forget,
+        "seed": request.seed,
+    }
+
+
+def attack_evaluations(folder: AttackFolder, request: AttackRequest) -> dict[tuple[str, str], EvalFolder]:
+    """Where the answers lie, by point and evaluation, of an attack that is done."""
+    places = _done(folder)["evaluations"]
+    return {
+        (point, name): EvalFolder(folder.path / places[point][name])
+        for point in request.attack.plan.points
+        for name in request.evals
+    }
+
+
+def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
+    """`bounds_bits`: upper bounds in bits on what was carried in, by name; `spent`: steps, items and tokens shown."""
+    done = _done(folder)
+    return {"bounds_bits": done["bounds_bits"], "spent": done["spent"]}
+
+
+def _done(folder: AttackFolder) -> dict[str, Any]:
+    if not folder.done.exists():
+        raise InputError(f"the attack in {folder.path} is not done; run the same command again")
+    return read_versioned(folder.done, "bounds_bits", "spent", "evaluations")
+
+
+@dataclass
+class _Work:
+    """One attack at work. `id` is the content id of its identity; `places` grows by what has been asked."""
+
+    subject: Subject
+    request: AttackRequest
+    folder: AttackFolder
+    id: str
+    on_progress: OnProgress
+    places: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> dict[str, Item]:
+        """By the id of each tested item, the item as it is asked."""
+        attack = self.request.attack
+        return asked_with_facts(attack.tested, attack.facts) if attack.facts else {i.id: i for i in attack.tested}
+
+    def attacked(self, point: str, load: Callable[[], LoadedModel]) -> Subject:
+        """The subject as the attack left it at a point, under a digest of its own."""
+        weights = content_id({"attack": self.id, "point": point}, length=64)
+        made = Made(weights, self.subject.made.prompts, self.subject.made.steps, f"attacked: {point}")
+        return Subject(self.folder.point(point), self.subject.spec, made, load, attacked=True)
+
+    def ask(self, point: str, load: Callable[[], LoadedModel], on_share: OnProgress) -> None:
+        """Put every evaluation's questions about the tested items to the attacked model."""
+        asked = self.asked
+        splits = self.request.attack.splits or {"forget": self.request.attack.tested}
+        now = {name: [asked.get(i.id, i) for i in items] for name, items in splits.items()}
+        items = tuple({i.id: i for of_split in now.values() for i in of_split}.values())
+        view = View(self.request.forget, {name: tuple(i.id for i in own) for name, own in now.items()}, {})
+        only = frozenset(i.id for i in asked.values())
+        who = self.attacked(point, load)
+        evals, seed = self.request.evals, self.request.seed
+        requests = [EvaluateRequest(items, (view,), settings, seed, name, only) for name, settings in evals.items()]
+        found = evaluate_together(who, requests, lambda done, of: on_share(done / of))
+        self.places[point] = {
+            name: str(place.path.relative_to(self.folder.path)) for name, place in zip(evals, found, strict=True)
+        }
+        on_share(1.0)
+
+
+@contextlib.contextmanager
+def left_as_it_was(model: PreTrainedModel) -> Iterator[None]:
+    """For asking a model in training, which then trains on as if it had not been: in its mode, without gradients."""
+    trained = [(p, p.requires_grad) for p in model.parameters()]
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        for parameter, flag in trained:
+            parameter.requires_grad_(flag)
+            parameter.grad = None
+        model.train(training)
+
+
+def _relearn(work: _Work, loaded: LoadedModel) -> Ended:
+    plan = work.request.attack.plan
+    job = relearning_job(work.request, work.folder, loaded)
+    per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
+    shown = [job.rows["train"](n) for n in range(len(work.request.attack.shown))]
+    epoch_costs = {"steps": per_epoch, "items_shown": len(shown), "tokens_shown": sum(len(r.ids) for r in shown)}
+    meter = Meter({name: amount * len(plan.points) for name, amount in epoch_costs.items()})
+    for number, point in enumerate(plan.points):
+        meter.charge(epoch_costs)
+        until = (number + 1) * per_epoch
+        on_share = partial(_tell, work, number + 1, number)
+        if done > until:
+            # Asked before the training went on from there, so the answers are whole.
+            work.ask(point, _gone, on_share)
+            continue
+        train(loaded.model, job, Hooks(on_step=partial(_tell_step, work, number)), until=until)
+        with left_as_it_was(loaded.model):
+            # Another with the same weights, so that how it is read is looked up at each point anew, as after a restart.
+            work.ask(point, lambda: replace(loaded), on_share)
+    bits = prequential_bits(job)
+    return Ended({"prequential code length of what was shown": bits}, meter.granted, meter.spent)
+
+
+def _tell(work: _Work, epochs_trained: float, points_asked: int, share: float = 0.0) -> None:
+    """Half of the way is training and half is asking."""
+    work.on_progress((epochs_trained + points_asked + share) / (2 * len(work.request.attack.plan.points)))
+
+
+def _tell_step(work: _Work, points_asked: int, now: Progress) -> None:
+    _tell(work, now.step / now.n_steps * len(work.request.attack.plan.points), points_asked)
+
+
+def _gone() -> LoadedModel:
+    raise InputError(
+        "answers that an attack had asked for are gone, and its training has gone on since; delete the attack's folder "
+        "and run again"
+    )
+
+
+def relearning_job(request: AttackRequest, folder: AttackFolder, loaded: LoadedModel) -> Job:
+    """What is trained on what; the model is given its adapters."""
+    plan = request.attack.plan
+    settings = RelearnSettings.build(plan.settings, where=f"settings of the attack {plan.name}")
+    training = settings.training(len(request.attack.shown))
+    rows = [row_of(loaded.prompter.encode(i.question, i.answer)) for i in request.attack.shown]
+    if training.lora_rank:
+        add_lora(loaded.model, training, request.seed)
+    return Job(
+        objective=Finetune(),
+        rows={"train": rows.__getitem__},
+        plan=FinetunePlan(len(rows), training.batch_size, request.seed),
+        settings=training,
+        seed=request.seed,
+        checkpoints=Checkpoints(folder.checkpoints),
+        log=folder.training_log,
+    )
+
+
+def prequential_bits(job: Job) -> float:
+    """-sum log2 p of the shown answers, ends of turns included, each before the model was tuned on it: the first epoch.
+
+    A step's logged loss is the mean over its answers' tokens, in nats, before its update.
+    """
+    counts = [sum(job.rows["train"](n).n_tokens for n in batch["train"]) for batch in job.plan.epoch(0)]
+    losses = [line["loss"] for line in read_jsonl(job.log) if line["epoch"] == 0]
+    return prequential([np.array([-loss * n]) for loss, n in zip(losses, counts, strict=True)])
+
+
+def _quantize(work: _Work, loaded: LoadedModel) -> Ended:
+    bits = work.request.attack.plan.settings["bits"]
+    found = quantize(loaded.model, bits)
+    work.ask(GIVEN, lambda: loaded, work.on_progress)
+    seen = {"matrices_rounded": found.n_matrices, "weights_rounded": found.n_weights, "error": found.relative_error}
+    return Ended({"nothing shown": 0.0}, _nothing(), _nothing(), seen)
+
+
+def _nothing() -> dict[str, int]:
+    return {"steps": 0, "items_shown": 0, "tokens_shown": 0}
+
+
+def _in_context(work: _Work, loaded: LoadedModel) -> Ended:
+    attack = work.request.attack
+    n_facts = sum(len(facts) for facts in attack.facts.values())
+    texts = _texts_of_facts(work, loaded)
+    granted = {"steps": 0, "items_shown": n_facts, "tokens_shown": sum(t.stop - t.start for t in texts)}
+    meter = Meter(granted)
+    meter.charge(granted)
+    scores = score_answers(loaded.model, texts)
+    work.ask(GIVEN, lambda: loaded, work.on_progress)
+    bounds = {
+        "tokens x log2(vocabulary) of the text shown": text_capacity(granted["tokens_shown"], len(loaded.tokenizer)),
+        "code length of the text shown, under the subject": sum(code_length(np.array(s.logp)) for s in scores),
+    }
+    return Ended(bounds, meter.granted, meter.spent)
+
+
+def _texts_of_facts(work: _Work, loaded: LoadedModel) -> list[Encoded]:
+    """Each question's prompt with the place of what the attack put into it: what differs from the plain prompt."""
+    prompter, found = loaded.prompter, []
+    for item in work.request.attack.tested:
+        try:
+            prompt = prompter.prompt(work.asked[item.id].question)
+        except InputError as error:
+            raise InputError(f"the facts do not fit before every question ({error}); show fewer facts") from error
+        plain = prompter.prompt(item.question)
+        start = _n_alike(prompt, plain)
+        behind = _n_alike(prompt[start:][::-1], plain[start:][::-1])
+        if start == 0:
+            raise InputError("the prompts of this model begin with no token of their own, so facts cannot be measured")
+        found.append(Encoded(prompt, start, len(prompt) - behind, len(prompt) - behind))
+    return found
+
+
+def _n_alike(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    """How many tokens two sequences begin with alike."""
+    n = 0
+    while n < min(len(first), len(second)) and first[n] == second[n]:
+        n += 1
+    return n
+
+
+_KINDS: Mapping[str, Callable[[_Work, LoadedModel], Ended]] = {
+    "relearn": _relearn,
+    "quantize": _quantize,
+    "in_context": _in_context,
+}

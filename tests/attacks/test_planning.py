@@ -1,0 +1,138 @@
+"""From an audit's settings to attacks: names, points, what is left out and why."""
+
+import pytest
+
+from vestige.artifacts.audits import PlannedAttack
+from vestige.attacks.budget import Meter
+from vestige.attacks.closure import holds_answer
+from vestige.attacks.in_context import asked_with_facts, facts_before, in_seeded_order, with_facts
+from vestige.attacks.planning import AttackSettings, plan_all, plan_attacks
+from vestige.attacks.relatedness import ends_of
+from vestige.attacks.relearn import MATERIALS, RelearnSettings
+from vestige.audit.settings import AuditSettings
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.data.dataset import compile_dataset
+from vestige.data.splits import split_by
+
+SPLITS = split_by(compile_dataset("sample1", seed=0), "edge:A_B", seed=0).named()
+
+
+def settings(**changes) -> AttackSettings:
+    return AttackSettings.among({**AuditSettings().identity(), **changes})
+
+
+def test_an_audits_attacks_by_name():
+    found = plan_attacks(settings(relearn_items=(5, 10), in_context=(2, 4)), SPLITS, seed=0)
+    assert [a.plan.name for a in found] == [
+        *(f"relearn {material} n={n}" for material in MATERIALS for n in (5, 10)),
+        "quantize 8 bits",
+        "quantize 4 bits",
+        "in_context n=2",
+        "in_context n=4",
+    ]
+    for attack in found:
+        plan = attack.plan
+        assert plan.tested == tuple(i.id for i in attack.tested)
+        assert plan.points == (("1", "2", "3") if plan.kind == "relearn" else ("given",))
+        assert plan.shows_answers == (plan.material == "forget")
+        assert attack.splits is SPLITS
+    assert found[-3].plan == PlannedAttack(
+        "quantize 4 bits", "quantize", "nothing", 0, ("given",), found[-3].plan.tested, False, {"bits": 4}
+    )
+
+
+def test_the_audits_defaults_are_those_of_the_paper():
+    assert settings().relearning() == RelearnSettings()
+    changed = {
+        "relearn_epochs": 5,
+        "relearn_rate": 1e-3,
+        "relearn_rank": 0,
+        "relearn_alpha": 4,
+        "relearn_batch_size": 2,
+    }
+    assert settings(**changed).relearning() == RelearnSettings(epochs=5, rate=1e-3, rank=0, alpha=4, batch_size=2)
+
+
+def test_an_attack_is_named_by_what_it_shows_and_comes_once():
+    found = plan_all(settings(relearn=("forget_part",), relearn_items=(5, 50, 100)), SPLITS, seed=0)
+    named = [a.plan for a in found.attacks if a.plan.kind == "relearn"]
+    assert [p.name for p in named] == ["relearn forget_part n=5", "relearn forget_part n=10"]
+    assert [p.n_shown for p in named] == [5, 10]
+    assert "relearn forget_part n=10: 10 items are shown where 50 were asked for" in found.untested
+
+
+def test_what_the_data_cannot_give_is_said_and_the_rest_is_planned():
+    splits = {"forget": [Item("Who?", "Ann Lee.")], "retain": [Item("Where?", "Oslo.")]}
+    found = plan_all(settings(in_context=(1, 2)), splits, seed=0)
+    assert [a.plan.name for a in found.attacks] == [
+        "relearn retain n=1",
+        "relearn unrelated n=50",
+        "relearn forget n=1",
+        "quantize 8 bits",
+        "quantize 4 bits",
+        "in_context n=1",
+    ]
+    said = " ".join(found.untested)
+    for part in (
+        "relearn related n=50 was not tried: no retain item is known to be related",
+        "relearn forget_part n=50 was not tried: the 1 forget items cannot be parted",
+        "in_context n=2 was not tried: 2 facts were to stand before 'Who?', and 1 retain items do not hold its answer",
+        "relearn retain n=1: 1 items are shown where 50 were asked for",
+    ):
+        assert part in said
+    with pytest.raises(InputError, match="no forget items"):
+        plan_attacks(settings(), {"retain": splits["retain"]}, seed=0)
+
+
+def test_facts_are_of_the_same_entities_first_and_never_hold_the_answer():
+    retain = in_seeded_order(SPLITS["retain"], seed=2)
+    for item in SPLITS["forget"]:
+        facts = facts_before(item, retain, 8)
+        assert all({"A", "B"} & ends_of(f.edge) for f in facts)
+        assert not any(holds_answer(f, item) for f in facts)
+        assert facts_before(item, retain, 4) == facts[:4]
+    assert in_seeded_order(SPLITS["retain"], seed=3) != retain
+
+
+def test_after_related_facts_come_those_of_the_same_attribute_and_then_others():
+    item = Item("How old is Ann?", "31.", edge="a_b", group="people", attribute="age")
+    other = Item("Is it far?", "No.")
+    alike = Item("How old is Bob?", "40.", edge="c_d", group="people", attribute="age")
+    near = Item("Where is Ann?", "Oslo.", edge="b_x", group="people", attribute="place")
+    telling = Item("Whose age is 31?", "Ann's.", edge="a_b")
+    assert facts_before(item, [other, telling, alike, near], 3) == (near, alike, other)
+    with pytest.raises(InputError, match="4 facts were to stand before"):
+        facts_before(item, [other, telling, alike, near], 4)
+
+
+def test_the_words_around_facts_are_pinned():
+    facts = [Item("Where is Ann? ", " Oslo."), Item("Where is Bob?", "Bergen.")]
+    assert with_facts("Where is Carl?", facts) == (
+        "Here is some of what is known.\n- Where is Ann? Oslo.\n- Where is Bob? Bergen.\n\nWhere is Carl?"
+    )
+
+
+def test_an_item_is_asked_with_facts_in_all_its_wordings_and_keeps_everything_else():
+    item = Item("Who?", "Ann.", edge="e", attribute="a", paraphrase="Which one?", perturbed=("Bob.",))
+    bare = Item("When?", "Now.")
+    fact = Item("Where?", "Oslo.")
+    asked = asked_with_facts([item, bare], {item.id: [fact], bare.id: []})
+    before = "Here is some of what is known.\n- Where? Oslo.\n\n"
+    found = asked[item.id]
+    assert (found.question, found.paraphrase) == (f"{before}Who?", f"{before}Which one?")
+    assert (found.answer, found.edge, found.attribute, found.perturbed) == ("Ann.", "e", "a", ("Bob.",))
+    assert asked[bare.id].paraphrase is None
+    assert found.id != item.id
+
+
+def test_a_meter_is_charged_before_and_refuses_to_overspend():
+    meter = Meter({"steps": 10, "items_shown": 5})
+    meter.charge({"steps": 6, "items_shown": 5})
+    assert meter.spent == {"steps": 6, "items_shown": 5}
+    with pytest.raises(InputError, match="has 4 steps left, and it asks for 5"):
+        meter.charge({"items_shown": 0, "steps": 5})
+    with pytest.raises(InputError, match="has 0 tokens_shown left"):
+        meter.charge({"steps": 1, "tokens_shown": 1})
+    # What was refused was not booked.
+    assert meter.spent == {"steps": 6, "items_shown": 5}

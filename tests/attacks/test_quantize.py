@@ -1,0 +1,119 @@
+"""Rounding to 8 and 4 bits: by hand, against NumPy and PyTorch, and on models of several families."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+from vestige.attacks.quantize import GROUP, quantize, rounded
+from vestige.models.blocks import blocks
+
+SMALL = {
+    "vocab_size": 67,
+    "hidden_size": 72,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+def small_model(family):
+    config = CONFIG_MAPPING[family](**SMALL)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+
+
+def test_eight_bits_by_hand():
+    # s = 127 / 127 = 1 in the first channel, 2.54 / 127 = 0.02 in the second; 0.5 goes to the even 0, 1.5 to 2.
+    weight = torch.tensor([[127.0, 0.5, 1.5, -3.4], [-2.54, 0.031, 0.0, 1.0]])
+    expected = torch.tensor([[127.0, 0.0, 2.0, -3.0], [-2.54, 0.04, 0.0, 1.0]])
+    torch.testing.assert_close(rounded(weight, 8), expected)
+
+
+def test_four_bits_by_hand_with_a_scale_for_each_group():
+    # Groups of 64: s = 7 / 7 = 1 in the first, 0.7 / 7 = 0.1 in the rest of six.
+    weight = torch.zeros(1, 70)
+    weight[0, :4] = torch.tensor([7.0, 2.4, -2.6, 3.5])
+    weight[0, 64:68] = torch.tensor([0.7, 0.24, -0.26, 0.04])
+    expected = torch.zeros(1, 70)
+    expected[0, :4] = torch.tensor([7.0, 2.0, -3.0, 4.0])
+    expected[0, 64:68] = torch.tensor([0.7, 0.2, -0.3, 0.0])
+    torch.testing.assert_close(rounded(weight, 4), expected)
+
+
+def test_zeros_stay_zeros():
+    assert torch.equal(rounded(torch.zeros(3, 5), 8), torch.zeros(3, 5))
+    assert torch.equal(rounded(torch.zeros(3, 130), 4), torch.zeros(3, 130))
+
+
+def by_numpy(weight, bits):
+    """The formula once more, one scale at a time."""
+    top = 2 ** (bits - 1) - 1
+    found = np.empty_like(weight)
+    width = weight.shape[1] if bits == 8 else GROUP
+    for row in range(weight.shape[0]):
+        for start in range(0, weight.shape[1], width):
+            part = weight[row, start : start + width]
+            scale = np.float32(np.abs(part).max()) / np.float32(top)
+            found[row, start : start + width] = np.clip(np.rint(part / scale), -top, top) * scale
+    return found
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("shape", [(7, 64), (5, 200), (3, 1)])
+def test_it_is_what_numpy_makes_of_the_same_formula(bits, shape):
+    weight = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    assert np.array_equal(rounded(torch.tensor(weight), bits).numpy(), by_numpy(weight, bits))
+
+
+def test_eight_bits_are_those_of_pytorchs_fake_quantisation():
+    weight = torch.randn(9, 50, generator=torch.Generator().manual_seed(2))
+    scale = weight.abs().amax(dim=1) / 127
+    theirs = torch.fake_quantize_per_channel_affine(weight, scale, torch.zeros(9, dtype=torch.int32), 0, -127, 127)
+    torch.testing.assert_close(rounded(weight, 8), theirs, rtol=0, atol=1e-6)
+
+
+def test_a_weight_moves_by_half_a_level_at_most_and_there_are_no_more_levels_than_bits_allow():
+    weight = torch.randn(4, 300, generator=torch.Generator().manual_seed(3))
+    for bits, top in ((8, 127), (4, 7)):
+        found = rounded(weight, bits)
+        assert ((found - weight).abs() <= weight.abs().amax() / top / 2 + 1e-6).all()
+    levels = [len(part.unique()) for part in rounded(weight, 4)[0].split(GROUP)]
+    assert max(levels) <= 15
+
+
+@pytest.mark.parametrize("family", ["llama", "phi", "gpt2"])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_the_blocks_matrices_are_rounded_and_nothing_else(family, bits):
+    model, before = small_model(family), small_model(family)
+    found = quantize(model, bits)
+    kinds = {name: m for name, m in before.named_modules() if isinstance(m, nn.Linear | Conv1D)}
+    inside = {id(m) for m in blocks(before).modules()}
+    expected = {f"{name}.weight" for name, m in kinds.items() if id(m) in inside}
+    old, new = before.state_dict(), model.state_dict()
+    assert {name for name in old if not torch.equal(old[name], new[name])} == expected
+    for name in expected:
+        turned = isinstance(kinds[name.removesuffix(".weight")], Conv1D)
+        weight = old[name].T if turned else old[name]
+        near = torch.tensor(by_numpy(weight.contiguous().numpy(), bits))
+        assert torch.equal(new[name], near.T if turned else near)
+    assert found.n_matrices == len(expected)
+    assert found.n_weights == sum(old[name].numel() for name in expected)
+    # Uniform noise of a level's width: about 1 / (sqrt(12) top) of the largest weight, some 3 deviations.
+    assert 0.2 < found.relative_error * (127 if bits == 8 else 7) < 1.2
+
+
+def test_a_bfloat16_model_stays_in_bfloat16():
+    model = small_model("llama").to(torch.bfloat16)
+    quantize(model, 4)
+    weight = blocks(model)[0].mlp.up_proj.weight
+    assert weight.dtype == torch.bfloat16
+    assert torch.equal(rounded(weight, 4), weight)

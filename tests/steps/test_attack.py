@@ -1,0 +1,335 @@
+"""Attacks as a step: what they show and ask, what becomes of the answers, and restarts."""
+
+import dataclasses
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.attacks.planning import in_context_attack, quantize_attack, relearn_attack
+from vestige.attacks.relearn import RelearnSettings
+from vestige.core.errors import InputError
+from vestige.core.files import read_json, read_jsonl
+from vestige.core.items import Item
+from vestige.evals.freeform import FreeformSettings
+from vestige.evals.qa import QASettings
+from vestige.metrics import intervals
+from vestige.models import tiny
+from vestige.models.digests import weights_digest
+from vestige.models.load import ModelSettings
+from vestige.models.scoring import score_answers
+from vestige.steps import attack as step
+from vestige.steps.attack import AttackRequest, attack_evaluations, read_spent, relearning_job, run_attack
+from vestige.steps.evaluate import Subject, finished_subject
+from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.subjects import any_subject
+from vestige.training import loop
+from vestige.training.loop import train
+from vestige.training.settings import TrainingSettings
+from vestige.training.tracking import reproducible
+
+WORDS = ("amber", "birch", "cedar", "dune", "ember", "fjord", "grove", "heath")
+ITEMS = tuple(
+    Item(f"Which tree stands at post {n}?", f"{WORDS[n % 8]} {n}.", edge=f"p{n % 4}_q{n % 4}", attribute="tree")
+    for n in range(24)
+)
+SPLITS = {
+    "forget": tuple(i for i in ITEMS if i.edge == "p0_q0"),
+    "retain": tuple(i for i in ITEMS if i.edge != "p0_q0"),
+}
+QUICK = {"qa": QASettings(max_new_tokens=6)}
+RELEARN = RelearnSettings(epochs=3, rate=1e-2, rank=4)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nano():
+    """A model of 16 dimensions and one block, on one thread."""
+    torch.set_num_threads(1)
+    whole = tiny.tiny_config
+
+    def nano_config() -> LlamaConfig:
+        config = LlamaConfig(**whole().to_dict())
+        small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+        config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
+        return config
+
+    tiny.tiny_config = nano_config
+    yield
+    tiny.tiny_config = whole
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, nano) -> SubjectFolder:
+    folder = SubjectFolder(tmp_path_factory.mktemp("run") / "models/target")
+    settings = TrainingSettings(epochs=12, batch_size=8, lora_rank=0, learning_rate=3e-3)
+    finetune(folder, FinetuneRequest(ModelSettings(model="builtin:tiny", device="cpu"), ITEMS, ITEMS, settings, seed=0))
+    return folder
+
+
+@pytest.fixture
+def subject(model, tmp_path) -> Subject:
+    """The nano model, with its evidence in a folder of the test's own."""
+    return dataclasses.replace(finished_subject(model, device="cpu"), folder=SubjectFolder(tmp_path / "subject"))
+
+
+def relearning(material="retain", n=8, settings=RELEARN, evals=QUICK) -> AttackRequest:
+    return AttackRequest(relearn_attack(material, n, settings, SPLITS, seed=1), evals, "edge:p0_q0", seed=1)
+
+
+def bits(place) -> dict[str, float]:
+    return {row["item"]: row["answer_bits"] for row in read_jsonl(place.scores)}
+
+
+def test_each_epoch_is_a_point_at_which_the_tested_items_are_asked(subject):
+    request = relearning()
+    folder = run_attack(subject, request)
+    places = attack_evaluations(folder, request)
+    assert list(places) == [("1", "qa"), ("2", "qa"), ("3", "qa")]
+    tested = [i.id for i in SPLITS["forget"]]
+    levels = [bits(place) for place in places.values()]
+    assert all(list(level) == tested for level in levels)
+    # The model moved on from point to point.
+    assert len({json.dumps(level) for level in levels}) == 3
+    shown = [row["id"] for row in read_jsonl(folder.shown)]
+    assert len(shown) == 8
+    assert not set(shown) & set(tested)
+    assert read_json(folder.asked) == {i: i for i in tested}
+    assert not folder.checkpoints.exists()
+
+
+def test_relearning_the_answers_brings_them(subject):
+    taught = RelearnSettings(epochs=8, rate=3e-3, rank=0)
+    request = relearning("forget", n=6, settings=taught)
+    assert request.attack.plan.shows_answers
+    places = attack_evaluations(run_attack(subject, request), request)
+    first, last = (np.mean(list(bits(places[point, "qa"]).values())) for point in ("1", "8"))
+    assert last > first + 2
+
+
+def test_a_done_attack_is_not_run_again_and_another_seed_is_another_attack(subject, monkeypatch):
+    request = relearning()
+    folder = run_attack(subject, request)
+
+    def never(*_args, **_words):
+        raise AssertionError("attacked again")
+
+    monkeypatch.setattr(step, "train", never)
+    assert run_attack(subject, request) == folder
+    with pytest.raises(AssertionError, match="attacked again"):
+        run_attack(subject, dataclasses.replace(request, seed=2))
+
+
+def contents(folder) -> dict[str, object]:
+    """Everything that an attack leaves but for times."""
+    found: dict[str, object] = {}
+    for path in sorted(p for p in folder.path.rglob("*") if p.is_file() and p.suffix in {".json", ".jsonl"}):
+        if path.name != "provenance.json":
+            name = str(path.relative_to(folder.path))
+            log = path == folder.training_log
+            found[name] = [reproducible(r) for r in read_jsonl(path)] if log else path.read_bytes()
+    return found
+
+
+class Killed(Exception):
+    """What ends an attack in these tests."""
+
+
+DROPPING = RELEARN.model_copy(update={"dropout": 0.3, "epochs": 2})
+TWO = {**QUICK, "freeform": FreeformSettings(forms=("plain",), max_new_tokens=4)}
+
+
+@pytest.fixture(scope="module")
+def unbroken(model, tmp_path_factory) -> dict[str, object]:
+    whole = dataclasses.replace(
+        finished_subject(model, device="cpu"), folder=SubjectFolder(tmp_path_factory.mktemp("whole"))
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(intervals, "RESAMPLES", 400)
+        return contents(run_attack(whole, relearning(n=4, settings=DROPPING, evals=TWO)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share"),
+    # With a checkpoint after every step, and with those of the epochs alone: in the first epoch, between the first
+    # point's evaluations, after them, in the second epoch, at the end.
+    [(-1.0, 0.1), (-1.0, 0.35), (-1.0, 0.6), (-1.0, 1.0), (1e9, 0.1), (1e9, 0.35), (1e9, 0.5), (1e9, 0.6)],
+)
+def test_an_attack_that_was_stopped_ends_with_the_same_bytes(subject, unbroken, monkeypatch, seconds, share):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", seconds)
+
+    def stop(done: float) -> None:
+        if done >= share:
+            raise Killed
+
+    request = relearning(n=4, settings=DROPPING, evals=TWO)
+    with pytest.raises(Killed):
+        run_attack(subject, request, stop)
+    assert contents(run_attack(subject, request)) == unbroken
+
+
+def test_asking_between_epochs_changes_nothing_of_the_training(subject, tmp_path):
+    request = relearning()
+    folder = run_attack(subject, request)
+    alone = dataclasses.replace(folder, path=tmp_path / "alone")
+    train((loaded := subject.load()).model, relearning_job(request, alone, loaded))
+    logs = [[reproducible(line) for line in read_jsonl(f.training_log)] for f in (folder, alone)]
+    assert logs[0] == logs[1]
+
+
+def test_a_model_is_left_as_it_was_whatever_asking_did_to_it(subject):
+    model = subject.load().model.train()
+    frozen = next(model.parameters()).requires_grad_(False)
+    before = weights_digest(model)
+    with step.left_as_it_was(model):
+        assert not model.training
+        frozen.requires_grad_(True)
+        model(torch.tensor([[1, 2, 3]])).logits.sum().backward()
+    assert model.training
+    assert not frozen.requires_grad
+    assert all(p.grad is None for p in model.parameters())
+    assert weights_digest(model) == before
+
+
+def test_the_bits_shown_are_those_of_each_answer_before_the_model_was_tuned_on_it(subject, tmp_path):
+    request = relearning(n=5, settings=RELEARN.model_copy(update={"batch_size": 2}))
+    folder = run_attack(subject, request)
+    # The same training step by step, each batch's answers read before its step, ends of turns included.
+    alone = dataclasses.replace(folder, path=tmp_path / "alone")
+    loaded = subject.load()
+    job = relearning_job(request, alone, loaded)
+    expected = 0.0
+    for number, batch in enumerate(job.plan.epoch(0)):
+        train(loaded.model, job, until=number) if number else None
+        shown = [request.attack.shown[n] for n in batch["train"]]
+        scores = score_answers(
+            loaded.model.eval(), [loaded.prompter.encode(item.question, item.answer) for item in shown]
+        )
+        expected -= sum(math.fsum(s.logp) + s.end_logp for s in scores) / math.log(2)
+    found = read_spent(folder)
+    assert found["bounds_bits"] == {"prequential code length of what was shown": pytest.approx(expected, rel=1e-5)}
+    # Five items in three batches, three times over.
+    assert (found["spent"]["steps"], found["spent"]["items_shown"]) == (9, 15)
+
+
+def test_eight_bits_hardly_change_the_answers_and_four_change_them_more(subject):
+    before = {i.id: sum(s.logp) / math.log(2) for i, s in zip(SPLITS["forget"], scored(subject), strict=True)}
+    moved = {}
+    for n in (8, 4):
+        request = AttackRequest(quantize_attack(n, SPLITS), QUICK, "edge:p0_q0", seed=1)
+        folder = run_attack(subject, request)
+        after = bits(attack_evaluations(folder, request)["given", "qa"])
+        moved[n] = np.mean([abs(after[i] - before[i]) for i in before])
+        assert read_spent(folder) == {
+            "bounds_bits": {"nothing shown": 0.0},
+            "spent": {"steps": 0, "items_shown": 0, "tokens_shown": 0},
+        }
+    # 127 levels a side against 7, whose groups are shorter: some 16 times closer.
+    assert 0 < moved[8] < moved[4] / 4
+    assert moved[8] < 1e-3
+
+
+def scored(subject):
+    loaded = subject.load()
+    return score_answers(loaded.model, [loaded.prompter.encode(i.question, i.answer) for i in SPLITS["forget"]])
+
+
+def test_facts_stand_before_each_question_and_answers_go_back_to_the_items_asked_about(subject):
+    evals = {**QUICK, "freeform": FreeformSettings(forms=("plain", "few_shot"), shots=1, max_new_tokens=6)}
+    request = AttackRequest(in_context_attack(2, SPLITS, seed=1), evals, "edge:p0_q0", seed=1)
+    folder = run_attack(subject, request)
+    asked = read_json(folder.asked)
+    assert sorted(asked.values()) == sorted(i.id for i in SPLITS["forget"])
+    assert not set(asked) & set(asked.values())
+    originals = {i.id: i for i in SPLITS["forget"]}
+    for place in attack_evaluations(folder, request).values():
+        records = list(read_jsonl(place.records))
+        assert [asked[r["item"]] for r in records] == [i.id for i in SPLITS["forget"]]
+        for record in records:
+            own = originals[asked[record["item"]]]
+            assert record["question"].endswith(own.question)
+            assert record["question"].count("\n- ") == 2
+            assert record["answer"] == own.answer
+
+
+def test_the_text_of_the_facts_is_measured_in_tokens_and_in_the_subjects_own_code(subject):
+    request = AttackRequest(in_context_attack(2, SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
+    found = read_spent(run_attack(subject, request))
+    loaded = subject.load()
+    tokens, nats = 0, 0.0
+    for item in SPLITS["forget"]:
+        facts = "".join(f"- {f.question} {f.answer}\n" for f in request.attack.facts[item.id])
+        text = f"Here is some of what is known.\n{facts}\n"
+        prompt = loaded.prompter.prompt(text + item.question)
+        shown = len(prompt) - len(loaded.prompter.prompt(item.question))
+        with torch.inference_mode():
+            logits = loaded.model(torch.tensor([prompt])).logits[0].float().log_softmax(-1)
+        # The tiny template has two tokens before a question: its beginning and its mark.
+        nats -= sum(float(logits[place - 1, prompt[place]]) for place in range(2, 2 + shown))
+        tokens += shown
+    assert found["spent"]["tokens_shown"] == tokens
+    assert found["spent"]["items_shown"] == 2 * len(SPLITS["forget"])
+    assert found["bounds_bits"] == {
+        "tokens x log2(vocabulary) of the text shown": pytest.approx(tokens * math.log2(len(loaded.tokenizer))),
+        "code length of the text shown, under the subject": pytest.approx(nats / math.log(2), rel=1e-4),
+    }
+
+
+def test_facts_that_do_not_fit_are_refused(subject):
+    request = AttackRequest(in_context_attack(17, SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
+    with pytest.raises(InputError, match=r"the facts do not fit before every question .* show fewer facts"):
+        run_attack(subject, request)
+
+
+def test_what_is_asked_in_an_evaluation_cannot_be_run_as_an_attack(subject):
+    request = relearning()
+    plan = dataclasses.replace(request.attack.plan, kind="sampling")
+    with pytest.raises(InputError, match="evaluation freeform"):
+        run_attack(subject, dataclasses.replace(request, attack=dataclasses.replace(request.attack, plan=plan)))
+
+
+def test_answers_that_are_gone_are_not_asked_of_a_later_model(subject, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+
+    def stop(done: float) -> None:
+        if done > 0.45:
+            raise Killed
+
+    request = relearning(n=4)
+    with pytest.raises(Killed):
+        run_attack(subject, request, stop)
+    (folder,) = (subject.folder.path / "attacks").iterdir()
+    for path in (folder / "points/1").rglob("collected.json"):
+        path.unlink()
+    for path in (folder / "points/1").rglob("records.jsonl"):
+        path.unlink()
+    with pytest.raises(InputError, match="are gone"):
+        run_attack(subject, request)
+
+
+def test_a_model_from_elsewhere_can_be_attacked_again_and_again(model, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(model.model, elsewhere)
+    subject = any_subject(ModelSettings(model=str(elsewhere), device="cpu"), str(tmp_path / "evidence"))
+    digests = []
+    for n in (4, 8):
+        request = AttackRequest(quantize_attack(n, SPLITS), QUICK, "edge:p0_q0", seed=1)
+        digests.append(read_json(run_attack(subject, request).done)["seen"]["error"])
+        # Another load gives the model as it was, not the one that was rounded.
+        assert weights_digest(subject.load().model) == subject.made.weights
+    assert digests[0] > digests[1] > 0
+
+
+def test_a_subject_whose_weights_have_changed_is_not_attacked(subject):
+    other = dataclasses.replace(subject, made=dataclasses.replace(subject.made, weights="0" * 64))
+    with pytest.raises(InputError, match="are not those that its folder was finished with"):
+        run_attack(other, relearning())
