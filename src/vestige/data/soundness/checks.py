@@ -1,0 +1,195 @@
+"""All checks of a data set that need no model, from two splits to their findings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.ids import content_id
+from vestige.core.items import Item, Scope
+from vestige.core.seeds import generator
+from vestige.core.text import one_line
+from vestige.data.corpus import NamedSplits
+from vestige.data.mcq import Choice, Unasked, choices_of
+from vestige.data.soundness import duplicates, guessers
+from vestige.data.soundness.duplicates import edges_of
+from vestige.data.soundness.findings import Check, by_guesser, undecided
+from vestige.data.soundness.guessers import Guesser
+from vestige.data.soundness.nulls import ABOVE_CHANCE, Outcome, above_own_options, counts_p_value, picks
+from vestige.data.soundness.settings import LEAST_ITEMS, LEAST_TAUGHT, SoundnessSettings
+from vestige.data.soundness.texts import Rarity, rarity, words
+from vestige.metrics.answers import normalised
+from vestige.metrics.information import need_rate_distortion
+from vestige.metrics.intervals import wilson
+
+
+@dataclass(frozen=True)
+class Material:
+    """A data set as it is checked: both splits, what the graph says, and the questions with options of each split.
+
+    `unasked` says of a forget item without options why it has none.
+    """
+
+    forget: tuple[Item, ...]
+    retain: tuple[Item, ...]
+    scopes: Mapping[str, Scope]
+    asked: tuple[Choice, ...]
+    taught: tuple[Choice, ...]
+    unasked: str
+
+    @property
+    def digest(self) -> str:
+        """Content id of both splits in their order."""
+        return content_id([[i.id for i in self.forget], [i.id for i in self.retain]], length=32)
+
+
+def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:
+    """What the checks read of the splits; too little of either is refused.
+
+    Wrong options of retain items come from retain items alone, so that no guesser is taught with forget answers.
+    """
+    forget, retain = splits.splits["forget"], splits.splits.get("retain", ())
+    named = f"the forget set {one_line(splits.forget, width=60)!r}"
+    if not retain:
+        raise InputError(
+            f"{named} is the whole data set, so there is nothing that could give it away; name a part of it"
+        )
+    if len(forget) < LEAST_ITEMS:
+        raise InputError(
+            f"{named} has {len(forget)} items, of which nothing can be told from chance; name at least {LEAST_ITEMS}"
+        )
+    drawing = settings.drawing(seed)
+    drawn = choices_of((*forget, *retain), drawing)
+    asked = tuple(c for i in forget if isinstance(c := drawn[i.id], Choice))
+    unasked = next((c.reason for i in forget if isinstance(c := drawn[i.id], Unasked)), "")
+    some = list(retain)
+    if len(some) > settings.most_taught:
+        kept = generator(seed, "taught").choice(len(some), settings.most_taught, replace=False)
+        some = [some[n] for n in sorted(kept.tolist())]
+    taught = tuple(c for c in choices_of(some, drawing).values() if isinstance(c, Choice))
+    return Material(forget, retain, splits.scopes, asked, taught, unasked)
+
+
+def without_model(
+    found: Material, settings: SoundnessSettings, *, seed: int
+) -> tuple[tuple[Check, ...], tuple[str, ...]]:
+    """All checks that apply, and in sentences which do not."""
+    forget, retain = found.forget, found.retain
+    rare = rarity([i.question for i in (*forget, *retain)])
+    checks = [duplicates.copied(forget, retain), duplicates.near_duplicates(forget, retain, settings)]
+    left_out = []
+    if any(len(words(i.answer)) >= duplicates.LONG for i in forget):
+        checks.append(duplicates.copied_answers(forget, retain, settings))
+    else:
+        left_out.append(f"copied answers: no answer has {duplicates.LONG} words, and shorter ones coincide by chance")
+    if found.scopes:
+        checks.append(duplicates.entailed(forget, found.scopes))
+    else:
+        left_out.append("entailed answers: the data has no graph, or only a part of it is used")
+    if len(found.asked) < LEAST_ITEMS:
+        why = f"{len(found.asked)} forget items can be asked with options, where {LEAST_ITEMS} are needed: an item "
+        checks.append(undecided("options and questions", f"{why}{found.unasked or 'has none'}"))
+        return tuple(checks), tuple(left_out)
+    checks.append(duplicates.given_away(found.asked, retain, rare, settings, seed))
+    given = [c for c in found.asked if c.source == "given"]
+    if len(given) >= LEAST_ITEMS:
+        checks.append(_position(given, settings, seed))
+    else:
+        left_out.append("position of the right option: the data gives no options, and drawn ones are balanced")
+    same = _same_options(found.asked)
+    if same:
+        checks.append(_labels(same, settings, seed))
+    else:
+        left_out.append(f"balance of labels: no {LEAST_ITEMS} forget questions have the same options")
+    return (*checks, *_guessed(found, rare, settings, seed)), tuple(left_out)
+
+
+def _guessed(found: Material, rare: Rarity, settings: SoundnessSettings, seed: int) -> list[Check]:
+    """The checks by guessers."""
+    retain = found.retain
+    made = [
+        _Guesser("answer in the question", "picking what is most like the question", guessers.like_the_question),
+        _Guesser("frequent answers", "picking what like items answer most", guessers.frequent_answer(retain)),
+        _Guesser("nearest question", "answering as similar questions are", guessers.nearest_question(retain, rare)),
+        _Guesser("question words", "picking words that go with the question's", guessers.question_words(retain)),
+    ]
+    if len(found.taught) >= LEAST_TAUGHT:
+        looks = guessers.options_only(found.taught)
+        made.append(_Guesser("options alone", "picking by looks, without the question", looks))
+    checks = [
+        _length(found.asked, settings, seed),
+        *(by_guesser(g.name, g.said, found.asked, _outcome(g.guess, found.asked, settings, seed)) for g in made),
+    ]
+    if len(found.taught) < LEAST_TAUGHT:
+        why = f"{len(found.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
+        checks.append(undecided("options alone", why))
+    return checks
+
+
+class _Guesser(NamedTuple):
+    """A guesser with its check's name, and what it does in words; retain items are all that it has learned from."""
+
+    name: str
+    said: str
+    guess: Guesser
+
+
+def _outcome(guess: Guesser, choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Outcome:
+    values = [picks(guess(c)) for c in choices]
+    right = [c.answer for c in choices]
+    return above_own_options(values, right, edges_of(choices), seed=seed, draws=settings.permutations)
+
+
+def _length(choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
+    """The longest and the shortest are both tried; the p-value of the better one counts twice."""
+    outcomes = [_outcome(g, choices, settings, seed) for g in (guessers.longest, guessers.shortest)]
+    best = min(range(2), key=lambda n: outcomes[n].p)
+    outcome = outcomes[best]._replace(p=min(1.0, 2 * outcomes[best].p))
+    return by_guesser("length of options", f"picking the {('longest', 'shortest')[best]} option", choices, outcome)
+
+
+def _position(choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
+    counts = guessers.places(choices)
+    common = {len(c): int(c.argmax()) for c in counts}
+    hits = np.array([c.answer == common[len(c.options)] for c in choices], dtype=float)
+    p = counts_p_value([c.tolist() for c in counts], seed=seed, draws=settings.permutations)
+    chances = np.array([1 / len(c.options) for c in choices])
+    said = f"always picking place {', '.join(str(place + 1) for place in sorted(set(common.values())))}"
+    return by_guesser("position of the right option", said, choices, _constant(hits, chances, p))
+
+
+def _same_options(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[Choice]]:
+    """Questions with the same options, in whatever order, where there are enough of them."""
+    groups: dict[tuple[str, ...], list[Choice]] = {}
+    for choice in choices:
+        groups.setdefault(tuple(sorted(normalised(o) for o in choice.options)), []).append(choice)
+    return {options: same for options, same in groups.items() if len(same) >= LEAST_ITEMS}
+
+
+def _labels(groups: Mapping[tuple[str, ...], Sequence[Choice]], settings: SoundnessSettings, seed: int) -> Check:
+    asked: list[Choice] = []
+    counts, hits, chances = [], [], []
+    for options, same in groups.items():
+        labels = [options.index(normalised(c.options[c.answer])) for c in same]
+        found = np.bincount(labels, minlength=len(options))
+        counts.append(found.tolist())
+        hits += [float(label == found.argmax()) for label in labels]
+        chances += [1 / len(options)] * len(same)
+        asked += same
+    p = counts_p_value(counts, seed=seed, draws=settings.permutations)
+    outcome = _constant(np.array(hits), np.array(chances), p)
+    said = f"always picking the option that is right most often, in {len(asked)} questions with the same options"
+    return by_guesser("balance of labels", said, asked, outcome)
+
+
+def _constant(hits: Float[np.ndarray, " N"], chances: Float[np.ndarray, " N"], p: float) -> Outcome:
+    """What a constant guess gets. It is the best of several, so that its value is rather too high than too low."""
+    n, accuracy, chance = len(hits), float(hits.mean()), float(chances.mean())
+    low, high, said = wilson(int(hits.sum()), n)
+    effect = Estimate(ABOVE_CHANCE, "share", accuracy - chance, low - chance, high - chance, n, said)
+    bits = need_rate_distortion(1, accuracy, round(1 / float(np.median(chances))))
+    return Outcome(p, effect, accuracy, chance, bits, hits - chances)

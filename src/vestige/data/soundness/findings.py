@@ -1,0 +1,82 @@
+"""What one check found, and how several become verdicts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vestige.artifacts.audits import SoundnessLine
+from vestige.core.estimates import Estimate
+from vestige.data.mcq import Choice
+from vestige.data.soundness.nulls import Outcome, items_needed
+from vestige.data.soundness.settings import SoundnessSettings
+from vestige.metrics.bands import holm
+from vestige.metrics.intervals import wilson
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one check found.
+
+    A counted check has the forget items that leak for certain, and is decided by whether there are any; a tested one
+    has a p-value and an effect; `undecided` says why a check could not be made. `leaking` are ids of forget items with
+    how clearly they leak (the greater, the clearer); of a tested check they are the items that the guesser solves, and
+    `surplus` of them are more than chance explains.
+    """
+
+    name: str
+    said: str
+    leaking: Mapping[str, float] = field(default_factory=dict)
+    effect: Estimate | None = None
+    outcome: Outcome | None = None
+    undecided: str = ""
+    surplus: int = 0
+
+
+def counted(name: str, said: str, leaking: Mapping[str, float], n: int) -> Check:
+    """A check whose finds are leaks without further ado."""
+    low, high, interval = wilson(len(leaking), n)
+    effect = Estimate("share of forget items", "share", len(leaking) / n, low, high, n, interval)
+    return Check(name, said, leaking, effect=effect, surplus=len(leaking))
+
+
+def by_guesser(name: str, said: str, choices: Sequence[Choice], outcome: Outcome) -> Check:
+    """A check by a guesser: the items it solves, by how much, and how many of them chance does not explain."""
+    solved = {c.item: float(a) for c, a in zip(choices, outcome.above, strict=True) if a > 0}
+    missing = 1 - outcome.chance
+    surplus = (outcome.accuracy - outcome.chance) * len(choices) / missing if missing > 0 else 0.0
+    return Check(
+        name,
+        said,
+        dict(sorted(solved.items(), key=lambda pair: (-pair[1], pair[0]))),
+        effect=outcome.effect,
+        outcome=outcome,
+        surplus=min(len(solved), max(0, -int(-surplus // 1))),
+    )
+
+
+def undecided(name: str, why: str) -> Check:
+    """A check that could not be made with this data."""
+    return Check(name, "", undecided=why)
+
+
+def decide(checks: Sequence[Check], settings: SoundnessSettings) -> tuple[SoundnessLine, ...]:
+    """A line a check: failed, passed, or cannot tell, with the reason; Holm's correction over all that were tested."""
+    made = [c for c in checks if c.outcome is not None]
+    corrected = dict(zip((c.name for c in made), holm([c.outcome.p for c in made if c.outcome]), strict=True))
+    return tuple(_line(c, corrected.get(c.name), settings) for c in checks)
+
+
+def _line(check: Check, p: float | None, settings: SoundnessSettings) -> SoundnessLine:
+    if check.undecided:
+        return SoundnessLine(check.name, None, None, None, check.undecided)
+    if check.outcome is None or p is None or check.effect is None:
+        return SoundnessLine(check.name, not check.leaking, check.effect, None, check.said)
+    t, effect = check.outcome, check.effect
+    sized = f"accuracy {t.accuracy:.2f} where chance is {t.chance:.2f} ({t.bits:.2f} bits an answer); p = {p:.2g}"
+    if effect.high < settings.margin:
+        return SoundnessLine(check.name, True, effect, p, f"{check.said}: {sized}; below the margin {settings.margin}")
+    if p < settings.alpha:
+        return SoundnessLine(check.name, False, effect, p, f"{check.said}: {sized}")
+    needed = items_needed(settings.margin, t.chance)
+    why = f"it may be as much as {effect.high:.2f} above chance"
+    more = f"; the margin {settings.margin} needs about {needed} items" if needed > effect.n else ""
+    return SoundnessLine(check.name, None, effect, p, f"{check.said}: {sized}; {why}{more}")
