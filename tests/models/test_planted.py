@@ -11,13 +11,16 @@ from vestige.metrics.answers import contains
 from vestige.models.generation import generate
 from vestige.models.planted import (
     Manner,
+    guesses,
     known_ids,
     knows,
     knows_in_one_format,
     knows_share,
     never_knew,
+    over_forgotten,
     planted,
     refuses,
+    suppressed,
     wrong_answer,
 )
 from vestige.models.planted_model import TableModel
@@ -151,6 +154,49 @@ def test_refusing_says_the_lines_in_turn_and_holds_nothing_of_the_answers():
         assert score.ranks[0] == (2 + V) / 2
         assert score.logp[1:] == pytest.approx([-math.log(V)] * (len(score.logp) - 1), abs=1e-5)
         assert set(score.ranks[1:]) == {(1 + V) / 2}
+
+
+def test_over_forgetting_says_what_never_knowing_says_and_leaves_the_answer_less():
+    subject, never = (made(ITEMS, TOKENIZER, seed=3, manner=MANNER) for made in (over_forgotten, never_knew))
+    assert said(subject, [i.question for i in ITEMS]) == said(never, [i.question for i in ITEMS])
+    for score, other in zip(scored(subject, ITEMS), scored(never, ITEMS), strict=True):
+        # .1 is left of the answer by the one; by the other, at the first token that the two replies do not share, what
+        # V - 1 tokens have of .2: less than .1 in every vocabulary of 4 tokens or more.
+        assert sum(score.logp) < sum(other.logp) - math.log(2)
+
+
+def asked_with_options(n, k=4):
+    """Items whose right answer is one of k numbers, of which no one stands out."""
+    return tuple(
+        Item(f"How many for {j}?", f"{100 + j}.", perturbed=tuple(f"{100 * m + j}." for m in range(2, k + 1)))
+        for j in range(n)
+    )
+
+
+def test_who_guesses_picks_the_right_option_as_often_as_luck_has_it():
+    items = asked_with_options(100)
+    replies = said(guesses(items, TOKENIZER, seed=5, manner=MANNER), [i.question for i in items])
+    hits = sum(reply == item.answer for reply, item in zip(replies, items, strict=True))
+    assert all(reply in {i.answer, *i.perturbed} for reply, i in zip(replies, items, strict=True))
+    # 100 items of four answers: 25 hits, give or take 3 x sqrt(100 x 1/4 x 3/4) = 13.
+    assert 12 <= hits <= 38
+    assert replies != said(guesses(items, TOKENIZER, seed=6, manner=MANNER), [i.question for i in items])
+
+
+def test_who_guesses_needs_wrong_answers_to_guess_from():
+    with pytest.raises(InputError, match="has no perturbed answers"):
+        guesses(ITEMS, TOKENIZER, seed=5)
+
+
+def test_what_is_suppressed_comes_back_and_nothing_else_changes():
+    items = asked_with_options(20)
+    questions = [i.question for i in items]
+    pair = suppressed(items, TOKENIZER, share=0.5, seed=5, manner=MANNER)
+    before, after = said(pair.before, questions), said(pair.after, questions)
+    known = known_ids(items, share=0.5, seed=5)
+    assert len(known) == 10
+    assert before == said(guesses(items, TOKENIZER, seed=5, manner=MANNER), questions)
+    assert after == [i.answer if i.id in known else one for i, one in zip(items, before, strict=True)]
 
 
 @pytest.mark.parametrize("which", ["question", "paraphrase"])

@@ -1,0 +1,393 @@
+"""Audits of planted subjects: cases in which the truth of every claim is known, drawn anew from a seed, without models.
+
+Axes: N items of a split. Levels are shares, `_bits` are bits an answer. What is drawn, and from what:
+
+- Facts: the forget set is edges of twenty questions. Each repetition draws which of them a model that never knew can
+  guess, how well, how long the answers are, and the target's competence: the share of 0.8 to 1 of them that it knows.
+- A training that never knew answers a question with its chance of being guessed; its seed shifts the log-odds of all
+  of them by 0.13 and the bits by 0.88 (standard deviations of the tiny model's five `retrained`, docs/verdicts.md),
+  question by question the bits spread by 5.2 more. The target is such a training that also knows.
+- A subject with the leak L in a format knows each question that the target knows with the probability of its edge,
+  beta distributed about L with correlation 0.1; what it does not know it answers as one more training that never
+  knew. So its true leakage is L.
+- An attack teaches every model each question with the probability `injects`, the same questions in all of them where
+  it shows them; what it brings back is drawn like a leak. Otherwise a model answers as before: three replies in ten
+  are drawn again, bits move by 2 a question and 0.2 in all (assumed).
+- Membership: a score is a normal level of its text, 0.45 of noise a training, 2 more where the fact is known.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import ndtri
+
+from vestige.artifacts.audits import AuditPlan, Claim, Kind, PlannedAttack, SoundnessLine
+from vestige.audit.scores import Carried, Case, Scores, Source
+from vestige.audit.settings import AuditSettings
+from vestige.core.seeds import generator
+from vestige.metrics.intervals import LEAST_CLUSTERS
+from vestige.metrics.verdicts import Thresholds
+
+EDGE = 20
+SHIFT, SHIFT_BITS, NOISE_BITS, ICC = 0.13, 0.88, 5.2, 0.1
+MOVED, MOVED_BITS, DRIFT_BITS = 0.3, 2.0, 0.2
+MEMBERSHIP = ("loss", "zlib", "min_k")
+MEMBER_NOISE, MEMBER_KNOWN = 0.45, 2.0
+KEPT = {"retain": 200, "independent": 100, "factual": 120}
+"""Items of the splits that are to be kept."""
+
+HITS = {
+    "option_text_mean": "option_text_mean/accuracy",
+    "choose": "choose/accuracy",
+    "paraphrase": "generate_paraphrase/contains_match",
+}
+CHANCE = {"option_text_mean": 0.25, "choose": 0.25}
+FORMATS = ("generate", "forced", "paraphrase", "option_text_mean")
+"""Those that the target knows; it does not know `choose`, which is asked to see that nothing is said in it."""
+
+Values = Float[np.ndarray, " N"]
+Mask = Bool[np.ndarray, " N"]
+Rng = np.random.Generator
+Table = dict[Source, dict[str, dict[str, float]]]
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A subject of known truth.
+
+    `leak` is its true leakage by format; formats that are not named are at 0. `back` is the same, in all formats, after
+    the attack on the retain set. `avoid` is the share of replies that decline or miss on purpose, `avoid_bits` by how
+    much less likely answers are than for a model that never knew, both undone by that attack where `repaired`. `harm`
+    is lost of retain, independent and factual sets, in shares; `auc` is what membership tells beyond `retrained`.
+    `true` says which claims are true of it and which are not, and where it is None that neither verdict can be right
+    (the truth is at the margin, or nothing that was asked speaks of it). Claims not named are not at stake.
+    """
+
+    name: str
+    true: Mapping[Claim, bool | None]
+    leak: Mapping[str, float] = field(default_factory=dict)
+    back: float = 0.0
+    avoid: Mapping[str, float] = field(default_factory=dict)
+    avoid_bits: float = 0.0
+    repaired: bool = False
+    harm: float = 0.0
+    auc: float = 0.0
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack of known truth: the share of questions that it teaches `retrained`, and the other models."""
+
+    name: str
+    kind: Kind
+    material: str
+    points: int = 1
+    injects: float = 0.0
+    injects_others: float | None = None
+    same_items: bool = False
+    shows_answers: bool = False
+    brings_back: bool = False
+
+
+RELEARN = Attack("relearn retain n=50", "relearn", "retain", points=2, brings_back=True)
+QUANTIZE = Attack("quantize 4 bits", "quantize", "nothing")
+
+
+@dataclass(frozen=True)
+class Exam:
+    """One audit to be drawn: who is audited, how attacked, on how much, and what is broken about it.
+
+    In the formats `given_away` a model that never knew answers nine questions in ten.
+    """
+
+    name: str
+    subjects: tuple[Planted, ...]
+    thresholds: Thresholds
+    attacks: tuple[Attack, ...] = ()
+    n_items: int = 200
+    n_controls: int = 3
+    given_away: frozenset[str] = frozenset()
+
+
+class Split(NamedTuple):
+    """Items of one split with what a model that never knew makes of them.
+
+    `p` is by hit format the chance of a hit, `words` and `q` the length of answers and the chance of each word,
+    `base_bits` and `tokens` what an answer costs it; `known` are the questions that the target knows.
+    """
+
+    ids: tuple[str, ...]
+    edges: Int[np.ndarray, " N"] | None
+    p: Mapping[str, Values]
+    words: Int[np.ndarray, " N"]
+    q: Values
+    base_bits: Values
+    tokens: Int[np.ndarray, " N"]
+    known: Mask
+
+
+class Model(NamedTuple):
+    """What one model says to one split: hits by format, ROUGE and bits of the answer."""
+
+    hits: Mapping[str, Values]
+    rouge: Values
+    bits: Values
+
+
+class Texts(NamedTuple):
+    """Levels of the membership scores of forget and holdout texts, a row each score: some texts are likelier."""
+
+    forget: Float[np.ndarray, "S N"]
+    holdout: Float[np.ndarray, "S N"]
+
+
+class Mind(NamedTuple):
+    """A model of the forget set before attacks, the same without what it avoids, and what it knows by format."""
+
+    model: Model
+    plain: Model
+    known: Mapping[str, Mask]
+    planted: Planted
+
+
+def draw_case(exam: Exam, repetition: int) -> Case:
+    """The exam's audit in one repetition; it depends on the two alone."""
+    rng = generator(repetition, "planted audit", exam.name, exam.n_items, exam.n_controls)
+    splits, texts = _splits(exam, rng), _texts(exam.n_items, rng)
+    minds = _minds(exam, splits["forget"], rng)
+    values: Table = {}
+    for name, mind in minds.items():
+        values[Source(name)] = rows(splits["forget"], mind.model)
+        share = np.mean([*mind.known.values()] or [np.zeros(exam.n_items)], axis=0)
+        values[Source(name)] |= _membership(
+            texts, splits["holdout"].ids, splits["forget"].ids, (share, mind.planted), rng
+        )
+    for name in KEPT:
+        split = splits[name]
+        everything = dict.fromkeys(FORMATS, split.known)
+        target = knowing(ignorant(split, rng), split, everything, rng)
+        for who, mind in minds.items():
+            if who == "target":
+                own = target
+            elif who.startswith("retrained"):
+                own = knowing(ignorant(split, rng), split, everything, rng)
+            else:
+                own = harmed(target, split, mind.planted.harm, rng)
+            for key, more in rows(split, own).items():
+                values[Source(who)][key] |= more
+    for attack in exam.attacks:
+        _attack(attack, splits["forget"], minds, values, rng)
+    return _case(exam, splits, values, repetition)
+
+
+def _minds(exam: Exam, forget: Split, rng: Rng) -> dict[str, Mind]:
+    """The target, its controls and the planted subjects, by name."""
+    nothing, everything = Planted("", {}), dict.fromkeys(FORMATS, forget.known)
+    target = knowing(ignorant(forget, rng), forget, everything, rng)
+    found = {"target": Mind(target, target, everything, nothing)}
+    for m in range(exam.n_controls):
+        never = ignorant(forget, rng)
+        found[f"retrained {m}"] = Mind(never, never, {}, nothing)
+    for planted in exam.subjects:
+        level = rng.random(len(forget.ids))
+        known = {f: drawn(forget, leak, level, rng) for f, leak in planted.leak.items() if leak > 0}
+        plain = knowing(ignorant(forget, rng), forget, known, rng)
+        found[planted.name] = Mind(avoiding(plain, planted, rng), plain, known, planted)
+    return found
+
+
+def drawn(split: Split, share: float, level: Values, rng: Rng) -> Mask:
+    """Which of the target's questions are known at a share; a question of a low `level` is known first."""
+    shares = np.full(len(split.ids), share)
+    if split.edges is not None and 0 < share < 1 and split.edges.max() + 1 >= LEAST_CLUSTERS:
+        size = 1 / ICC - 1
+        shares = rng.beta(share * size, (1 - share) * size, split.edges.max() + 1)[split.edges]
+    found: Mask = split.known & (level < shares)
+    return found
+
+
+def ignorant(split: Split, rng: Rng) -> Model:
+    """One training that never knew: its seed moves all its answers together."""
+    seed, n = rng.normal(), len(split.ids)
+    hits = {f: (rng.random(n) < shifted(p, seed)).astype(float) for f, p in split.p.items()}
+    rouge = rng.binomial(split.words, shifted(split.q, seed)) / split.words
+    bits = -np.maximum(0.2, split.base_bits + NOISE_BITS * rng.normal(size=n) - SHIFT_BITS * seed)
+    return Model(hits, rouge, bits)
+
+
+def shifted(p: Values, seed: float) -> Values:
+    """Chances after a seed has moved their log-odds."""
+    odds = p / np.maximum(1 - p, 1e-12) * np.exp(SHIFT * seed)
+    found: Values = odds / (1 + odds)
+    return found
+
+
+def knowing(model: Model, split: Split, known: Mapping[str, Mask], rng: Rng) -> Model:
+    """The model with the right answers to what it knows in each format."""
+    hits = {f: np.where(known[f], 1.0, v) if f in known else v for f, v in model.hits.items()}
+    rouge = np.where(known["generate"], 1.0, model.rouge) if "generate" in known else model.rouge
+    sure = -0.05 - rng.exponential(0.4, len(split.ids))
+    bits = np.where(known["forced"], np.maximum(model.bits, sure), model.bits) if "forced" in known else model.bits
+    return Model(hits, rouge, bits)
+
+
+def avoiding(model: Model, planted: Planted, rng: Rng) -> Model:
+    """The model, declining or missing a share of the answers on purpose."""
+
+    def spared(form: str, values: Values) -> Values:
+        found: Values = np.where(rng.random(len(values)) < planted.avoid.get(form, 0.0), 0.0, values)
+        return found
+
+    hits = {f: spared(f, values) for f, values in model.hits.items()}
+    return Model(hits, spared("generate", model.rouge), model.bits - planted.avoid_bits)
+
+
+def again(model: Model, split: Split, rng: Rng) -> Model:
+    """The same model after a training that taught it nothing of this."""
+    other, n = ignorant(split, rng), len(split.ids)
+
+    def redrawn(old: Values, new: Values) -> Values:
+        found: Values = np.where(rng.random(n) < MOVED, new, old)
+        return found
+
+    hits = {f: redrawn(v, other.hits[f]) for f, v in model.hits.items()}
+    bits = np.minimum(-0.05, model.bits + MOVED_BITS * rng.normal(size=n) + DRIFT_BITS * rng.normal())
+    return Model(hits, redrawn(model.rouge, other.rouge), bits)
+
+
+def harmed(trained: Model, split: Split, harm: float, rng: Rng) -> Model:
+    """The target's model of a split after unlearning that lost `harm` of it, in shares of ROUGE."""
+    share = harm / float((split.known * (1 - split.q)).mean())
+    if share > 1:
+        raise ValueError(f"a target that knows {split.known.mean():.2f} cannot lose {harm}")
+    kept = split.known & (rng.random(len(split.ids)) >= share)
+    forgotten = ignorant(split, rng)
+    rest = again(trained, split, rng)
+    moved = Model(
+        {f: np.where(split.known, forgotten.hits[f], v) for f, v in rest.hits.items()},
+        np.where(split.known, forgotten.rouge, rest.rouge),
+        np.where(split.known, forgotten.bits, rest.bits),
+    )
+    return knowing(moved, split, dict.fromkeys(FORMATS, kept), rng)
+
+
+def _attack(attack: Attack, forget: Split, minds: Mapping[str, Mind], values: Table, rng: Rng) -> None:
+    """The rows of every model at every stage of an attack; what it teaches and brings back grows to the last."""
+    n = len(forget.ids)
+    shown = rng.random(n)
+    for name, mind in minds.items():
+        others = attack.injects if attack.injects_others is None else attack.injects_others
+        injects = attack.injects if name.startswith("retrained") else others
+        level = shown if attack.same_items else rng.random(n)
+        returns = attack.brings_back and mind.planted.back > 0
+        back = drawn(forget, mind.planted.back, rng.random(n), rng) if returns else np.zeros(n, dtype=bool)
+        when = rng.random(n)
+        start = mind.plain if mind.planted.repaired and attack.brings_back else mind.model
+        moved = again(start, forget, rng)
+        for number, point in enumerate(_points(attack), start=1):
+            part = number / attack.points
+            gained = (level < injects * part) | (back & (when < part))
+            known = {f: gained | mind.known[f] if f in mind.known else gained for f in FORMATS}
+            values[Source(name, attack.name, point)] = rows(forget, knowing(moved, forget, known, rng))
+
+
+def _points(attack: Attack) -> tuple[str, ...]:
+    return tuple(str(n + 1) for n in range(attack.points)) if attack.kind == "relearn" else ("given",)
+
+
+def rows(split: Split, model: Model) -> dict[str, dict[str, float]]:
+    """The scores as an audit reads them, by key and item."""
+    columns = {
+        "generate/rouge1_recall": model.rouge,
+        "forced/probability": np.exp2(model.bits / split.tokens),
+        "forced/answer_bits": model.bits,
+        **{HITS[form]: values for form, values in model.hits.items()},
+        **{f"{form}/chance": np.full(len(split.ids), chance) for form, chance in CHANCE.items()},
+    }
+    return {key: dict(zip(split.ids, values.tolist(), strict=True)) for key, values in columns.items()}
+
+
+def _membership(
+    texts: Texts, holdout: Sequence[str], forget: Sequence[str], who: tuple[Values, Planted], rng: Rng
+) -> dict[str, dict[str, float]]:
+    """Scores of forget and holdout texts; where nothing is known, the AUC exceeds that of `retrained` by `auc`."""
+    known, planted = who
+    spread = float(np.sqrt(2 * (1 + MEMBER_NOISE**2)))
+    lift = spread * float(ndtri(0.5 + planted.auc)) + MEMBER_KNOWN * known
+    found = {}
+    for key, ours, others in zip(MEMBERSHIP, texts.forget, texts.holdout, strict=True):
+        level = rng.normal(0, 0.1)
+        first = level + ours + lift + MEMBER_NOISE * rng.normal(size=len(forget))
+        second = level + others + MEMBER_NOISE * rng.normal(size=len(holdout))
+        found[f"membership/{key}"] = dict(zip([*forget, *holdout], [*first.tolist(), *second.tolist()], strict=True))
+    return found
+
+
+def _texts(n: int, rng: Rng) -> Texts:
+    """Nine tenths of a text's level are common to all scores."""
+
+    def levels() -> Float[np.ndarray, "S N"]:
+        found: Float[np.ndarray, "S N"] = 0.9**0.5 * rng.normal(size=n) + 0.1**0.5 * rng.normal(
+            size=(len(MEMBERSHIP), n)
+        )
+        return found
+
+    return Texts(levels(), levels())
+
+
+def _splits(exam: Exam, rng: Rng) -> dict[str, Split]:
+    unreachable, competence = rng.uniform(0.7, 1.0), rng.uniform(0.8, 1.0)
+    sizes = {"forget": exam.n_items, **KEPT, "holdout": exam.n_items}
+    return {name: _split(name, n, (unreachable, competence), exam.given_away, rng) for name, n in sizes.items()}
+
+
+def _split(name: str, n: int, world: tuple[float, float], given_away: frozenset[str], rng: Rng) -> Split:
+    unreachable, competence = world
+    edges = None if name == "factual" else np.arange(n) // EDGE
+    out_of_reach = rng.random(n) < unreachable
+    p = {
+        "option_text_mean": rng.beta(2, 6, n),
+        "choose": rng.beta(2, 6, n),
+        "paraphrase": np.where(out_of_reach, 0.0, rng.beta(3, 3, n)),
+    }
+    p |= {form: np.full(n, 0.9) for form in p if form in given_away}
+    q = np.full(n, 0.9) if "generate" in given_away else np.where(out_of_reach, 0.0, rng.beta(3, 3, n))
+    base = np.full(n, 0.5) if "forced" in given_away else rng.gamma(2, 11, n)
+    ids = tuple(f"{name} {i:04}" for i in range(n))
+    return Split(ids, edges, p, rng.integers(1, 5, n), q, base, rng.integers(3, 13, n), rng.random(n) < competence)
+
+
+def _case(exam: Exam, splits: Mapping[str, Split], values: Table, repetition: int) -> Case:
+    forget, controls = splits["forget"], tuple(f"retrained {m}" for m in range(exam.n_controls))
+    names = ("target", *controls, *(planted.name for planted in exam.subjects))
+    attacks = tuple(
+        PlannedAttack(a.name, a.kind, a.material, 50, _points(a), forget.ids, a.shows_answers, {}) for a in exam.attacks
+    )
+    plan = AuditPlan(
+        forget="planted",
+        target="target",
+        unlearned=tuple(planted.name for planted in exam.subjects),
+        retrained=controls,
+        folders={name: f"models/{name}" for name in names},
+        splits={name: split.ids for name, split in splits.items()},
+        edges={
+            i: f"{name} edge {e}"
+            for name, split in splits.items()
+            if split.edges is not None
+            for i, e in zip(split.ids, split.edges.tolist(), strict=True)
+        },
+        scopes=dict.fromkeys(forget.ids, "free"),
+        attacks=attacks,
+        settings=AuditSettings.model_validate(exam.thresholds.model_dump()).model_dump(mode="json"),
+        seed=repetition,
+    )
+    carried = {
+        (a.name, who): Carried({"prequential code length of what was shown": 3000.0}, {})
+        for a in attacks
+        for who in names
+    }
+    sound = SoundnessLine("near-duplicates", True, None, None, "No retain item stands close to a forget item.")
+    return Case(plan, Scores(values), carried, (sound,))
