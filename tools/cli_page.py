@@ -19,6 +19,8 @@ Everything that Vestige does can be run from here and from Python. Progress goes
 | 0 | done |
 | 1 | our fault: please report it |
 | 2 | the command, the settings or the data cannot be used as they are; one sentence says why |
+| 3 | an audit or a check of data: a claim fails (`demo` ends with 0 whatever it finds) |
+| 4 | the same: none fails, and one is inconclusive |
 | 5 | finished, and some cells failed; the same command tries them again |
 | 6 | the machine failed (disk, memory); the same command goes on from there |
 | 7 | finished, and the goal that was asked for cannot be reached; the nearest is kept |

@@ -10,23 +10,30 @@ if TYPE_CHECKING:
     from vestige.artifacts.calibration import Calibration, CalibrationFolder, read_calibration
     from vestige.artifacts.layout import RunFolder, SubjectFolder
     from vestige.artifacts.records import read_summaries
+    from vestige.artifacts.soundness import Soundness, read_soundness
+    from vestige.audit.settings import AuditSettings
     from vestige.core.items import Item
     from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus
     from vestige.data.dataset import compile_dataset
     from vestige.data.folder import read_dataset, write_dataset
     from vestige.data.loaders import load_items
+    from vestige.data.soundness.settings import SoundnessSettings
     from vestige.data.splits import split_by
     from vestige.evals.qa import QASettings, collect, score, summarize
     from vestige.methods import METHODS, find_method
     from vestige.models.load import ModelSettings, load
     from vestige.report import build_report
+    from vestige.steps.check_data import CheckRequest, check_data
     from vestige.steps.dry_run import Forecast, forecast_finetuning, forecast_unlearning
     from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
     from vestige.steps.finetune import FinetuneRequest, finetune
     from vestige.steps.retrain import Taught, recipe_from, recipe_without
     from vestige.steps.sisa import SisaForgetting, SisaSettings, forget_in_shards, train_in_shards
+    from vestige.steps.soundness import TrainedSettings
     from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
     from vestige.steps.unlearn import UnlearnRequest, unlearn
+    from vestige.study.audit import rejudge, run_audit
+    from vestige.study.audit_request import AuditedModel, AuditRequest, named_models
     from vestige.study.calibrate import calibrate
     from vestige.study.calibrate_request import CalibrateRequest, CalibrateSettings
     from vestige.training.settings import TrainingSettings, UnlearningSettings
@@ -36,23 +43,30 @@ _HOMES = {
     "artifacts.calibration": ("Calibration", "CalibrationFolder", "read_calibration"),
     "artifacts.layout": ("RunFolder", "SubjectFolder"),
     "artifacts.records": ("read_summaries",),
+    "artifacts.soundness": ("Soundness", "read_soundness"),
+    "audit.settings": ("AuditSettings",),
     "core.items": ("Item",),
     "data.corpus": ("SourceSettings", "everything", "named_splits", "open_corpus"),
     "data.dataset": ("compile_dataset",),
     "data.folder": ("read_dataset", "write_dataset"),
     "data.loaders": ("load_items",),
+    "data.soundness.settings": ("SoundnessSettings",),
     "data.splits": ("split_by",),
     "evals.qa": ("QASettings", "collect", "score", "summarize"),
     "methods": ("METHODS", "find_method"),
     "models.load": ("ModelSettings", "load"),
     "report": ("build_report",),
+    "steps.check_data": ("CheckRequest", "check_data"),
     "steps.dry_run": ("Forecast", "forecast_finetuning", "forecast_unlearning"),
     "steps.evaluate": ("EvaluateRequest", "evaluate", "finished_subject", "view_of"),
     "steps.finetune": ("FinetuneRequest", "finetune"),
     "steps.retrain": ("Taught", "recipe_from", "recipe_without"),
     "steps.sisa": ("SisaForgetting", "SisaSettings", "forget_in_shards", "train_in_shards"),
+    "steps.soundness": ("TrainedSettings",),
     "steps.trajectory": ("TrajectoryRequest", "ValidationSettings", "answered_trajectory"),
     "steps.unlearn": ("UnlearnRequest", "unlearn"),
+    "study.audit": ("rejudge", "run_audit"),
+    "study.audit_request": ("AuditRequest", "AuditedModel", "named_models"),
     "study.calibrate": ("calibrate",),
     "study.calibrate_request": ("CalibrateRequest", "CalibrateSettings"),
     "training.settings": ("TrainingSettings", "UnlearningSettings"),
@@ -62,10 +76,14 @@ _HOME_OF = {name: f"vestige.{home}" for home, names in _HOMES.items() for name i
 
 __all__ = [
     "METHODS",
+    "AuditRequest",
+    "AuditSettings",
+    "AuditedModel",
     "CalibrateRequest",
     "CalibrateSettings",
     "Calibration",
     "CalibrationFolder",
+    "CheckRequest",
     "EvaluateRequest",
     "FinetuneRequest",
     "Forecast",
@@ -75,9 +93,12 @@ __all__ = [
     "RunFolder",
     "SisaForgetting",
     "SisaSettings",
+    "Soundness",
+    "SoundnessSettings",
     "SourceSettings",
     "SubjectFolder",
     "Taught",
+    "TrainedSettings",
     "TrainingSettings",
     "TrajectoryRequest",
     "TrajectorySettings",
@@ -87,6 +108,7 @@ __all__ = [
     "answered_trajectory",
     "build_report",
     "calibrate",
+    "check_data",
     "collect",
     "compile_dataset",
     "evaluate",
@@ -99,13 +121,17 @@ __all__ = [
     "forget_in_shards",
     "load",
     "load_items",
+    "named_models",
     "named_splits",
     "open_corpus",
     "read_calibration",
     "read_dataset",
+    "read_soundness",
     "read_summaries",
     "recipe_from",
     "recipe_without",
+    "rejudge",
+    "run_audit",
     "score",
     "split_by",
     "summarize",

@@ -40,7 +40,7 @@ def test_help_is_instant_and_loads_no_torch():
         [sys.executable, "-X", "importtime", "-m", "vestige.cli", "--help"], capture_output=True, text=True
     )
     assert done.returncode == 0
-    for command in ("demo", "compile", "finetune", "unlearn", "evaluate", "report", "list", "models"):
+    for command in ("demo", "audit", "compile", "finetune", "unlearn", "evaluate", "report", "list", "models"):
         assert command in done.stdout
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert loaded.isdisjoint({"torch", "transformers", "numpy", "pydantic", "networkx", "matplotlib"})
@@ -160,6 +160,7 @@ def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     words = [sys.executable, "-m", "vestige.cli", "demo", "--output-dir", str(run), "--set", "graph=chain:2"]
     words += ["--set", 'forget=["edge:0_1"]', "--set", 'methods=["ga"]', "--set", "factual=false", "--set", "epochs=2"]
     words += ["--set", "unlearning_epochs=1", "--set", "max_new_tokens=4", "--workers", "1"]
+    words += ["--set", "controls=1", "--set", 'evals=["qa"]', "--set", "relearn=[]", "--set", "in_context=[]"]
     # A shell's background jobs ignore Ctrl-C, and so would the tests' children when they run in one.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed)
@@ -173,6 +174,9 @@ def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     second = subprocess.run(words, capture_output=True, text=True)
     assert second.returncode == 0, second.stderr
     assert (run / "report.html").exists()
+    # It ends with 0 whatever the verdicts, and they are there.
+    claims = {row["claim"]: row["verdict"] for row in json.loads((run / "verdicts.json").read_text())}
+    assert len(claims) == 5
     changed = subprocess.run([*words, "--set", "epochs=3"], capture_output=True, text=True)
     assert changed.returncode == 2
     assert "other settings (epochs)" in changed.stderr

@@ -17,6 +17,7 @@ OUT = ["--data", "none.jsonl", "--forget", "f.jsonl", "--output-dir", "out"]
         ["sisa", "forget", "target", *OUT],
         ["evaluate", "target", *OUT],
         ["demo", "--output-dir", "out"],
+        ["audit", "--target", "a", "--unlearned", "b", *OUT],
     ],
     ids=lambda words: " ".join(words[:2]),
 )

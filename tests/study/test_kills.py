@@ -11,13 +11,16 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
+import audited
 from vestige.artifacts.layout import RunFolder
 from vestige.core.files import read_jsonl
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.models import tiny
 from vestige.steps.trajectory import ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import unlearn
-from vestige.study.demo import DemoSettings, demo_tasks, unlearn_request
+from vestige.study import audit
+from vestige.study.audit_request import AuditRequest
+from vestige.study.demo import DemoSettings, demo_request, demo_tasks, unlearn_request
 from vestige.training import loop
 from vestige.training.tracking import reproducible
 from vestige.training.trajectory import TrajectorySettings
@@ -28,11 +31,27 @@ SETTINGS = DemoSettings(
     methods=("kl", "dpo"),
     factual=False,
     epochs=1,
+    controls=1,
     unlearning_epochs=1,
     max_new_tokens=4,
+    evals=("qa",),
+    relearn=("retain",),
+    relearn_items=(4,),
+    relearn_epochs=1,
+    quantize=(8,),
+    in_context=(),
 )
 # Everything that is not about times and hardware.
-COMPARED = ("*.jsonl", "*.safetensors", "summary-*.json", "done.json", "spec.json", "*.csv")
+COMPARED = (
+    "*.jsonl",
+    "*.safetensors",
+    "summary-*.json",
+    "done.json",
+    "spec.json",
+    "*.csv",
+    "plan.json",
+    "outcome.json",
+)
 
 
 def nano_config() -> LlamaConfig:
@@ -61,7 +80,15 @@ def run_everything(folder: Path) -> None:
     run = RunFolder(folder)
     for task in demo_tasks(run, SETTINGS):
         task.run(**task.arguments, report=lambda share: None)
+    audit.run_tasks = audited.in_this_process
+    assert not audit.conduct(run, audited_models(run), workers=1).failed
     unlearn_along_a_trajectory(run)
+
+
+def audited_models(run: RunFolder) -> AuditRequest:
+    """The demo's audit of one of its methods."""
+    whole = demo_request(run, SETTINGS, SETTINGS.forget[0])
+    return replace(whole, models=tuple(m for m in whole.models if m.name != "dpo"))
 
 
 def unlearn_along_a_trajectory(run: RunFolder) -> None:
@@ -84,8 +111,10 @@ def role(path: str) -> str:
     parts = Path(path).parts
     start = next((i for i, p in enumerate(parts) if p in {"models", "cells"}), None)
     if start is None:
-        return Path(path).name
+        return "audit/asked" if "asked" in parts else Path(path).name
     evaluation = ["evals"] if "evals" in parts else []
+    if "attacks" in parts:
+        return "/".join(["attack", *evaluation, Path(path).name])
     # Every scored point of a trajectory is written by the same code too.
     return "/".join([parts[start], *evaluation, re.sub(r"point-\d+", "point", Path(path).name)])
 

@@ -55,11 +55,46 @@ class PlannedAttack:
 
 
 @dataclass(frozen=True)
+class AskedPlace:
+    """Where the answers to one evaluation lie, relative to the run: of a subject, or of what an attack left of it."""
+
+    subject: str
+    attack: str
+    point: str
+    eval: str
+    path: str
+
+
+@dataclass(frozen=True)
+class AttackPlace:
+    """Where one attack on one subject lies, relative to the run."""
+
+    subject: str
+    attack: str
+    path: str
+
+
+@dataclass(frozen=True)
+class FailedTask:
+    """What could not be done: the evaluation of a subject (`attack` empty), or one attack on it, and why.
+
+    `role` is that of the subject: target, retrained or unlearned.
+    """
+
+    subject: str
+    role: str
+    attack: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class AuditPlan:
     """What an audit asks of whom. Subjects are folders relative to the run, by their name in the audit.
 
     `splits` has item ids: forget, retain, and where there are such, independent, factual, holdout. `scopes` and `edges`
-    are by item id. `settings` are all the audit's settings, thresholds too.
+    are by item id. `settings` are all the audit's settings, thresholds too. `evaluations` and `attacked` say where the
+    answers lie that are there, so that a verdict can be given again without a model; `failed` what is missing of what
+    was planned; `untested` says in sentences what was not even tried.
     """
 
     forget: str
@@ -73,6 +108,10 @@ class AuditPlan:
     attacks: tuple[PlannedAttack, ...]
     settings: dict[str, Any]
     seed: int
+    evaluations: tuple[AskedPlace, ...] = ()
+    attacked: tuple[AttackPlace, ...] = ()
+    failed: tuple[FailedTask, ...] = ()
+    untested: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

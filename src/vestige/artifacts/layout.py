@@ -14,7 +14,7 @@
                                         summary-<forget>.json
         attacks/<attack>-<id>/          one attack on that subject: spec.json shown.jsonl train/ checkpoints/
                                         points/<point>/evals/ as above, done.json
-    audit/<forget>/                     plan.json outcome.json
+    audit/<forget>/                     asked/<task>.json plan.json outcome.json
     soundness.json verdicts.json  tables/*.csv  figures/*.svg  report.html
 """
 
@@ -206,6 +206,15 @@ class AuditFolder:
         return self.path / "plan.json"
 
     @property
+    def asked(self) -> Path:
+        """A file for each task that is done, with where its answers lie."""
+        return self.path / "asked"
+
+    def places(self, task: str) -> Path:
+        """Where the answers of one task lie."""
+        return self.asked / f"{slug(task)}.json"
+
+    @property
     def outcome(self) -> Path:
         """What came of it; rebuilt from the scores without a model."""
         return self.path / "outcome.json"
@@ -261,6 +270,11 @@ class RunFolder:
     def soundness(self) -> Path:
         """What the checks of the data set found."""
         return self.path / "soundness.json"
+
+    @property
+    def trained_checks(self) -> Path:
+        """What the models of the trained checks said, so that a stopped check goes on."""
+        return self.path / "soundness"
 
     def audit(self, forget: str) -> AuditFolder:
         """The audit of one forget set."""

@@ -7,6 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from vestige.metrics.verdicts import Thresholds
 
 Evals = Literal["qa", "choices", "reversed", "freeform", "memory"]
+Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled"]
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 
 
@@ -16,11 +17,14 @@ class AuditSettings(Thresholds):
     `relearn` names what models are tuned on again, `relearn_items` how many items of each (as many as there are, where
     they are fewer); `relearn_epochs`, `relearn_rate`, `relearn_rank`, `relearn_alpha` and `relearn_batch_size` are
     those of the paper (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); a rank of 0 trains all
-    weights. `quantize` are bits of a weight, `in_context` numbers of retain items shown before the question. Prefilled
-    and sampled answers are part of the evaluation `freeform`.
+    weights. `forms` are those of the evaluation `freeform`, prefilled and sampled answers among them. `quantize` are
+    bits of a weight, `in_context` numbers of retain items shown before the question. Of each split that is not to be
+    forgotten at most `kept_items` are asked or shown, drawn by the seed, and by `memory`, which takes a backward pass
+    an item, at most `memory_items`.
     """
 
     evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory")
+    forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
     relearn_items: tuple[PositiveInt, ...] = (50,)
     relearn_epochs: PositiveInt = 3
@@ -31,3 +35,5 @@ class AuditSettings(Thresholds):
     quantize: tuple[Literal[4, 8], ...] = (8, 4)
     in_context: tuple[PositiveInt, ...] = (8,)
     max_new_tokens: PositiveInt = 64
+    kept_items: PositiveInt = 400
+    memory_items: PositiveInt = 100

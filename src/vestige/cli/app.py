@@ -7,7 +7,10 @@ import sys
 
 import typer
 
+from vestige.cli.attack import attack_app
+from vestige.cli.audit import audit_command
 from vestige.cli.calibrate import calibrate_command
+from vestige.cli.check_data import check_data_command
 from vestige.cli.compile import compile_command
 from vestige.cli.demo import demo_command
 from vestige.cli.evaluate import evaluate_command
@@ -36,8 +39,11 @@ app.command("finetune")(finetune_command)
 app.command("unlearn")(unlearn_command)
 app.command("calibrate")(calibrate_command)
 app.command("evaluate")(evaluate_command)
+app.command("audit")(audit_command)
+app.command("check-data")(check_data_command)
 app.command("report")(report_command)
 app.command("list")(list_command)
+app.add_typer(attack_app, name="attack")
 app.add_typer(sisa_app, name="sisa")
 app.add_typer(models_app, name="models")
 

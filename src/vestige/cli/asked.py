@@ -26,7 +26,7 @@ def settings_from(
     """Settings from a TOML file and `key=value` words, the words winning; `defaults` replace the class's own."""
     from vestige.core.settings import read_toml
 
-    values = {**(defaults or {}), **(read_toml(config) if config is not None else {}), **_pairs(assignments)}
+    values = {**(defaults or {}), **(read_toml(config) if config is not None else {}), **pairs(assignments)}
     return kind.build(
         values, where="settings" if config is None else f"{config} and --set" if assignments else str(config)
     )
@@ -35,11 +35,12 @@ def settings_from(
 def split_method_settings(method: str, assignments: Sequence[str] | None) -> tuple[dict[str, Any], list[str]]:
     """The settings that carry the method's name, without it, and the words that do not."""
     prefix = f"{method}."
-    own = {k.removeprefix(prefix): v for k, v in _pairs(assignments).items() if k.startswith(prefix)}
+    own = {k.removeprefix(prefix): v for k, v in pairs(assignments).items() if k.startswith(prefix)}
     return own, [w for w in assignments or () if not w.strip().startswith(prefix)]
 
 
-def _pairs(assignments: Sequence[str] | None) -> dict[str, Any]:
+def pairs(assignments: Sequence[str] | None) -> dict[str, Any]:
+    """What `key=value` words set, each value as TOML has it."""
     pairs = {}
     for word in assignments or ():
         key, equals, value = word.partition("=")

@@ -35,7 +35,7 @@ from vestige.cli.options import (
     TrustRemoteCode,
 )
 from vestige.cli.output import output_in
-from vestige.cli.progress import progress_bar, weighted_share
+from vestige.cli.progress import progress_bar
 from vestige.core.errors import GoalNotReached, InputError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def calibrate_command(
     from vestige.evals.qa import QASettings
     from vestige.models.load import ModelSettings
     from vestige.steps.subjects import own_dtype
-    from vestige.study.calibrate import calibrate, calibration_tasks
+    from vestige.study.calibrate import calibrate
     from vestige.study.calibrate_request import CalibrateRequest
 
     asked_dtype = dtype or own_dtype(target) or "float32"
@@ -136,17 +136,11 @@ def calibrate_command(
     request = CalibrateRequest(asked.unlearning, asked.splits, questions, settings)
     inputs = (target, data, forget, retain, reference)
     place = CalibrationFolder(output_dir)
-    weights = {t.name: t.weight for t in calibration_tasks(place, request)}
     with (
         output_in(output_dir, fresh=fresh, made_by="asked.json", inputs=inputs),
         progress_bar(f"calibrating {method}") as show,
     ):
-        found = calibrate(
-            output_dir,
-            request,
-            workers=workers,
-            show=lambda s: show(weighted_share(s.shares, weights), ", ".join(sorted(s.running))),
-        )
+        found = calibrate(output_dir, request, workers=workers, show=lambda s: show(s.share, s.at_work))
     _tell(found, place.cpu_seconds(), as_json=as_json)
     if not found.reached:
         raise GoalNotReached(_not_reached(found, settings))

@@ -1,4 +1,4 @@
-"""`vestige demo`: the whole idea on PISTOL's sample dataset 1, in a few minutes."""
+"""`vestige demo`: the whole idea on PISTOL's sample dataset 1, in some minutes."""
 
 import json
 import os
@@ -10,8 +10,8 @@ import typer
 from vestige.cli.asked import refuse_torchrun, say, settings_from
 from vestige.cli.options import AsJson, Config, Fresh, Set
 from vestige.cli.output import output_in
-from vestige.cli.progress import progress_bar, weighted_share
-from vestige.cli.tables import print_comparison
+from vestige.cli.progress import progress_bar
+from vestige.cli.tables import print_comparison, print_verdicts
 from vestige.core.errors import PartialFailure
 from vestige.core.text import one_line
 
@@ -26,27 +26,22 @@ def demo_command(
     fresh: Fresh = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compile, train, unlearn, evaluate and report: PISTOL's sample dataset 1 on the built-in tiny model.
+    """Compile, train, unlearn, audit and report: PISTOL's sample dataset 1 on the built-in tiny model.
 
     Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was found.
     """
     refuse_torchrun("demo")
+    from vestige.artifacts.audits import verdict_rows
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.records import read_summaries, result_rows
-    from vestige.study.demo import DemoSettings, demo_tasks, run_demo
+    from vestige.study.demo import DemoSettings, run_demo
 
     settings = settings_from(DemoSettings, config, assignments)
     run = RunFolder(output_dir)
-    weights = {t.name: t.weight for t in demo_tasks(run, settings)}
     with output_in(output_dir, fresh=fresh, made_by="run.toml"), progress_bar("demo") as show:
-        failed = run_demo(
-            run,
-            settings,
-            workers=workers or min(4, os.cpu_count() or 1),
-            show=lambda s: show(weighted_share(s.shares, weights), ", ".join(sorted(s.running))),
-        )
+        end = run_demo(run, settings, workers=workers or min(4, os.cpu_count() or 1), show=show)
 
-    for name, error in failed.items():
+    for name, error in end.failed.items():
         say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
     if not any(run.subjects()):
         raise PartialFailure("nothing could be made; see above")
@@ -56,9 +51,13 @@ def demo_command(
     report = build_report(output_dir)
     summaries = [summary for _, summary in read_summaries(run)]
     if as_json:
-        typer.echo(json.dumps({"report": str(report), "results": result_rows(summaries)}, indent=2))
+        verdicts = verdict_rows(end.outcomes)
+        typer.echo(
+            json.dumps({"report": str(report), "results": result_rows(summaries), "verdicts": verdicts}, indent=2)
+        )
     else:
         print_comparison(summaries)
+        print_verdicts(end.outcomes)
         typer.echo(f"report: {report}")
-    if failed:
-        raise PartialFailure(f"{len(failed)} of {len(weights)} tasks failed; the same command tries them again")
+    if end.failed:
+        raise PartialFailure(f"{len(end.failed)} of {end.n_tasks} tasks failed; the same command tries them again")

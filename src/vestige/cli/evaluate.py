@@ -123,7 +123,9 @@ def _evaluate(subject: "Subject", request: "EvaluateRequest") -> "EvalFolder":
         return evaluate(subject, request, lambda done, of: show(done / of, f"{done} of {of}"))
 
 
-def eval_settings(evals: str, assignments: Sequence[str], *, max_new_tokens: int, pistol: bool) -> "dict[str, Settings]":
+def eval_settings(
+    evals: str, assignments: Sequence[str], *, max_new_tokens: int, pistol: bool
+) -> "dict[str, Settings]":
     """The settings of each evaluation named, in their order; a word for one that is not named is refused."""
     from vestige.evals import find_eval
 

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from vestige.core.text import one_line
 
@@ -64,8 +64,3 @@ def time_left(share: float, elapsed: float) -> str:
         return ""
     seconds = elapsed * (1 - share) / share
     return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
-
-
-def weighted_share(shares: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """The share done of a plan whose tasks cost unequally."""
-    return sum(weights[name] * share for name, share in shares.items()) / sum(weights.values())

@@ -76,7 +76,9 @@ def print_comparison(summaries: "Sequence[Summary]") -> None:
     from rich.text import Text
 
     for forget in dict.fromkeys(s.forget for s in summaries):
-        rows = sorted((s for s in summaries if s.forget == forget), key=lambda s: ORDER.index(s.subject.subject))
+        asked = (s for s in summaries if s.forget == forget and any(r.estimate.metric == HEADLINE for r in s.results))
+        rows = sorted(asked, key=lambda s: ORDER.index(s.subject.subject))
+        names = [s.subject.method or s.subject.subject for s in rows]
         found = [{(r.split, r.scope): r for r in s.results if r.estimate.metric == HEADLINE} for s in rows]
         columns = [c for c in COLUMNS if any(c in at for at in found)]
         table = Table(title=Text(one_line(f"{forget}: ROUGE-1 recall of greedy answers, 95 % intervals")))
@@ -84,9 +86,10 @@ def print_comparison(summaries: "Sequence[Summary]") -> None:
         for split, scope in columns:
             n = next(at[split, scope].estimate.n for at in found if (split, scope) in at)
             table.add_column(Text(f"{split if scope == 'all' else f'{split}, {scope}'} (n = {n})"))
-        for s, at in zip(rows, found, strict=True):
+        for s, name, at in zip(rows, names, found, strict=True):
+            shown = f"{name}, seed {s.subject.seed}" if names.count(name) > 1 else name
             values = (_interval(at[c]) if c in at else "" for c in columns)
-            table.add_row(Text(one_line(s.subject.method or s.subject.subject)), *(Text(v) for v in values))
+            table.add_row(Text(one_line(shown)), *(Text(v) for v in values))
         Console().print(table)
 
 

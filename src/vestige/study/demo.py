@@ -1,14 +1,17 @@
 """The demo: PISTOL's sample dataset 1 through the whole pipeline, on the built-in tiny model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, PositiveInt
 
+from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.core.errors import InputError
+from vestige.audit.settings import AuditSettings, Evals, Form, Material
+from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
 from vestige.core.settings import Settings, closest, read_toml, to_toml
@@ -17,7 +20,9 @@ from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, everything,
 from vestige.data.factual import idk_answers
 from vestige.data.graph_files import load_graph
 from vestige.data.selectors import select_edges
-from vestige.study.presets import TINY_FINETUNE, TINY_RATES, tiny_unlearning
+from vestige.study.audit import conduct
+from vestige.study.audit_request import AuditedModel, AuditRequest
+from vestige.study.presets import PISTOL_METHODS, TINY_AUDIT, TINY_FINETUNE, TINY_RATES, tiny_unlearning
 from vestige.study.runner import Report, State, Task, run_tasks
 from vestige.training.settings import UnlearningSettings
 
@@ -26,38 +31,114 @@ if TYPE_CHECKING:
 
 
 class DemoSettings(Settings):
-    """What the demo compiles, forgets and compares. `factual` adds the built-in factual questions to the training."""
+    """What the demo compiles, forgets, compares and audits. `factual` adds the built-in factual questions.
+
+    `controls` models are trained without each forget set, each from its own seed. The names from `evals` on are those
+    of the audit's settings; without evals there is no audit.
+    """
 
     graph: str = "sample1"
     seed: int = 0
-    forget: tuple[str, ...] = Field(default=("edge:A_B", "edge:A_C"), min_length=1)
-    methods: tuple[str, ...] = Field(default=tuple(TINY_RATES), min_length=1)
+    forget: tuple[str, ...] = Field(default=("edge:A_B",), min_length=1)
+    methods: tuple[str, ...] = Field(default=PISTOL_METHODS, min_length=1)
     factual: bool = True
     epochs: PositiveInt = TINY_FINETUNE.epochs
+    controls: PositiveInt = 3
     unlearning_epochs: PositiveInt = 20
-    max_new_tokens: PositiveInt = 32
+    max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
+    evals: tuple[Evals, ...] = TINY_AUDIT.evals
+    forms: tuple[Form, ...] = TINY_AUDIT.forms
+    relearn: tuple[Material, ...] = TINY_AUDIT.relearn
+    relearn_items: tuple[PositiveInt, ...] = TINY_AUDIT.relearn_items
+    relearn_epochs: PositiveInt = TINY_AUDIT.relearn_epochs
+    quantize: tuple[Literal[4, 8], ...] = TINY_AUDIT.quantize
+    in_context: tuple[PositiveInt, ...] = TINY_AUDIT.in_context
+
+    def audit(self) -> AuditSettings:
+        """The settings of the audit: those of the tiny model, with what was set here."""
+        own = {name: value for name, value in self if name in AuditSettings.model_fields}
+        return AuditSettings.build({**TINY_AUDIT.model_dump(), **own})
+
+
+@dataclass(frozen=True)
+class DemoEnd:
+    """What became of a demo: the audits that were judged, the failures by task name, how many tasks there were."""
+
+    outcomes: tuple[AuditOutcome, ...]
+    failed: Mapping[str, Exception]
+    n_tasks: int
 
 
 LOCK_SECONDS = 10.0
 """How long to wait for another command in the same folder."""
 
 # Processor seconds of each kind of task on the machine that the demo was written on: weights for the time left.
+_TRAINING_SHARE = 0.6
+"""Of the demo's processor seconds, what goes before the audit."""
 _WEIGHTS = {"compile": 1.0, "base": 2.0, "finetune": 120.0, "unlearn": 6.0, "evaluate": 5.0}
 
 
 def run_demo(
-    run: RunFolder, settings: DemoSettings, *, workers: int, show: Callable[[State], None] = lambda _: None
-) -> dict[str, Exception]:
-    """Fill the run's folder with everything but the report; resumes. The failures by task name."""
+    run: RunFolder,
+    settings: DemoSettings,
+    *,
+    workers: int,
+    show: Callable[[float, str], None] = lambda _share, _note: None,
+) -> DemoEnd:
+    """Fill the run's folder with everything but the report; resumes. `show` is told the share done and what runs."""
     _check(settings)
     with locked(run.lock, patience_seconds=LOCK_SECONDS):
         same_run(run, settings)
         watch = Stopwatch()
         write_text(run.settings, to_toml(settings.identity()))
-        failed = run_tasks(demo_tasks(run, settings), workers=workers, show=show)
+        tasks = demo_tasks(run, settings)
+        training = _TRAINING_SHARE if settings.evals else 1.0
+        failed = run_tasks(tasks, workers=workers, show=lambda s: show(training * s.share, s.at_work))
+        done, n_tasks = [], len(tasks)
+        audited = settings.forget if settings.evals and not {"compile", "target"} & set(failed) else ()
+        for number, forget in enumerate(audited):
+            each = (1 - training) / len(audited)
+
+            def tell(state: State, before: float = training + number * each, each: float = each) -> None:
+                show(before + each * state.share, state.at_work)
+
+            try:
+                found = conduct(run, demo_request(run, settings, forget), workers=workers, show=tell)
+            except PartialFailure as error:
+                failed[f"audit {forget}"] = error
+                continue
+            done.append(found.outcome)
+            failed |= found.failed
+            n_tasks += found.n_tasks
         if not run.provenance.exists():
             write_provenance(run.provenance, watch, workers=workers)
-    return failed
+    return DemoEnd(tuple(done), failed, n_tasks)
+
+
+def demo_request(run: RunFolder, asked: DemoSettings, forget: str) -> AuditRequest:
+    """The audit of one forget set; the target has to be there."""
+    models = [AuditedModel("target", "target", str(run.control("target").path))]
+    models += [AuditedModel(name, "retrained", str(run.control(name).path)) for name in _controls(asked, forget)]
+    for method in asked.methods:
+        place = _cell(run, unlearn_request(run, asked, method, forget))
+        models.append(AuditedModel(method, "unlearned", str(place.path)))
+    splits = _splits(_corpus(run, asked), forget, asked)
+    return AuditRequest(tuple(models), splits, asked.audit(), asked.seed, device="cpu", untested=_for_time(asked))
+
+
+def _for_time(asked: DemoSettings) -> tuple[str, ...]:
+    """What the demo leaves out so that it ends in minutes, besides what the audit's settings leave out themselves."""
+    if len(asked.forget) > 1:
+        return ()
+    return (
+        f"the demo forgets {asked.forget[0]} alone, by one training of each method: another contract, or another seed, "
+        "can come out otherwise",
+    )
+
+
+def _controls(asked: DemoSettings, forget: str) -> list[str]:
+    """The models that never see the forget set, by name; the first has the run's own seed."""
+    return [f"retrained {forget}" + (f" seed {asked.seed + k}" if k else "") for k in range(asked.controls)]
 
 
 def _check(settings: DemoSettings) -> None:
@@ -87,10 +168,11 @@ def same_run(run: RunFolder, settings: Settings) -> None:
 def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
     """The plan: controls first, since everything else waits for the target."""
     base = {"run": str(run.path), "settings": settings.identity()}
-    retrained = {forget: f"retrained {forget}" for forget in settings.forget}
+    retrained = {name: forget for forget in settings.forget for name in _controls(settings, forget)}
     tasks = [Task("compile", compile_task, base, weight=_WEIGHTS["compile"])]
-    for name, forget in [("target", ""), *((n, f) for f, n in retrained.items())]:
-        arguments = {**base, "name": name, "forget": forget}
+    for name, forget in [("target", ""), *retrained.items()]:
+        seed = settings.seed + (_controls(settings, forget).index(name) if forget else 0)
+        arguments = {**base, "name": name, "forget": forget, "seed": seed}
         tasks.append(Task(name, finetune_task, arguments, ("compile",), _WEIGHTS["finetune"]))
     tasks.append(Task("base", base_task, base, ("compile",), _WEIGHTS["base"]))
     unlearned = {f"{method} {forget}": (method, forget) for forget in settings.forget for method in settings.methods}
@@ -98,7 +180,7 @@ def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
         arguments = {**base, "method": method, "forget": forget}
         tasks.append(Task(name, unlearn_task, arguments, ("target",), _WEIGHTS["unlearn"]))
     views = {"base": settings.forget, "target": settings.forget}
-    views |= {name: (forget,) for forget, name in retrained.items()}
+    views |= {name: (forget,) for name, forget in retrained.items()}
     views |= {name: (forget,) for name, (_, forget) in unlearned.items()}
     for name, forgets in views.items():
         arguments = {**base, "name": name, "forgets": list(forgets)}
@@ -131,8 +213,10 @@ def base_task(run: str, settings: dict[str, Any], report: Report) -> None:
     untrained(folder.control("base"), model, (*corpus.items, *corpus.factual), asked.seed)
 
 
-def finetune_task(run: str, settings: dict[str, Any], name: str, forget: str, report: Report) -> None:
-    """Train the target, or a model that never sees the forget set."""
+def finetune_task(
+    run: str, settings: dict[str, Any], name: str, forget: str, report: Report, seed: int | None = None
+) -> None:
+    """Train the target, or a model that never sees the forget set; from the run's seed if no other is given."""
     from vestige.models.load import ModelSettings
     from vestige.steps.finetune import FinetuneRequest, finetune
 
@@ -144,7 +228,7 @@ def finetune_task(run: str, settings: dict[str, Any], name: str, forget: str, re
         items=left_out(corpus, forget, seed=asked.seed) if forget else whole,
         vocabulary=whole,
         training=TINY_FINETUNE.model_copy(update={"epochs": asked.epochs}),
-        seed=asked.seed,
+        seed=asked.seed if seed is None else seed,
         role="retrained" if forget else "target",
         name=name,
         forget=forget,

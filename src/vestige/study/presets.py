@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from vestige.audit.settings import AuditSettings
 from vestige.training.settings import TrainingSettings
 
 TINY_FINETUNE = TrainingSettings(
@@ -20,6 +21,24 @@ TINY_FINETUNE = TrainingSettings(
 
 TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4}
 """Learning rates of the demo, one a method; `python -m benchmarks.rates` measures the grid they come from."""
+
+PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
+"""The four methods that PISTOL compares (2406.16810, section 5.3)."""
+
+TINY_AUDIT = AuditSettings(
+    forms=("plain", "paraphrase", "prefilled", "sampled"),
+    relearn=("retain", "forget_part", "forget"),
+    relearn_epochs=5,
+    relearn_rate=5e-4,
+    relearn_rank=0,
+    in_context=(4,),
+    max_new_tokens=32,
+)
+"""How the demo audits the tiny model: all weights are tuned again, at a rate at which it relearns what it is shown.
+
+Left out for time: relearning on related and unrelated items, the reversed question, and examples before the question,
+which it was never taught to read.
+"""
 
 
 def tiny_unlearning(method: str) -> dict[str, Any]:

@@ -37,12 +37,23 @@ class Task:
 
 @dataclass
 class State:
-    """How far a plan is: each task's share done, what runs, what failed and why."""
+    """How far a plan is: each task's share done and its weight, what runs, what failed and why."""
 
     shares: dict[str, float]
+    weights: dict[str, float]
     running: set[str] = field(default_factory=set)
     failed: dict[str, Exception] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
+
+    @property
+    def share(self) -> float:
+        """The share done of the whole plan, whose tasks cost unequally."""
+        return sum(self.weights[name] * share for name, share in self.shares.items()) / sum(self.weights.values())
+
+    @property
+    def at_work(self) -> str:
+        """The names of what runs, for people."""
+        return ", ".join(sorted(self.running))
 
 
 def run_tasks(
@@ -53,7 +64,7 @@ def run_tasks(
     A task whose predecessor failed is left out. Raises Interrupted on Ctrl-C, after stopping the processes, and
     MachineError when one of them was killed.
     """
-    state = State({t.name: 0.0 for t in tasks})
+    state = State({t.name: 0.0 for t in tasks}, {t.name: t.weight for t in tasks})
     with _pool(workers) as (pool, reports):
         waiting = {t.name: t for t in tasks}
         futures: dict[Future[None], Task] = {}

@@ -1,0 +1,125 @@
+"""From what an audit left on disk to the case that is judged. No model is asked, so a case can be read again at will.
+
+Two attacks need no run of their own, since the evaluation `freeform` has asked for what they bring: `PREFILL` (the
+first tokens of the answer are put into the reply) and `SAMPLING` (the best of k replies). They are compared with the
+plain reply to the same question, so their values stand under the plain reply's key.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import log2
+
+from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, PlannedAttack
+from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
+from vestige.artifacts.records import read_versioned
+from vestige.artifacts.soundness import read_soundness
+from vestige.audit.scores import Carried, Case, Scores, Source
+from vestige.core.errors import InputError
+from vestige.core.files import read_json, read_jsonl
+
+PREFILL, SAMPLING = "prefill", "sampling"
+GIVEN = "given"
+"""The one point of an attack that has no stages."""
+
+QA_FORCED = frozenset({"probability", "answer_bits", "mrr", "top_hit"})
+"""What `qa` reads with the teacher forcing; its other values are of the greedy reply."""
+
+_PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/leak_at_"
+_MATCH = f"{_PLAIN}contains_match"
+_GIVEN_BITS = f"{_PLAIN}given_bits"
+
+Values = dict[Source, dict[str, dict[str, float]]]
+
+
+def read_case(run: RunFolder, plan: AuditPlan) -> Case:
+    """The scores, the bits carried, and what is known of the data set, of everything that the plan says is there."""
+    values: Values = {}
+    folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
+    stands_for = {who: _stands_for(folder) for who, folder in folders.items()}
+    for place in plan.evaluations:
+        _add(values, place, _rows(run, place), stands_for.get((place.subject, place.attack), {}))
+    carried = {(a.attack, a.subject): _carried(folders[a.subject, a.attack], a) for a in plan.attacked}
+    for attack in plan.attacks:
+        for subject in _subjects(plan) if attack.kind in (PREFILL, SAMPLING) else ():
+            bits = _carried_by_freeform(attack, subject, values)
+            if bits is not None:
+                carried[attack.name, subject] = bits
+    known = read_soundness(run.soundness) if run.soundness.exists() else None
+    # The checks of another forget set say nothing about this one.
+    soundness = known.lines if known is not None and known.forget == plan.forget else ()
+    return Case(plan, Scores(values), carried, soundness)
+
+
+def _subjects(plan: AuditPlan) -> tuple[str, ...]:
+    return (plan.target, *plan.unlearned, *plan.retrained)
+
+
+def _rows(run: RunFolder, place: AskedPlace) -> Iterator[dict[str, object]]:
+    folder = EvalFolder(run.path / place.path)
+    if not folder.scores.exists():
+        raise InputError(f"{folder.scores} is gone, and the audit rests on it; run the audit again")
+    return read_jsonl(folder.scores)
+
+
+def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
+    """By the id of an item as it was asked, that of the forget item it stands for; empty where they are the same."""
+    return dict(read_json(folder.asked)) if folder.asked.exists() else {}
+
+
+def _add(values: Values, place: AskedPlace, rows: Iterator[dict[str, object]], stands_for: Mapping[str, str]) -> None:
+    source = Source(place.subject, place.attack, place.point)
+    for row in rows:
+        asked = str(row["item"])
+        item = stands_for.get(asked, asked)
+        for metric, value in row.items():
+            if metric != "item":
+                for where, key in _homes(source, metric):
+                    values.setdefault(where, {}).setdefault(key, {})[item] = float(str(value))
+
+
+def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
+    """Where a value goes: the source and its `format/metric`; none for what only serves an attack not made here."""
+    key = metric if "/" in metric else f"{'forced' if metric in QA_FORCED else 'generate'}/{metric}"
+    if key.startswith(_PREFILLED):
+        rest = key.removeprefix(_PREFILLED)
+        return [] if source.attack else [(Source(source.subject, PREFILL, GIVEN), f"{_PLAIN}{rest}")]
+    if key.startswith(_LEAK):
+        k = key.removeprefix(_LEAK)
+        return [] if source.attack else [(Source(source.subject, SAMPLING, f"k={k}"), _MATCH)]
+    return [(source, key)]
+
+
+def _carried(folder: AttackFolder, place: AttackPlace) -> Carried:
+    done = read_versioned(folder.done, "bounds_bits", "spent")
+    if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
+        raise InputError(f"{folder.done} does not say what the attack {place.attack!r} carried; run the audit again")
+    return Carried(done["bounds_bits"], done["spent"])
+
+
+def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:
+    """Of a prefilled answer the code length of what was given; of sampling the choice of the best of k replies.
+
+    Whoever is shown k replies and told which is right has learned at most log2 k bits from being told.
+    """
+    source = Source(subject, attack.name, attack.points[-1])
+    if attack.kind == PREFILL:
+        given = values.get(source, {}).get(_GIVEN_BITS, {})
+        bits = [given[i] for i in attack.tested if i in given]
+        return Carried({"code length of the tokens given": sum(bits)}, {"items": len(bits)}) if bits else None
+    asked = [i for i in attack.tested if i in values.get(source, {}).get(_MATCH, {})]
+    k = int(attack.points[-1].removeprefix("k="))
+    return Carried({"choice among the replies": len(asked) * log2(k)}, {"replies": k * len(asked)}) if asked else None
+
+
+def freeform_attacks(
+    *, prefilled: int | None, leaks: Sequence[int], samples: int, tested: Sequence[str]
+) -> tuple[PlannedAttack, ...]:
+    """The attacks that `freeform` makes: with `prefilled` tokens of the answer given, and at each k of `leaks`."""
+    found = []
+    if prefilled is not None:
+        settings = {"prefill_tokens": prefilled}
+        found.append(PlannedAttack(PREFILL, "prefill", "nothing", 0, (GIVEN,), tuple(tested), False, settings))
+    if leaks:
+        points = tuple(f"k={k}" for k in leaks)
+        settings = {"samples": samples}
+        found.append(PlannedAttack(SAMPLING, "sampling", "nothing", 0, points, tuple(tested), False, settings))
+    return tuple(found)

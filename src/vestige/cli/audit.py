@@ -1,0 +1,237 @@
+"""`vestige audit`: has a model forgotten? Five claims, each with a verdict, from any models on disk."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
+from vestige.cli.options import (
+    AnswerKey,
+    AsJson,
+    Config,
+    DataConfig,
+    Device,
+    EdgeKey,
+    Factual,
+    KeepDuplicates,
+    Limit,
+    QuestionKey,
+    Retain,
+    Seed,
+    Set,
+    Split,
+    TrustRemoteCode,
+)
+from vestige.cli.progress import progress_bar
+from vestige.cli.tables import print_verdicts
+from vestige.core.errors import InputError, PartialFailure
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.audits import AuditOutcome
+    from vestige.data.corpus import NamedSplits, SourceSettings
+    from vestige.study.audit_request import AuditRequest
+
+FAILS, OPEN = 3, 4
+"""Exit codes: a claim fails; none fails, and one is inconclusive."""
+
+
+def audit_command(
+    output_dir: Annotated[
+        Path | None, typer.Option(help="The run's folder: evidence, verdicts, report. The same command resumes.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="The model that knows: a folder of Vestige, or any model.")] = None,
+    unlearned: Annotated[
+        list[str] | None, typer.Option(help="A model that was made to forget; may be given several times.")
+    ] = None,
+    retrained: Annotated[
+        list[str] | None,
+        typer.Option(help="A model that never saw the forget set, once for each seed; three are advised."),
+    ] = None,
+    forget: Annotated[str | None, typer.Option(help="Selector (edge:A_B, node:A, ...) or a file of items.")] = None,
+    retain: Retain = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A compiled folder, a file, or a hub dataset id; left out: the two files."),
+    ] = None,
+    holdout: Annotated[
+        str | None,
+        typer.Option(help="File of items that no model was taught; compiled data has its own."),
+    ] = None,
+    rejudge: Annotated[
+        Path | None, typer.Option(help="Judge the audits of this run again, with thresholds by --set; no model.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be asked and trained, and do nothing.")
+    ] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread.")] = 2,
+    question_key: QuestionKey = None,
+    answer_key: AnswerKey = None,
+    edge_key: EdgeKey = None,
+    split: Split = "train",
+    data_config: DataConfig = None,
+    limit: Limit = None,
+    keep_duplicates: KeepDuplicates = False,
+    factual: Factual = False,
+    config: Config = None,
+    assignments: Set = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="Number format of models from elsewhere; Vestige's own have theirs.")
+    ] = "float32",
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say of each UNLEARNED model whether it has forgotten, with the evidence: five claims, a verdict on each.
+
+    Every model is asked in several formats and attacked in the same way (relearning, rounded weights, facts in the
+    prompt, prefilled and sampled answers), and compared with RETRAINED models, which never knew. Settings, margins
+    among them, are set with --set: delta=0.1, relearn_epochs=5, 'quantize=[8]'.
+
+    Exit code 0: every claim holds. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
+    """
+    refuse_torchrun("audit")
+    if rejudge is not None:
+        _refuse_models(target, unlearned, retrained)
+        _rejudged(rejudge, pairs(assignments), as_json=as_json)
+        return
+    from vestige.data.corpus import SourceSettings
+
+    source = SourceSettings(
+        data=data or _given("--data, or a file with --retain,", retain),
+        question_key=question_key,
+        answer_key=answer_key,
+        edge_key=edge_key,
+        split=split,
+        config=data_config,
+        limit=limit,
+        keep_duplicates=keep_duplicates,
+        factual=factual,
+    )
+    run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
+    splits = _splits(source, _given("--forget", forget), retain, holdout, seed=seed)
+
+    from vestige.audit.settings import AuditSettings
+    from vestige.study.audit_request import AuditRequest, check_request, named_models
+
+    request = AuditRequest(
+        models=named_models(_given("--target", target), unlearned or [], retrained or []),
+        splits=splits,
+        settings=settings_from(AuditSettings, config, assignments),
+        seed=seed,
+        device=device,
+        dtype=dtype,
+        trust_remote_code=trust_remote_code,
+    )
+    check_request(request)
+    if dry_run:
+        _foretell(run, request, as_json=as_json)
+        return
+    _audited(run, request, workers=workers, as_json=as_json)
+
+
+def _given(option: str, value: str | None) -> str:
+    if not value:
+        raise InputError(f"{option} is missing; `vestige audit --help` says what an audit needs")
+    return value
+
+
+def _refuse_models(target: str | None, unlearned: Sequence[str] | None, retrained: Sequence[str] | None) -> None:
+    if target or unlearned or retrained:
+        raise InputError("--rejudge reads what a finished audit left and asks no model; leave the models out")
+
+
+def _splits(
+    source: "SourceSettings", forget: str, retain: str | None, holdout: str | None, *, seed: int
+) -> "NamedSplits":
+    """The splits of the data, with the holdout file's items if there is one."""
+    from dataclasses import replace
+
+    from vestige.data.corpus import items_of, named_splits, open_corpus
+
+    corpus = open_corpus(source)
+    splits = named_splits(corpus, forget, retain=retain, seed=seed)
+    if holdout is None:
+        return splits
+    items = items_of(corpus, holdout)
+    taught = {i.question for own in splits.splits.values() for i in own}
+    known = next((i for i in items if i.question in taught), None)
+    if known is not None:
+        raise InputError(
+            f"the question {one_line(known.question, width=60)!r} is in the holdout file and in another split; a "
+            "holdout item is one that no model was taught"
+        )
+    return replace(splits, splits={**splits.splits, "holdout": items})
+
+
+def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from vestige.study.audit_forecast import forecast_audit
+
+    found = forecast_audit(run, request)
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=2))
+        return
+    table = Table(title=Text(one_line(f"audit of {request.splits.forget}: for each of {len(request.models)} models")))
+    for head in ("task", "items shown", "training steps", "questions asked"):
+        table.add_column(Text(head))
+    for row in found.each:
+        table.add_row(*(Text(one_line(str(w), width=200)) for w in (row.task, row.shown, row.steps, row.questions)))
+    Console().print(table)
+    for sentence in (*found.untested, found.said):
+        typer.echo(one_line(sentence, width=500))
+
+
+def _audited(run: Path, request: "AuditRequest", *, workers: int, as_json: bool) -> None:
+    from vestige.study.audit import run_audit
+
+    with progress_bar("audit") as show:
+        found = run_audit(run, request, workers=workers, show=lambda s: show(s.share, s.at_work))
+    for name, error in found.failed.items():
+        say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
+    _tell(run, [found.outcome], found.failed, as_json=as_json)
+    if found.failed:
+        raise PartialFailure(
+            f"{len(found.failed)} of {found.n_tasks} tasks failed, so what rests on them is inconclusive; the same "
+            "command tries them again"
+        )
+    _end([found.outcome])
+
+
+def _rejudged(run: Path, changes: Mapping[str, object], *, as_json: bool) -> None:
+    from vestige.study.audit import rejudge
+
+    outcomes = rejudge(run, changes)
+    _tell(run, outcomes, {}, as_json=as_json)
+    _end(outcomes)
+
+
+def _tell(run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, Exception], *, as_json: bool) -> None:
+    """Rebuild the report and print the verdicts."""
+    from vestige.artifacts.audits import verdict_rows
+    from vestige.report import build_report
+
+    report = build_report(run)
+    if as_json:
+        untested = {o.forget: list(o.untested) for o in outcomes}
+        reasons = {name: str(error) for name, error in failed.items()}
+        found = {"report": str(report), "verdicts": verdict_rows(outcomes), "untested": untested, "failed": reasons}
+        typer.echo(json.dumps(found, indent=2))
+        return
+    print_verdicts(outcomes)
+    typer.echo(f"report: {report}")
+
+
+def _end(outcomes: "Sequence[AuditOutcome]") -> None:
+    verdicts = {v.outcome for o in outcomes for v in o.verdicts}
+    if "fails" in verdicts:
+        raise typer.Exit(FAILS)
+    if "inconclusive" in verdicts:
+        raise typer.Exit(OPEN)

@@ -1,0 +1,91 @@
+"""What an audit would ask and train, before anything is done; and what that takes, where a run has measured it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.records import read_versioned
+from vestige.core.files import read_json
+from vestige.study.audit import after_an_attack, plan_audit
+from vestige.study.audit_request import AuditRequest, check_request
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """One task, as it is done on every model: items shown, steps of training, questions asked over all points."""
+
+    task: str
+    shown: int
+    steps: int
+    questions: int
+
+
+@dataclass(frozen=True)
+class AuditForecast:
+    """The tasks of each model, what is not tried and why, and the cost in a sentence.
+
+    `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run; None where there
+    are none. What the attacks' training takes is not in it.
+    """
+
+    n_models: int
+    each: tuple[Foretold, ...]
+    untested: tuple[str, ...]
+    cpu_seconds: float | None
+
+    @property
+    def n_questions(self) -> int:
+        """All questions to all models."""
+        return self.n_models * sum(row.questions for row in self.each)
+
+    @property
+    def n_steps(self) -> int:
+        """All steps of training on all models."""
+        return self.n_models * sum(row.steps for row in self.each)
+
+    @property
+    def said(self) -> str:
+        """The cost in a sentence."""
+        all_of_it = f"{self.n_models} models: {self.n_questions} questions and {self.n_steps} training steps in all"
+        if self.cpu_seconds is None:
+            return f"{all_of_it}; how long a question takes is not known before one model of the run was evaluated"
+        minutes = self.cpu_seconds / 60
+        return f"{all_of_it}; the questions take about {minutes:.0f} processor minutes at the pace of the run so far"
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {**asdict(self), "n_questions": self.n_questions, "n_steps": self.n_steps}
+
+
+def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
+    """What `run_audit` would do; no model is loaded."""
+    check_request(request)
+    planned = plan_audit(request)
+    rows = [Foretold(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
+    n_asked = len(after_an_attack(planned.questions))
+    for attack in planned.attacks:
+        plan = attack.plan
+        trains = plan.kind == "relearn"
+        steps = len(plan.points) * math.ceil(plan.n_shown / request.settings.relearn_batch_size) if trains else 0
+        questions = n_asked * len(plan.points) * len(plan.tested)
+        rows.append(Foretold(plan.name, plan.n_shown, steps, questions))
+    pace = _seconds_a_question(RunFolder(run))
+    total = len(request.models) * sum(row.questions for row in rows)
+    cost = None if pace is None else pace * total
+    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost)
+
+
+def _seconds_a_question(run: RunFolder) -> float | None:
+    """Mean processor seconds an item of the run's finished evaluations."""
+    found = list(_paces(run))
+    return sum(s for s, _ in found) / sum(n for _, n in found) if found else None
+
+
+def _paces(run: RunFolder) -> Iterator[tuple[float, int]]:
+    for subject in run.subjects():
+        for place in subject.evaluations():
+            if place.collected.exists() and place.provenance.exists():
+                yield read_json(place.provenance)["times"]["cpu_seconds"], read_versioned(place.collected, "n")["n"]

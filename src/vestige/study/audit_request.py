@@ -1,0 +1,232 @@
+"""What is asked of an audit: which models in which roles, about which items, with which evaluations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import read_spec
+from vestige.audit.settings import AuditSettings, Evals, Form, Material
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.core.seeds import generator
+from vestige.core.settings import Settings
+from vestige.core.text import one_line
+from vestige.data.corpus import NamedSplits, everything
+
+Role = Literal["target", "unlearned", "retrained"]
+ROLES: tuple[Role, ...] = ("target", "retrained", "unlearned")
+
+
+@dataclass(frozen=True)
+class AuditedModel:
+    """One model of the audit: its name there, and where it is (a folder of Vestige, or any model)."""
+
+    name: str
+    role: Role
+    model: str
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """Which models are audited for which forget set.
+
+    `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype` is the number format of models
+    from elsewhere; Vestige's own have theirs. `untested` says in sentences what whoever asks leaves out.
+    """
+
+    models: tuple[AuditedModel, ...]
+    splits: NamedSplits
+    settings: AuditSettings
+    seed: int = 0
+    device: str = "auto"
+    dtype: str = "float32"
+    trust_remote_code: bool = False
+    untested: tuple[str, ...] = ()
+
+    def names(self, role: Role) -> tuple[str, ...]:
+        """The names of the models in one role, in their order."""
+        return tuple(m.name for m in self.models if m.role == role)
+
+
+class Question(NamedTuple):
+    """One evaluation of an audit: its settings, and the ids of the items it asks (None: all)."""
+
+    eval: Evals
+    settings: Settings
+    only: frozenset[str] | None
+    n_items: int
+
+
+def named_models(target: str, unlearned: Sequence[str], retrained: Sequence[str]) -> tuple[AuditedModel, ...]:
+    """The models with names of their own, a number behind it where several would have the same.
+
+    What Vestige made is called by its method or as it was called when it was made; any other by its folder.
+    """
+    given: list[tuple[Role, str]] = [("target", target), *(("retrained", m) for m in retrained)]
+    given += [("unlearned", m) for m in unlearned]
+    models: list[AuditedModel] = []
+    for role, model in given:
+        called = _called(model)
+        taken = {m.name for m in models}
+        name = next(n for n in (called, *(f"{called} {k}" for k in range(2, len(given) + 2))) if n not in taken)
+        models.append(AuditedModel(name, role, model))
+    return tuple(models)
+
+
+def _called(model: str) -> str:
+    path = Path(model).expanduser()
+    for folder in (SubjectFolder(path), SubjectFolder(path.parent)):
+        if folder.spec.is_file() and path in (folder.path, folder.model):
+            spec = read_spec(folder.spec)
+            return spec.method or spec.name
+    return path.name or model
+
+
+def check_request(request: AuditRequest) -> None:
+    """Refuse what no verdict can come of."""
+    if len(request.names("target")) != 1:
+        raise InputError(f"an audit has one target, and {len(request.names('target'))} were given; name one")
+    if not request.names("unlearned"):
+        raise InputError("no unlearned model was given, so there is nothing to audit; name one with --unlearned")
+    _check_models(request.models)
+    splits = request.splits.splits
+    if not splits.get("forget"):
+        raise InputError(f"the forget set {one_line(request.splits.forget, width=60)!r} holds no items")
+    both = {i.id for i in splits["forget"]} & {i.id for i in splits.get("retain", ())}
+    if both:
+        raise InputError(
+            f"{len(both)} items of the forget set {one_line(request.splits.forget, width=60)!r} are in the retain set "
+            "too; give a retain set without them"
+        )
+    if not splits.get("retain"):
+        raise InputError("there is no retain set, so nothing says what was lost; give one with --data or --retain")
+    if not request.settings.evals:
+        raise InputError("evals is empty, so nothing would be asked; name at least one, such as qa")
+
+
+def _check_models(models: Sequence[AuditedModel]) -> None:
+    seen: dict[str, AuditedModel] = {}
+    names: dict[str, AuditedModel] = {}
+    for model in models:
+        path = Path(model.model).expanduser()
+        where = str(path.resolve()) if path.exists() else model.model
+        if where in seen:
+            raise InputError(
+                f"the model {one_line(model.model, width=120)} was given twice, as {seen[where].role} and as "
+                f"{model.role}; an audit compares different models"
+            )
+        if model.name in names:
+            raise InputError(f"two models are called {one_line(model.name, width=60)!r}; give each a name of its own")
+        seen[where] = names[model.name] = model
+
+
+def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
+    """The splits with at most `most` items of each that is not to be forgotten, drawn by `seed`, in their order."""
+    kept: dict[str, tuple[Item, ...]] = {}
+    for name, items in splits.splits.items():
+        if name == "forget" or len(items) <= most:
+            kept[name] = items
+            continue
+        drawn = generator(seed, "asked", name).permutation(len(items))[:most]
+        kept[name] = tuple(items[n] for n in sorted(drawn.tolist()))
+    return replace(splits, splits=kept)
+
+
+def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
+    """In a sentence the evaluations and attacks there are that the settings leave out; none if they leave out none."""
+    out = [f"the evaluation {name}" for name in get_args(Evals) if name not in settings.evals]
+    out += [
+        f"the form {form}" for form in get_args(Form) if "freeform" in settings.evals and form not in settings.forms
+    ]
+    out += [f"relearning on {name} items" for name in get_args(Material) if name not in settings.relearn]
+    out += [f"weights of {bits} bits" for bits in (8, 4) if bits not in settings.quantize]
+    out += [] if settings.in_context else ["facts before the question"]
+    return (f"not asked for: {', '.join(out)}",) if out else ()
+
+
+class Questions(NamedTuple):
+    """The evaluations that are made of every model, and in sentences what cannot be asked of this data."""
+
+    asked: tuple[Question, ...]
+    left_out: tuple[str, ...]
+
+
+def questions_of(request: AuditRequest) -> Questions:
+    """What is asked; looked at before any model is loaded, so that nothing fails for want of options or examples."""
+    shown = limited(request.splits, request.settings.kept_items, seed=request.seed)
+    found: list[Question] = []
+    left_out: list[str] = []
+    for name in dict.fromkeys(request.settings.evals):
+        settings, why = _settings(name, request, shown)
+        left_out += why
+        if settings is not None:
+            only = _only(name, request, shown)
+            n = len(everything([shown])) if only is None else len(only)
+            found.append(Question(name, settings, only, n))
+    if not found:
+        raise InputError(f"none of the evaluations can be made of this data: {'; '.join(left_out)}")
+    return Questions(tuple(found), tuple(left_out))
+
+
+def _only(name: Evals, request: AuditRequest, shown: NamedSplits) -> frozenset[str] | None:
+    """Formats beside `qa` are compared on the forget set alone; what is kept is measured by `qa` on everything."""
+    if name == "qa":
+        return None
+    if name == "memory":
+        fewer = limited(shown, request.settings.memory_items, seed=request.seed)
+        return frozenset(i.id for i in everything([fewer]))
+    return frozenset(i.id for i in shown.splits["forget"])
+
+
+def _settings(name: Evals, request: AuditRequest, shown: NamedSplits) -> tuple[Settings | None, list[str]]:
+    """The settings of one evaluation for this data; None where no forget item can be asked so, and why."""
+    from vestige.evals import find_eval
+    from vestige.evals.freeform import FreeformSettings
+
+    evaluation = find_eval(name)
+    asked = request.settings
+    own = {"max_new_tokens": asked.max_new_tokens, "forms": asked.forms, "too_few": "leave_out", "seed": request.seed}
+    values = {k: v for k, v in own.items() if k in evaluation.SETTINGS.model_fields}
+    settings = evaluation.SETTINGS.build(values, where=f"settings of the evaluation {name}")
+    why: list[str] = []
+    if isinstance(settings, FreeformSettings):
+        settings, why = _forms(settings, shown)
+    reason = _unaskable(name, settings, shown)
+    return (None, [*why, reason]) if reason else (settings, why)
+
+
+def _forms(settings: "Settings", shown: NamedSplits) -> tuple["Settings", list[str]]:
+    """`freeform` without the forms that this data has no questions for."""
+    from vestige.evals.freeform import FreeformSettings, asked
+    from vestige.steps.evaluate import view_of
+
+    assert isinstance(settings, FreeformSettings)
+    forms, why = list(settings.forms), []
+    if "paraphrase" in forms and not any(i.paraphrase for i in shown.splits["forget"]):
+        forms.remove("paraphrase")
+        why.append("no forget item has a paraphrase, so none was asked in other words")
+    try:
+        asked(everything([shown]), (view_of(shown),), settings)
+    except InputError as error:
+        if "few_shot" not in forms:
+            raise
+        forms.remove("few_shot")
+        why.append(f"nothing was asked after examples: {error}")
+    return settings.model_copy(update={"forms": tuple(forms)}), why
+
+
+def _unaskable(name: Evals, settings: Settings, shown: NamedSplits) -> str:
+    """Why no forget item can be asked in this evaluation; empty where one can."""
+    from vestige.data.mcq import Unasked
+    from vestige.evals import find_eval
+    from vestige.steps.evaluate import view_of
+
+    drawn: Mapping[str, object] = find_eval(name).asked(everything([shown]), (view_of(shown),), settings)
+    forget = [drawn.get(i.id) for i in shown.splits["forget"]]
+    asked = [d for d in forget if d is not None and not isinstance(d, Unasked)]
+    if asked:
+        return ""
+    reasons = sorted({d.reason for d in forget if isinstance(d, Unasked)})
+    return f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}"

@@ -1,0 +1,146 @@
+"""`vestige audit` as it is typed: what it prints, the exit codes, and what it says of words that mean nothing."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import audited
+from vestige.artifacts.audits import CLAIMS, read_outcome, write_outcome
+from vestige.artifacts.layout import RunFolder
+from vestige.cli import audit as command
+from vestige.cli.app import app
+from vestige.core.errors import InputError, PartialFailure
+from vestige.core.files import write_jsonl
+from vestige.metrics import intervals
+from vestige.models import tiny
+from vestige.steps import attack as attacking
+from vestige.study import audit as study
+
+QUICK = ['evals=["qa"]', "relearn=[]", "quantize=[8]", "in_context=[]", "max_new_tokens=4"]
+SET = [word for one in QUICK for word in ("--set", one)]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    torch.set_num_threads(1)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+    monkeypatch.setattr(study, "run_tasks", audited.in_this_process)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """The models of a run, and its items as files."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "tiny_config", audited.nano_config)
+        audited.make_models(RunFolder(folder / "run"))
+    for name, items in (("forget", audited.FORGET), ("retain", audited.RETAIN), ("all", audited.ITEMS)):
+        rows = ({"question": i.question, "answer": i.answer, "edge": i.edge} for i in items)
+        write_jsonl(folder / f"{name}.jsonl", rows)
+    write_jsonl(
+        folder / "holdout.jsonl", ({"question": f"Which tree stands at door {n}?", "answer": "oak"} for n in "ab")
+    )
+    return folder
+
+
+def words(made: Path, **changes: str | None) -> list[str]:
+    run = RunFolder(made / "run")
+    given = {
+        "--target": str(run.control("target").path),
+        "--retrained": str(run.control("retrained 0").path),
+        "--unlearned": str(run.cell("ga", "0").path),
+        "--data": str(made / "all.jsonl"),
+        "--forget": str(made / "forget.jsonl"),
+        "--output-dir": str(made / "audited"),
+        **{f"--{name.replace('_', '-')}": value for name, value in changes.items()},
+    }
+    return ["audit", *(w for name, value in given.items() if value is not None for w in (name, value)), *SET]
+
+
+def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made):
+    ended = CliRunner().invoke(app, words(made))
+    assert ended.exit_code in (3, 4), ended.output
+    for claim in CLAIMS:
+        assert claim.split()[0] in ended.output
+    assert "report: " in ended.output
+    again = CliRunner().invoke(app, [*words(made), "--json"])
+    found = json.loads(again.stdout)
+    assert again.exit_code == ended.exit_code
+    assert found["verdicts"] == json.loads((made / "audited" / "verdicts.json").read_text())
+    assert Path(found["report"]).exists()
+    assert any("1 retrained control was given" in s for s in found["untested"][str(made / "forget.jsonl")])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"), [(("holds",), 0), (("holds", "fails", "inconclusive"), 3), (("holds", "inconclusive"), 4)]
+)
+def test_exit_codes_are_those_that_a_pipeline_can_gate_on(made, monkeypatch, outcomes, code):
+    CliRunner().invoke(app, words(made))
+    (place,) = RunFolder(made / "audited").audits()
+    whole = read_outcome(place)
+    lines = [replace(v, outcome=outcomes[n % len(outcomes)]) for n, v in enumerate(whole.verdicts)]
+    monkeypatch.setattr(study, "judge", lambda case: replace(whole, verdicts=tuple(lines)))
+    ended = CliRunner().invoke(app, ["audit", "--rejudge", str(made / "audited")])
+    assert ended.exit_code == code, ended.output
+    write_outcome(place, whole)
+
+
+def test_a_failed_task_is_named_and_ends_with_5(made, monkeypatch, capfd):
+    def failing(*_):
+        raise InputError("no room for it")
+
+    monkeypatch.setattr(attacking, "run_attack", failing)
+    ended = CliRunner().invoke(app, words(made, output_dir=str(made / "failed")))
+    assert isinstance(ended.exception, PartialFailure)
+    assert ended.exception.exit_code == 5
+    assert "3 of 6 tasks failed" in str(ended.exception)
+    assert "failed: quantize 8 bits: ga: no room for it" in capfd.readouterr().err + ended.stderr
+
+
+def test_without_data_the_two_files_are_the_data(made):
+    own = words(made, data=None, retain=str(made / "retain.jsonl"), holdout=str(made / "holdout.jsonl"))
+    ended = CliRunner().invoke(app, [*own, "--dry-run", "--json"])
+    found = json.loads(ended.stdout)
+    # 4 to forget, 12 to keep, 2 that nobody was taught; 8 bits asks the 4 again; three models.
+    assert [(r["task"], r["questions"]) for r in found["each"]] == [("evaluate by qa", 18), ("quantize 8 bits", 4)]
+    assert (found["n_questions"], found["n_steps"]) == (3 * 22, 0)
+
+
+def test_a_dry_run_makes_nothing(made):
+    ended = CliRunner().invoke(app, [*words(made, output_dir=str(made / "nothing")), "--dry-run"])
+    assert ended.exit_code == 0
+    assert "quantize 8 bits" in ended.output
+    assert "3 models: 60 questions and 0 training steps in all" in " ".join(ended.output.split())
+    assert not (made / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": None}, "--target is missing"),
+        ({"unlearned": None}, "no unlearned model was given"),
+        ({"forget": None}, "--forget is missing"),
+        ({"output_dir": None}, "--output-dir is missing"),
+        ({"data": None}, "--data, or a file with --retain, is missing"),
+        ({"retain": "{made}/all.jsonl"}, "is in the forget and in the retain set"),
+        ({"holdout": "{made}/retain.jsonl"}, "is in the holdout file and in another split"),
+        ({"unlearned": "{made}/run/models/target"}, "was given twice, as target and as unlearned"),
+        ({"set": "dellta=0.1"}, "unknown key 'dellta'; did you mean 'delta'"),
+        ({"set": "relearn_rank=-1"}, "relearn_rank"),
+        ({"rejudge": "{made}/run"}, "leave the models out"),
+    ],
+)
+def test_words_that_mean_nothing_are_refused_in_one_sentence(made, changes, message):
+    given = {name: None if value is None else value.format(made=made) for name, value in changes.items()}
+    ended = CliRunner().invoke(app, words(made, **given))
+    assert isinstance(ended.exception, InputError), ended.output
+    assert message in str(ended.exception)
+
+
+def test_the_codes_are_those_of_the_handbook():
+    assert (command.FAILS, command.OPEN) == (3, 4)

@@ -1,0 +1,295 @@
+"""An audit of models on disk: what is asked, resumed, judged again, and said when a part of it fails."""
+
+import dataclasses
+import shutil
+
+import pytest
+import torch
+
+import audited
+import vestige
+from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.audit.settings import AuditSettings
+from vestige.core.errors import InputError, PartialFailure
+from vestige.core.files import read_json, write_jsonl
+from vestige.core.items import Item
+from vestige.core.settings import read_toml
+from vestige.metrics import intervals
+from vestige.models import tiny
+from vestige.steps import attack as attacking
+from vestige.steps import evaluate as evaluating
+from vestige.study import audit as study
+from vestige.study.audit import plan_audit, rejudge, run_audit
+from vestige.study.audit_forecast import forecast_audit
+from vestige.study.audit_request import AuditRequest, check_request, limited, named_models, not_asked_for, questions_of
+
+WHO = ("target", "retrained 0", "retrained 1", "ga")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """One process, one thread, few resamples."""
+    torch.set_num_threads(1)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+    monkeypatch.setattr(study, "run_tasks", audited.in_this_process)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> RunFolder:
+    """The models, and a finished audit of them."""
+    torch.set_num_threads(1)
+    run = RunFolder(tmp_path_factory.mktemp("made") / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "tiny_config", audited.nano_config)
+        patch.setattr(intervals, "RESAMPLES", 400)
+        patch.setattr(study, "run_tasks", audited.in_this_process)
+        audited.make_models(run)
+        run_audit(run.path, audited.request(run))
+    return run
+
+
+@pytest.fixture
+def run(made, tmp_path) -> RunFolder:
+    return audited.copied(made, tmp_path / "run")
+
+
+def again(run: RunFolder, **changes) -> study.Audited:
+    return run_audit(run.path, dataclasses.replace(audited.request(run), **changes))
+
+
+def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(made):
+    plan, outcome = (read(made.audit("edge:p0_q0")) for read in (read_plan, read_outcome))
+    assert (plan.target, plan.unlearned, plan.retrained) == ("target", ("ga",), ("retrained 0", "retrained 1"))
+    attacks = ["relearn retain n=4", "quantize 8 bits"]
+    assert [a.name for a in plan.attacks] == attacks
+    asked = {(e.subject, e.attack, e.eval) for e in plan.evaluations}
+    assert asked == {(who, attack, name) for who in WHO for attack in ("", *attacks) for name in ("qa", "choices")}
+    assert {(a.subject, a.attack) for a in plan.attacked} == {(who, attack) for who in WHO for attack in attacks}
+    assert all(EvalFolder(made.path / e.path).scores.exists() for e in plan.evaluations)
+    assert [(v.subject, v.claim) for v in outcome.verdicts] == [("ga", claim) for claim in CLAIMS]
+    rows = read_json(made.verdicts)
+    assert [r["claim"] for r in rows] == list(CLAIMS)
+    assert set(rows[0]) >= {"subject", "forget", "claim", "verdict", "reason", "numbers", "thresholds"}
+    assert read_toml(made.settings)["command"] == "audit"
+    # Models that lie in the run keep their evidence in their own folders.
+    assert plan.folders == {
+        "target": "models/target",
+        "retrained 0": "models/" + made.control("retrained 0").path.name,
+        "retrained 1": "models/" + made.control("retrained 1").path.name,
+        "ga": "cells/ga-0",
+    }
+
+
+def test_formats_are_asked_of_the_forget_set_and_losses_of_everything(made):
+    plan = read_plan(made.audit("edge:p0_q0"))
+    n = {e.eval: read_json(EvalFolder(made.path / e.path).collected)["n"] for e in plan.evaluations if not e.attack}
+    assert n == {"qa": 16, "choices": 4}
+
+
+def test_a_finished_audit_asks_no_model_again_and_comes_out_the_same(run, monkeypatch):
+    before = run.audit("edge:p0_q0").outcome.read_bytes()
+
+    def never(*_):
+        raise AssertionError("a model was asked")
+
+    monkeypatch.setattr(evaluating, "_loaded", never, raising=False)
+    monkeypatch.setattr(evaluating, "loaded_subject", never)
+    monkeypatch.setattr(attacking, "loaded_subject", never)
+    assert not again(run).failed
+    assert run.audit("edge:p0_q0").outcome.read_bytes() == before
+
+
+def test_verdicts_can_be_given_again_without_any_model(run):
+    before = read_json(run.verdicts)
+    for folder in run.path.glob("*/*/model"):
+        shutil.rmtree(folder)
+    rejudge(run.path)
+    assert read_json(run.verdicts) == before
+    (outcome,) = rejudge(run.path, {"delta": 0.3})
+    assert outcome.thresholds["delta"] == 0.3
+    assert {r["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.3}
+    # The thresholds of the last judgement stand in the plan, and a judgement without changes keeps them.
+    assert rejudge(run.path)[0].thresholds["delta"] == 0.3
+
+
+@pytest.mark.parametrize(("changes", "message"), [({"dellta": 1}, "did you mean 'delta'"), ({"evals": []}, "evals")])
+def test_only_thresholds_can_change_once_models_were_asked(run, changes, message):
+    with pytest.raises(InputError, match=rf"is no threshold, .*{message}|{message}.* is no threshold"):
+        rejudge(run.path, changes)
+
+
+def test_judging_again_needs_an_audit(tmp_path):
+    with pytest.raises(InputError, match="holds no audit"):
+        rejudge(tmp_path)
+
+
+def test_a_failed_attack_is_named_and_what_rests_on_it_is_open(run, monkeypatch):
+    whole = attacking.run_attack
+
+    def failing(subject, request, on_progress):
+        if request.attack.plan.kind == "quantize" and subject.spec.name == "ga":
+            raise InputError("no room for it")
+        return whole(subject, request, on_progress)
+
+    monkeypatch.setattr(attacking, "run_attack", failing)
+    found = again(run)
+    assert {name: str(error) for name, error in found.failed.items()} == {"quantize 8 bits: ga": "no room for it"}
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert [(f.subject, f.role, f.attack, f.reason) for f in plan.failed] == [
+        ("ga", "unlearned", "quantize 8 bits", "no room for it")
+    ]
+    assert not any((a.subject, a.attack) == ("ga", "quantize 8 bits") for a in plan.attacked)
+    assert any("quantize 8 bits on ga failed: no room for it" in s for s in found.outcome.untested)
+    assert next(v.outcome for v in found.outcome.verdicts if v.claim == "not recoverable") != "holds"
+
+
+def test_without_the_target_nothing_can_be_judged(run):
+    run.control("target").done.unlink()
+    with pytest.raises(PartialFailure, match=r"nothing can be judged: target could not be evaluated: .*no finished"):
+        again(run)
+
+
+def test_a_control_that_is_gone_is_missing_from_the_comparison_and_named(run):
+    run.control("retrained 1").done.unlink()
+    found = again(run)
+    assert found.outcome.retrained == ("retrained 0",)
+    assert any("evaluation of retrained 1 failed" in s for s in found.outcome.untested)
+    # Its attacks were left out with it, and are not told again one by one.
+    assert len(found.failed) == 1
+    assert not any(v.outcome == "holds" for v in found.outcome.verdicts)
+
+
+def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
+    quick = AuditSettings(evals=("qa",), relearn=(), quantize=(), in_context=(), max_new_tokens=4)
+    run = RunFolder(tmp_path / "other")
+    run_audit(run.path, AuditRequest(audited.models(made), audited.SPLITS, quick, device="cpu"))
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert plan.folders["target"] == "models/target"
+    assert plan.folders["ga"].startswith("cells/ga-")
+    assert (run.path / plan.folders["ga"] / "done.json").exists()
+    # No attack was made, so nothing is known of what can be brought back.
+    open_ = {v.claim: v.outcome for v in read_outcome(run.audit("edge:p0_q0")).verdicts}
+    assert open_["not recoverable"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda r: {"models": r.models[1:]}, "an audit has one target, and 0 were given"),
+        (lambda r: {"models": r.models[:3]}, "no unlearned model was given"),
+        (
+            lambda r: {"models": (*r.models, dataclasses.replace(r.models[0], name="b", role="unlearned"))},
+            "was given twice, as target and as unlearned",
+        ),
+        (
+            lambda r: {"models": (*r.models[:3], dataclasses.replace(r.models[3], name="target"))},
+            "two models are called 'target'",
+        ),
+        (
+            lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": (), "retain": audited.RETAIN})},
+            "holds no items",
+        ),
+        (
+            lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": audited.FORGET})},
+            "there is no retain set",
+        ),
+        (
+            lambda r: {
+                "splits": dataclasses.replace(r.splits, splits={"forget": audited.FORGET, "retain": audited.ITEMS})
+            },
+            "4 items of the forget set 'edge:p0_q0' are in the retain set too",
+        ),
+        (lambda r: {"settings": AuditSettings(evals=())}, "evals is empty"),
+    ],
+)
+def test_what_no_verdict_can_come_of_is_refused(made, changed, message):
+    request = audited.request(made)
+    with pytest.raises(InputError, match=message):
+        check_request(dataclasses.replace(request, **changed(request)))
+
+
+def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made):
+    target, control, _, unlearned = (m.model for m in audited.models(made))
+    found = named_models(target, [unlearned], [f"{control}/model"])
+    assert [m.name for m in found] == ["target", "retrained 0", "ga"]
+
+
+def test_models_from_elsewhere_are_called_after_their_folders_each_by_a_name_of_its_own():
+    found = named_models("hub/target", ["a/npo", "runs/b/npo"], ["r/one", "r2/one"])
+    assert [(m.name, m.role) for m in found] == [
+        ("target", "target"),
+        ("one", "retrained"),
+        ("one 2", "retrained"),
+        ("npo", "unlearned"),
+        ("npo 2", "unlearned"),
+    ]
+
+
+def test_at_most_so_many_items_of_what_is_kept_are_asked_and_all_that_is_to_be_forgotten():
+    few = limited(audited.SPLITS, 3, seed=1)
+    assert few.splits["forget"] == audited.FORGET
+    assert len(few.splits["retain"]) == 3
+    places = [audited.RETAIN.index(i) for i in few.splits["retain"]]
+    assert places == sorted(places)
+    assert few == limited(audited.SPLITS, 3, seed=1) != limited(audited.SPLITS, 3, seed=2)
+
+
+def test_what_this_data_cannot_be_asked_is_left_out_and_said():
+    items = tuple(Item(f"Question {n}?", f"answer {n}") for n in range(2))
+    splits = dataclasses.replace(audited.SPLITS, splits={"forget": items[:1], "retain": items[1:]})
+    settings = AuditSettings(evals=("qa", "choices", "freeform"))
+    found = questions_of(AuditRequest((), splits, settings))
+    assert [q.eval for q in found.asked] == ["qa", "freeform"]
+    assert found.asked[1].settings.forms == ("plain", "prefilled", "sampled")
+    said = " ".join(found.left_out)
+    assert "choices was not asked" in said
+    assert "no forget item has a paraphrase" in said
+    assert "nothing was asked after examples" in said
+
+
+def test_what_nobody_asked_for_is_said():
+    (said,) = not_asked_for(audited.QUICK)
+    assert said == (
+        "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, relearning on related "
+        "items, relearning on unrelated items, relearning on forget_part items, relearning on forget items, weights of "
+        "4 bits, facts before the question"
+    )
+    everything = AuditSettings(evals=("qa", "choices", "reversed", "freeform", "memory"))
+    assert not_asked_for(everything) == ()
+    request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))
+    assert plan_audit(request).untested[:2] == ("one contract alone", said)
+
+
+def test_the_forecast_counts_questions_and_steps(run):
+    found = forecast_audit(run.path, audited.request(run))
+    assert {(r.task, r.shown, r.steps, r.questions) for r in found.each} == {
+        ("evaluate by qa", 0, 0, 16),
+        ("evaluate by choices", 0, 0, 4),
+        # One epoch of four items in batches of one; two evaluations of four questions at one point.
+        ("relearn retain n=4", 4, 4, 8),
+        ("quantize 8 bits", 0, 0, 8),
+    }
+    assert (found.n_questions, found.n_steps) == (4 * 36, 4 * 4)
+    assert "processor minutes at the pace of the run so far" in found.said
+    assert "is not known before" in forecast_audit(run.path / "new", audited.request(run)).said
+
+
+def test_the_plan_needs_no_model():
+    planned = plan_audit(AuditRequest((), audited.SPLITS, audited.QUICK))
+    assert [a.plan.name for a in planned.attacks] == ["relearn retain n=4", "quantize 8 bits"]
+
+
+def test_the_example_of_the_handbook_runs(made, tmp_path):
+    write_jsonl(tmp_path / "qa.jsonl", ({"question": i.question, "answer": i.answer} for i in audited.ITEMS))
+    write_jsonl(tmp_path / "forget.jsonl", ({"question": i.question, "answer": i.answer} for i in audited.FORGET))
+    target, control, _, unlearned = (m.model for m in audited.models(made))
+    corpus = vestige.open_corpus(vestige.SourceSettings(data=str(tmp_path / "qa.jsonl")))
+    request = vestige.AuditRequest(
+        models=vestige.named_models(target, [unlearned], [control]),
+        splits=vestige.named_splits(corpus, str(tmp_path / "forget.jsonl"), seed=0),
+        settings=vestige.AuditSettings(evals=("qa",), relearn=(), quantize=(8,), in_context=(), max_new_tokens=4),
+    )
+    found = vestige.run_audit(str(tmp_path / "run"), request, workers=2)
+    assert [(v.subject, v.claim) for v in found.outcome.verdicts] == [("ga", claim) for claim in CLAIMS]
+    assert vestige.rejudge(tmp_path / "run", {"delta": 0.2})[0].thresholds["delta"] == 0.2
