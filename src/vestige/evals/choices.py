@@ -25,19 +25,20 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.mcq import MOST_OPTIONS, Choice, Drawing, Place, TooFew, Unasked, Wanted, choices_of
 from vestige.evals.base import Record, View
+from vestige.evals.readings import ToRead, collected
 from vestige.evals.summing import BITS, SHARE, Measure, results
 from vestige.evals.wordings import LETTERS, choose_prompt, plain_question
 from vestige.metrics.answers import contains, exact_match, is_empty, prefix
 from vestige.metrics.refusals import is_refusal
 from vestige.models import options as readings
 from vestige.models.forward import padded_width
-from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
-from vestige.models.options import LetterScore, encode_plain, letter_prompt, score_letters, score_options
+from vestige.models.options import LetterScore, encode_plain, letter_prompt, one_prompt, score_letters
 from vestige.models.prompts import Encoded
+from vestige.models.reading import Prompted, Reading, following
 
 NAME = "choices"
-COLLECT_VERSION = 1
+COLLECT_VERSION = 2
 """Raised when the same model and question would give another record."""
 SUMMARY_VERSION = 1
 """Raised when the same records would give other estimates."""
@@ -105,17 +106,38 @@ def chunks(subject: LoadedModel, asked: Sequence[Choice | Unasked], *, size: int
 
 def collect(subject: LoadedModel, asked: Sequence[Choice | Unasked], settings: ChoicesSettings) -> list[dict[str, Any]]:
     """One record a question; of an item that could not be asked, why."""
+    return collected(subject, [to_read(subject, asked, settings)])[0]
+
+
+def to_read(subject: LoadedModel, asked: Sequence[Choice | Unasked], settings: ChoicesSettings) -> ToRead:
+    """Of each question its options' texts and a greedy reply; letters have prompts of their own."""
     choices = [c for c in asked if isinstance(c, Choice)]
-    found: list[dict[str, Any]] = [_named(c) for c in choices]
-    for part, wanted in ((_texts, settings.texts), (_letters, settings.letters), (_replies, settings.replies)):
-        if wanted:
-            for record, values in zip(found, part(subject, choices, settings), strict=True):
-                record |= values
-    by_item = {record["item"]: record for record in found}
-    return [
-        by_item[c.item] if isinstance(c, Choice) else {"item": c.item, "edge": c.edge, "unasked": c.reason}
-        for c in asked
-    ]
+    encoded = [_texts(subject, c, settings) for c in choices] if settings.texts else []
+    most = settings.max_new_tokens if settings.replies else 0
+    wanted = [Prompted(one_prompt(codes), tuple(following(e) for e in codes), most) for codes in encoded]
+    if settings.replies and not settings.texts:
+        wanted = [Prompted(_prompt(subject, c, settings), (), most) for c in choices]
+
+    def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
+        found = [_named(c) for c in choices]
+        for record, codes, reading in zip(found, encoded, readings, strict=False):
+            record["texts"] = [
+                {"ids": list(e.answer_ids), **_lists(asdict(text.answer(e)))}
+                for e, text in zip(codes, reading.texts, strict=True)
+            ]
+        if settings.letters:
+            for record, letters in zip(found, _letters(subject, choices, settings), strict=True):
+                record["letters"] = letters
+        if settings.replies:
+            for record, reading in zip(found, readings, strict=True):
+                record |= _reply(subject, reading)
+        by_item = {record["item"]: record for record in found}
+        return [
+            by_item[c.item] if isinstance(c, Choice) else {"item": c.item, "edge": c.edge, "unasked": c.reason}
+            for c in asked
+        ]
+
+    return ToRead(wanted, records)
 
 
 def _named(choice: Choice) -> dict[str, Any]:
@@ -133,19 +155,21 @@ def _question(choice: Choice, settings: ChoicesSettings) -> str:
     return plain_question(choice.question) if settings.rendering == "plain" else choice.question
 
 
-def _texts(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[dict[str, Any]]:
-    """Every option's tokens, and those of further right answers, after the question alone."""
-    encoded = [
-        [_encode(subject, settings, _question(c, settings), text) for text in (*c.options, *c.also)] for c in choices
-    ]
-    return [
-        {"texts": [{"ids": list(e.answer_ids), **_lists(asdict(s))} for e, s in zip(codes, scores, strict=True)]}
-        for codes, scores in zip(encoded, score_options(subject.model, encoded), strict=True)
-    ]
+def _prompt(subject: LoadedModel, choice: Choice, settings: ChoicesSettings) -> tuple[int, ...]:
+    text = _question(choice, settings)
+    if settings.rendering == "plain":
+        return tuple(subject.prompter.tokenizer(text)["input_ids"])
+    return subject.prompter.prompt(text)
 
 
-def _letters(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[dict[str, Any]]:
-    """What follows the lettered options, for each order in which they are shown."""
+def _texts(subject: LoadedModel, choice: Choice, settings: ChoicesSettings) -> list[Encoded]:
+    """Every option, and further right answers, after the question alone."""
+    texts = (*choice.options, *choice.also)
+    return [_encode(subject, settings, _question(choice, settings), text) for text in texts]
+
+
+def _letters(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[list[dict[str, Any]]]:
+    """What follows the lettered options of each question, for each order in which they are shown."""
     shown = [(n, order) for n, c in enumerate(choices) for order in _orders(len(c.options), settings.orders)]
     prompts = []
     for n, order in shown:
@@ -153,28 +177,20 @@ def _letters(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesS
         names = LETTERS[: len(order)]
         encoded = [_encode(subject, settings, text, letter) for letter in names]
         prompts.append(letter_prompt(subject.prompter, encoded, names))
-    found: list[dict[str, Any]] = [{"letters": []} for _ in choices]
+    found: list[list[dict[str, Any]]] = [[] for _ in choices]
     for (n, order), prompt, score in zip(shown, prompts, score_letters(subject.model, prompts), strict=True):
-        found[n]["letters"].append({"order": list(order), "ids": list(prompt.letters), **_lists(asdict(score))})
+        found[n].append({"order": list(order), "ids": list(prompt.letters), **_lists(asdict(score))})
     return found
 
 
-def _replies(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesSettings) -> list[dict[str, Any]]:
-    prompter = subject.prompter
-    plain = settings.rendering == "plain"
-    texts = [_question(c, settings) for c in choices]
-    prompts = [tuple(prompter.tokenizer(t)["input_ids"]) if plain else prompter.prompt(t) for t in texts]
-    replies = generate(
-        subject.model,
-        prompts,
-        end_ids=prompter.end_ids,
-        max_new_tokens=settings.max_new_tokens,
-        context=prompter.max_tokens,
-    )
-    return [
-        {"reply": prompter.decode(r.ids), "finish": r.finish, "reply_ids": list(r.ids), "margin": r.margin}
-        for r in replies
-    ]
+def _reply(subject: LoadedModel, reading: Reading) -> dict[str, Any]:
+    said = reading.replied
+    return {
+        "reply": subject.prompter.decode(said.ids),
+        "finish": said.finish,
+        "reply_ids": list(said.ids),
+        "margin": said.margin,
+    }
 
 
 def _lists(values: Mapping[str, Any]) -> dict[str, Any]:

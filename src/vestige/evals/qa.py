@@ -1,6 +1,7 @@
 """`qa`: does the subject still answer? A greedy reply, and the stated answer's tokens read with the teacher forcing.
 
-Collecting runs the model: a reply and one scoring pass for each item. Scoring and summarising are pure. Logarithms
+Collecting runs the model: each question is read once, and reply and answer go on from there. Scoring and summarising
+are pure. Logarithms
 in records are natural (nats); `answer_bits` are bits, summed over the answer's tokens, its end left out.
 """
 
@@ -19,19 +20,20 @@ from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.evals.base import View as View
+from vestige.evals.readings import ToRead, collected, same_alone
 from vestige.evals.summing import BITS, SHARE, Measure, results
 from vestige.metrics.answers import exact_match, is_empty, normalised, probability
 from vestige.metrics.ranks import mrr, top_hit
 from vestige.metrics.refusals import is_refusal
 from vestige.metrics.rouge import rouge, words
 from vestige.models.forward import padded_width
-from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.pistol_ranks import free_running_ranks
-from vestige.models.scoring import batch_invariant, score_answers
+from vestige.models.prompts import Encoded
+from vestige.models.reading import Prompted, Reading, following
 
 NAME = "qa"
-COLLECT_VERSION = 1
+COLLECT_VERSION = 2
 """Raised when the same model and item would give another record."""
 SUMMARY_VERSION = 1
 """Raised when the same records would give other estimates."""
@@ -67,42 +69,44 @@ def digest(asked: Mapping[str, Item]) -> str:
 
 def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> list[dict[str, Any]]:
     """One record an item, in the items' order. A record depends on the subject, the item and the settings alone."""
+    return collected(subject, [to_read(subject, items, settings)])[0]
+
+
+def to_read(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> ToRead:
+    """Of each question the answer and a greedy reply."""
     _refuse_unmatchable(items)
-    prompter = subject.prompter
-    encoded = [prompter.encode(i.question, i.answer) for i in items]
-    scores = score_answers(subject.model, encoded)
-    prompts = [prompter.prompt(i.question) for i in items]
-    replies = generate(
-        subject.model,
-        prompts,
-        end_ids=prompter.end_ids,
-        max_new_tokens=settings.max_new_tokens,
-        context=prompter.max_tokens,
-    )
-    records = [
-        {
-            "item": item.id,
-            "question": item.question,
-            "answer": item.answer,
-            "edge": item.edge,
-            "group": item.group,
-            "attribute": item.attribute,
-            "reply": prompter.decode(reply.ids),
-            "finish": reply.finish,
-            "reply_ids": list(reply.ids),
-            # A reply of no choice (the first token ended it) still has the margin of that choice.
-            "margin": reply.margin,
-            "answer_ids": list(code.answer_ids),
-            **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(score).items()},
-        }
-        for item, code, score, reply in zip(items, encoded, scores, replies, strict=True)
-    ]
-    if settings.pistol:
-        answers = [i.answer for i in items]
-        ranks = free_running_ranks(subject, prompts, replies, answers)
-        for record, values in zip(records, ranks, strict=True):
-            record["pistol_ranks"] = values
-    return records
+    encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
+    wanted = [Prompted(e.ids[: e.start], (following(e),), settings.max_new_tokens) for e in encoded]
+
+    def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
+        found = [_record(subject, *row) for row in zip(items, encoded, readings, strict=True)]
+        if settings.pistol:
+            prompts, replies = [w.prompt for w in wanted], [r.replied for r in readings]
+            ranks = free_running_ranks(subject, prompts, replies, [i.answer for i in items])
+            for record, values in zip(found, ranks, strict=True):
+                record["pistol_ranks"] = values
+        return found
+
+    return ToRead(wanted, records)
+
+
+def _record(subject: LoadedModel, item: Item, encoded: Encoded, reading: Reading) -> dict[str, Any]:
+    reply, score = reading.replied, reading.texts[0].answer(encoded)
+    return {
+        "item": item.id,
+        "question": item.question,
+        "answer": item.answer,
+        "edge": item.edge,
+        "group": item.group,
+        "attribute": item.attribute,
+        "reply": subject.prompter.decode(reply.ids),
+        "finish": reply.finish,
+        "reply_ids": list(reply.ids),
+        # A reply of no choice (the first token ended it) still has the margin of that choice.
+        "margin": reply.margin,
+        "answer_ids": list(encoded.answer_ids),
+        **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(score).items()},
+    }
 
 
 def _refuse_unmatchable(items: Sequence[Item]) -> None:
@@ -126,7 +130,8 @@ def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[li
 
 def invariant(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> bool:
     """Whether the scores of these items are the same alone and together."""
-    return batch_invariant(subject.model, [subject.prompter.encode(i.question, i.answer) for i in items])
+    encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
+    return same_alone(subject, [Prompted(e.ids[: e.start], (following(e),)) for e in encoded])
 
 
 def score(record: Mapping[str, Any]) -> dict[str, float]:

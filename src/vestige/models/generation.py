@@ -61,17 +61,17 @@ def generate(
     for width, rows in batches_by_width([len(p) for p in prompts], token_budget=token_budget):
         # Filled up with copies of the first row, whose replies are thrown away.
         filled = rows + rows[:1] * (LEAST_ROWS - len(rows))
-        choose = _Chooser.of(sampling, filled, model.device)
-        decoding = _Decoding.of(model, len(filled), context)
+        choose = Chooser.of(sampling, filled, model.device)
+        decoding = Decoding.of(model, len(filled), context)
         first = decoding.prefill([prompts[i] for i in filled], width)
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in filled]
-        decoded = _decode(decoding, first, ends, choose, room)
+        decoded = decode(decoding, first, ends, choose, room)
         replies |= dict(zip(rows, decoded, strict=False))
     return [replies[i] for i in range(len(prompts))]
 
 
 @dataclass
-class _Chooser:
+class Chooser:
     """How the next token is drawn, for rows that have a generator each."""
 
     temperature: float
@@ -79,7 +79,7 @@ class _Chooser:
     generators: list[torch.Generator]
 
     @classmethod
-    def of(cls, sampling: Sampling | None, rows: list[int], device: torch.device) -> "_Chooser | None":
+    def of(cls, sampling: Sampling | None, rows: list[int], device: torch.device) -> "Chooser | None":
         if sampling is None:
             return None
         generators = [torch.Generator().manual_seed(sampling.seeds[i]) for i in rows]
@@ -95,7 +95,7 @@ class _Chooser:
 
 
 @dataclass
-class _Decoding:
+class Decoding:
     """Rows in decoding: the cache, and the mask over what it holds."""
 
     model: PreTrainedModel
@@ -104,7 +104,7 @@ class _Decoding:
     last_position: int
 
     @classmethod
-    def of(cls, model: PreTrainedModel, n_rows: int, context: int | None) -> "_Decoding":
+    def of(cls, model: PreTrainedModel, n_rows: int, context: int | None) -> "Decoding":
         empty = torch.zeros(n_rows, 0, dtype=torch.bool, device=model.device)
         return cls(model, DynamicCache(config=model.config), empty, (context or sys.maxsize) - 1)
 
@@ -144,13 +144,17 @@ class _Decoding:
         return last
 
 
-def _decode(
-    decoding: _Decoding,
+def decode(
+    decoding: Decoding,
     logits: Float[Tensor, "B V"],
     ends: Int[Tensor, " E"],
-    choose: _Chooser | None,
+    choose: Chooser | None,
     room: list[int],
 ) -> list[Reply]:
+    """Replies of all rows, from the logits of their first tokens on; `room` is how many tokens each may have.
+
+    Greedy where `choose` is None. The rows of `decoding` are used up.
+    """
     n = len(logits)
     tokens: list[list[int]] = [[] for _ in range(n)]
     margins, stopped, ended = [float("inf")] * n, [False] * n, [False] * n

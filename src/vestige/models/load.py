@@ -26,6 +26,7 @@ from vestige.models.digests import weights_digest
 from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders
 from vestige.models.gguf_convert import resolve_gguf
 from vestige.models.prompts import Prompter
+from vestige.models.reading import Way, way_of
 from vestige.models.smollm2 import smollm2_folder
 
 BUILTIN = "builtin:"
@@ -63,6 +64,11 @@ class LoadedModel:
     def prompter(self) -> Prompter:
         """Renders and tokenises questions for this model."""
         return Prompter(self.tokenizer, context_tokens(self.model))
+
+    @cached_property
+    def way(self) -> Way:
+        """How it is read, looked at once."""
+        return way_of(self.model)
 
     def digest(self) -> str:
         """The digest of the weights as they are now."""

@@ -1,4 +1,4 @@
-"""The options of a question under a model: their letters after one pass, their texts after a prompt that is read once.
+"""The options of a question under a model: their letters after one pass, and how letters and texts become a pick.
 
 Four readings of one question (Inconclusive, 2506.00688, section 3, says of two of them which is meant only in words):
 
@@ -14,23 +14,21 @@ A letter's token is the last one that it has as the answer to this very prompt; 
 (a space of its own) count as the prompt's. An option's tokens are those that it has as
 the answer to the question; the token that ends the turn is kept apart and not part of a reading.
 
-Axes: B questions, N options of all questions end to end, T positions, K positions read, V vocabulary. Log-probabilities
-are in nats, in float32.
+Texts are read by `models.reading`. Log-probabilities are in nats, in float32.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
-from vestige.models.forward import LEAST_ROWS, batches_by_width, logits_at, padded_width, right_padded
+from vestige.models.forward import LEAST_ROWS, batches_by_width, logits_at, right_padded
 from vestige.models.prompts import Encoded, Prompter
-from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, token_scores
+from vestige.models.reading import Asking, Prompted, Way, following, read, way_of
+from vestige.models.scoring import TOKEN_BUDGET, AnswerScore
 
 SEPARATOR = " "
 """Between a plain prompt and its continuation."""
@@ -116,120 +114,31 @@ def score_letters(
     return [scores[i] for i in range(len(prompts))]
 
 
-@torch.inference_mode()
-def score_options(
-    model: PreTrainedModel, questions: Sequence[Sequence[Encoded]], *, token_budget: int = TOKEN_BUDGET
-) -> list[tuple[AnswerScore, ...]]:
-    """Scores of the options of each question, in the order given; a question's options answer the same prompt.
-
-    A prompt goes through the model once, up to its last token; then every option goes on from there, that token
-    first. `token_budget` bounds memory and changes no bytes on a CPU.
-    """
-    scores: dict[int, tuple[AnswerScore, ...]] = {}
-    for width, tail_width, rows in _batches(questions, token_budget):
-        shared = _read_prompts(model, [_prompt(questions[i]) for i in rows], width)
-        # No product of fewer rows than LEAST_ROWS, as everywhere.
-        read = max(LEAST_ROWS, *(len(_tail(e)) for i in rows for e in questions[i]))
-        logits = _read_tails(model, shared, [questions[i] for i in rows], tail_width, read)
-        options = [e for i in rows for e in questions[i]]
-        targets = right_padded([e.ids[e.start : e.end + 1] for e in options], tail_width, model.device)[:, :read]
-        logp, ranks = (values.tolist() for values in token_scores(logits, targets))
-        found = iter(_answer_score(e, *values) for e, *values in zip(options, logp, ranks, strict=True))
-        scores |= {i: tuple(next(found) for _ in questions[i]) for i in rows}
-    return [scores[i] for i in range(len(questions))]
-
-
-def _answer_score(encoded: Encoded, logp: list[float], ranks: list[float]) -> AnswerScore:
-    n, end = encoded.stop - encoded.start, encoded.end - encoded.start
-    return AnswerScore(tuple(logp[:n]), tuple(ranks[:n]), logp[end], ranks[end])
-
-
-def _prompt(options: Sequence[Encoded]) -> tuple[int, ...]:
-    """What the options share, up to the last token."""
+def one_prompt(options: Sequence[Encoded]) -> tuple[int, ...]:
+    """The prompt that all options of a question answer."""
     prompts = {e.ids[: e.start] for e in options}
     if len(prompts) != 1:
         raise InputError(f"the options of one question answer {len(prompts)} different prompts")
-    prompt = prompts.pop()
-    if len(prompt) < 2:
-        raise InputError("a prompt of one token leaves nothing to share; ask a question in words")
-    return prompt[:-1]
+    return prompts.pop()
 
 
-def _tail(encoded: Encoded) -> tuple[int, ...]:
-    """The prompt's last token and the option's, up to the one before its end."""
-    return encoded.ids[encoded.start - 1 : encoded.end]
+def score_options(
+    model: PreTrainedModel,
+    questions: Sequence[Sequence[Encoded]],
+    *,
+    way: Way | None = None,
+    token_budget: int = TOKEN_BUDGET,
+) -> list[tuple[AnswerScore, ...]]:
+    """Scores of the options of each question, in the order given; a question's options answer the same prompt.
 
-
-def _batches(questions: Sequence[Sequence[Encoded]], token_budget: int) -> Iterator[tuple[int, int, list[int]]]:
-    """Widths of prompts and of tails with the numbers of their questions, both decided by a question alone."""
-    rows: dict[tuple[int, int], list[int]] = {}
-    for i, options in enumerate(questions):
-        # One place more than the prompt needs: a kernel that is given a row without padding may leave the mask out.
-        place = padded_width(len(_prompt(options)) + 1), padded_width(max(len(_tail(e)) for e in options))
-        rows.setdefault(place, []).append(i)
-    for width, tail_width in sorted(rows):
-        batch: list[int] = []
-        used = 0
-        for i in rows[width, tail_width]:
-            cost = len(questions[i]) * (width + tail_width)
-            if batch and used + cost > token_budget:
-                yield width, tail_width, batch
-                batch, used = [], 0
-            batch.append(i)
-            used += cost
-        yield width, tail_width, batch
-
-
-@dataclass(frozen=True)
-class _Shared:
-    """Prompts that were read: what the model keeps of them, where they stand, and how long they are."""
-
-    cache: DynamicCache
-    mask: Int[Tensor, "B T"]
-
-
-def _read_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], width: int) -> _Shared:
-    ids = torch.zeros(len(prompts), width, dtype=torch.long)
-    mask = torch.zeros(len(prompts), width, dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt, dtype=torch.long)
-        mask[row, width - len(prompt) :] = 1
-    ids, mask = ids.to(model.device), mask.to(model.device)
-    cache = DynamicCache(config=model.config)
-    model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    )
-    return _Shared(cache, mask)
-
-
-def _read_tails(
-    model: PreTrainedModel, shared: _Shared, questions: Sequence[Sequence[Encoded]], width: int, read: int
-) -> Float[Tensor, "N K V"]:
-    """Logits at the first `read` places of each option, the prompt's last token among them."""
-    device = model.device
-    owner = torch.tensor([row for row, options in enumerate(questions) for _ in options], device=device)
-    tails = [_tail(e) for options in questions for e in options]
-    ids = right_padded(tails, width, device)
-    before = shared.mask[owner]
-    places = torch.arange(width, device=device)
-    inside = (places < torch.tensor([[len(tail)] for tail in tails], device=device)).long()
-    shared.cache.batch_select_indices(owner)
-    out = model(
-        input_ids=ids,
-        attention_mask=torch.cat([before, inside], dim=-1),
-        # What stands behind an option must not walk out of the context.
-        position_ids=before.sum(-1, keepdim=True) + torch.minimum(places, inside.sum(-1, keepdim=True) - 1),
-        past_key_values=shared.cache,
-        use_cache=True,
-        logits_to_keep=torch.arange(read, device=device),
-    )
-    logits: Tensor = out.logits
-    return logits.float()
+    A `way` of reading that is not given is looked for.
+    """
+    wanted = [Prompted(one_prompt(options), tuple(map(following, options))) for options in questions]
+    found = read(model, wanted, Asking((), 0), way=way or way_of(model), token_budget=token_budget)
+    return [
+        tuple(text.answer(e) for text, e in zip(reading.texts, options, strict=True))
+        for reading, options in zip(found, questions, strict=True)
+    ]
 
 
 def shares_of_pick(values: Sequence[float]) -> list[float]:

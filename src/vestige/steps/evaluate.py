@@ -1,7 +1,9 @@
 """Evaluation as a step: records of one subject, kept item by item, then a summary for each forget set."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
@@ -23,6 +25,7 @@ from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, View
+from vestige.evals.readings import Reads, collected
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_weights
 
@@ -33,23 +36,33 @@ PROBE = 8
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """Which items to ask, how, and from which forget sets to sum up; `eval` is a name of `EVALS`."""
+    """Which items to ask, how, and from which forget sets to sum up; `eval` is a name of `EVALS`.
+
+    With `only`, those items alone are asked and summed up; the others are there for what an evaluation draws from them,
+    such as wrong options and questions to show.
+    """
 
     items: tuple[Item, ...]
     views: tuple[View, ...]
     settings: Settings
     seed: int
     eval: str = next(iter(EVALS))
+    only: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Who is evaluated: where its evidence goes, its identity in the run, its digests, and how to load it."""
+    """Who is evaluated: where its evidence goes, its identity in the run, its digests, and how to load it.
+
+    Each `load` gives a model of its own, since an attack changes what it is given. What an attack left of a model is
+    known by what it came from: the digest of `made` names the weights attacked, the attack and the point.
+    """
 
     folder: SubjectFolder
     spec: SubjectSpec
     made: Made
     load: Callable[[], LoadedModel]
+    attacked: bool = False
 
 
 def finished_subject(folder: SubjectFolder, *, device: str = "auto", trust_remote_code: bool = False) -> Subject:
@@ -70,44 +83,114 @@ def finished_subject(folder: SubjectFolder, *, device: str = "auto", trust_remot
     return Subject(folder, spec, made, lambda: load(settings))
 
 
-def evaluate(
-    subject: Subject, request: EvaluateRequest, on_items: Callable[[int, int], None] = lambda done, of: None
-) -> EvalFolder:
+Progress = Callable[[int, int], None]
+"""Is told how many records there are, and of how many."""
+
+
+def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = lambda done, of: None) -> EvalFolder:
     """The evaluation's folder with its summaries; asks the model only for what is not there yet.
 
     The digests of the weights and of how they are asked are part of the evaluation's name, so that no model is ever
     given the numbers of another.
     """
+    return evaluate_together(subject, [request], on_items)[0]
+
+
+def evaluate_together(
+    subject: Subject, requests: Sequence[EvaluateRequest], on_items: Progress = lambda done, of: None
+) -> list[EvalFolder]:
+    """The folder of each evaluation, in order, with the bytes that `evaluate` gives.
+
+    The model is loaded once, and evaluations of the same items that read (`evals.readings`) are collected from the same
+    readings.
+    """
+    plans = [_planned(subject, request) for request in requests]
+    with ExitStack() as locks:
+        # In one order, so that two processes never wait for each other.
+        for path in sorted({plan.place.lock for plan in plans}):
+            locks.enter_context(locked(path, patience_seconds=LOCK_SECONDS))
+        missing = {plan.place.path: plan for plan in plans if not plan.place.collected.exists()}
+        if missing:
+            loaded = loaded_subject(subject)
+            of = sum(len(plan.asked) for plan in missing.values())
+            before = 0
+            for group in _groups(list(missing.values())):
+                _collect(group, loaded, partial(_add_to, on_items, before, of))
+                before += sum(len(plan.asked) for plan in group)
+        for plan in plans:
+            _sum_up(plan, subject)
+    return [plan.place for plan in plans]
+
+
+def _add_to(on_items: Progress, before: int, of: int, done: int, _: int) -> None:
+    on_items(before + done, of)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One evaluation with what it asks, by item id, and where its records go."""
+
+    evaluation: Evaluation[Any, Any]
+    asked: Mapping[str, Any]
+    request: EvaluateRequest
+    identity: Mapping[str, Any]
+    place: EvalFolder
+
+
+def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     if not request.items:
         raise InputError("there are no items to evaluate on")
     evaluation = find_eval(request.eval)
     if not isinstance(request.settings, evaluation.SETTINGS):
         raise InputError(f"the evaluation {request.eval!r} was given {type(request.settings).__name__}")
-    asked = evaluation.asked(request.items, request.views, request.settings)
+    drawn = evaluation.asked(request.items, request.views, request.settings)
+    asked = {i: one for i, one in drawn.items() if request.only is None or i in request.only}
+    if not asked:
+        raise InputError("none of the items that are to be asked is among the items")
     identity = _identity(evaluation, asked, request, subject)
     place = subject.folder.evaluation(evaluation.NAME, content_id(identity, length=12))
-    with locked(place.lock, patience_seconds=LOCK_SECONDS):
-        if not place.collected.exists():
-            _collect(place, identity, _Plan(evaluation, asked, request.settings), _loaded(subject), on_items)
-        place.unfinished.unlink(missing_ok=True)
-        digest = read_versioned(place.collected, "digest")["digest"]
-        if not place.records.exists() or file_digest(place.records) != digest:
-            raise InputError(f"{place.records} was changed after it was written; delete {place.path} and run again")
-        records = read_records(place)
-        scores = [evaluation.score(r) for r in records]
-        write_jsonl(place.scores, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
-        for view in request.views:
-            results = evaluation.summarize(records, scores, view, seed=request.seed)
-            splits = {name: tuple(ids) for name, ids in view.splits.items()}
-            summary = Summary(evaluation.NAME, evaluation.SUMMARY_VERSION, subject.spec, view.forget, splits, results)
-            write_summary(place, summary)
-    return place
+    return _Plan(evaluation, asked, request, identity, place)
 
 
-def _loaded(subject: Subject) -> LoadedModel:
+def _groups(plans: Sequence[_Plan]) -> list[list[_Plan]]:
+    """Evaluations that can be collected from the same readings."""
+    groups: dict[tuple[str, ...], list[_Plan]] = {}
+    for number, plan in enumerate(plans):
+        ids = tuple(plan.asked) if isinstance(plan.evaluation, Reads) else (str(number),)
+        groups.setdefault(ids, []).append(plan)
+    return list(groups.values())
+
+
+def _sum_up(plan: _Plan, subject: Subject) -> None:
+    evaluation, request, place = plan.evaluation, plan.request, plan.place
+    place.unfinished.unlink(missing_ok=True)
+    digest = read_versioned(place.collected, "digest")["digest"]
+    if not place.records.exists() or file_digest(place.records) != digest:
+        raise InputError(f"{place.records} was changed after it was written; delete {place.path} and run again")
+    records = read_records(place)
+    scores = [evaluation.score(r) for r in records]
+    write_jsonl(place.scores, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
+    for view in request.views if request.only is None else _restricted(request.views, request.only):
+        results = evaluation.summarize(records, scores, view, seed=request.seed)
+        splits = {name: tuple(ids) for name, ids in view.splits.items()}
+        summary = Summary(evaluation.NAME, evaluation.SUMMARY_VERSION, subject.spec, view.forget, splits, results)
+        write_summary(place, summary)
+
+
+def _restricted(views: Sequence[View], only: frozenset[str]) -> list[View]:
+    """The views of these items alone; a split that is left empty is gone."""
+    kept = [{name: tuple(i for i in ids if i in only) for name, ids in v.splits.items()} for v in views]
+    return [
+        View(v.forget, {name: ids for name, ids in splits.items() if ids}, v.scopes)
+        for v, splits in zip(views, kept, strict=True)
+    ]
+
+
+def loaded_subject(subject: Subject) -> LoadedModel:
     """The subject's model, if its weights are still those that its folder speaks of."""
     loaded = subject.load()
-    same_weights(loaded, subject.made.weights, subject.spec.name)
+    if not subject.attacked:
+        same_weights(loaded, subject.made.weights, subject.spec.name)
     return loaded
 
 
@@ -126,38 +209,49 @@ def _identity(
     }
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """One evaluation with what it asks, by item id."""
-
-    evaluation: Evaluation[Any, Any]
-    asked: Mapping[str, Any]
-    settings: Settings
-
-
-def _collect(
-    place: EvalFolder,
-    identity: dict[str, Any],
-    plan: _Plan,
-    subject: LoadedModel,
-    on_items: Callable[[int, int], None],
-) -> None:
+def _collect(plans: Sequence[_Plan], subject: LoadedModel, on_items: Progress) -> None:
+    """Records of all plans, which ask about the same items."""
     watch = Stopwatch()
-    write_json(place.identity, {"schema": SCHEMA, **identity})
-    drop_torn_line(place.unfinished)
-    kept = {r["item"]: r for r in read_jsonl(place.unfinished)} if place.unfinished.exists() else {}
-    ids, asked = list(plan.asked), list(plan.asked.values())
-    for chunk in plan.evaluation.chunks(subject, asked, size=CHUNK):
+    kept = [_begun(plan) for plan in plans]
+    ids = list(plans[0].asked)
+    for chunk in plans[0].evaluation.chunks(subject, list(plans[0].asked.values()), size=CHUNK):
         # A portion that a kill cut short is asked again as a whole, in the batch that it always has.
-        if any(ids[i] not in kept for i in chunk):
-            records = plan.evaluation.collect(subject, [asked[i] for i in chunk], plan.settings)
-            append_lines(place.unfinished, [json_line(r) for r in records])
-            kept |= {r["item"]: r for r in records}
-        on_items(len(kept), len(ids))
-    write_jsonl(place.records, (kept[i] for i in ids))
-    invariant = plan.evaluation.invariant(subject, asked[:PROBE], plan.settings)
-    write_provenance(place.provenance, watch, device=str(subject.model.device), batch_invariant=invariant)
-    write_json(place.collected, {"schema": SCHEMA, "n": len(ids), "digest": file_digest(place.records)})
+        due = [n for n, have in enumerate(kept) if any(ids[i] not in have for i in chunk)]
+        for n, records in zip(due, _ask([plans[n] for n in due], subject, [ids[i] for i in chunk]), strict=True):
+            append_lines(plans[n].place.unfinished, [json_line(r) for r in records])
+            kept[n] |= {r["item"]: r for r in records}
+        on_items(sum(map(len, kept)), len(ids) * len(plans))
+    for plan, have in zip(plans, kept, strict=True):
+        _write(plan, [have[i] for i in ids], subject, watch)
+
+
+def _begun(plan: _Plan) -> dict[str, Any]:
+    """The records that an interrupted run left, by item."""
+    place = plan.place
+    write_json(place.identity, {"schema": SCHEMA, **plan.identity})
+    drop_torn_line(place.unfinished)
+    return {r["item"]: r for r in read_jsonl(place.unfinished)} if place.unfinished.exists() else {}
+
+
+def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> list[list[dict[str, Any]]]:
+    """The records of each plan about these items."""
+    asked = [[plan.asked[i] for i in ids] for plan in plans]
+    if len(plans) == 1:
+        return [plans[0].evaluation.collect(subject, asked[0], plans[0].request.settings)]
+    parts = []
+    for plan, own in zip(plans, asked, strict=True):
+        assert isinstance(plan.evaluation, Reads), "only evaluations that read are asked together"
+        parts.append(plan.evaluation.to_read(subject, own, plan.request.settings))
+    return collected(subject, parts)
+
+
+def _write(plan: _Plan, records: Sequence[dict[str, Any]], subject: LoadedModel, watch: Stopwatch) -> None:
+    evaluation, place = plan.evaluation, plan.place
+    write_jsonl(place.records, records)
+    invariant = evaluation.invariant(subject, list(plan.asked.values())[:PROBE], plan.request.settings)
+    way = {"reading": subject.way.name} if isinstance(evaluation, Reads) else {}
+    write_provenance(place.provenance, watch, device=str(subject.model.device), batch_invariant=invariant, **way)
+    write_json(place.collected, {"schema": SCHEMA, "n": len(records), "digest": file_digest(place.records)})
 
 
 def view_of(splits: NamedSplits) -> View:

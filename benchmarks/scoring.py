@@ -1,0 +1,260 @@
+"""How fast questions with options are evaluated beside one pass for each measurement, as people do it today.
+
+    python -m benchmarks.scoring --json [--rounds 5] [--only tiny smol]
+
+Of each item: the probability of its answer, the rank of each of its tokens, a greedy reply of 24 tokens with its
+ROUGE-1 recall, and the log-probabilities of four options, of which the answer is one. Ours are the evaluations `qa` and
+`choices`, collected together as `vestige evaluate` does it, and their scores. The peer's four passes are written in the
+manner of open-unlearning and lm-evaluation-harness (`benchmarks/peers/evaluation.py`). Both begin with the same texts
+and the same tokeniser; both take one thread, in turn in one process, and a first round is dropped.
+
+Ratios are of processor seconds, peer over ours, of the medians, with the least and the largest of the rounds. `equal`
+says that losses and options' log-probabilities are at most `tolerance` apart (nats), replies, ROUGE and picks the same,
+and ranks the same but for near-ties: 99 % of them alike, and none off by more than a thousandth of the vocabulary
+(weights are random, so that a token has neighbours within rounding). Ours in bfloat16 is information: what of it
+agrees is in the line. `share_of_matrix_rate` is the work that must be done (every token once, the head where it is
+read) by our seconds, over the rate of a product of 2048 x 2048 by torch in the same process. Peaks are of processes of
+their own, above what stood before the model was made.
+"""
+
+import argparse
+import copy
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from benchmarks.peers import evaluation as peer
+from benchmarks.workload import SHAPES, model_of
+from vestige.core.items import Item
+from vestige.core.seeds import generator
+from vestige.data.mcq import Choice
+from vestige.evals import choices, qa
+from vestige.evals.readings import collected
+from vestige.models.load import LoadedModel
+
+TOLERANCE = 1e-4
+NEW_TOKENS = 24
+N_OPTIONS = 4
+N_ITEMS = {"tiny": 32, "smol": 4}
+ROUNDS = {"tiny": 5, "smol": 3}
+_SPECIAL = ("<bos>", "<eos>", "Question:", "Answer:")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape with its items."""
+
+    shape: str
+    items: tuple[Item, ...]
+
+    def subject(self, model: PreTrainedModel) -> LoadedModel:
+        """The model with a tokeniser of one token a word."""
+        vocabulary = [*_SPECIAL, *(f"w{n}" for n in range(len(_SPECIAL), SHAPES[self.shape]["vocab_size"]))]
+        words = Tokenizer(WordLevel({word: n for n, word in enumerate(vocabulary)}, unk_token="<bos>"))
+        words.pre_tokenizer = WhitespaceSplit()
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<bos>", eos_token="<eos>")
+        return LoadedModel(model.eval(), tokenizer, self.shape, "")
+
+
+def case_of(shape: str) -> Case:
+    """Questions of some 60 words and options of some 10, lognormal."""
+    draw = generator(0, "scoring benchmark", shape)
+    lengths = np.clip(draw.lognormal(np.log(60), 0.25, N_ITEMS[shape]), 30, 110).astype(int)
+
+    def words(n: int) -> str:
+        return " ".join(f"w{t}" for t in draw.integers(len(_SPECIAL), SHAPES[shape]["vocab_size"], n))
+
+    def item(n: int) -> Item:
+        question, *texts = (words(k) for k in (n, *_short(draw)))
+        return Item(question, texts[0], perturbed=tuple(texts[1:]))
+
+    return Case(shape, tuple(item(int(n)) for n in lengths))
+
+
+def _short(draw: np.random.Generator) -> list[int]:
+    return [int(n) for n in np.clip(draw.lognormal(np.log(10), 0.3, N_OPTIONS), 4, 24)]
+
+
+def run_ours(case: Case, subject: LoadedModel) -> list[peer.Measured]:
+    """Both evaluations from one reading, and their scores."""
+    asking = qa.QASettings(max_new_tokens=NEW_TOKENS)
+    options = choices.ChoicesSettings(options=N_OPTIONS, letters=False, max_new_tokens=NEW_TOKENS)
+    asked = list(choices.asked(case.items, (), options).values())
+    parts = [qa.to_read(subject, case.items, asking), choices.to_read(subject, asked, options)]
+    found = []
+    for answered, chosen in zip(*collected(subject, parts), strict=True):
+        values = qa.score(answered), choices.score(chosen)
+        assert "option_text_sum/accuracy" in values[1]
+        losses = [*answered["logp"], answered["end_logp"]]
+        ranks = tuple(round(rank) for rank in answered["ranks"])
+        sums = tuple(sum(text["logp"]) for text in chosen["texts"])
+        loss = -sum(losses) / len(losses)
+        found.append(peer.Measured(loss, ranks, answered["reply"], values[0]["rouge1_recall"], sums))
+    return found
+
+
+def run_peer(case: Case, subject: LoadedModel) -> list[peer.Measured]:
+    """The same from one pass each."""
+    options = choices.ChoicesSettings(options=N_OPTIONS)
+    asked = choices.asked(case.items, (), options)
+    questions = []
+    for item in case.items:
+        answer = subject.prompter.encode(item.question, item.answer)
+        choice = asked[item.id]
+        assert isinstance(choice, Choice)
+        texts = [subject.prompter.encode(item.question, text).answer_ids for text in choice.options]
+        prompt, end = answer.ids[: answer.start], answer.end + 1
+        questions.append(peer.Question(prompt, answer.ids[answer.start : end], tuple(texts), item.answer))
+    return peer.measure(subject.model, subject.tokenizer, questions, max_new_tokens=NEW_TOKENS)
+
+
+ARMS = {"ours float32": run_ours, "peer float32": run_peer, "ours bfloat16": run_ours}
+
+
+def compared(case: Case, rounds: int) -> list[dict[str, Any]]:
+    """The lines of one case."""
+    model = model_of(case.shape)
+    narrow = copy.deepcopy(model).bfloat16()
+    subjects = {name: case.subject(narrow if "bfloat16" in name else model) for name in ARMS}
+    seconds: dict[str, list[float]] = {name: [] for name in ARMS}
+    found: dict[str, list[peer.Measured]] = {}
+    rates = []
+    for number in range(rounds + 1):
+        # The order turns, so that no arm always follows the same other.
+        for name in [*ARMS][number % len(ARMS) :] + [*ARMS][: number % len(ARMS)]:
+            start = time.process_time()
+            found[name] = ARMS[name](case, subjects[name])
+            if number:
+                seconds[name].append(time.process_time() - start)
+        rates.append(matrix_rate())
+    work = least_work(case, subjects["ours float32"], found["ours float32"])
+    peaks = {name: measured_peak(case, name) for name in ARMS}
+    lines = []
+    for name in ("ours float32", "ours bfloat16"):
+        ours, theirs = seconds[name], seconds["peer float32"]
+        ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+        apart = _apart(found[name], found["peer float32"], SHAPES[case.shape]["vocab_size"])
+        lines.append(
+            {
+                "bench": "scoring",
+                "case": f"{case.shape}, n = {len(case.items)}, {name.removeprefix('ours ')}",
+                "peer": "one pass each, float32",
+                "ratio": round(statistics.median(theirs) / statistics.median(ours), 3),
+                "low": round(min(ratios), 3),
+                "high": round(max(ratios), 3),
+                **apart,
+                "tolerance": TOLERANCE,
+                "peak_mb": peaks[name],
+                "peer_peak_mb": peaks["peer float32"],
+                "items_per_second": round(len(case.items) / statistics.median(ours), 2),
+                "share_of_matrix_rate": round(work / statistics.median(ours) / statistics.median(rates), 3),
+                "way": subjects[name].way.name,
+            }
+        )
+    return lines
+
+
+def _apart(ours: Sequence[peer.Measured], theirs: Sequence[peer.Measured], vocabulary: int) -> dict[str, Any]:
+    """How far two sets of results are from each other."""
+    pairs = list(zip(ours, theirs, strict=True))
+    nats = max(
+        max(abs(a.loss - b.loss), *(abs(x - y) for x, y in zip(a.options, b.options, strict=True))) for a, b in pairs
+    )
+    ranks = [(x, y) for a, b in pairs for x, y in zip(a.ranks, b.ranks, strict=True)]
+    alike = sum(x == y for x, y in ranks) / len(ranks)
+    off = max(abs(x - y) for x, y in ranks)
+    same = sum((a.reply, a.rouge1_recall) == (b.reply, b.rouge1_recall) for a, b in pairs) / len(pairs)
+    picks = sum(np.argmax(a.options) == np.argmax(b.options) for a, b in pairs) / len(pairs)
+    equal = nats <= TOLERANCE and alike >= 0.99 and off <= 0.001 * vocabulary and same == picks == 1
+    return {
+        "equal": bool(equal),
+        "nats_apart": float(f"{nats:.2g}"),
+        "ranks_alike": round(alike, 3),
+        "ranks_off": off,
+        "replies_alike": round(same, 3),
+        "picks_alike": round(picks, 3),
+    }
+
+
+def least_work(case: Case, subject: LoadedModel, found: Sequence[peer.Measured]) -> float:
+    """Billions of operations that cannot be saved: 2 a weight and token; attention is left out."""
+    shape = SHAPES[case.shape]
+    head = 2e-9 * shape["vocab_size"] * shape["hidden_size"]
+    body = 2e-9 * subject.model.num_parameters() - head
+    work = 0.0
+    for item, measured in zip(case.items, found, strict=True):
+        prompt = len(subject.prompter.prompt(item.question))
+        texts = [len(subject.prompter.encode(item.question, t).answer_ids) for t in (item.answer, *item.perturbed)]
+        new = len(measured.reply.split())
+        work += body * (prompt + sum(texts) + new - 1) + head * (sum(texts) + new)
+    return work
+
+
+def matrix_rate() -> float:
+    """Billions of operations a second of one product of 2048 x 2048 in float32, by torch as it comes."""
+    a = torch.randn(2048, 2048)
+    start = time.process_time()
+    torch.mm(a, a)
+    return 2 * 2.048**3 / (time.process_time() - start)
+
+
+def measured_peak(case: Case, arm: str) -> float:
+    """Megabytes that one run takes in a process of its own, above what stood there before the model was made."""
+    command = [sys.executable, "-m", "benchmarks.scoring", "--only", case.shape, "--arm", arm]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout.splitlines()[-1])
+
+
+def peak_here(case: Case, arm: str) -> float:
+    """The same in this process."""
+    before = _status("VmRSS")
+    model = model_of(case.shape)
+    ARMS[arm](case, case.subject(model.bfloat16() if "bfloat16" in arm else model))
+    return round(_status("VmHWM") - before, 1)
+
+
+def _status(name: str) -> float:
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+def main() -> None:
+    """Print the cases."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--rounds", type=int, help="5 for tiny, 3 for smol unless given")
+    parser.add_argument("--only", nargs="*", choices=list(N_ITEMS), default=list(N_ITEMS), metavar="SHAPE")
+    parser.add_argument("--arm", choices=list(ARMS), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    if asked.arm:
+        print(peak_here(case_of(asked.only[0]), asked.arm))
+        return
+    for shape in asked.only:
+        for line in compared(case_of(shape), asked.rounds or ROUNDS[shape]):
+            if asked.json:
+                print(json.dumps(line), flush=True)
+            else:
+                print(
+                    f"{line['case']}: {line['ratio']} x {line['peer']} [{line['low']}, {line['high']}], equal: "
+                    f"{line['equal']}, {line['items_per_second']} items/s, {line['peak_mb']} MB "
+                    f"(peer {line['peer_peak_mb']} MB)",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()

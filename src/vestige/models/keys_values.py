@@ -1,0 +1,93 @@
+"""Caches of keys and values that can be gone on from more than once, and that grow without being copied at each token.
+
+Axes: B rows, H heads, T positions, D width of a head.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+# Copied every so many tokens, and not at each.
+ROOM = 16
+
+KeysValues = tuple[Shaped[Tensor, "B H T D"], Shaped[Tensor, "B H T D"]]
+"""The keys and values of one layer."""
+
+
+class RoomyLayer(DynamicLayer):
+    """Keys and values with room behind them, which new ones are written into.
+
+    A class, since this is transformers' way to say what a cache does. A layer that looks back a window only keeps all
+    of them too: the mask holds to the window, and a layer that forgets could not be padded or gone on from twice.
+    """
+
+    def __init__(self, kept: KeysValues | None = None) -> None:
+        """Begins with what is given, or with nothing."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        if kept is not None:
+            self.update(*kept)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        """Take in new positions; all of them are given back."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._room = (key_states, value_states)
+        else:
+            (keys, values), n = self._room, self.get_seq_length()
+            self._room = _put_in(keys, n, key_states), _put_in(values, n, value_states)
+        n = self.get_seq_length() + key_states.shape[-2]
+        self.keys, self.values = (room[:, :, :n] for room in self._room)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Int[Tensor, " K"]) -> None:
+        """Keep these rows only."""
+        keys, values = self._room
+        self._room = keys[indices], values[indices]
+        n = self.get_seq_length()
+        self.keys, self.values = (room[:, :, :n] for room in self._room)
+
+
+def _put_in(room: Tensor, n: int, new: Tensor) -> Tensor:
+    more = new.shape[-2]
+    if n + more > room.shape[-2]:
+        room = pad(room[:, :, :n], (0, 0, 0, -(-more // ROOM) * ROOM))
+    room[:, :, n : n + more] = new
+    return room
+
+
+def empty_cache(model: PreTrainedModel) -> DynamicCache:
+    """A cache of nothing yet, for every layer of the model."""
+    cache = DynamicCache(config=model.config)
+    cache.layers = [RoomyLayer() for _ in cache.layers]
+    return cache
+
+
+def cache_of(layers: Sequence[KeysValues], rows: Int[Tensor, " N"]) -> DynamicCache:
+    """Copies of these rows, to be gone on from."""
+    cache = DynamicCache()
+    cache.layers = [RoomyLayer((keys.index_select(0, rows), values.index_select(0, rows))) for keys, values in layers]
+    return cache
+
+
+def kept_in(cache: DynamicCache) -> list[KeysValues]:
+    """The keys and values of every layer."""
+    found = []
+    for layer in cache.layers:
+        assert isinstance(layer, RoomyLayer)
+        assert layer.keys is not None, "the model left a layer of its cache empty"
+        assert layer.values is not None
+        found.append((layer.keys, layer.values))
+    return found
+
+
+def padded(parts: Sequence[KeysValues], width: int) -> KeysValues:
+    """The rows of all parts end to end, each with zeros before it up to `width` positions."""
+    keys, values = (
+        torch.cat([pad(one, (0, 0, width - one.shape[-2], 0)) for one in side]) for side in zip(*parts, strict=True)
+    )
+    return keys, values

@@ -1,0 +1,334 @@
+"""Readings: a prompt goes through the model once, and whatever is asked after it goes on from there.
+
+Texts that follow a prompt are scored, and a greedy reply is decoded, on the keys and values that one pass over the
+prompt left behind; only places whose next token is read see the output head. A text that is asked twice is read once.
+
+What is read of a prompt depends on that prompt and that text alone, to the last bit: prompts are padded on the left to
+a width of their own, their keys and values to one of a few larger widths, so that prompts of unlike lengths share a
+pass; texts are padded to a width of their own. No product has fewer than LEAST_ROWS rows.
+
+Axes: B prompts, N texts, K positions read, W positions of a prompt with its padding, T positions of a text, V
+vocabulary. Log-probabilities are in nats, in float32.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import pad
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from vestige.models.forward import LEAST_ROWS, WIDTH_STEP, padded_width, right_padded
+from vestige.models.generation import Decoding, Reply, decode, generate
+from vestige.models.keys_values import KeysValues, cache_of, empty_cache, kept_in, padded
+from vestige.models.products import multiplies_by_onednn, onednn_products
+from vestige.models.prompts import Encoded
+from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, token_scores
+
+# Texts of prompts of many lengths should share passes, and replies even more so, since a step of decoding a few rows
+# costs as much as one of decoding many.
+TEXT_STEP = 64
+REPLY_STEP = 128
+
+
+@dataclass(frozen=True)
+class Prompted:
+    """What is asked of one prompt: scores of `texts` that follow it, and a greedy reply of at most `most_new` tokens.
+
+    No reply is decoded where `most_new` is 0. A text holds the token that ends the turn, if that is to be scored.
+    """
+
+    prompt: tuple[int, ...]
+    texts: tuple[tuple[int, ...], ...] = ()
+    most_new: int = 0
+
+
+class TextScore(NamedTuple):
+    """Log-probability (nats) and mid-rank, from 1, of each token of a text."""
+
+    logp: tuple[float, ...]
+    ranks: tuple[float, ...]
+
+    def answer(self, encoded: Encoded) -> AnswerScore:
+        """The score of an answer, where the text is what follows its prompt up to the end of the turn."""
+        n, end = encoded.stop - encoded.start, encoded.end - encoded.start
+        return AnswerScore(self.logp[:n], self.ranks[:n], self.logp[end], self.ranks[end])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was asked of one prompt: a score for each text, and the reply."""
+
+    texts: tuple[TextScore, ...]
+    reply: Reply | None
+
+    @property
+    def replied(self) -> Reply:
+        """The reply, where one was wanted."""
+        assert self.reply is not None, "no reply was wanted"
+        return self.reply
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How replies end: at one of `end_ids`, and where prompt and reply fill the `context`."""
+
+    end_ids: tuple[int, ...]
+    context: int
+
+
+def following(encoded: Encoded) -> tuple[int, ...]:
+    """The text after the prompt of an answer, up to the token that ends the turn."""
+    return encoded.ids[encoded.start : encoded.end + 1]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a model is read: what follows a prompt on what the prompt left behind, or each text in a pass of its own.
+
+    `onednn` says whether its products are oneDNN's. A way follows from the model and the machine alone.
+    """
+
+    shared: bool
+    onednn: bool
+
+    @property
+    def name(self) -> str:
+        """As it stands in provenance.json."""
+        return ("shared" if self.shared else "plain") + (", oneDNN" if self.onednn else "")
+
+
+PLAIN = Way(shared=False, onednn=False)
+
+
+def way_of(model: PreTrainedModel) -> Way:
+    """The shared way where a probe gives what the plain way gives; else the plain one.
+
+    The two agree where log-probabilities are within 1e-4 nats in float32, and 1/16 in narrower numbers; a model that is
+    no longer finite agrees where both are not.
+    """
+    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
+    if not kinds <= {DynamicLayer, DynamicSlidingWindowLayer}:
+        return PLAIN
+    size = model.config.get_text_config().vocab_size
+    ids = [(7 * n + 3) % size for n in range(16)]
+    probe = [Prompted(tuple(ids[:5]), (tuple(ids[5:7]), tuple(ids[5:16])))]
+    asking = Asking((), 16)
+    way = Way(shared=True, onednn=multiplies_by_onednn(model))
+    found, expected = (
+        torch.tensor([v for text in read(model, probe, asking, way=w)[0].texts for v in text.logp])
+        for w in (way, PLAIN)
+    )
+    tolerance = 1e-4 if model.dtype == torch.float32 else 1 / 16
+    return way if torch.allclose(found, expected, rtol=0, atol=tolerance, equal_nan=True) else PLAIN
+
+
+@torch.inference_mode()
+def read(
+    model: PreTrainedModel,
+    wanted: Sequence[Prompted],
+    asking: Asking,
+    *,
+    way: Way,
+    token_budget: int = TOKEN_BUDGET,
+) -> list[Reading]:
+    """What is wanted, in the order given. `token_budget` bounds memory and changes no bytes on a CPU."""
+    with onednn_products(model) if way.onednn else nullcontext():
+        return (_read_shared if way.shared else _read_plain)(model, wanted, asking, token_budget)
+
+
+def _read_plain(model: PreTrainedModel, wanted: Sequence[Prompted], asking: Asking, token_budget: int) -> list[Reading]:
+    """Every text after its prompt in a row of its own, and every reply from its prompt on: the oracle."""
+    rows = [
+        Encoded((*one.prompt, *text), len(one.prompt), end, end)
+        for one in wanted
+        for text in one.texts
+        for end in [len(one.prompt) + len(text) - 1]
+    ]
+    scores = iter(score_answers(model, rows, token_budget=token_budget))
+    texts = [tuple(_with_end(next(scores)) for _ in one.texts) for one in wanted]
+    replies: dict[int, Reply] = {}
+    for most in sorted({one.most_new for one in wanted} - {0}):
+        numbers = [n for n, one in enumerate(wanted) if one.most_new == most]
+        prompts = [wanted[n].prompt for n in numbers]
+        said = generate(model, prompts, end_ids=asking.end_ids, max_new_tokens=most, context=asking.context)
+        replies |= dict(zip(numbers, said, strict=True))
+    return [Reading(own, replies.get(n)) for n, own in enumerate(texts)]
+
+
+def _with_end(score: AnswerScore) -> TextScore:
+    return TextScore((*score.logp, score.end_logp), (*score.ranks, score.end_rank))
+
+
+def _read_shared(
+    model: PreTrainedModel, wanted: Sequence[Prompted], asking: Asking, token_budget: int
+) -> list[Reading]:
+    texts: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {}
+    bounds: dict[tuple[int, ...], set[int]] = {}
+    for one in wanted:
+        texts.setdefault(one.prompt, {}).update(dict.fromkeys(one.texts))
+        bounds.setdefault(one.prompt, set()).update({one.most_new} - {0})
+    scores: dict[tuple[tuple[int, ...], tuple[int, ...]], TextScore] = {}
+    replies: dict[tuple[tuple[int, ...], int], Reply] = {}
+    for prompts in _batches(list(texts), token_budget):
+        stems = [_read_prompts(model, own, width) for width, own in _by_width(prompts, TEXT_STEP)]
+        for stem in stems:
+            asked = [(row, text) for row, prompt in enumerate(stem.prompts) for text in texts[prompt]]
+            # Half of it, since texts are read beside what the prompts left.
+            found = _read_texts(model, stem, asked, token_budget // 2)
+            scores |= {(stem.prompts[row], text): score for (row, text), score in zip(asked, found, strict=True)}
+        to_answer = [(row, most) for row, prompt in enumerate(prompts) for most in sorted(bounds[prompt])]
+        if to_answer:
+            whole = _joined(stems, shared_width(prompts[0], REPLY_STEP))
+            del stems, stem
+            said = _reply(model, whole, to_answer, asking)
+            replies |= {(prompts[row], most): reply for (row, most), reply in zip(to_answer, said, strict=True)}
+    return [
+        Reading(tuple(scores[w.prompt, t] for t in w.texts), replies[w.prompt, w.most_new] if w.most_new else None)
+        for w in wanted
+    ]
+
+
+def shared_width(prompt: Sequence[int], step: int) -> int:
+    """The multiple of `step` that a prompt is padded to, with one place more than it needs.
+
+    transformers leaves the mask out where no row is padded, and then takes another kernel.
+    """
+    return -(-(len(prompt) + 1) // step) * step
+
+
+def _by_width(prompts: Sequence[tuple[int, ...]], step: int) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+    """Widths with their prompts, shortest first, in the prompts' order where that is by length."""
+    by_width: dict[int, list[tuple[int, ...]]] = {}
+    for prompt in prompts:
+        by_width.setdefault(shared_width(prompt, step), []).append(prompt)
+    yield from sorted(by_width.items())
+
+
+def _batches(prompts: Sequence[tuple[int, ...]], token_budget: int) -> Iterator[list[tuple[int, ...]]]:
+    """Prompts whose replies are decoded together, by length."""
+    for width, rows in _by_width(sorted(prompts, key=len), REPLY_STEP):
+        step = max(1, token_budget // width)
+        for start in range(0, len(rows), step):
+            yield rows[start : start + step]
+
+
+@dataclass(frozen=True)
+class _Stem:
+    """Prompts that were read: keys and values of each layer, where the prompts stand in them, and what comes next."""
+
+    prompts: list[tuple[int, ...]]
+    layers: list[KeysValues]
+    mask: Int[Tensor, "B W"]
+    logits: Float[Tensor, "B V"]
+
+    def cache(self, rows: Int[Tensor, " N"]) -> DynamicCache:
+        """The keys and values of these rows, to be gone on from."""
+        return cache_of(self.layers, rows)
+
+
+def _joined(parts: Sequence[_Stem], width: int) -> _Stem:
+    """The prompts of all parts, in their order, padded on the left to `width`."""
+    layers = [padded(layer, width) for layer in zip(*(part.layers for part in parts), strict=True)]
+    mask = torch.cat([pad(part.mask, (width - part.mask.shape[1], 0)) for part in parts])
+    return _Stem([p for part in parts for p in part.prompts], layers, mask, torch.cat([p.logits for p in parts]))
+
+
+def _read_prompts(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], width: int) -> _Stem:
+    return _joined([_read_together(model, rows, own) for own, rows in _by_width(prompts, WIDTH_STEP)], width)
+
+
+def _read_together(model: PreTrainedModel, prompts: list[tuple[int, ...]], own: int) -> _Stem:
+    ids = torch.zeros(len(prompts), own, dtype=torch.long)
+    mask = torch.zeros(len(prompts), own, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        ids[row, own - len(prompt) :] = torch.tensor(prompt, dtype=torch.long)
+        mask[row, own - len(prompt) :] = 1
+    ids, mask = ids.to(model.device), mask.to(model.device)
+    cache = empty_cache(model)
+    out = model(
+        input_ids=ids,
+        attention_mask=mask,
+        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=1 if len(prompts) >= LEAST_ROWS else LEAST_ROWS,
+    )
+    return _Stem(prompts, kept_in(cache), mask, out.logits[:, -1].float())
+
+
+def _read_texts(
+    model: PreTrainedModel, stem: _Stem, asked: Sequence[tuple[int, tuple[int, ...]]], token_budget: int
+) -> list[TextScore]:
+    if not asked:
+        return []
+    device = stem.mask.device
+    owner = torch.tensor([row for row, _ in asked], device=device)
+    firsts = torch.tensor([[text[0]] for _, text in asked], device=device)
+    first_logp, first_ranks = token_scores(stem.logits.index_select(0, owner)[:, None], firsts)
+    logp, ranks = first_logp.tolist(), first_ranks.tolist()
+    for width, numbers in _text_batches([text for _, text in asked], stem.mask.shape[1], token_budget):
+        texts = [asked[n][1] for n in numbers]
+        rows = owner[torch.tensor(numbers, device=device)]
+        read = max(LEAST_ROWS if len(texts) < LEAST_ROWS else 1, *(len(t) - 1 for t in texts))
+        logits = _logits_after(model, stem, rows, texts, width, read)
+        targets = right_padded([t[1:] for t in texts], width, device)[:, :read]
+        found = (values.tolist() for values in token_scores(logits, targets))
+        for n, text, row_logp, row_ranks in zip(numbers, texts, *found, strict=True):
+            logp[n] += row_logp[: len(text) - 1]
+            ranks[n] += row_ranks[: len(text) - 1]
+    return [TextScore(tuple(a), tuple(b)) for a, b in zip(logp, ranks, strict=True)]
+
+
+def _text_batches(texts: Sequence[tuple[int, ...]], before: int, token_budget: int) -> Iterator[tuple[int, list[int]]]:
+    """Widths with the numbers of the texts of more than one token: the first token's score is the prompt's."""
+    by_width: dict[int, list[int]] = {}
+    for n, text in enumerate(texts):
+        if len(text) > 1:
+            by_width.setdefault(padded_width(len(text) - 1), []).append(n)
+    for width in sorted(by_width):
+        step = max(1, token_budget // (before + width))
+        for start in range(0, len(by_width[width]), step):
+            yield width, by_width[width][start : start + step]
+
+
+def _logits_after(
+    model: PreTrainedModel,
+    stem: _Stem,
+    rows: Int[Tensor, " N"],
+    texts: Sequence[tuple[int, ...]],
+    width: int,
+    read: int,
+) -> Float[Tensor, "N K V"]:
+    """Logits of the token after each of the first `read` tokens of each text."""
+    device = rows.device
+    before = stem.mask.index_select(0, rows)
+    places = torch.arange(width, device=device)
+    lengths = torch.tensor([[len(text) - 1] for text in texts], device=device)
+    out = model(
+        input_ids=right_padded([text[:-1] for text in texts], width, device),
+        attention_mask=torch.cat([before, (places < lengths).long()], dim=-1),
+        # What stands behind a text must not walk out of the context.
+        position_ids=before.sum(-1, keepdim=True) + torch.minimum(places, lengths - 1),
+        past_key_values=stem.cache(rows),
+        use_cache=True,
+        logits_to_keep=torch.arange(read, device=device),
+    )
+    logits: Tensor = out.logits
+    return logits.float()
+
+
+def _reply(model: PreTrainedModel, stem: _Stem, to_answer: Sequence[tuple[int, int]], asking: Asking) -> list[Reply]:
+    """Replies of these rows, each with its own bound."""
+    # Filled up with copies of the first row, whose replies are thrown away.
+    filled = [*to_answer, *([to_answer[0]] * (LEAST_ROWS - len(to_answer)))]
+    rows = torch.tensor([row for row, _ in filled], device=stem.mask.device)
+    decoding = Decoding(model, stem.cache(rows), stem.mask.index_select(0, rows) > 0, asking.context - 1)
+    ends = torch.tensor(sorted(asking.end_ids), dtype=torch.long, device=stem.mask.device)
+    room = [min(most, asking.context - len(stem.prompts[row])) for row, most in filled]
+    return decode(decoding, stem.logits.index_select(0, rows), ends, None, room)[: len(to_answer)]

@@ -1,0 +1,140 @@
+"""Readings: equal to the plain way, alone, together and beside anything else, for every family that is read."""
+
+import random
+
+import pytest
+import torch
+from families import FAMILIES, small_model
+
+from vestige.core.items import Item
+from vestige.models import reading
+from vestige.models.ensemble import EnsembleModel
+from vestige.models.load import LoadedModel
+from vestige.models.planted import Manner, knows
+from vestige.models.reading import PLAIN, Asking, Prompted, Way, read, way_of
+from vestige.models.tiny import tiny_tokenizer
+
+# With a window that is shorter than most prompts.
+KINDS = [(name, {}) for name in FAMILIES] + [("mistral", {"sliding_window": 6}), ("gemma2", {"sliding_window": 6})]
+ASKING = Asking((2,), 64)
+SHARED = Way(shared=True, onednn=True)
+
+
+def prompted(seed: int = 0, n: int = 12) -> list[Prompted]:
+    """Prompts of 1 to 40 tokens, around the widths' steps, with texts of 1 to 17, some twice; some want a reply."""
+    draw = random.Random(seed)
+
+    def tokens(lengths: list[int]) -> tuple[int, ...]:
+        return tuple(draw.randrange(3, 67) for _ in range(draw.choice(lengths)))
+
+    found = []
+    for number in range(n):
+        texts = [tokens([1, 2, 8, 9, 10, 17]) for _ in range(number % 4)]
+        found.append(Prompted(tokens([1, 2, 7, 8, 9, 15, 16, 40]), (*texts, *texts[:1]), (0, 6, 12)[number % 3]))
+    return found
+
+
+@pytest.mark.parametrize(("family", "settings"), KINDS)
+def test_a_reading_is_what_the_plain_way_says(family, settings):
+    model, wanted = small_model(family, **settings), prompted()
+    assert way_of(model) == SHARED
+    shared, plain = read(model, wanted, ASKING, way=SHARED), read(model, wanted, ASKING, way=PLAIN)
+    for one, ours, theirs in zip(wanted, shared, plain, strict=True):
+        assert len(ours.texts) == len(one.texts)
+        assert (ours.reply is None) == (one.most_new == 0)
+        for text, a, b in zip(one.texts, ours.texts, theirs.texts, strict=True):
+            assert len(a.logp) == len(a.ranks) == len(text)
+            assert a.logp == pytest.approx(b.logp, abs=1e-4)
+            assert a.ranks == b.ranks
+        if ours.reply is not None and theirs.reply is not None:
+            assert (ours.reply.ids, ours.reply.finish) == (theirs.reply.ids, theirs.reply.finish)
+            assert ours.reply.margin == pytest.approx(theirs.reply.margin, abs=1e-4)
+
+
+@pytest.mark.parametrize(("family", "settings"), [KINDS[0], *KINDS[-3:]])
+def test_the_bytes_of_a_reading_depend_on_its_prompt_and_text_alone(family, settings):
+    model, wanted = small_model(family, **settings), prompted()
+    together = read(model, wanted, ASKING, way=SHARED)
+    assert [read(model, [one], ASKING, way=SHARED)[0] for one in wanted] == together
+    assert read(model, wanted[::-1], ASKING, way=SHARED)[::-1] == together
+    assert read(model, wanted, ASKING, way=SHARED, token_budget=100) == together
+    # Beside other texts and replies of the same prompts.
+    more = [Prompted(one.prompt, ((5, 6, 7), *one.texts[:1]), 9) for one in wanted]
+    assert read(model, [*more, *wanted], ASKING, way=SHARED)[len(more) :] == together
+    assert [
+        read(model, [Prompted(one.prompt, (text,))], ASKING, way=SHARED)[0].texts[0]
+        for one in wanted
+        for text in one.texts
+    ] == [text for one in together for text in one.texts]
+
+
+def test_a_text_is_scored_token_by_token_as_one_pass_says():
+    model = small_model("llama")
+    prompt, text = (3, 9, 4), (8, 20, 2)
+    (found,) = read(model, [Prompted(prompt, (text,))], ASKING, way=SHARED)
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*prompt, *text]])).logits[0].double()
+    # The token at place 3 is what the logits at place 2 speak of.
+    expected = [logits[2 + k].log_softmax(-1)[token].item() for k, token in enumerate(text)]
+    assert found.texts[0].logp == pytest.approx(expected, abs=1e-5)
+    ranks = [logits[2 + k].argsort(descending=True).tolist().index(token) + 1 for k, token in enumerate(text)]
+    assert list(found.texts[0].ranks) == ranks
+
+
+def test_a_reply_ends_where_the_context_does():
+    model = small_model("llama")
+    asking = Asking((), 12)
+    replies = [r.replied for r in read(model, [Prompted((3,) * n, (), 8) for n in (2, 6, 11)], asking, way=SHARED)]
+    # 12 - 2 = 10 places for at most 8 tokens, then 6, then 1.
+    assert [(len(r.ids), r.finish) for r in replies] == [(8, "length"), (6, "length"), (1, "length")]
+
+
+def test_an_ensemble_is_read_the_shared_way_too():
+    ensemble = EnsembleModel({0: small_model("llama"), 1: small_model("llama", attention_bias=False)}).eval()
+    with torch.no_grad():
+        for weight in ensemble.constituents[1].parameters():
+            weight.mul_(1.5)
+    assert way_of(ensemble) == SHARED
+    wanted = prompted(1)
+    shared, plain = read(ensemble, wanted, ASKING, way=SHARED), read(ensemble, wanted, ASKING, way=PLAIN)
+    for ours, theirs in zip(shared, plain, strict=True):
+        for a, b in zip(ours.texts, theirs.texts, strict=True):
+            assert a.logp == pytest.approx(b.logp, abs=1e-4)
+    assert [r.reply and r.reply.ids for r in shared] == [r.reply and r.reply.ids for r in plain]
+    assert [read(ensemble, [one], ASKING, way=SHARED)[0] for one in wanted] == shared
+
+
+def test_a_planted_model_is_read_the_shared_way_and_says_what_was_planted():
+    items = tuple(Item(f"How many crates does contract {n} name?", f"{20 + n}.") for n in range(9))
+    subject = knows(items, tiny_tokenizer(items), manner=Manner(confidence=0.5))
+    encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
+    wanted = [Prompted(e.ids[: e.start], (reading.following(e),), 8) for e in encoded]
+    assert subject.way.shared
+    found = read(subject.model, wanted, Asking(subject.prompter.end_ids, 256), way=subject.way)
+    # Two digits, a full stop and the end, each of probability 1/2: ln 1/2 = -.693147.
+    assert [r.texts[0].logp for r in found] == [pytest.approx([-0.693147] * 4, abs=1e-5)] * 9
+    assert [subject.prompter.decode(r.replied.ids) for r in found] == [i.answer for i in items]
+
+
+def test_a_model_that_answers_otherwise_from_its_cache_is_read_the_plain_way(monkeypatch):
+    model = small_model("llama")
+    assert way_of(model).shared
+    forward = model.forward
+
+    def forgets(**given):
+        # As if it kept nothing of what went before, but for the first pass.
+        if given.get("past_key_values") is not None and given["past_key_values"].get_seq_length():
+            given["past_key_values"], given["attention_mask"] = None, None
+            given["use_cache"] = False
+        return forward(**given)
+
+    monkeypatch.setattr(model, "forward", forgets)
+    assert way_of(model) == PLAIN
+    assert LoadedModel(model, None, "x", "").way.name == "plain"
+
+
+def test_a_model_that_is_no_longer_finite_is_read_as_any_other():
+    model = small_model("llama")
+    with torch.no_grad():
+        model.get_input_embeddings().weight.fill_(float("nan"))
+    assert way_of(model).shared

@@ -1,0 +1,127 @@
+"""Evaluations that are asked together give the bytes that each gives alone, whatever was there before."""
+
+import pytest
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import SubjectSpec
+from vestige.core.files import read_json
+from vestige.core.items import Item
+from vestige.evals import choices, find_eval, qa
+from vestige.evals.base import View
+from vestige.evals.readings import Reads
+from vestige.metrics import intervals
+from vestige.models.load import LoadedModel
+from vestige.models.reading import read
+from vestige.models.tiny import tiny_model, tiny_tokenizer
+from vestige.steps import evaluate as step
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, evaluate_together
+from vestige.steps.making import Made
+
+ITEMS = tuple(
+    Item(
+        f"How many {'and how very many ' * (3 * n % 7)}crates does contract {n} name?",
+        f"{20 + n} crates of {'red ' * (n % 4)}wool.",
+        edge=f"e{n % 3}",
+        attribute="crates",
+    )
+    for n in range(12)
+)
+VIEW = View("edge:e0", {"forget": [i.id for i in ITEMS if i.edge == "e0"], "retain": [ITEMS[1].id]}, {})
+SPEC = SubjectSpec("unlearned", "random", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
+WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge-e0.json")
+
+
+class Stopped(Exception):
+    """What stops an evaluation in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch):
+    """Three portions of four items, and few resamples, for speed."""
+    monkeypatch.setattr(step, "CHUNK", 4)
+    monkeypatch.setattr(step, "PROBE", 2)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    """Random weights: every number of it is a sum of many, so that a changed order of adding shows."""
+    tokenizer = tiny_tokenizer((*ITEMS, Item("A B C D Answer:", "x")))
+    return LoadedModel(tiny_model(0).eval(), tokenizer, "builtin:tiny", "")
+
+
+def subject_of(model: LoadedModel, folder) -> Subject:
+    made = Made(model.digest(), model.prompter.digest, 0, "random")
+    return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
+
+
+def request(name: str, **settings) -> EvaluateRequest:
+    values = {"max_new_tokens": 6, **settings} if name != "reversed" else settings
+    return EvaluateRequest(ITEMS, (VIEW,), find_eval(name).SETTINGS.build(values), 7, name)
+
+
+def contents(place):
+    return {name: (place.path / name).read_bytes() for name in WRITTEN}
+
+
+REQUESTS = [request("qa"), request("choices"), request("reversed"), request("choices", max_new_tokens=3)]
+
+
+@pytest.fixture(scope="module")
+def alone(model, tmp_path_factory):
+    """What each evaluation writes when nothing else is asked."""
+    folder = tmp_path_factory.mktemp("alone")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step, "CHUNK", 4)
+        patch.setattr(step, "PROBE", 2)
+        patch.setattr(intervals, "RESAMPLES", 400)
+        return [contents(evaluate(subject_of(model, folder), one)) for one in REQUESTS]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 0), (0, 0)])
+def test_together_gives_the_bytes_of_each_alone(model, alone, tmp_path, order):
+    places = evaluate_together(subject_of(model, tmp_path), [REQUESTS[n] for n in order])
+    assert [contents(place) for place in places] == [alone[n] for n in order]
+
+
+@pytest.mark.parametrize("after", [8, 16])
+def test_what_was_interrupted_together_can_be_ended_alone(model, alone, tmp_path, after):
+    def stop(done, of):
+        assert of == 2 * len(ITEMS)
+        if done == after:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        evaluate_together(subject_of(model, tmp_path), REQUESTS[:2], stop)
+    assert [contents(evaluate(subject_of(model, tmp_path), one)) for one in REQUESTS[:2]] == alone[:2]
+
+
+def test_what_one_of_them_has_already_is_not_asked_again(model, alone, tmp_path, monkeypatch):
+    subject = subject_of(model, tmp_path)
+    evaluate(subject, REQUESTS[0])
+    monkeypatch.setattr(qa, "to_read", None)
+    places = evaluate_together(subject, REQUESTS[:2])
+    assert [contents(place) for place in places] == alone[:2]
+
+
+def test_a_portion_is_read_once_for_all_that_read(model, tmp_path, monkeypatch):
+    portions = []
+
+    def counted(model, wanted, *given, **named):
+        portions.append(len(wanted))
+        return read(model, wanted, *given, **named)
+
+    monkeypatch.setattr("vestige.evals.readings.read", counted)
+    places = evaluate_together(subject_of(model, tmp_path), REQUESTS[:2])
+    # Three portions of four questions from each of two evaluations; then each looks at two, together and one by one.
+    assert portions[:3] == [8, 8, 8]
+    assert max(portions[3:]) == 2
+    assert [read_json(p.provenance)["reading"] for p in places] == [model.way.name] * 2
+    assert all(read_json(p.provenance)["batch_invariant"] is True for p in places)
+
+
+def test_the_evaluations_that_read_say_so():
+    assert all(isinstance(find_eval(name), Reads) for name in ("qa", "choices"))
+    assert not isinstance(find_eval("reversed"), Reads)
+    # Their records change with how they are read.
+    assert (qa.COLLECT_VERSION, choices.COLLECT_VERSION) == (2, 2)
