@@ -44,18 +44,29 @@ def test_without_a_chat_template_the_plain_one_is_used():
     assert shown(plain, encoded.answer_ids).strip() == "42."
 
 
-def test_an_answer_that_shares_a_token_with_the_prompt_is_refused():
-    # One token for ":4", so that the answer 42 has no first token.
-    vocabulary = {c: i for i, c in enumerate([*"?:42.Q", ":4", "<eos>"])}
-    bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=[(":", "4")]))
+def joining(pair: tuple[str, str]) -> PreTrainedTokenizerFast:
+    """A tokeniser of single characters and one pair, whose chats are `question:answer<eos>`."""
+    vocabulary = {c: i for i, c in enumerate([*"?:42.Qs>", "".join(pair), "<eos>"])}
+    bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=[pair]))
     bpe.pre_tokenizer = pre_tokenizers.Split("Q", behavior="isolated")
-    tokenizer = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         eos_token="<eos>",
         chat_template=(
             "{% for m in messages %}{{ m.content }}{% if m.role == 'user' %}:{% else %}<eos>{% endif %}{% endfor %}"
         ),
     )
+
+
+def test_a_short_answer_is_not_taken_from_the_sign_that_ends_the_turn():
+    tokenizer = joining(("s", ">"))
+    encoded = Prompter(tokenizer, max_tokens=64).encode("Q", "s")
+    assert tokenizer.convert_ids_to_tokens(list(encoded.ids)) == ["Q", ":", "s", "<eos>"]
+
+
+def test_an_answer_that_shares_a_token_with_the_prompt_is_refused():
+    # One token for ":4", so that the answer 42 has no first token.
+    tokenizer = joining((":", "4"))
     with pytest.raises(InputError, match="joins its answer '42' with what stands beside it"):
         Prompter(tokenizer, max_tokens=64).encode("Q", "42")
 

@@ -106,7 +106,8 @@ class Prompter:
         where = f"the question {one_line(question, width=60)!r}"
         text = answer.strip()
         prompt, whole = self._render(question, None), self._render(question, answer)
-        first = whole.rfind(text)
+        # Not in what the template puts behind an answer: "im" stands in <|im_end|> too.
+        first = whole.rfind(text, 0, len(whole) - len(self._tail) if whole.endswith(self._tail) else len(whole))
         if not text or first < 0:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} is not found in the rendered chat")
         if not whole.startswith(prompt) or whole[len(prompt) : first].strip():
@@ -140,12 +141,16 @@ class Prompter:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     @cached_property
+    def _tail(self) -> str:
+        """What the template puts behind an answer."""
+        whole = self._render("What is asked?", "What is answered.")
+        return whole[whole.rfind("What is answered.") + len("What is answered.") :]
+
+    @cached_property
     def end_ids(self) -> tuple[int, ...]:
         """Tokens that end a reply: the first special one that the template puts behind an answer, and the EOS token."""
-        whole = self._render("What is asked?", "What is answered.")
-        tail = whole[whole.rfind("What is answered.") + len("What is answered.") :]
         special = set(self.tokenizer.all_special_ids)
-        ends = [i for i in self._tokens(tail) if i in special][:1]
+        ends = [i for i in self._tokens(self._tail) if i in special][:1]
         if self.tokenizer.eos_token_id is not None and self.tokenizer.eos_token_id not in ends:
             ends.append(self.tokenizer.eos_token_id)
         if not ends:
