@@ -2,17 +2,21 @@
 
 Forms: `plain` (the question as it stands), `paraphrase` (the same in other words), `few_shot` (after retain questions
 with their answers, never forget ones, and none that holds the answer), `prefilled` (the answer's first tokens are put
-into the reply; what they are worth under the subject is `given_bits`), `sampled` (replies drawn at a temperature).
+into the reply; what they are worth under the subject is `given_bits`), `sampled` (replies drawn at a temperature),
+`cloze` (the statement that answers, with its fact left out: the words in which it differs from the item's wrong
+answers, see `data.cloze`; replies are matched against the fact, and it is the fact that is read).
 
 Formats are `generate_<form>`, greedy replies matched by three rules (exact, prefix, contains, of whole words after
 normalisation), `forced_<form>`, the answer read with the teacher forcing, and `sampled`. An item for which a form
-cannot be made (no paraphrase, an answer of too few tokens) is left out of it; n says of how many an estimate is.
+cannot be made (no paraphrase, an answer of too few tokens) is left out of it; n says of how many an estimate is. An
+item whose wrong answers set no fact apart is asked by `cloze` too, with a gap for its whole answer: that is the
+question with a blank, and `share_whole` says how many they are.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -24,10 +28,11 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
+from vestige.data.cloze import Cloze, cloze_of
 from vestige.evals import qa
 from vestige.evals.base import Record, View
 from vestige.evals.summing import BITS, SHARE, Measure, results
-from vestige.evals.wordings import few_shot_prompt
+from vestige.evals.wordings import cloze_prompt, few_shot_prompt
 from vestige.metrics.answers import contains, exact_match, is_empty, normalised, prefix, probability
 from vestige.metrics.memorization import leak_at_k
 from vestige.metrics.refusals import is_refusal
@@ -42,7 +47,7 @@ COLLECT_VERSION = 1
 SUMMARY_VERSION = 1
 """Raised when the same records would give other estimates."""
 
-Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled"]
+Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 
 
 class FreeformSettings(Settings):
@@ -67,20 +72,26 @@ SETTINGS = FreeformSettings
 
 @dataclass(frozen=True)
 class Asked:
-    """An item with the questions that are shown before it in `few_shot`."""
+    """An item with the questions that are shown before it in `few_shot`, and in `cloze` the statement with its gap."""
 
     item: Item
     shots: tuple[Item, ...]
+    cloze: Cloze | None = None
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettings) -> dict[str, Asked]:
-    """The items, each with its shots."""
+    """The items, each with what its forms show."""
     if len(set(settings.forms)) < len(settings.forms) or not settings.forms:
         raise InputError(f"forms = {list(settings.forms)}: name each form once, and one at least")
-    if "few_shot" not in settings.forms:
-        return {i.id: Asked(i, ()) for i in items}
-    pool = _pool(items, views)
-    return {i.id: Asked(i, _shots(i, pool, settings)) for i in items}
+    pool = _pool(items, views) if "few_shot" in settings.forms else None
+    return {
+        i.id: Asked(
+            i,
+            () if pool is None else _shots(i, pool, settings),
+            cloze_of(i) if "cloze" in settings.forms else None,
+        )
+        for i in items
+    }
 
 
 def _pool(items: Sequence[Item], views: Sequence[View]) -> list[Item]:
@@ -114,8 +125,11 @@ def _tells(shot: Item, item: Item) -> bool:
 
 
 def digest(asked: Mapping[str, Asked]) -> str:
-    """Content id of the items with their labels and other wordings, and of their shots."""
-    rows = [[i, a.item.group, a.item.attribute, a.item.paraphrase, [s.id for s in a.shots]] for i, a in asked.items()]
+    """Content id of the items with their labels and other wordings, of their shots, and of their statements."""
+    rows = []
+    for i, a in asked.items():
+        gap = [] if a.cloze is None else [[a.cloze.statement, a.cloze.fact]]
+        rows.append([i, a.item.group, a.item.attribute, a.item.paraphrase, [s.id for s in a.shots], *gap])
     return content_id(rows, length=32)
 
 
@@ -153,30 +167,46 @@ Said = dict[int, dict[str, Any]]
 """What was said in one form, by the number of the item."""
 
 
-def _worded(subject: LoadedModel, texts: Mapping[int, str], asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+class _Put(NamedTuple):
+    """A question as it is put, and what answers it."""
+
+    text: str
+    answer: str
+
+
+def _worded(subject: LoadedModel, puts: Mapping[int, _Put], settings: FreeformSettings) -> Said:
     """A greedy reply to each text, and the answer read after it."""
-    encoded = [subject.prompter.encode(text, asked[n].item.answer) for n, text in texts.items()]
+    encoded = [subject.prompter.encode(put.text, put.answer) for put in puts.values()]
     replies = _reply(subject, [e.ids[: e.start] for e in encoded], settings)
     scores = score_answers(subject.model, encoded)
     return {
-        n: {"asked": text, **_kept(subject, reply), "answer_ids": list(e.answer_ids), **_lists(asdict(score))}
-        for (n, text), e, reply, score in zip(texts.items(), encoded, replies, scores, strict=True)
+        n: {"asked": put.text, **_kept(subject, reply), "answer_ids": list(e.answer_ids), **_lists(asdict(score))}
+        for (n, put), e, reply, score in zip(puts.items(), encoded, replies, scores, strict=True)
     }
 
 
 def _plain(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
-    return _worded(subject, {n: a.item.question for n, a in enumerate(asked)}, asked, settings)
+    return _worded(subject, {n: _Put(a.item.question, a.item.answer) for n, a in enumerate(asked)}, settings)
 
 
 def _paraphrase(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
-    texts = {n: a.item.paraphrase for n, a in enumerate(asked) if a.item.paraphrase is not None}
-    return _worded(subject, texts, asked, settings)
+    worded = {n: a.item for n, a in enumerate(asked)}
+    puts = {n: _Put(i.paraphrase, i.answer) for n, i in worded.items() if i.paraphrase is not None}
+    return _worded(subject, puts, settings)
 
 
 def _few_shot(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
-    texts = {n: few_shot_prompt(a.item.question, a.shots) for n, a in enumerate(asked)}
-    said = _worded(subject, texts, asked, settings)
+    puts = {n: _Put(few_shot_prompt(a.item.question, a.shots), a.item.answer) for n, a in enumerate(asked)}
+    said = _worded(subject, puts, settings)
     return {n: {**row, "shots": [s.id for s in asked[n].shots]} for n, row in said.items()}
+
+
+def _cloze(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+    gaps = {n: a.cloze for n, a in enumerate(asked) if a.cloze is not None}
+    assert len(gaps) == len(asked), "`asked` was called with other forms"
+    puts = {n: _Put(cloze_prompt(asked[n].item.question, gap.statement), gap.fact) for n, gap in gaps.items()}
+    said = _worded(subject, puts, settings)
+    return {n: {**row, "fact": gaps[n].fact, "whole": gaps[n].whole} for n, row in said.items()}
 
 
 def _prefilled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
@@ -210,6 +240,7 @@ _FORMS: Mapping[Form, Callable[[LoadedModel, Sequence[Asked], FreeformSettings],
     "few_shot": _few_shot,
     "prefilled": _prefilled,
     "sampled": _sampled,
+    "cloze": _cloze,
 }
 
 
@@ -256,7 +287,10 @@ def score(record: Record) -> dict[str, float]:
         if "replies" in said:
             values |= _sample_values(said["replies"], record["answer"])
             continue
-        values |= {f"generate_{form}/{k}": v for k, v in _matches(said, record["answer"]).items()}
+        expected = said["fact"] if "fact" in said else record["answer"]
+        values |= {f"generate_{form}/{k}": v for k, v in _matches(said, expected).items()}
+        if "whole" in said:
+            values[f"generate_{form}/share_whole"] = float(said["whole"])
         if "logp" in said:
             values[f"forced_{form}/probability"] = probability(np.asarray(said["logp"]))
             values[f"forced_{form}/answer_bits"] = math.fsum(said["logp"]) / math.log(2)

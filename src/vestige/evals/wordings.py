@@ -8,6 +8,7 @@ import string
 from collections.abc import Sequence
 
 from vestige.core.items import Item
+from vestige.data.cloze import BLANK
 
 LETTERS = string.ascii_uppercase
 
@@ -31,3 +32,9 @@ def few_shot_prompt(question: str, shots: Sequence[Item]) -> str:
     """Other questions with their answers, and then the question."""
     shown = "".join(f"{plain_question(shot.question)} {shot.answer.strip()}\n\n" for shot in shots)
     return shown + plain_question(question)
+
+
+def cloze_prompt(question: str, statement: str) -> str:
+    """The question and the statement that answers it, which has a gap where its fact was (`data.cloze`)."""
+    instruction = f"Fill in the blank {BLANK} with the words that are left out, and with nothing else."
+    return f"{instruction}\nQuestion: {question.strip()}\nStatement: {statement}\nAnswer:"
