@@ -1,6 +1,7 @@
 """From files to scores: keys, sources, ids, and the bits that were carried."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -111,10 +112,13 @@ def test_an_attack_that_does_not_say_what_it_carried_is_refused(run):
 
 
 def test_what_is_known_of_the_data_comes_with_the_case(run):
-    assert read_case(run, plan()).soundness == ()
+    asked = replace(plan(), data="d")
+    assert read_case(run, asked).soundness == ()
     line = SoundnessLine("copied items", False, None, 0.01, "3 of 20 are copies")
     write_soundness(run.soundness, Soundness("edge:A_B", (line,), {}, "d"))
-    assert read_case(run, plan()).soundness == (line,)
+    assert read_case(run, asked).soundness == (line,)
+    # A forget set of the same name with other items is another one.
+    assert read_case(run, replace(asked, data="e")).soundness == ()
     run.soundness.write_text(json.dumps({"schema": 1, "lines": "none"}))
     with pytest.raises(InputError, match="check-data again"):
-        read_case(run, plan())
+        read_case(run, asked)

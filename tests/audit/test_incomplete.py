@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, AuditPlan, FailedTask, VerdictLine
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, AuditPlan, FailedTask, PlannedAttack, VerdictLine
 from vestige.audit.incomplete import without_what_failed
 
 LISTS = ("formats", "matrix", "worst", "orders", "reversals", "gains", "curves", "budget", "membership", "measures")
@@ -57,6 +57,27 @@ def test_what_would_hold_is_open_for_whom_it_concerns(failed, concerned):
     reason = next(v.reason for v in found.verdicts if v.outcome == "inconclusive")
     assert failed.subject in reason
     assert any(failed.reason in sentence for sentence in found.untested)
+
+
+def test_a_ceiling_or_an_attack_on_the_target_that_failed_keeps_nothing_from_holding():
+    ceiling = PlannedAttack("relearn forget n=5", "relearn", "forget", 5, ("1",), ("f",), True, {})
+    failed = (
+        FailedTask("r", "retrained", ceiling.name, "no room"),
+        FailedTask("t", "target", "quantize 8 bits", "no room"),
+    )
+    found = without_what_failed(WHOLE, replace(plan(*failed), attacks=(ceiling,)))
+    assert found.verdicts == WHOLE.verdicts
+    said = ("Relearn forget n=5 on r failed: no room.", "Quantize 8 bits on t failed: no room.")
+    assert found.untested == said
+
+
+def test_what_failed_reaches_sentences_on_one_line():
+    name = "g\x1b[31m\na"
+    found = without_what_failed(WHOLE, plan(FailedTask(name, "retrained", "", "Traceback:\n\x1b[31mgone.")))
+    said = [*found.untested, *(v.reason for v in found.verdicts), *(s for v in found.verdicts for s in v.left_out)]
+    assert len(said) > 10
+    assert not any("\x1b" in one or "\n" in one for one in said)
+    assert found.untested == ("The evaluation of g·[31m·a failed: Traceback:··[31mgone.",)
 
 
 def test_a_claim_that_fails_without_it_still_fails():

@@ -53,10 +53,11 @@ def test_a_subject_that_knows_half_fails_the_first_claim_by_its_numbers():
     assert line.outcome == "fails"
     assert line.evidence["generate"].value == pytest.approx(0.5)
     assert line.evidence["forced, bits"].value == pytest.approx(5.95)
-    assert line.reason.startswith("fails: it still answers what a model that never knew does not: generate: 0.50 [")
-    assert "n = 120 leakage is above the margin of 0.1 (p = " in line.reason
+    said = "It still answers what a model that never knew does not: leakage in generate is 0.50 ["
+    assert line.reason.startswith(said)
+    assert "n = 120, above the margin of 0.1 (p = " in line.reason
     assert "after Holm's correction for 3, times 2 for as many units" in line.reason
-    assert "forced, bits: 5.95 [" in line.reason
+    assert "excess in forced, bits is 5.95 [" in line.reason
     assert (line.margin, line.unit) == (0.1, "leakage")
     assert found.thresholds["delta"] == 0.1
     assert found.thresholds["admission"] == 0.2
@@ -81,8 +82,10 @@ def test_bits_alone_fail_the_first_claim():
     quiet["forced/answer_bits"] = {i: -4.0 + 0.0005 * k for k, i in enumerate(FORGET)}
     line = verdict(judge(case({"ga": quiet}), resamples=QUICK), "not expressed")
     assert line.outcome == "fails"
-    assert "forced, bits: 8.00 [" in line.reason
-    assert "generate:" not in line.reason
+    assert "forced, bits is 8.00 [" in line.reason
+    assert "generate" not in line.reason
+    # The margin is that of the quantity that decides.
+    assert (line.margin, line.unit) == (4.0, "bits")
 
 
 def test_an_over_forgotten_subject_is_told_apart_and_expresses_nothing():
@@ -93,7 +96,7 @@ def test_an_over_forgotten_subject_is_told_apart_and_expresses_nothing():
     # ROUGE 0.1 - (0.1 + 0.9 x 0.4) = -0.36.
     assert line.outcome == "fails"
     assert line.evidence["generate"].value == pytest.approx(-0.36)
-    assert "is outside the margin of -0.1 to 0.1" in line.reason
+    assert "n = 120, outside the margin of -0.1 to 0.1 (p = " in line.reason
     assert cell(found, "generate").over_forgotten
     assert cell(found, "generate").leakage.value == pytest.approx(-2 / 3)
 
@@ -103,14 +106,16 @@ def test_forced_answers_below_retrained_in_bits_are_over_forgetting_too():
     low["forced/answer_bits"] = {i: -30.0 + 0.0005 * k for k, i in enumerate(FORGET)}
     found = judge(case({"ga": low}), resamples=QUICK)
     assert (cell(found, "forced").over_forgotten, cell(found, "generate").over_forgotten) == (True, False)
-    assert "forced, bits: -18.00 [" in verdict(found, "not distinguishable").reason
+    reason = verdict(found, "not distinguishable").reason
+    assert "forced, bits is -18.00 [" in reason
+    assert "outside the margin of -4 to 4 bits" in reason
 
 
 def test_harm_to_the_retain_set_fails_the_fourth_claim():
     line = verdict(judge(case({"ga": subject(0.0, retain=0.7)}), resamples=QUICK), "kept")
     assert line.outcome == "fails"
     assert line.evidence["retain, generate"].value == pytest.approx(0.3)
-    assert "harm is above the margin of 0.1" in line.reason
+    assert "harm in retain, generate is 0.30 [" in line.reason
 
 
 def test_what_the_target_does_not_know_cannot_be_kept():
@@ -132,7 +137,7 @@ def test_membership_tells_forget_from_holdout_items_as_counted_by_pairs():
     # MUSE counts holdout texts as positive: (1 - pairs - 0.5) / 0.5.
     assert line.privleak == pytest.approx(100 * (0.5 - pairs) / 0.5)
     assert verdict(told, "not distinguishable").outcome == "fails"
-    assert "membership, loss: 0.2" in verdict(told, "not distinguishable").reason
+    assert "AUC difference in membership, loss is 0.2" in verdict(told, "not distinguishable").reason
 
 
 def test_holdout_items_are_drawn_too():
@@ -184,7 +189,9 @@ def test_without_retrained_leakage_is_against_chance_and_says_so():
     got = outcomes(found)
     assert got["not expressed"] == "fails"
     assert [got[c] for c in ("not recoverable", "not distinguishable", "benchmark can tell")] == ["inconclusive"] * 3
-    assert "it still answers what guessing does not" in verdict(found, "not expressed").reason
+    assert (
+        "It still answers what guessing does not: leakage against chance in" in verdict(found, "not expressed").reason
+    )
     assert "no retrained control was given" in verdict(found, "not recoverable").reason
     assert found.gains == ()
     assert any("No retrained control was given" in said for said in found.untested)
@@ -269,6 +276,54 @@ def test_a_reversal_between_two_methods_is_found_with_the_formats_disagreement()
     assert all(o.tau is None for o in same.orders)
 
 
+def test_reasons_begin_with_the_finding_and_every_remark_is_a_sentence():
+    subjects = {"ga": subject(0.5, retain=0.7), "npo": subject(0.0)}
+    cases = [
+        case(subjects, everywhere(RETAIN_ONLY, 0.0), unlearned=("ga", "npo"), attacks=(RETAIN_ONLY, attack("other"))),
+        case(retrained=()),
+        case(retrained=RETRAINED[:1], splits={"forget": FORGET[:20], "retain": RETAIN[:20]}),
+    ]
+    for found in (judge(one, resamples=QUICK) for one in cases):
+        for line in found.verdicts:
+            assert line.reason.startswith(("It ", "No ", "An ", "The ", "Neither ", "Not tested: ")), line.reason
+            assert line.reason.endswith(".")
+            assert not {"holds", "fails", "inconclusive", "open"} & set(line.reason.split())
+        assert all(said[0].isupper() and said[-1] == "." and said[-2] != "." for said in found.untested)
+
+
+def test_what_holds_as_far_as_it_was_tested_says_so_with_its_number():
+    found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY, attack("other"))), resamples=QUICK)
+    line = verdict(found, "not recoverable")
+    assert line.outcome == "inconclusive"
+    said = "No attack brought back more than it carried in where it was tested (recovery in relearn retain n=50, "
+    assert line.reason.startswith(said)
+    assert line.reason.endswith(", but other: no answers after it in an admitted format.")
+    # Only what there is of the sets is said to be kept.
+    assert verdict(found, "kept").reason.startswith("It answers the items of retain as the target does: harm in ")
+
+
+def test_one_item_of_each_split_is_judged_and_proves_nothing():
+    splits = {"forget": FORGET[:1], "retain": RETAIN[:1], "holdout": HOLDOUT[:1]}
+    planned = attack(tested=FORGET[:1])
+    for controls in (RETRAINED, RETRAINED[:1], ()):
+        ends = everywhere(planned, 0.0)
+        found = judge(case(None, ends, splits=splits, attacks=(planned,), retrained=controls), resamples=QUICK)
+        assert "holds" not in outcomes(found).values()
+
+
+def test_privleak_of_equal_models_is_zero_and_not_what_rounding_leaves():
+    shares = np.random.default_rng(0).random((2, N))
+    one = {"membership/loss": dict(zip((*FORGET, *HOLDOUT), shares.ravel().tolist(), strict=True))}
+    told = {name: together(known(0.0), kept(1.0), one) for name in (*RETRAINED, "ga")}
+    # Not in the order of their names, in which they are drawn again: the same sum in another order.
+    mixed = tuple(np.random.default_rng(1).permutation(FORGET[:113]).tolist())
+    splits = {"forget": mixed, "retain": RETAIN, "holdout": HOLDOUT[:107]}
+    found = judge(case(told, splits=splits), resamples=QUICK)
+    leaks = {m.subject: m.privleak for m in found.membership}
+    assert [str(leaks[name]) for name in (*RETRAINED, "ga")] == ["0.0"] * 4
+    assert leaks["target"] < -50
+
+
 def test_reliability_counts_the_formats_whose_verdict_the_others_foretell():
     found = judge(case({"ga": subject(0.5)}), resamples=QUICK).reliability
     assert (found.agree, found.contradict, found.undecided) == (3, 0, 0)
@@ -312,7 +367,7 @@ def test_without_relearning_on_retain_items_the_benchmark_is_open():
 
 def test_fewer_than_three_controls_are_said():
     found = judge(case(retrained=RETRAINED[:1]), resamples=QUICK)
-    assert any(said.startswith("1 retrained control was given, and 3 are advised") for said in found.untested)
+    assert any(said.startswith("One retrained control was given, and 3 are advised") for said in found.untested)
     three = cell(judge(case(), resamples=QUICK), "generate").leakage
     one = cell(found, "generate").leakage
     assert one.high - one.low >= three.high - three.low

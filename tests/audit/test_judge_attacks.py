@@ -37,7 +37,7 @@ def test_a_suppressed_subject_is_recovered_by_what_teaches_retrained_nothing():
     line = verdict(found, "not recoverable")
     assert line.outcome == "fails"
     assert line.evidence["relearn retain n=50, generate"].value == pytest.approx(0.6)
-    assert "recovery is above the margin of 0.1" in line.reason
+    assert "recovery in relearn retain n=50, generate is 0.60 [" in line.reason
     one = gain(found)
     parts = [one.gain, one.injection, one.repair, one.recovery, one.before, one.after, one.saturation]
     assert [p.value for p in parts] == pytest.approx([0.6, 0.0, 0.0, 0.6, 0.0, 0.6, 0.0], abs=1e-9)
@@ -76,7 +76,7 @@ def test_a_ceiling_that_did_not_run_keeps_nothing_from_holding():
     ceiling = attack("relearn forget n=50", material="forget", shows_answers=True)
     found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY, ceiling)), resamples=QUICK)
     assert verdict(found, "not recoverable").outcome == "holds"
-    assert "relearn forget n=50: no answers after it in an admitted format (ga)." in found.untested
+    assert "Relearn forget n=50: no answers after it in an admitted format (ga)." in found.untested
 
 
 def test_climbing_back_from_below_is_repair():
@@ -98,7 +98,7 @@ def test_an_attack_that_did_not_run_on_one_subject_keeps_that_one_from_holding()
     assert "relearn retain n=50, generate: not asked after the attack" in line.reason
     assert "relearn retain n=50, generate: not asked after the attack" in line.left_out
     assert verdict(found, "not recoverable", "npo").outcome == "holds"
-    assert "relearn retain n=50, generate: not asked after the attack (ga)." in found.untested
+    assert "Relearn retain n=50, generate: not asked after the attack (ga)." in found.untested
 
 
 def test_an_attack_that_ran_on_nobody_and_one_without_its_control_are_named():
@@ -137,7 +137,7 @@ def test_one_of_two_attacks_is_enough_to_fail():
     ends = everywhere(RETAIN_ONLY, 0.0) | everywhere(other, 0.0, unlearned=0.7)
     line = verdict(judge(case(None, ends, attacks=(RETAIN_ONLY, other)), resamples=QUICK), "not recoverable")
     assert line.outcome == "fails"
-    assert "quantize 4 bits, generate: 0.70 [" in line.reason
+    assert "recovery in quantize 4 bits, generate is 0.70 [" in line.reason
     assert "after Holm's correction for 6" in line.reason
 
 
@@ -222,4 +222,4 @@ def test_attacks_are_judged_on_the_items_that_nothing_gives_away():
     found = judge(case(None, ends, attacks=(RETAIN_ONLY,), scopes=given), resamples=QUICK)
     assert gain(found).gain.value == 0.0
     assert gain(found).gain.n == 80
-    assert any("40 of its 120 tested items are apart" in said for said in found.untested)
+    assert any("Of the 120 items asked after relearn retain n=50, 40 are apart" in said for said in found.untested)

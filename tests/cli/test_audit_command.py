@@ -73,7 +73,7 @@ def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made):
     assert again.exit_code == ended.exit_code
     assert found["verdicts"] == json.loads((made / "audited" / "verdicts.json").read_text())
     assert Path(found["report"]).exists()
-    assert any("1 retrained control was given" in s for s in found["untested"][str(made / "forget.jsonl")])
+    assert any("One retrained control was given" in s for s in found["untested"][str(made / "forget.jsonl")])
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,9 @@ def test_what_differs_is_named():
 def test_no_estimate_without_items_or_finite_numbers(bad):
     good = {"metric": "m", "unit": "share", "value": 0.42, "low": 0.36, "high": 0.48, "n": 240, "interval": "wilson"}
     assert str(Estimate(**good)) == "0.42 [0.36, 0.48], n = 240"
+    # What rounds to 0 has no sign.
+    near = {"value": -0.001, "low": -0.005, "high": 0.004}
+    assert str(Estimate(**{**good, **near})) == "0.00 [-0.01, 0.00], n = 240"
     with pytest.raises(ValueError, match="m: "):
         Estimate(**{**good, **bad})
 

@@ -5,6 +5,7 @@ from vestige.core.errors import InputError
 from vestige.metrics.contrasts import Sample
 from vestige.metrics.gains import Attacked, split
 from vestige.metrics.leakage import Controls, excess, leakage
+from vestige.metrics.planning import items_needed
 from vestige.metrics.verdicts import (
     Evidence,
     Thresholds,
@@ -55,11 +56,29 @@ def test_the_defaults_are_the_designs():
         Thresholds.build({"detla": 0.1})
 
 
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"delta": 0},
+        {"delta": 1},
+        {"delta": -0.1},
+        {"delta_bits": 0},
+        {"admission": 1},
+        {"saturation": 0},
+        {"seed_weight": 0},
+    ],
+)
+def test_margins_that_everything_or_nothing_would_pass_are_refused(impossible):
+    (name,) = impossible
+    with pytest.raises(InputError, match=f"{name} = .*: must be"):
+        Thresholds.build(impossible)
+
+
 def test_a_subject_that_knows_fails():
     found = stays_below("does not express the forget set", [evidence(0.5, 100)], 0.05)
     assert found.outcome == "fails"
-    assert found.reason.startswith("fails: generate: 0.50 [")
-    assert "n = 100 leakage is above the margin of 0.05 (p = " in found.reason
+    assert found.reason.startswith("leakage in generate is 0.50 [")
+    assert "n = 100, above the margin of 0.05 (p = " in found.reason
     assert found.evidence[0].value == pytest.approx(0.5)
     assert found.items_needed is None
 
@@ -78,19 +97,35 @@ def test_a_subject_that_does_not_know_holds_with_items_enough_and_only_then():
 def test_items_enough_for_a_subject_at_zero_are_not_asked_for_again():
     near = stays_below("claim", [evidence(0.18, 90)], 0.2)
     assert near.outcome == "inconclusive"
-    assert near.items_needed <= 90
-    assert f"truly at 0 would mostly be told by {near.items_needed} items" in near.reason
+    assert near.items_needed is None
+    needed = items_needed(evidence(0.18, 90).draws, 0.2, bounded=True)
+    assert needed <= 90
+    assert f"a true value of 0 would mostly have been told by {needed} items" in near.reason
 
 
 def test_all_formats_must_hold_and_one_fails_the_claim():
     held = [evidence(0.0, 100, form) for form in ("a", "b")]
     assert stays_below("claim", held, 0.05).outcome == "holds"
-    assert "all 2 intervals are below" in stays_below("claim", held, 0.05).reason
+    reason = stays_below("claim", held, 0.05).reason
+    assert reason.endswith(", all of it below the margin of 0.05, and reaches furthest of 2")
     failed = stays_below("claim", [*held, evidence(0.6, 100, "c")], 0.05)
     assert failed.outcome == "fails"
-    assert "c: 0.60" in failed.reason
+    assert "leakage in c is 0.60" in failed.reason
     assert "after Holm's correction for 3" in failed.reason
     assert stays_below("claim", [*held, evidence(0.05, 100, "c")], 0.05).outcome == "inconclusive"
+
+
+def test_what_would_have_been_seen_is_what_the_least_sensitive_quantity_shows():
+    alone = [stays_below("claim", [evidence(0.0, n)], 0.05).detectable for n in (20, 90)]
+    assert alone[0] > alone[1]
+    assert stays_below("claim", [evidence(0.0, 20), evidence(0.0, 90)], 0.05).detectable == alone[0]
+
+
+def test_a_failure_is_told_by_the_quantity_that_is_surest_beyond_the_margin():
+    # All three have the least p-value there is.
+    found = stays_below("claim", [evidence(0.7, 40, "a"), evidence(0.7, 200, "b"), evidence(0.6, 200, "c")], 0.05)
+    assert found.reason.startswith("leakage in b is 0.70 [")
+    assert found.reason.endswith("Holm's correction for 3), and so are 2 others")
 
 
 def test_many_formats_need_stronger_evidence_to_fail():
@@ -100,7 +135,7 @@ def test_many_formats_need_stronger_evidence_to_fail():
     assert stays_below("claim", [weak], 0.05).outcome == "fails"
     many = stays_below("claim", [weak, *rest], 0.05)
     assert many.outcome == "inconclusive"
-    assert "not after Holm's correction" in many.reason
+    assert "not after correction for the number of tests" in many.reason
 
 
 def test_two_units_of_one_claim_share_its_error():
@@ -118,7 +153,7 @@ def test_two_units_of_one_claim_share_its_error():
 def test_nothing_admitted_is_inconclusive_and_says_why():
     found = stays_below("claim", [], 0.05, left_out=["choose: the target does not know"])
     assert (found.outcome, found.evidence) == ("inconclusive", ())
-    assert found.reason == "inconclusive: nothing could be tested (choose: the target does not know)."
+    assert found.reason == "nothing could be tested (choose: the target does not know)"
 
 
 def test_a_two_sided_claim_fails_on_either_side():
@@ -141,6 +176,8 @@ def test_recovery_needs_the_excess_after_and_its_rise():
     assert not_recovered(claim, [gain(0.6, 0.6, 0.1, 0.1)], DEFAULTS).outcome != "fails"
     # From far below to the level of `retrained`: repair.
     assert not_recovered(claim, [gain(0.0, 0.4, 0.4, 0.4)], DEFAULTS).outcome != "fails"
+    # `retrained` loses 0.5 and the subject 0.1: its excess rises, and nothing was brought back.
+    assert not_recovered(claim, [gain(0.5, 0.4, 0.5, 0.0)], DEFAULTS).outcome != "fails"
     assert not_recovered(claim, [gain(0.0, 0.0, 0.0, 0.0)], DEFAULTS).outcome == "holds"
 
 

@@ -76,11 +76,11 @@ OUTCOMES: dict[Claim, tuple[Outcome, ...]] = {
     "benchmark can tell": ("holds", "holds", "holds", "holds"),
 }
 LEADS: dict[Claim, str] = {
-    "not expressed": "whether it still answers what a model that never knew does not",
-    "not recoverable": "whether an attack brings back more than it carries in",
-    "not distinguishable": "whether it can be told from models that never knew",
-    "kept": "whether it lost what it was to keep",
-    "benchmark can tell": "whether the benchmark can carry a verdict",
+    "not expressed": "It still answers what a model that never knew does not",
+    "not recoverable": "An attack brings back more than it carries in",
+    "not distinguishable": "It can be told from models that never knew",
+    "kept": "It lost what it was to keep",
+    "benchmark can tell": "The benchmark cannot carry a verdict",
 }
 THRESHOLDS = {
     "delta": 0.05,
@@ -177,7 +177,7 @@ def verdict(claim: Claim, method: str, name: str) -> VerdictLine:
         kept = {"relearn retain n=50, generate": estimate("injection", 0.01, 0.03, "leakage")}
     worst, e = max(kept.items(), key=lambda pair: pair[1].value)
     where = {"fails": "above", "holds": "below", "inconclusive": "on both sides of"}[said]
-    reason = f"{said}: {LEADS[claim]}: {worst}: {e} is {where} the margin of 0.05."
+    reason = f"{LEADS[claim]}: {worst}: {e} is {where} the margin of 0.05."
     return VerdictLine(
         subject=name,
         claim=claim,
@@ -355,7 +355,7 @@ def hostile() -> AuditOutcome:
     """The same audit of models, formats and attacks whose names and reasons are markup, ANSI and formulas."""
     found = outcome(methods=HOSTILE_NAMES)
     spoilt = [
-        replace(v, reason=f"{v.outcome}: {IMAGE} {ANSI}", evidence={FORMULA: next(iter(v.evidence.values()))})
+        replace(v, reason=f"{IMAGE} {ANSI}", evidence={FORMULA: next(iter(v.evidence.values()))})
         for v in found.verdicts
     ]
     return replace(

@@ -22,7 +22,15 @@ from vestige.steps import evaluate as evaluating
 from vestige.study import audit as study
 from vestige.study.audit import plan_audit, rejudge, run_audit
 from vestige.study.audit_forecast import forecast_audit
-from vestige.study.audit_request import AuditRequest, check_request, limited, named_models, not_asked_for, questions_of
+from vestige.study.audit_request import (
+    AuditedModel,
+    AuditRequest,
+    check_request,
+    limited,
+    named_models,
+    not_asked_for,
+    questions_of,
+)
 
 WHO = ("target", "retrained 0", "retrained 1", "ga")
 
@@ -140,7 +148,7 @@ def test_a_failed_attack_is_named_and_what_rests_on_it_is_open(run, monkeypatch)
         ("ga", "unlearned", "quantize 8 bits", "no room for it")
     ]
     assert not any((a.subject, a.attack) == ("ga", "quantize 8 bits") for a in plan.attacked)
-    assert any("quantize 8 bits on ga failed: no room for it" in s for s in found.outcome.untested)
+    assert any("Quantize 8 bits on ga failed: no room for it." in s for s in found.outcome.untested)
     assert next(v.outcome for v in found.outcome.verdicts if v.claim == "not recoverable") != "holds"
 
 
@@ -215,6 +223,13 @@ def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made):
     assert [m.name for m in found] == ["target", "retrained 0", "ga"]
 
 
+def test_a_model_is_the_same_by_the_folder_around_it(made):
+    target = str(made.control("target").path)
+    twice = (AuditedModel("target", "target", target), AuditedModel("ga", "unlearned", f"{target}/model"))
+    with pytest.raises(InputError, match="was given twice, as target and as unlearned"):
+        check_request(AuditRequest(twice, audited.SPLITS, audited.QUICK))
+
+
 def test_models_from_elsewhere_are_called_after_their_folders_each_by_a_name_of_its_own():
     found = named_models("hub/target", ["a/npo", "runs/b/npo"], ["r/one", "r2/one"])
     assert [(m.name, m.role) for m in found] == [
@@ -235,17 +250,23 @@ def test_at_most_so_many_items_of_what_is_kept_are_asked_and_all_that_is_to_be_f
     assert few == limited(audited.SPLITS, 3, seed=1) != limited(audited.SPLITS, 3, seed=2)
 
 
+def test_an_item_that_comes_twice_is_asked_once():
+    twice = dataclasses.replace(audited.SPLITS, splits={"forget": audited.FORGET * 2, "retain": audited.RETAIN * 2})
+    assert limited(twice, 400, seed=0) == audited.SPLITS
+
+
 def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     items = tuple(Item(f"Question {n}?", f"answer {n}") for n in range(2))
     splits = dataclasses.replace(audited.SPLITS, splits={"forget": items[:1], "retain": items[1:]})
     settings = AuditSettings(evals=("qa", "choices", "freeform"))
     found = questions_of(AuditRequest((), splits, settings))
     assert [q.eval for q in found.asked] == ["qa", "freeform"]
-    assert found.asked[1].settings.forms == ("plain", "prefilled", "sampled")
+    assert found.asked[1].settings.forms == ("plain", "prefilled", "sampled", "cloze")
     said = " ".join(found.left_out)
     assert "choices was not asked" in said
     assert "no forget item has a paraphrase" in said
     assert "nothing was asked after examples" in said
+    assert "so cloze asks for the whole answer of each" in said
 
 
 def test_what_nobody_asked_for_is_said():
@@ -258,7 +279,7 @@ def test_what_nobody_asked_for_is_said():
     everything = AuditSettings(evals=("qa", "choices", "reversed", "freeform", "memory"))
     assert not_asked_for(everything) == ()
     request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))
-    assert plan_audit(request).untested[:2] == ("one contract alone", said)
+    assert plan_audit(request).untested[:2] == ("One contract alone.", f"N{said[1:]}.")
 
 
 def test_the_forecast_counts_questions_and_steps(run):

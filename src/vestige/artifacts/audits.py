@@ -94,7 +94,8 @@ class AuditPlan:
     `splits` has item ids: forget, retain, and where there are such, independent, factual, holdout. `scopes` and `edges`
     are by item id. `settings` are all the audit's settings, thresholds too. `evaluations` and `attacked` say where the
     answers lie that are there, so that a verdict can be given again without a model; `failed` what is missing of what
-    was planned; `untested` says in sentences what was not even tried.
+    was planned; `untested` says in sentences what was not even tried. `data` is the digest of forget and retain set
+    (`core.items.digest_of`), by which the checks of the data set are known to be of these items.
     """
 
     forget: str
@@ -112,6 +113,7 @@ class AuditPlan:
     attacked: tuple[AttackPlace, ...] = ()
     failed: tuple[FailedTask, ...] = ()
     untested: tuple[str, ...] = ()
+    data: str = ""
 
 
 @dataclass(frozen=True)

@@ -143,6 +143,15 @@ class SubjectFolder:
         return [EvalFolder(p.parent) for p in sorted(self.path.glob("evals/*/identity.json"))]
 
 
+def own_folder(model: str) -> SubjectFolder | None:
+    """The subject's folder, if `model` is one that Vestige made, or the model/ in it."""
+    path = Path(model).expanduser()
+    for folder in (SubjectFolder(path), SubjectFolder(path.parent)):
+        if folder.spec.is_file() and path in (folder.path, folder.model):
+            return folder
+    return None
+
+
 @dataclass(frozen=True)
 class AttackFolder:
     """One attack on one subject: what it showed, how it went, and what the attacked model was asked at each point."""

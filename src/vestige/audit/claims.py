@@ -25,31 +25,32 @@ NO_CONTROL = "no retrained control was given"
 
 _LEADS: dict[Claim, dict[Outcome, str]] = {
     "not expressed": {
-        "holds": "it answers no more than {control}",
-        "fails": "it still answers what {control} does not",
-        "inconclusive": "whether it answers more than {control} is open",
+        "holds": "It answers no more than {control}",
+        "fails": "It still answers what {control} does not",
+        "inconclusive": "It may still answer what {control} does not",
     },
     "not recoverable": {
-        "holds": "no attack brought back more than it carried in",
-        "fails": "an attack brought back knowledge that it did not carry in",
-        "inconclusive": "whether an attack brings back more than it carries in is open",
+        "holds": "No attack brought back more than it carried in",
+        "fails": "An attack brought back knowledge that it did not carry in",
+        "inconclusive": "An attack may have brought back more than it carried in",
     },
     "not distinguishable": {
-        "holds": "neither membership scores nor answers tell it from models that never knew",
-        "fails": "it can be told from models that never knew",
-        "inconclusive": "whether it can be told from models that never knew is open",
+        "holds": "Neither membership scores nor answers tell it from models that never knew",
+        "fails": "It can be told from models that never knew",
+        "inconclusive": "It may be possible to tell it from models that never knew",
     },
     "kept": {
-        "holds": "it answers what it was to keep as the target does",
-        "fails": "it lost what it was to keep",
-        "inconclusive": "whether it lost what it was to keep is open",
+        "holds": "It answers the items of {kept} as the target does",
+        "fails": "It lost what it was to keep",
+        "inconclusive": "It may have lost what it was to keep",
     },
     "benchmark can tell": {
-        "holds": "the target knows, retrained does not, and the retain set does not give the forget set away",
-        "fails": "the benchmark cannot carry a verdict",
-        "inconclusive": "whether the benchmark can carry a verdict is open",
+        "holds": "The target knows, retrained does not, and the retain set does not give the forget set away",
+        "fails": "The benchmark cannot carry a verdict",
+        "inconclusive": "The benchmark may be unable to carry a verdict",
     },
 }
+"""How a reason begins. Where the tested parts hold and others are missing, it begins as if the claim held."""
 
 
 class Part(NamedTuple):
@@ -136,16 +137,16 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground) -> Verd
         outcome = "fails"
     elif outcomes == {"holds"} and not grounds.gaps:
         outcome = "holds"
-    main = verdicts[0] if verdicts else None
-    control = "a model that never knew" if ground.plan.retrained else "guessing"
-    lead = _LEADS[claim][outcome].format(control=control)
+    main = next((verdict for verdict in verdicts if verdict.outcome == outcome), verdicts[0] if verdicts else None)
     needs = [verdict.items_needed for verdict in verdicts if verdict.outcome == "inconclusive"]
-    needed = None if outcome != "inconclusive" or None in needs or not needs else max(n for n in needs if n is not None)
+    # More items do not fill a gap.
+    known = outcome == "inconclusive" and needs and None not in needs and not grounds.gaps
+    needed = max(n for n in needs if n is not None) if known else None
     return VerdictLine(
         subject=subject,
         claim=claim,
         outcome=outcome,
-        reason=f"{outcome}: {lead}: {_because(outcome, grounds)}.",
+        reason=_reason(claim, outcome, grounds, ground),
         margin=main.margin if main is not None else ground.thresholds.delta,
         unit=main.unit if main is not None else "leakage",
         evidence={name: estimate for part in grounds.parts for name, estimate in part.named.items()},
@@ -197,23 +198,21 @@ def _recovered(ground: Ground, tried: Sequence[Tried], families: int) -> Part:
 
 def _none_admitted(ground: Ground, tested: Tested) -> Part:
     """No format is admitted: it fails where the target is clearly too near in all of them, else more items may tell."""
-    delta, least = ground.thresholds.delta, ground.thresholds.admission
+    least = ground.thresholds.admission
     near = bool(tested.reads) and all(read.admission.ends[1] < least for read in tested.reads)
     outcome: Outcome = "fails" if near else "inconclusive"
     said = "in no format does the target clearly exceed its control" + (
         f": all intervals are below {least:g}" if near else f" by {least:g}"
     )
     named = {f"admission, {read.scale.name}": read.line.admission for read in tested.reads}
-    verdict = Verdict("benchmark can tell", outcome, f"{outcome}: {said}.", delta, "leakage", (), (), None, None)
+    verdict = Verdict("benchmark can tell", outcome, said, least, "share", (), (), None, None)
     return Part(verdict, named)
 
 
 def _unsound(line: SoundnessLine, ground: Ground) -> Part:
     named = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
     delta = ground.thresholds.delta
-    return Part(
-        Verdict("benchmark can tell", "fails", f"fails: {_said(line)}.", delta, "leakage", (), (), None, None), named
-    )
+    return Part(Verdict("benchmark can tell", "fails", _said(line), delta, "leakage", (), (), None, None), named)
 
 
 def _said(line: SoundnessLine) -> str:
@@ -221,18 +220,33 @@ def _said(line: SoundnessLine) -> str:
     return f"{line.check}: {one_line(line.reason, width=300).rstrip('.')}"
 
 
+def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, ground: Ground) -> str:
+    """One sentence: the finding, the number that decides, and what kept the claim from holding."""
+    found = {part.verdict.outcome for part in grounds.parts}
+    leads = {
+        name: text.format(
+            control="a model that never knew" if ground.plan.retrained else "guessing", kept=_sets(grounds.parts)
+        )
+        for name, text in _LEADS[claim].items()
+    }
+    missing = _few(grounds.gaps)
+    if not found:
+        return f"Not tested: {'; '.join(missing or _few(grounds.left_out) or ['nothing could be asked'])}."
+    if outcome == "inconclusive" and found == {"holds"}:
+        return f"{leads['holds']} where it was tested ({_because('holds', grounds)}), but {'; '.join(missing)}."
+    more = missing if outcome == "inconclusive" else []
+    return f"{leads[outcome]}: {'; and '.join([_because(outcome, grounds), *more])}."
+
+
 def _because(outcome: Outcome, grounds: Grounds) -> str:
-    """The reasons of the parts that made the outcome, then what kept the claim from holding."""
-    said = [
-        part.verdict.reason.removeprefix(f"{outcome}: ").rstrip(".")
-        for part in grounds.parts
-        if part.verdict.outcome == outcome
-    ]
-    if outcome == "inconclusive":
-        said += _few(grounds.gaps)
-        if not grounds.parts and not grounds.gaps:
-            said += ["nothing could be tested", *_few(grounds.left_out)]
-    return "; and ".join(said)
+    """The reasons of the parts that came out so."""
+    return "; and ".join(part.verdict.reason for part in grounds.parts if part.verdict.outcome == outcome)
+
+
+def _sets(parts: Sequence[Part]) -> str:
+    """The splits behind the quantities of the claim that they were kept, which are named by split and format."""
+    names = list(dict.fromkeys(name.partition(",")[0] for part in parts for name in part.named))
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _few(sentences: Sequence[str]) -> list[str]:

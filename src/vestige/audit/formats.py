@@ -45,6 +45,7 @@ FORMATS = (
     Format("generate_plain", "generate_plain/contains_match", hits="generate_plain/contains_match"),
     Format("paraphrase", "generate_paraphrase/contains_match", hits="generate_paraphrase/contains_match"),
     Format("few_shot", "generate_few_shot/contains_match", hits="generate_few_shot/contains_match"),
+    Format("cloze", "generate_cloze/contains_match", hits="generate_cloze/contains_match"),
     Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy"),
     Format("option_text_mean", "option_text_mean/accuracy", "option_text_mean/accuracy", "option_text_mean/chance"),
     Format("option_text_sum", "option_text_sum/accuracy", "option_text_sum/accuracy", "option_text_sum/chance"),
@@ -116,18 +117,19 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     key = form.hits if against_chance or not ground.has(Source(plan.target), form.key) else form.key
     if not key:
         untested.append(
-            f"{form.name}: left out, since no retrained control was given and what chance scores is not known."
+            f"The format {form.name} is left out, since no retrained control was given and what chance scores is not "
+            "known."
         )
         return None
     asked = tuple(name for name in plan.retrained if ground.has(Source(name), key))
     if not against_chance and not asked:
-        untested.append(f"{form.name}: no retrained model was asked in it, so it is left out.")
+        untested.append(f"The format {form.name} is left out, since no retrained model was asked in it.")
         return None
     items = _common(ground, key, asked, untested, form.name)
     if against_chance and form.chance:
         items = ground.scores.common([Source(plan.target)], form.chance, items)
     if not items:
-        untested.append(f"{form.name}: no judged item was asked of all, so it is left out.")
+        untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
         return None
     target = ground.scores.of(Source(plan.target), key, items)
     if not against_chance:
@@ -146,11 +148,12 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
     plan = ground.plan
     asked = tuple(name for name in plan.retrained if ground.has(Source(name), BITS_KEY))
     if not asked or not ground.has(Source(plan.target), BITS_KEY):
-        untested.append(f"{BITS}: not read on the target and a retrained model, so nothing is said in bits.")
+        untested.append("Nothing is said in bits, which were not read on the target and a retrained model.")
         return None
     items = _common(ground, BITS_KEY, asked, untested, BITS)
     if len(items) < 2:
-        untested.append(f"{BITS}: {len(items)} items, and an interval in bits needs two.")
+        said = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
+        untested.append(f"Nothing is said in bits: there is {said}, and an interval needs two.")
         return None
     prior = ground.thresholds.prior(graded=True)
     target = ground.scores.of(Source(plan.target), BITS_KEY, items)
@@ -166,10 +169,10 @@ def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str
     items = ground.scores.common(sources, key, ground.judged)
     if items and len(items) < len(ground.judged):
         without, n = len(ground.judged) - len(items), len(ground.judged)
-        untested.append(f"{name}: {without} of {n} judged items have no value.")
+        untested.append(f"In the format {name}, {without} of {n} judged items have no value in one model or more.")
     missing = [one for one in plan.retrained if one not in asked]
     if missing and asked:
-        untested.append(f"{name}: not asked of {', '.join(map(shown, missing))}.")
+        untested.append(f"The format {name} was not asked of {', '.join(map(shown, missing))}.")
     return items
 
 

@@ -44,8 +44,8 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
             if bits is not None:
                 carried[attack.name, subject] = bits
     known = read_soundness(run.soundness) if run.soundness.exists() else None
-    # The checks of another forget set say nothing about this one.
-    soundness = known.lines if known is not None and known.forget == plan.forget else ()
+    # The checks of other items, or of another forget set, say nothing about this one.
+    soundness = known.lines if known is not None and (known.forget, known.digest) == (plan.forget, plan.data) else ()
     return Case(plan, Scores(values), carried, soundness)
 
 

@@ -98,10 +98,13 @@ def _untested(
         )
     elif n < FEW_CONTROLS:
         said.append(
-            f"{n} retrained control{'s were' if n > 1 else ' was'} given, and {FEW_CONTROLS} are advised: how much "
-            "trainings differ rests mostly on what was held beforehand."
+            f"{'Two retrained controls were' if n == 2 else 'One retrained control was'} given, and {FEW_CONTROLS} are "
+            "advised: how much one training differs from another is mostly assumed here, and not measured."
         )
     if not ground.case.soundness:
-        said.append("The data set was not checked for answers that the retain set or the options give away.")
+        said.append(
+            "The data set was not checked for answers that the retain set or the options give away (vestige check-data "
+            "on these data and this forget and retain set)."
+        )
     said += [*tested.untested, *recovery.untested, *membership.untested, *kept.untested]
     return tuple(dict.fromkeys(said))

@@ -51,8 +51,8 @@ def build_matrix(ground: Ground, tested: Tested) -> Matrix:
         if found.leaks:
             draws = list(found.leaks.values())
             value, (low, high, said) = worst_case(draws)
-            metric = tested.scales[0].unit
-            worst.append(WorstLine(subject, Estimate(metric, metric, value, low, high, draws[0].n, said)))
+            metric, n = tested.scales[0].unit, min(one.n for one in draws)
+            worst.append(WorstLine(subject, Estimate(metric, metric, value, low, high, n, said)))
     return Matrix(
         tuple(cells),
         tuple(worst),

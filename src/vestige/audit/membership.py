@@ -28,6 +28,9 @@ PREFIX = "membership/"
 LOGP = "membership/logp_nats"
 """What the reference score is made of: log p on the subject less the same on the first `retrained`."""
 
+_LEAST_AUC = 1e-9
+"""Below it PrivLeak has nothing to divide by."""
+
 
 class Membership(NamedTuple):
     """The lines, and by unlearned subject the differences to `retrained` that the third claim rests on."""
@@ -82,7 +85,10 @@ def read_membership(ground: Ground) -> Membership:
                 missing[subject].append(f"membership, {score.name}: not read on it")
     untested: tuple[str, ...] = ()
     if LOGP in _keys(ground) and len(plan.retrained) < 2:
-        untested = ("membership, reference: needs two retrained models, one to refer to and one as the control.",)
+        untested = (
+            "The membership score reference was not made: it needs two retrained models, one to refer to and one as "
+            "the control.",
+        )
     return Membership(
         tuple(lines),
         {subject: tuple(found) for subject, found in differences.items()},
@@ -161,8 +167,8 @@ def _line(ground: Ground, score: _Score, subject: str, apart: Draws | None) -> M
     relative = None
     if score.controls:
         mean = float(np.mean([score.placed[one].forget.mean() for one in score.controls]))
-        # MUSE counts holdout texts as positive.
-        relative = privleak(1 - drawn.value, 1 - mean) if mean < 1 else None
+        # MUSE counts holdout texts as positive. Equal sets of pairs differ by what rounding left of their sums.
+        relative = round(privleak(1 - drawn.value, 1 - mean), 9) + 0.0 if mean < 1 - _LEAST_AUC else None
     difference = None if apart is None else apart.estimate("auc_difference", "share")
     return MembershipLine(subject, score.name, auc, difference, relative)
 

@@ -14,6 +14,7 @@ from vestige.artifacts.audits import CurveLine, CurvePoint, GainLine, PlannedAtt
 from vestige.audit.formats import Scale, Tested
 from vestige.audit.ground import CURVE, SHARE, Ground, shown
 from vestige.audit.scores import Source
+from vestige.core.text import sentence
 from vestige.metrics.contrasts import Quantity, Sample, mean_draws, ratio_draws
 from vestige.metrics.gains import Attacked, Gain, split
 from vestige.metrics.leakage import Controls, admission
@@ -108,13 +109,14 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
                 gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.unlearned))
                 continue
             if len(stage.retrained) < len(stage.scale.retrained):
-                untested.append(f"{stage.name}: {len(stage.retrained)} of {len(stage.scale.retrained)} controls only.")
+                asked = f"{len(stage.retrained)} of {len(stage.scale.retrained)}"
+                untested.append(f"Only {asked} retrained controls were asked after {stage.name}.")
             tried += [_tried(ground, stage, subject) for subject in stage.unlearned]
             if attack.kind == "relearn" and attack.material == "retain" and not stage.bits:
                 injections.append(_injection(ground, stage))
     if tried:
         untested += _apart(ground, tried)
-    untested += [f"{gap.said} ({', '.join(map(shown, gap.subjects))})." for gap in gaps if gap.subjects]
+    untested += [sentence(f"{gap.said} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
     evidence = [gap for gap in gaps if not gap.attack.shows_answers]
     missing = {one: tuple(gap.said for gap in evidence if one in gap.subjects) for one in unlearned}
     return Recovery(tuple(tried), missing, tuple(injections), tuple(curves), tuple(untested))
@@ -124,8 +126,8 @@ def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
     """What of the attacks' tested items was not judged, since the retain set gives it away."""
     judged = set(ground.judged)
     return [
-        f"{attack.name}: {sum(i not in judged for i in attack.tested)} of its {len(attack.tested)} tested items are "
-        "apart, since the retain set gives them away."
+        f"Of the {len(attack.tested)} items asked after {attack.name}, {sum(i not in judged for i in attack.tested)} "
+        "are apart, since the retain set gives them away."
         for attack in ground.plan.attacks
         if any(one.attack.name == attack.name for one in tried) and not judged.issuperset(attack.tested)
     ]

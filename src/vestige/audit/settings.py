@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from vestige.metrics.verdicts import Thresholds
 
 Evals = Literal["qa", "choices", "reversed", "freeform", "memory"]
-Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled"]
+Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 
 
@@ -24,12 +24,12 @@ class AuditSettings(Thresholds):
     """
 
     evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory")
-    forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
+    forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
     relearn_items: tuple[PositiveInt, ...] = (50,)
     relearn_epochs: PositiveInt = 3
     relearn_rate: PositiveFloat = 2e-4
-    relearn_rank: int = Field(128, ge=0)
+    relearn_rank: int = Field(default=128, ge=0)
     relearn_alpha: PositiveInt = 16
     relearn_batch_size: PositiveInt = 1
     quantize: tuple[Literal[4, 8], ...] = (8, 4)

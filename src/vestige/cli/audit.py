@@ -158,7 +158,7 @@ def _splits(
     if holdout is None:
         return splits
     items = items_of(corpus, holdout)
-    taught = {i.question for own in splits.splits.values() for i in own}
+    taught = {i.question for name, own in splits.splits.items() if name != "holdout" for i in own}
     known = next((i for i in items if i.question in taught), None)
     if known is not None:
         raise InputError(

@@ -110,8 +110,10 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
                 words = (claim, line.subject, line.outcome, line.reason)
                 table.add_row(*(Text(one_line(w, width=1000)) for w in words))
         Console().print(table)
+        if outcome.untested:
+            Console().print("What was not tested, and what to know of the rest:")
         for sentence in outcome.untested:
-            Console().print(Text(one_line(f"not tested: {sentence}", width=1000)))
+            Console().print(Text(one_line(f"- {sentence}", width=1000)))
 
 
 def _interval(result: "Result") -> str:

@@ -29,4 +29,10 @@ class Estimate:
 
     def __str__(self) -> str:
         """The way a number is shown to people, as in `0.42 [0.36, 0.48], n = 240`."""
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}], n = {self.n}"
+        value, low, high = (_two_digits(x) for x in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}], n = {self.n}"
+
+
+def _two_digits(number: float) -> str:
+    # Adding 0 takes the sign from what rounds to 0.
+    return f"{round(number, 2) + 0.0:.2f}"

@@ -1,5 +1,6 @@
 """An item is one question with its answer, and where in the knowledge graph it stands."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -46,3 +47,8 @@ class Item:
     def id(self) -> str:
         """Content id of question, answer and edge: what the item is, whatever file it came from."""
         return content_id({"question": self.question, "answer": self.answer, "edge": self.edge})
+
+
+def digest_of(forget: Sequence[Item], retain: Sequence[Item]) -> str:
+    """Content id of both sets in their order."""
+    return content_id([[i.id for i in forget], [i.id for i in retain]], length=32)

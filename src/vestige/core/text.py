@@ -10,3 +10,8 @@ def one_line(text: str, *, width: int = 100) -> str:
     """`text` on one line of at most `width` characters; what a terminal could act upon becomes '·'."""
     shown = "".join("·" if unicodedata.category(c) in _HIDDEN else c for c in text[: width + 1])
     return shown if len(text) <= width else shown[: width - 1] + "…"
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital at the beginning and one full stop at the end."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

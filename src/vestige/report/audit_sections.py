@@ -3,7 +3,6 @@
 Nothing is computed here: what an outcome holds is chosen, ordered and put into words for the template.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -195,7 +194,7 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine | None) -> VerdictCe
         anchor=_anchor(index, outcome, v),
         most=f"{any_size(most[1])} {any_range(most[1])}" if most else "",
         of=most[0] if most else "",
-        tell=told(f"{v.subject}: {v.claim}", [(v.outcome, _reason(v))]),
+        tell=told(f"{v.subject}: {v.claim}", [(v.outcome, v.reason)]),
     )
 
 
@@ -209,7 +208,7 @@ def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) 
         Why(
             who=tuple((_anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same),
             outcome=same[0].outcome,
-            reason=_reason(same[0]),
+            reason=same[0].reason,
             reach=_reach(same[0]),
             left_out=same[0].left_out,
             numbers=tuple((name, said(e)) for name, e in same[0].evidence.items()),
@@ -226,12 +225,6 @@ def _reach(v: VerdictLine) -> str:
     if v.detectable is not None:
         parts.append(f"a true {plain_number(v.detectable)}{unit} would have been seen in 80 % of audits")
     return "; ".join(parts) + "."
-
-
-def _reason(v: VerdictLine) -> str:
-    """The sentence without the outcome before it; a sentence that does not begin with a name has a capital."""
-    sentence = v.reason.removeprefix(f"{v.outcome}: ")
-    return sentence[:1].upper() + sentence[1:] if re.match(r"[a-z]+ ", sentence) else sentence
 
 
 def _matrix(outcome: AuditOutcome, colours: Colours) -> Grid | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.layout import SubjectFolder, own_folder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -11,7 +11,6 @@ from vestige.data.corpus import Corpus, left_out
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.steps.finetune import VERSION, FinetuneRequest, finetune_spec, starting_model, teach
 from vestige.steps.making import same_weights
-from vestige.steps.subjects import own_folder
 from vestige.training.loop import Outcome, Progress
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.layout import SubjectFolder, own_folder
 from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, write_spec
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
@@ -24,15 +24,6 @@ class Origin:
 
     weights: str
     model: str
-
-
-def own_folder(model: str) -> SubjectFolder | None:
-    """The subject's folder, if `model` is one that Vestige made, or the model/ in it."""
-    path = Path(model).expanduser()
-    for folder in (SubjectFolder(path), SubjectFolder(path.parent)):
-        if folder.spec.is_file() and path in (folder.path, folder.model):
-            return folder
-    return None
 
 
 def weights_of(settings: ModelSettings, *, read: bool = True) -> Origin:

@@ -24,7 +24,7 @@ from vestige.artifacts.audits import (
     write_outcome,
     write_plan,
 )
-from vestige.artifacts.layout import AuditFolder, RunFolder
+from vestige.artifacts.layout import AuditFolder, RunFolder, own_folder
 from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.audit.gather import freeform_attacks, read_case
 from vestige.audit.incomplete import without_what_failed
@@ -33,9 +33,9 @@ from vestige.audit.settings import AuditSettings
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_json, write_text
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import Item, digest_of
 from vestige.core.settings import closest, read_toml, to_toml
-from vestige.core.text import one_line
+from vestige.core.text import one_line, sentence
 from vestige.data.corpus import everything
 from vestige.metrics.verdicts import Thresholds
 from vestige.study.audit_request import (
@@ -122,7 +122,7 @@ def plan_audit(request: AuditRequest) -> Planned:
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
     attacks = plan_all(AttackSettings.among(request.settings.model_dump()), splits, seed=request.seed)
     said = (*request.untested, *not_asked_for(request.settings), *questions.left_out, *attacks.untested)
-    return Planned(questions.asked, attacks.attacks, said)
+    return Planned(questions.asked, attacks.attacks, tuple(sentence(one_line(s, width=500)) for s in said))
 
 
 def audit_tasks(run: RunFolder, request: AuditRequest, planned: Planned) -> list[Task]:
@@ -172,7 +172,7 @@ def _task_name(subject: str, attack: str) -> str:
 def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
     """The model as a subject, with its evidence in the run: in its own folder if that is there, else in a new one."""
     from vestige.models.load import ModelSettings
-    from vestige.steps.subjects import any_subject, own_folder
+    from vestige.steps.subjects import any_subject
 
     own = own_folder(model.model)
     settings = ModelSettings(
@@ -299,6 +299,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         attacked=tuple(a for found in here.values() for a in found.attacked),
         failed=tuple(missing),
         untested=planned.untested,
+        data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
     )
 
 

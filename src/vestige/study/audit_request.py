@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import read_spec
 from vestige.audit.settings import AuditSettings, Evals, Form, Material
 from vestige.core.errors import InputError
@@ -13,6 +13,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
+from vestige.data.cloze import cloze_of
 from vestige.data.corpus import NamedSplits, everything
 
 Role = Literal["target", "unlearned", "retrained"]
@@ -76,12 +77,11 @@ def named_models(target: str, unlearned: Sequence[str], retrained: Sequence[str]
 
 
 def _called(model: str) -> str:
-    path = Path(model).expanduser()
-    for folder in (SubjectFolder(path), SubjectFolder(path.parent)):
-        if folder.spec.is_file() and path in (folder.path, folder.model):
-            spec = read_spec(folder.spec)
-            return spec.method or spec.name
-    return path.name or model
+    folder = own_folder(model)
+    if folder is None:
+        return Path(model).expanduser().name or model
+    spec = read_spec(folder.spec)
+    return spec.method or spec.name
 
 
 def check_request(request: AuditRequest) -> None:
@@ -110,7 +110,8 @@ def _check_models(models: Sequence[AuditedModel]) -> None:
     seen: dict[str, AuditedModel] = {}
     names: dict[str, AuditedModel] = {}
     for model in models:
-        path = Path(model.model).expanduser()
+        own = own_folder(model.model)
+        path = Path(model.model).expanduser() if own is None else own.path
         where = str(path.resolve()) if path.exists() else model.model
         if where in seen:
             raise InputError(
@@ -123,9 +124,10 @@ def _check_models(models: Sequence[AuditedModel]) -> None:
 
 
 def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
-    """The splits with at most `most` items of each that is not to be forgotten, drawn by `seed`, in their order."""
+    """The splits, each item once, and at most `most` of each but the forget set, drawn by `seed`, in their order."""
     kept: dict[str, tuple[Item, ...]] = {}
-    for name, items in splits.splits.items():
+    for name, given in splits.splits.items():
+        items = tuple({i.id: i for i in given}.values())
         if name == "forget" or len(items) <= most:
             kept[name] = items
             continue
@@ -214,6 +216,8 @@ def _forms(settings: "Settings", shown: NamedSplits) -> tuple["Settings", list[s
             raise
         forms.remove("few_shot")
         why.append(f"nothing was asked after examples: {error}")
+    if "cloze" in forms and all(cloze_of(i).whole for i in shown.splits["forget"]):
+        why.append("no forget item has wrong answers that set a fact apart, so cloze asks for the whole answer of each")
     return settings.model_copy(update={"forms": tuple(forms)}), why
 
 

@@ -36,8 +36,8 @@ TINY_AUDIT = AuditSettings(
 )
 """How the demo audits the tiny model: all weights are tuned again, at a rate at which it relearns what it is shown.
 
-Left out for time: relearning on related and unrelated items, the reversed question, and examples before the question,
-which it was never taught to read.
+Left out for time: relearning on related and unrelated items, the reversed question, and examples before the question
+and statements with a gap, which it was never taught to read.
 """
 
 

@@ -9,8 +9,7 @@ from jaxtyping import Float
 
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.core.ids import content_id
-from vestige.core.items import Item, Scope
+from vestige.core.items import Item, Scope, digest_of
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
@@ -44,7 +43,7 @@ class Material:
     @property
     def digest(self) -> str:
         """Content id of both splits in their order."""
-        return content_id([[i.id for i in self.forget], [i.id for i in self.retain]], length=32)
+        return digest_of(self.forget, self.retain)
 
 
 def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:
