@@ -8,6 +8,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from vestige.attacks.quantize import GROUP, quantize, rounded
+from vestige.core.errors import InputError
 from vestige.models.blocks import blocks
 
 SMALL = {
@@ -117,3 +118,13 @@ def test_a_bfloat16_model_stays_in_bfloat16():
     weight = blocks(model)[0].mlp.up_proj.weight
     assert weight.dtype == torch.bfloat16
     assert torch.equal(rounded(weight, 4), weight)
+
+
+def test_a_model_whose_experts_are_no_linear_layers_is_refused_and_left_as_it_was():
+    few = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 80, "head_dim": 18}
+    config = CONFIG_MAPPING["qwen3_moe"](**SMALL, **few)
+    model = AutoModelForCausalLM.from_config(config)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(InputError, match="are in no linear layer, and those alone are rounded"):
+        quantize(model, 4)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -3,6 +3,7 @@
 import pytest
 
 from vestige.attacks.closure import Shown, close, holds_answer, identifies, specifics
+from vestige.attacks.planning import in_context_attack
 from vestige.attacks.relatedness import ends_of, related_items
 from vestige.attacks.relearn import MATERIALS, PRESETS, RelearnSettings, shown_and_tested
 from vestige.core.errors import InputError
@@ -92,10 +93,16 @@ def test_unrelated_items_are_built_in_facts_that_the_data_does_not_ask_and_that_
 
 def test_an_item_to_retain_that_asks_a_forget_question_is_never_shown():
     splits = {
-        "forget": [Item("Who?", "Ann.", edge="x")],
-        "retain": [Item("Who?", "Bob.", edge="y"), Item("Where?", "Oslo.")],
+        "forget": [Item("Who?", "Ann.", edge="x", paraphrase="What is her name?")],
+        "retain": [
+            Item("Who?", "Bob.", edge="y"),
+            Item("who?", "Bob.", edge="y"),
+            Item("What is  her name?", "Bob.", edge="y"),
+            Item("Where?", "Oslo."),
+        ],
     }
     assert ids(shown_and_tested("retain", 5, splits, seed=0).shown) == [Item("Where?", "Oslo.").id]
+    assert ids(in_context_attack(1, splits, seed=0).shown) == [Item("Where?", "Oslo.").id]
 
 
 def test_materials_that_are_not_there_are_refused_in_a_sentence():
@@ -180,6 +187,11 @@ def test_what_follows_from_a_shown_text(shown, hidden, given):
     assert Shown((shown,)).gives_away(hidden) is given
 
 
+def test_an_amount_of_more_digits_than_python_reads_is_no_amount():
+    shown = [Item("How many crates?", "2.", edge="x"), Item("What does one cost?", "3.", edge="x")]
+    assert not Shown(tuple(shown)).gives_away(Item("What is the total?", "7" * 5000, edge="x"))
+
+
 def test_from_another_edge_only_what_identifies_counts():
     told = Shown((sold("seller_address", "632 Oak Way."), sold("shipping_payer", "Customer.")))
     assert told.gives_away(sold("customer_address", "632 Oak Way.", edge="A_C"))
@@ -202,6 +214,12 @@ def test_names_dates_and_amounts_are_found_in_an_answer():
 def test_closing_keeps_the_order_and_says_what_went():
     items = [Item("A?", "Bob."), Item("B?", "Ann Lee."), Item("C?", "Carl.")]
     assert close(items, [Item("Who is Ann Lee?", "Carl.")]) == ((items[0],), (items[1], items[2]))
+
+
+def test_an_item_that_asks_what_is_shown_in_other_words_is_given_away():
+    shown = [Item("In which town is it?", "There.", edge="x")]
+    told = Item("Where is it?", "Oslo.", edge="y", paraphrase="in which town is it?")
+    assert close([told, Item("Why?", "Oslo.", edge="y")], shown).given_away == (told,)
 
 
 def test_an_item_holds_an_answer_in_its_texts_or_by_asking_the_same():

@@ -121,18 +121,28 @@ def level(case, subject, key="forced/probability", attack=None):
 @pytest.mark.slow
 def test_retain_items_bring_nothing_to_who_never_knew_and_the_forget_items_bring_much(case):
     retain, forget = case.plan.attacks
-    gap = level(case, "target") - np.mean([level(case, name) for name in CONTROLS])
-    assert gap > 0.5
-    for name in (*CONTROLS, "never knew"):
-        before = level(case, name)
-        assert level(case, name, attack=retain) - before < 0.1 * gap
-        assert level(case, name, attack=forget) - before > 0.2 * gap
+    before = {name: level(case, name) for name in ("target", *CONTROLS, "never knew")}
+    gap = before.pop("target") - np.mean([before[name] for name in CONTROLS])
+    # Else there is nothing that could be brought back.
+    assert gap > 0.3
+    by_retain, by_forget = (
+        {name: (level(case, name, attack=attack) - start) / gap for name, start in before.items()}
+        for attack in (retain, forget)
+    )
+    more = [by_forget[name] - by_retain[name] for name in before]
+    # Shares of the gap. In four other drawings of posts and trees a model gained between -0.07 and 0.01 from the retain
+    # items and between 0.38 and 1.09 from the answers, with which single trainings differ much.
+    assert np.mean(list(by_retain.values())) < 0.1
+    assert max(by_retain.values()) < 0.2
+    assert np.mean(more) > 0.3
+    assert min(more) > 0.1
 
 
 @pytest.mark.slow
 def test_neither_is_taken_for_recovery(case):
     outcome = judge(case, resamples=2_000)
     retain, forget = case.plan.attacks
+    assert (retain.shows_answers, forget.shows_answers) == (False, True)
     assert {line.attack for line in outcome.gains} == {retain.name, forget.name}
     assert all(line.evidence == (line.attack == retain.name) for line in outcome.gains)
     assert all("ceiling" in line.why_not for line in outcome.gains if line.attack == forget.name)

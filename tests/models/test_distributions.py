@@ -7,7 +7,7 @@ from scipy.special import log_softmax
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from vestige.core.errors import InputError
-from vestige.models import distributions
+from vestige.models import distributions, scoring
 from vestige.models.distributions import gradient_norm, moments, score_texts
 from vestige.models.prompts import Prompter
 from vestige.models.tiny import tiny_tokenizer
@@ -57,7 +57,7 @@ def test_a_text_scores_the_same_alone_and_in_any_company(monkeypatch, tiny, item
     assert [score_texts(tiny.model, [t])[0] for t in texts] == together
     assert score_texts(tiny.model, texts, token_budget=most) == together
     # A large vocabulary is read in smaller parts, of the same bytes.
-    monkeypatch.setattr(distributions, "_LOGITS", 2048 * 48)
+    monkeypatch.setattr(scoring, "_LOGITS", 2048 * 48)
     monkeypatch.setattr(distributions, "_LOGITS_AT_ONCE", 2048 * 3)
     assert score_texts(tiny.model, texts) == together
 

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 from families import FAMILIES, small_model
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from vestige.core.items import Item
 from vestige.models import reading
@@ -116,19 +117,23 @@ def test_a_planted_model_is_read_the_shared_way_and_says_what_was_planted():
     assert [subject.prompter.decode(r.replied.ids) for r in found] == [i.answer for i in items]
 
 
-def test_a_model_that_answers_otherwise_from_its_cache_is_read_the_plain_way(monkeypatch):
-    model = small_model("llama")
-    assert way_of(model).shared
+def forgetful(model):
+    """The model's forward pass as if it kept nothing of what went before, but for the first pass."""
     forward = model.forward
 
     def forgets(**given):
-        # As if it kept nothing of what went before, but for the first pass.
         if given.get("past_key_values") is not None and given["past_key_values"].get_seq_length():
             given["past_key_values"], given["attention_mask"] = None, None
             given["use_cache"] = False
         return forward(**given)
 
-    monkeypatch.setattr(model, "forward", forgets)
+    return forgets
+
+
+def test_a_model_that_answers_otherwise_from_its_cache_is_read_the_plain_way(monkeypatch):
+    model = small_model("llama")
+    assert way_of(model).shared
+    monkeypatch.setattr(model, "forward", forgetful(model))
     assert way_of(model) == PLAIN
     assert LoadedModel(model, None, "x", "").way.name == "plain"
 
@@ -138,3 +143,20 @@ def test_a_model_that_is_no_longer_finite_is_read_as_any_other():
     with torch.no_grad():
         model.get_input_embeddings().weight.fill_(float("nan"))
     assert way_of(model).shared
+
+
+def test_a_model_that_keeps_no_keys_and_values_is_read_the_plain_way():
+    config = CONFIG_MAPPING["rwkv"](vocab_size=67, hidden_size=32, num_hidden_layers=2, context_length=64)
+    assert way_of(AutoModelForCausalLM.from_config(config).eval()) == PLAIN
+
+
+def test_large_logits_in_bfloat16_are_read_the_shared_way_unless_the_cache_is_wrong(monkeypatch):
+    model = small_model("llama").bfloat16()
+    with torch.no_grad():
+        model.lm_head.weight.mul_(120)
+    ids = torch.tensor([[3, 10, 17, 24, 31, 38, 45, 52]])
+    # A logit between 16 and 32 is rounded to 1/8.
+    assert 16 < model(ids).logits.abs().max() < 64
+    assert way_of(model).shared
+    monkeypatch.setattr(model, "forward", forgetful(model))
+    assert way_of(model) == PLAIN

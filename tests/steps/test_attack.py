@@ -15,7 +15,7 @@ from vestige.attacks.planning import in_context_attack, quantize_attack, relearn
 from vestige.attacks.relearn import RelearnSettings
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
-from vestige.core.items import Item
+from vestige.core.items import Item, Options
 from vestige.evals.freeform import FreeformSettings
 from vestige.evals.qa import QASettings
 from vestige.metrics import intervals
@@ -127,6 +127,28 @@ def test_a_done_attack_is_not_run_again_and_another_seed_is_another_attack(subje
     assert run_attack(subject, request) == folder
     with pytest.raises(AssertionError, match="attacked again"):
         run_attack(subject, dataclasses.replace(request, seed=2))
+
+
+@pytest.mark.parametrize("split", ["forget", "retain"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"perturbed": ("Oak 7.",)},
+        {"paraphrase": "What tree?"},
+        {"paraphrased_answer": "It is an oak."},
+        {"options": Options(("a", "b"), 0)},
+        {"attribute": "wood"},
+    ],
+)
+def test_an_attack_whose_items_are_asked_in_other_words_or_beside_other_wrong_answers_is_another(
+    subject, split, change
+):
+    request = relearning()
+    first, *others = SPLITS[split]
+    other = {**SPLITS, split: (dataclasses.replace(first, **change), *others)}
+    changed = dataclasses.replace(request, attack=relearn_attack("retain", 8, RELEARN, other, seed=1))
+    assert changed.attack.plan == request.attack.plan
+    assert step.attack_identity(subject, changed) != step.attack_identity(subject, request)
 
 
 def contents(folder) -> dict[str, object]:

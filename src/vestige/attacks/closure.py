@@ -17,9 +17,8 @@ from vestige.metrics.answers import contains, normalised
 _WORD = r"[A-ZÀ-ÖØ-Þ][\w'&-]*"
 # Words with a Latin capital, one after the other, and numbers: what names, dates and amounts are made of.
 _SPECIFIC = re.compile(rf"(?<!\w)(?:\d+(?:[.,:/-]\d+)*|{_WORD}(?:\s+{_WORD})*)")
-# What stands before the first word of a sentence.
-_OPENS = re.compile(r"(?:^|[.!?]['\"”’)]*\s)\s*['\"“‘(]*$")
-_WHOLE_NUMBER = re.compile(r"\d+")
+# An amount has fewer digits than Python reads at once.
+_WHOLE_NUMBER = re.compile(r"\d{1,30}")
 
 
 class Closed(NamedTuple):
@@ -56,13 +55,13 @@ class Shown:
         return {edge: _texts([i for i in self.items if i.edge == edge]) for edge in edges}
 
     def gives_away(self, item: Item) -> bool:
-        """Whether the item itself is shown, its answer is stated, or it is computed from stated answers.
+        """Whether what it asks is shown, its answer is stated, or it is computed from stated answers.
 
         Stated is an answer that stands, as whole words, in a shown question or answer; or whose every name, date and
         amount does that the item's own question does not hold already. From other edges only what identifies counts
         (two words, or four digits), since `5` and `Seller` are the answers of many.
         """
-        if any(item.question == s.question for s in self.items) or self._states(item, item.answer):
+        if any(asks_the_same(s, item) for s in self.items) or self._states(item, item.answer):
             return True
         new = [s for s in specifics(item.answer) if not stands_in(item.question, s)]
         return bool(new and all(self._states(item, s) for s in new)) or self._computed(item)
@@ -95,7 +94,14 @@ def specifics(answer: str) -> list[str]:
     if len(answer.split()) == 1:
         return [m[0] for m in _SPECIFIC.finditer(answer)]
     found = [(answer[: m.start()], m[0].removesuffix("'s")) for m in _SPECIFIC.finditer(answer)]
-    return [text for before, text in found if " " in text or text[0].isdigit() or not _OPENS.search(before)]
+    return [text for before, text in found if " " in text or text[0].isdigit() or not _opens_sentence(before)]
+
+
+def _opens_sentence(before: str) -> bool:
+    """Whether a sentence begins behind this text, opening quotes and brackets aside."""
+    said = before.rstrip("'\"“‘(")
+    ended = said.rstrip()
+    return not ended or (ended != said and ended.rstrip("'\"”’)").endswith((".", "!", "?")))
 
 
 def identifies(text: str) -> bool:
@@ -103,9 +109,20 @@ def identifies(text: str) -> bool:
     return len(text.split()) > 1 or sum(c.isdigit() for c in text) >= 4
 
 
+def not_asked(items: Iterable[Item], asked: Iterable[Item]) -> list[Item]:
+    """The items that ask nothing of what is asked, in any of its wordings."""
+    taken = {_plain(wording) for i in asked for wording in (i.question, i.paraphrase or i.question)}
+    return [i for i in items if _plain(i.question) not in taken]
+
+
+def asks_the_same(shown: Item, item: Item) -> bool:
+    """Whether the shown question is one of the item's wordings, case and white space aside."""
+    return _plain(shown.question) in {_plain(item.question), _plain(item.paraphrase or item.question)}
+
+
 def holds_answer(shown: Item, item: Item) -> bool:
     """Whether the item's answer stands in a shown one, or the shown one asks the same."""
-    if _plain(shown.question) in {_plain(item.question), _plain(item.paraphrase or item.question)}:
+    if asks_the_same(shown, item):
         return True
     return stands_in(shown.question, item.answer) or stands_in(shown.answer, item.answer)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.audits import Kind, PlannedAttack
+from vestige.attacks.closure import not_asked
 from vestige.attacks.in_context import facts_before, in_seeded_order
 from vestige.attacks.relearn import Material, RelearnSettings, shown_and_tested
 from vestige.core.errors import InputError
@@ -135,8 +136,7 @@ def quantize_attack(bits: Literal[4, 8], splits: Splits) -> Attack:
 def in_context_attack(n: int, splits: Splits, *, seed: int) -> Attack:
     """`n` retain items before each question, which are others for each."""
     tested = tuple(splits["forget"])
-    asked = {i.question for i in tested}
-    retain = in_seeded_order([i for i in splits.get("retain", ()) if i.question not in asked], seed=seed)
+    retain = in_seeded_order(not_asked(splits.get("retain", ()), tested), seed=seed)
     facts = {i.id: facts_before(i, retain, n) for i in tested}
     shown = tuple({f.id: f for own in facts.values() for f in own}.values())
     plan = _plan_at_once(f"in_context n={n}", "in_context", "retain", n, tested, {"facts": n})

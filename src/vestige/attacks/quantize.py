@@ -12,6 +12,7 @@ can bring back what was unlearned: Z. Zhang et al., Catastrophic failure of LLM 
 Axes: O outputs, I inputs.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from vestige.core.errors import InputError
 from vestige.models.blocks import blocks
 
 Bits = Literal[4, 8]
@@ -49,12 +51,15 @@ def _nearest(part: Float[Tensor, "O G"], top: int) -> Float[Tensor, "O G"]:
 
 @torch.no_grad()
 def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
-    """Round every matrix of a linear layer inside the blocks, in place; embeddings, head and norms stay as they are."""
+    """Round every matrix of a linear layer inside the blocks, in place; embeddings, head and norms stay as they are.
+
+    Refused, and nothing rounded, where most of the blocks' weights are in no linear layer, as with fused experts.
+    """
+    layers = [m for m in blocks(model).modules() if isinstance(m, nn.Linear | Conv1D)]
+    _refuse_little(model, layers)
     n_matrices = n_weights = 0
     squares = errors = 0.0
-    for module in blocks(model).modules():
-        if not isinstance(module, nn.Linear | Conv1D):
-            continue
+    for module in layers:
         # GPT-2's layers keep inputs first.
         turned = isinstance(module, Conv1D)
         weight = module.weight.T if turned else module.weight
@@ -64,3 +69,15 @@ def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
         module.weight.copy_(near.T if turned else near)
         n_matrices, n_weights = n_matrices + 1, n_weights + weight.numel()
     return Rounded(n_matrices, n_weights, (errors / squares) ** 0.5 if squares else 0.0)
+
+
+def _refuse_little(model: PreTrainedModel, layers: Sequence[nn.Module]) -> None:
+    """An attack that leaves most weights as they were would look like a model that withstands it."""
+    reached = {id(p) for layer in layers for p in layer.parameters()}
+    sizes = [(id(p) in reached, p.numel()) for p in blocks(model).parameters()]
+    within, whole = sum(n for ours, n in sizes if ours), sum(n for _, n in sizes)
+    if 2 * within <= whole:
+        raise InputError(
+            f"{whole - within:,} of the {whole:,} weights of the blocks of this {type(model).__name__} are in no "
+            "linear layer, and those alone are rounded; leave this attack out"
+        )

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from vestige.attacks.closure import close, holds_answer, stands_in
+from vestige.attacks.closure import close, holds_answer, not_asked, stands_in
 from vestige.attacks.relatedness import related_items
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -116,11 +116,9 @@ def shown_and_tested(material: Material, n: int, splits: Mapping[str, Sequence[I
 
 def _others(material: Material, splits: Mapping[str, Sequence[Item]], forget: Sequence[Item]) -> list[Item]:
     """The items of a material that are no forget items."""
-    asked = {i.question for i in forget}
-    retain = [i for i in splits.get("retain", ()) if i.question not in asked]
+    retain = not_asked(splits.get("retain", ()), forget)
     if material == "unrelated":
-        kept = {i.question for i in retain}
-        facts = [i for i in factual_items() if i.question not in asked | kept]
+        facts = not_asked(factual_items(), (*forget, *retain))
         return _or_refuse(
             [f for f in facts if not any(holds_answer(f, i) for i in forget)],
             "every built-in factual question holds a forget item's answer or is in the data, so nothing is unrelated",

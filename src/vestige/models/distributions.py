@@ -13,16 +13,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.models.forward import batches_by_width, logits_at, padded_width, right_padded
-from vestige.models.scoring import TOKEN_BUDGET, token_scores
+from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_scores
 from vestige.models.token_logp import token_logp
 
-# Logits of all positions are held at once, in float32: 256 MiB of them, and 8 MiB at a time for what is made of them.
-_LOGITS = 2**26
+# Of the logits of a pass so many at a time are made into something: 8 MiB of them.
 _LOGITS_AT_ONCE = 2**21
 
 
 @dataclass(frozen=True)
-class TextScore:
+class TextSpread:
     """A value for each token of a text but the first, before which the model says nothing.
 
     `ranks` count from 1, tokens tied sharing the mean of theirs. `mean` and `variance` are those of log p over the
@@ -51,14 +50,14 @@ def _weighted(p: Float[Tensor, "N V"], values: Float[Tensor, "N V"]) -> Float[Te
 @torch.inference_mode()
 def score_texts(
     model: PreTrainedModel, texts: Sequence[Sequence[int]], *, token_budget: int = TOKEN_BUDGET
-) -> list[TextScore]:
+) -> list[TextSpread]:
     """Scores of texts of token ids, in the order given; one pass each.
 
     `token_budget` bounds memory, as the vocabulary does, and changes no bytes on a CPU.
     """
-    scores: dict[int, TextScore] = {}
+    scores: dict[int, TextSpread] = {}
     vocabulary = int(model.config.get_text_config().vocab_size)
-    budget = min(token_budget, _LOGITS // vocabulary)
+    budget = logits_budget(model, token_budget)
     for width, rows in batches_by_width([len(t) for t in texts], token_budget=budget):
         ids = right_padded([texts[i] for i in rows], width, model.device)
         logits = logits_at(model, ids, torch.arange(width, device=ids.device)).flatten(0, 1)
@@ -71,7 +70,7 @@ def score_texts(
         ]
         found = torch.cat(parts, dim=1).unflatten(1, ids.shape).movedim(1, 0).tolist()
         for i, values in zip(rows, found, strict=True):
-            scores[i] = TextScore(*(tuple(v[: len(texts[i]) - 1]) for v in values))
+            scores[i] = TextSpread(*(tuple(v[: len(texts[i]) - 1]) for v in values))
     return [scores[i] for i in range(len(texts))]
 
 

@@ -12,6 +12,8 @@ from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
+from vestige.models.forward import LEAST_ROWS
+
 # Copied every so many tokens, and not at each.
 ROOM = 16
 
@@ -65,6 +67,15 @@ def empty_cache(model: PreTrainedModel) -> DynamicCache:
     cache = DynamicCache(config=model.config)
     cache.layers = [RoomyLayer() for _ in cache.layers]
     return cache
+
+
+@torch.inference_mode()
+def fills_cache(model: PreTrainedModel) -> bool:
+    """Whether the model leaves keys and values of every layer in a cache; RWKV, say, keeps a state of its own."""
+    cache = empty_cache(model)
+    ids = torch.zeros(1, LEAST_ROWS, dtype=torch.long, device=model.device)
+    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=LEAST_ROWS)
+    return all(isinstance(layer, RoomyLayer) and layer.is_initialized for layer in cache.layers)
 
 
 def cache_of(layers: Sequence[KeysValues], rows: Int[Tensor, " N"]) -> DynamicCache:

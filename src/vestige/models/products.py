@@ -14,26 +14,52 @@ from functools import partial
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
 
 def multiplies_by_onednn(model: PreTrainedModel) -> bool:
-    """Whether this is a model of float32 on a CPU where torch was built with oneDNN."""
-    return model.device.type == "cpu" and model.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    """Whether this is a model of float32 on a CPU, and this torch has a oneDNN that gives what torch itself does."""
+    return model.device.type == "cpu" and model.dtype == torch.float32 and onednn_works()
+
+
+@torch.inference_mode()
+def onednn_works() -> bool:
+    """Whether a small product by oneDNN is right: the call has no public name, so a torch may lack it or change it."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    layer = nn.utils.skip_init(nn.Linear, 8, 4)
+    layer.weight.copy_(torch.arange(32.0).view(4, 8))
+    layer.bias.copy_(torch.arange(4.0))
+    rows = torch.eye(8)
+    try:
+        found = _product(layer, rows)
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    # Small whole numbers: exact in any order.
+    return torch.equal(found, linear(rows, layer.weight, layer.bias))
 
 
 @contextmanager
 def onednn_products(model: PreTrainedModel) -> Iterator[None]:
-    """Within it the linear layers of a model multiply by oneDNN. There are no gradients through them."""
-    layers = [m for m in model.modules() if type(m) is nn.Linear and m.weight.dtype == torch.float32]
-    for layer in layers:
-        # Found before the class's own. A module in between would change the names of weights.
-        layer.__dict__["forward"] = partial(_product, layer)
+    """Within it the linear layers of a model multiply by oneDNN. There are no gradients through them.
+
+    Layers whose products somebody else has taken over are left alone, and so are layers elsewhere than on the CPU.
+    """
+    layers = [m for m in model.modules() if type(m) is nn.Linear and _is_ours(m)]
     try:
+        for layer in layers:
+            # Found before the class's own. A module in between would change the names of weights.
+            layer.__dict__["forward"] = partial(_product, layer)
         yield
     finally:
         for layer in layers:
-            del layer.__dict__["forward"]
+            layer.__dict__.pop("forward", None)
+
+
+def _is_ours(layer: nn.Linear) -> bool:
+    weight = layer.weight
+    return weight.dtype == torch.float32 and weight.device.type == "cpu" and "forward" not in layer.__dict__
 
 
 def _product(layer: nn.Linear, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:

@@ -15,6 +15,13 @@ from vestige.models.forward import LEAST_ROWS, batches_by_width, logits_at, righ
 from vestige.models.prompts import Encoded
 
 TOKEN_BUDGET = 8192
+# Logits that are held at once where every position is read: 256 MiB of them in float32.
+_LOGITS = 2**26
+
+
+def logits_budget(model: PreTrainedModel, token_budget: int = TOKEN_BUDGET) -> int:
+    """Tokens of a pass that reads logits at all of them."""
+    return min(token_budget, _LOGITS // int(model.config.get_text_config().vocab_size))
 
 
 @dataclass(frozen=True)

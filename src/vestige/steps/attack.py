@@ -5,7 +5,7 @@ and the answers are the same bytes. Bits and steps are counted for the budget (`
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ from vestige.evals.base import View
 from vestige.metrics.information import code_length, prequential, text_capacity
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
-from vestige.models.scoring import score_answers
+from vestige.models.scoring import logits_budget, score_answers
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate_together, loaded_subject
 from vestige.steps.finetune import items_digest
 from vestige.steps.making import LOCK_SECONDS, Made
@@ -110,12 +110,17 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
         "dtype": subject.spec.settings.get("dtype", "float32"),
         "shown": items_digest(attack.shown),
         "facts": content_id({item: [f.id for f in facts] for item, facts in attack.facts.items()}),
-        "tested": items_digest(attack.tested),
-        "drawn_from": content_id({name: [i.id for i in items] for name, items in attack.splits.items()}),
+        "tested": _whole(attack.tested),
+        "drawn_from": content_id({name: _whole(items) for name, items in attack.splits.items()}),
         "evals": {n: [find_eval(n).COLLECT_VERSION, s.identity()] for n, s in request.evals.items()},
         "forget": request.forget,
         "seed": request.seed,
     }
+
+
+def _whole(items: Sequence[Item]) -> str:
+    """Content id of the items with all that an evaluation may ask of them: other wordings, wrong answers, options."""
+    return content_id([asdict(i) for i in items], length=32)
 
 
 def attack_evaluations(folder: AttackFolder, request: AttackRequest) -> dict[tuple[str, str], EvalFolder]:
@@ -283,7 +288,7 @@ def _in_context(work: _Work, loaded: LoadedModel) -> Ended:
     granted = {"steps": 0, "items_shown": n_facts, "tokens_shown": sum(t.stop - t.start for t in texts)}
     meter = Meter(granted)
     meter.charge(granted)
-    scores = score_answers(loaded.model, texts)
+    scores = score_answers(loaded.model, texts, token_budget=logits_budget(loaded.model))
     work.ask(GIVEN, lambda: loaded, work.on_progress)
     bounds = {
         "tokens x log2(vocabulary) of the text shown": text_capacity(granted["tokens_shown"], len(loaded.tokenizer)),
@@ -294,10 +299,10 @@ def _in_context(work: _Work, loaded: LoadedModel) -> Ended:
 
 def _texts_of_facts(work: _Work, loaded: LoadedModel) -> list[Encoded]:
     """Each question's prompt with the place of what the attack put into it: what differs from the plain prompt."""
-    prompter, found = loaded.prompter, []
+    prompter, asked, found = loaded.prompter, work.asked, []
     for item in work.request.attack.tested:
         try:
-            prompt = prompter.prompt(work.asked[item.id].question)
+            prompt = prompter.prompt(asked[item.id].question)
         except InputError as error:
             raise InputError(f"the facts do not fit before every question ({error}); show fewer facts") from error
         plain = prompter.prompt(item.question)
