@@ -136,6 +136,13 @@ def test_bad_input_is_one_clear_sentence(tmp_path, data, words, message):
 
 
 @pytest.mark.slow
+def test_a_file_where_the_output_folder_should_be_is_one_clear_sentence(tmp_path, data, forget):
+    (tmp_path / "taken").write_text("mine")
+    done = vestige("check-data", "--data", data, "--forget", forget, "--output-dir", tmp_path / "taken", code=2)
+    assert done.stderr.strip() == f"vestige: {tmp_path / 'taken'}: File exists; name another path"
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
 def test_fresh_never_deletes_what_vestige_did_not_make(tmp_path, data):
     precious = tmp_path / "thesis"
     precious.mkdir()

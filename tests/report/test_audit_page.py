@@ -8,7 +8,7 @@ from synthetic_audit import FORMATS, IMAGE, METHODS, SCRIPT, UNTESTED, estimate,
 from synthetic_run import write_run
 from test_page import Elements, contrast
 
-from vestige.artifacts.audits import CLAIMS
+from vestige.artifacts.audits import CLAIMS, AuditPlan, FailedTask, write_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.report import build_report
@@ -44,6 +44,7 @@ def test_the_first_screen_gives_the_answer_every_verdict_and_the_thresholds_with
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
     for said in ("leakage and shares 0.05", "bits an answer 2", "a format is admitted above 0.2"):
         assert said in first
+    assert re.search(r"weight of the prior \d\. <section$", first), "the last sentence has no full stop"
     assert all(sentence in first for sentence in UNTESTED)
     assert "in eight formats and under six attacks, against 3 retrained models that never knew" in first
 
@@ -145,6 +146,31 @@ def test_the_script_gets_every_curve_and_gain(page):
     ]
     assert {s["role"] for s in data["subjects"]} == {"target", "retrained", "unlearned"}
     assert data["formats"][-1] == {"name": "forced, bits", "bits": True}
+
+
+def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp_path):
+    run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
+    write_audit(run.path, outcome())
+    unlearned = {s.label: s.path for s in read_contents(run).evidence.of("unlearned", "edge:A_B")}
+    # Of dpo, ga, idk_gd and kl the audit judged ga and tried kl, so two have no verdict; a failed one has its own.
+    plan = AuditPlan(
+        forget="edge:A_B",
+        target="target",
+        unlearned=("ga",),
+        retrained=(),
+        folders={"target": "models/target", "ga": unlearned["ga"]},
+        splits={},
+        edges={},
+        scopes={},
+        attacks=(),
+        settings={},
+        seed=0,
+        failed=(FailedTask("kl", "unlearned", "", "out of memory"),),
+    )
+    write_plan(run.audit("edge:A_B"), plan)
+    said = [f"{unlearned[m]} is not part of the audit of A_B, so it has no verdict." for m in ("dpo", "idk_gd")]
+    assert list(read_contents(run).unjudged) == said
+    assert all(sentence in words(render(read_contents(run))) for sentence in said)
 
 
 def test_hostile_names_stay_names(tmp_path):

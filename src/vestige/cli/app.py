@@ -24,7 +24,7 @@ from vestige.core.errors import InputError, Interrupted, VestigeError
 from vestige.core.text import one_line
 
 # What a person can mend by naming another path.
-_PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
+_PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
 app = typer.Typer(
     name="vestige",

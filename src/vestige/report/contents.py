@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from vestige.artifacts.audits import AuditOutcome, read_outcome
+from vestige.artifacts.audits import AuditOutcome, read_outcome, read_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.core.estimates import Estimate
 from vestige.report.answers import Answers, ForgetSet, forget_set, read_answers
-from vestige.report.evidence import Evidence, Subject, greedy_rouge, read_evidence
+from vestige.report.evidence import Evidence, Subject, forget_label, greedy_rouge, read_evidence
 from vestige.report.findings import Finding, find, pooled
 from vestige.report.graph import Drawing, Edge, draw, read_edges
 
@@ -16,7 +16,7 @@ from vestige.report.graph import Drawing, Edge, draw, read_edges
 class Contents:
     """A run, read. `findings` and `forget_sets` go by forget set; `no_graph` says why there is no drawing.
 
-    `audits` are those that are done; a run may have none.
+    `audits` are those that are done; a run may have none. `unjudged` names in sentences the models that they leave out.
     """
 
     evidence: Evidence
@@ -27,6 +27,7 @@ class Contents:
     drawing: Drawing | None
     no_graph: str
     audits: tuple[AuditOutcome, ...]
+    unjudged: tuple[str, ...]
 
     @cached_property
     def colours(self) -> dict[str, int]:
@@ -51,7 +52,26 @@ def read_contents(run: RunFolder) -> Contents:
         drawing=None if no_graph else draw(edges, centre),
         no_graph=no_graph,
         audits=tuple(read_outcome(folder) for folder in run.audits()),
+        unjudged=tuple(_unjudged(run, evidence)),
     )
+
+
+def _unjudged(run: RunFolder, evidence: Evidence) -> list[str]:
+    """The unlearned models of the run that its last audit of their forget set was not given.
+
+    An audit with other models takes the place of the one before it: without this, a verdict could vanish unseen.
+    """
+    found = []
+    for folder in run.audits():
+        if folder.plan.exists():
+            plan = read_plan(folder)
+            judged, failed = {*plan.folders.values()}, {task.subject for task in plan.failed}
+            found += [
+                f"{subject.path} is not part of the audit of {forget_label(plan.forget)}, so it has no verdict."
+                for subject in evidence.of("unlearned", plan.forget)
+                if subject.path not in judged and subject.label not in failed
+            ]
+    return found
 
 
 def edge_loss(contents: Contents, forget: str, subject: Subject, edge: str) -> float | None:

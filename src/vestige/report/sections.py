@@ -73,7 +73,7 @@ def sections(contents: Contents) -> dict[str, Any]:
         "standfirst": standfirst(contents.audits),
         "audits": [audit_block(i, outcome, contents.colours) for i, outcome in enumerate(contents.audits)],
         "answers": [_answer(contents, finding) for finding in contents.findings],
-        "missing": evidence.missing,
+        "missing": (*evidence.missing, *contents.unjudged),
         "no_graph": contents.no_graph,
         "left_out": contents.drawing.left_out if contents.drawing else 0,
         "drawn": len(contents.drawing.edges) if contents.drawing else 0,
