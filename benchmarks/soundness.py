@@ -101,6 +101,12 @@ def reword_items(forget: list[Item], retain: list[Item], which: set[int], rng: n
     return forget, [*retain, *copies]
 
 
+def prefix_items(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
+    """Forget questions stand whole in the retain set, behind words that no other question has."""
+    copies = [replace(forget[n], question=f"Tell me: {forget[n].question}", edge="copies") for n in sorted(which)]
+    return forget, [*retain, *copies]
+
+
 def answer_in_template(forget: list[Item], retain: list[Item], which: set[int], rng: np.random.Generator) -> Planted:
     """Questions of one region have one answer, in retain and forget alike."""
     regions = {word(rng): word(rng).capitalize() for _ in range(8)}
@@ -172,6 +178,7 @@ def stated_elsewhere(forget: list[Item], retain: list[Item], which: set[int], rn
 LEAKS: dict[str, tuple[Plant, str]] = {
     "copied items": (copy_items, "copied questions"),
     "items with a word more": (reword_items, "near-duplicate questions"),
+    "a rare prefix": (prefix_items, "near-duplicate questions"),
     "templates that tell": (answer_in_template, "question words"),
     "labels out of balance": (uneven_labels, "balance of labels"),
     "right option in one place": (one_place, "position of the right option"),

@@ -1,6 +1,7 @@
 """`vestige audit` as it is typed: what it prints, the exit codes, and what it says of words that mean nothing."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,14 +120,40 @@ def test_a_dry_run_makes_nothing(made):
     assert not (made / "nothing").exists()
 
 
+def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path, capfd):
+    other = tmp_path / "npo"
+    shutil.copytree(RunFolder(made / "run").cell("ga", "0").model, other)
+    run, both = str(tmp_path / "audited"), ["--unlearned", str(other)]
+    first = CliRunner().invoke(app, [*words(made, output_dir=run), *both])
+    assert first.exit_code in (3, 4), first.output
+    assert "are replaced" not in capfd.readouterr().err + first.stderr
+    assert {v["subject"] for v in json.loads((tmp_path / "audited" / "verdicts.json").read_text())} == {"ga", "npo"}
+    second = CliRunner().invoke(app, words(made, output_dir=run, unlearned=str(other)))
+    line = "the verdicts on ga, of an earlier audit here, are replaced; give it again to keep it"
+    assert line in capfd.readouterr().err + second.stderr
+    assert "forget.jsonl: verdicts" in " ".join(second.output.split())
+    assert "verdicts, target" not in " ".join(second.output.split())
+
+
+def test_numbered_names_are_said_with_their_folders(made, tmp_path):
+    cell = RunFolder(made / "run").cell("ga", "0").path
+    shutil.copytree(cell, tmp_path / "again")
+    for more in (["--dry-run"], []):
+        given = words(made, output_dir=str(tmp_path / "audited"))
+        ended = CliRunner().invoke(app, [*given, "--unlearned", str(tmp_path / "again"), *more])
+        assert f"ga is {cell}\nga 2 is {tmp_path / 'again'}\n" in ended.stdout
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"unlearned": "{made}/nope"}, "no model at"),
         ({"target": None}, "--target is missing"),
         ({"unlearned": None}, "no unlearned model was given"),
         ({"forget": None}, "--forget is missing"),
         ({"output_dir": None}, "--output-dir is missing"),
         ({"data": None}, "--data, or a file with --retain, is missing"),
+        ({"forget": "{made}/all.jsonl"}, "all.jsonl, which leaves nothing to keep; name a part of it with --forget"),
         ({"retain": "{made}/all.jsonl"}, "is in the forget and in the retain set"),
         ({"holdout": "{made}/retain.jsonl"}, "is in the holdout file and in another split"),
         ({"unlearned": "{made}/run/models/target"}, "was given twice, as target and as unlearned"),

@@ -13,6 +13,7 @@ from vestige.data.corpus import NamedSplits, SourceSettings, named_splits, open_
 from vestige.data.dataset import compile_dataset
 from vestige.data.folder import write_dataset
 from vestige.data.soundness.checks import material, without_model
+from vestige.data.soundness.duplicates import near_duplicates
 from vestige.data.soundness.findings import decide
 from vestige.data.soundness.settings import SoundnessSettings
 
@@ -77,6 +78,16 @@ def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path)
     line = next(x for x in decide(without_model(read, SETTINGS, seed=0)[0], SETTINGS) if x.check == "entailed answers")
     assert line.sound is False
     assert line.reason.startswith("2 of 20 forget answers are stated by retained contracts, and 2 more are names")
+
+
+def test_no_question_of_a_b_counts_as_one_about_other_parties(tmp_path):
+    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
+    splits = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "data"))), "edge:A_B", seed=0).splits
+    assert near_duplicates(splits["forget"], splits["retain"], SETTINGS).leaking == {}
+    # The same template with its own names behind a prefix is one.
+    told = Item(f"Tell me: {splits['forget'][3].question}", splits["forget"][3].answer, "elsewhere")
+    found = near_duplicates(splits["forget"], (*splits["retain"], told), SETTINGS)
+    assert list(found.leaking) == [splits["forget"][3].id]
 
 
 @pytest.mark.slow

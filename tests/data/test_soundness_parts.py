@@ -11,7 +11,7 @@ from vestige.data.dataset import compile_dataset
 from vestige.data.loaders import load_items
 from vestige.data.mcq import Choice, Drawing, choices_of
 from vestige.data.soundness import guessers
-from vestige.data.soundness.findings import Check, by_guesser, counted, decide, undecided
+from vestige.data.soundness.findings import Check, by_guesser, counted, decide, margin_needs, undecided
 from vestige.data.soundness.gains import Models, gain, splits_check, taught_check
 from vestige.data.soundness.nulls import above_own_options, counts_p_value, items_needed, picks
 from vestige.data.soundness.random_splits import random_split
@@ -37,6 +37,15 @@ def test_the_weighted_jaccard_index_by_hand():
     a, b, c = math.log(10 / 9.5), math.log(10 / 4.5), math.log(20)
     (row,) = Alike(["a b", "c", "a b c"], rare).rows(["b a c"])
     np.testing.assert_allclose(row, [(a + b) / (a + b + c), c / (a + b + c), 1.0])
+
+
+def test_a_text_is_held_by_another_to_the_share_of_its_weight_that_stands_there():
+    # As above: of "a b" all stands in "c a b" and b of "b c"; of "z", which neither has, nothing.
+    rare = Rarity(9, {"a": 9, "b": 4})
+    a, b = math.log(10 / 9.5), math.log(10 / 4.5)
+    both, none = Alike(["c a b", "b c"], rare).overlaps(["a b", "z"])
+    np.testing.assert_allclose(both.held, [1.0, b / (a + b)])
+    np.testing.assert_array_equal(none.held, [0, 0])
 
 
 def test_texts_that_name_different_things_are_not_about_the_same():
@@ -102,7 +111,9 @@ def test_a_check_fails_passes_or_cannot_tell():
     assert [line.sound for line in lines] == [False, True, None, None, False]
     # Three were tested, so the least p-value counts three times: 3 x 1/2001.
     assert lines[0].p == pytest.approx(3 / 2001)
-    assert "needs about 73 items" in lines[2].reason
+    assert margin_needs(checks, lines, SETTINGS) == "the margin 0.1 needs about 73 items where chance is 0.25"
+    assert "items" not in lines[2].reason
+    assert margin_needs(checks[:2], lines[:2], SETTINGS) == ""
     # 45 of 60 are right where 15 are by chance: (0.75 - 0.25) x 60 / 0.75 = 40 are to go, which leaves 5 of 20.
     assert (checks[0].surplus, len(checks[0].leaking)) == (40, 45)
 

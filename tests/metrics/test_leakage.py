@@ -2,13 +2,27 @@ import numpy as np
 import pytest
 
 from vestige.metrics.contrasts import Sample, SeedPrior
-from vestige.metrics.leakage import Controls, admission, difference, excess, excess_bits, leakage, leakage_vs_chance
+from vestige.metrics.leakage import (
+    Controls,
+    admission,
+    admission_vs_chance,
+    difference,
+    excess,
+    excess_bits,
+    leakage,
+    leakage_vs_chance,
+)
 
 PRIOR = SeedPrior(0.002, 4.0)
 
 
 def sample(n, resamples=2000):
     return Sample(tuple(f"{i:04}" for i in range(n)), None, seed=0, resamples=resamples)
+
+
+def hits(k, n):
+    """The first k of n items."""
+    return (np.arange(n) < k).astype(float)
 
 
 def controls(target, retrained, form="generate"):
@@ -64,6 +78,45 @@ def test_leakage_against_chance_is_another_metric():
     assert found.value == pytest.approx(1 / 3)
     assert found.seed_error == 0
     assert "control" not in found.method
+
+
+def test_no_hit_against_a_chance_of_0_is_0_at_least():
+    # The one more item weighs w = 1 - 0.025^(1/12) = 0.265 at most; all of it a hit, and the target's no: w / (1 - w).
+    low, high = leakage_vs_chance(np.zeros(12), np.ones(12), np.zeros(12), sample(12, 20_000)).ends
+    assert low == 0
+    assert high == pytest.approx(0.265 / 0.735, abs=0.01)
+    # Chance 1/4: no hit is never below -1/4, and the target at least at (1 - w) - 1/4: -0.25 / 0.485.
+    low = leakage_vs_chance(np.zeros(12), np.ones(12), np.full(12, 0.25), sample(12, 20_000)).ends[0]
+    assert low == pytest.approx(-0.515, abs=0.02)
+
+
+def test_the_one_more_item_is_the_worst_for_either_end():
+    # Half of 12 against 0: the worst for the low end is one that the target knows and the subject does not, which makes
+    # it Clopper and Pearson's, the 2.5 % quantile of beta(6, 7) = 0.211; one that neither knows: beta(6, 6)'s 0.234.
+    low = leakage_vs_chance(hits(6, 12), np.ones(12), np.zeros(12), sample(12, 20_000)).ends[0]
+    assert low == pytest.approx(0.211, abs=0.01)
+
+
+def test_a_known_control_admits_by_its_own_bounds():
+    # 12 of 12 against 1/4, the one more item a miss: (1 - w) - 1/4 = 0.485; with -1 as its worst it were 0.287.
+    scale = controls(np.ones(12), np.full((1, 12), 0.25))
+    assert admission_vs_chance(scale).ends[0] == pytest.approx(0.485, abs=0.015)
+    assert admission_vs_chance(scale).seed_error == 0
+
+
+@pytest.mark.parametrize("truth", [0.0, 0.5, 1.0, 1.2])
+def test_the_interval_of_leakage_against_chance_holds_the_truth(truth):
+    # 300 audits of 40 items of two or four options; the target knows 3/5 of them. 285 of 300 is 95 %.
+    rng, covered = np.random.default_rng(5), 0
+    shared = sample(40, resamples=500)
+    for _ in range(300):
+        chance = rng.choice([0.5, 0.25], 40)
+        guessed = rng.random((2, 40)) < chance
+        target = np.maximum(guessed[0], rng.random(40) < 0.6).astype(float)
+        subject = np.maximum(guessed[1], rng.random(40) < 0.6 * truth).astype(float)
+        low, high = leakage_vs_chance(subject, target, chance, shared).ends
+        covered += low <= truth <= high
+    assert covered >= 280
 
 
 def test_excess_in_bits_by_hand():

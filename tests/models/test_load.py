@@ -1,14 +1,18 @@
 import json
 import shutil
+from types import SimpleNamespace
 
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub import HfApi
 from peft import LoraConfig, get_peft_model
 from tokenizers import pre_tokenizers
 
 from vestige.core.errors import InputError
 from vestige.models.digests import weights_digest
-from vestige.models.load import ModelSettings, context_tokens, find, load
+from vestige.models.ensemble import EnsembleModel
+from vestige.models.load import ModelSettings, context_tokens, find, load, look_for
 from vestige.models.tiny import tiny_model
 
 
@@ -70,6 +74,50 @@ def test_the_tokenisers_file_is_read_as_it_stands(tiny, folder):
 def test_what_cannot_be_found_is_said_at_once(name, message):
     with pytest.raises(InputError, match=message):
         load(ModelSettings(model=name))
+
+
+@pytest.mark.parametrize("does", [find, look_for])
+def test_a_hub_that_cannot_be_asked_is_one_sentence_whatever_the_http_library_calls_it(monkeypatch, does):
+    # As httpx has it, which huggingface_hub lets through: an Exception of its own, no OSError.
+    class ConnectError(Exception):
+        pass
+
+    def no_network(*_, **__):
+        raise ConnectError("[Errno -2] Name or service not known")
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(HfApi, "model_info", no_network)
+    with pytest.raises(InputError, match=r"'m/nope' is no local folder and cannot be fetched .* \(ConnectError\)"):
+        does("m/nope@main")
+
+
+def test_looking_for_a_model_fetches_nothing(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setattr(HfApi, "model_info", lambda *_, **__: SimpleNamespace(sha="abc"))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("it was fetched"))
+    look_for("org/name")
+
+
+def test_a_model_is_there_with_its_weights_or_those_of_its_adapter_and_base(folder, tmp_path):
+    look_for(str(folder))
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+    with pytest.raises(InputError, match=r"adapter holds no weights as \.safetensors"):
+        look_for(str(adapter))
+    (adapter / "adapter_model.safetensors").touch()
+    look_for(str(adapter))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"model holds no weights as \.safetensors"):
+        look_for(str(adapter))
+
+
+def test_an_ensemble_is_there_with_the_weights_of_all_its_constituents(tiny, tmp_path):
+    EnsembleModel({0: tiny.model, 1: tiny.model}).save_pretrained(tmp_path)
+    look_for(str(tmp_path))
+    (tmp_path / "shard-1" / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"shard-1 holds no weights as \.safetensors"):
+        look_for(str(tmp_path))
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path):

@@ -45,6 +45,11 @@ def test_methods_that_fail_alike_stand_together():
     )
 
 
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_claim_is_put_in_words_that_say_more_than_its_name(claim):
+    assert claim not in CLAIMS[claim]
+
+
 @pytest.mark.parametrize("claim", [c for c in CLAIMS if c != "benchmark can tell"])
 def test_one_failing_claim_is_enough_not_to_be_shown(claim):
     said = sentence(judged(ga=claim))

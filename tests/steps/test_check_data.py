@@ -195,6 +195,19 @@ def test_a_trained_check_that_cannot_be_made_is_refused(tmp_path, changed, messa
         check_data(RunFolder(tmp_path), CheckRequest(LEAKING, SETTINGS, 0, trained=trained(**changed)))
 
 
+def test_how_many_items_the_margin_takes_is_said_once(tmp_path):
+    path, forget = tmp_path / "data.jsonl", tmp_path / "forget.jsonl"
+    rows = [{"question": i.question, "answer": i.answer, "perturbed_answer": list(i.perturbed)} for i in people()]
+    forget.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    path.write_text("".join(json.dumps({"question": i.question, "answer": i.answer}) + "\n" for i in others()))
+    words = ["check-data", "--data", str(path), "--retain", str(path), "--forget", str(forget)]
+    done = CliRunner().invoke(app, [*words, "--output-dir", str(tmp_path / "run")])
+    found = read_soundness(RunFolder(tmp_path / "run").soundness)
+    assert sum(line.sound is None and line.effect is not None for line in found.lines) > 1
+    assert found.needs == "the margin 0.1 needs about 73 items where chance is 0.25"
+    assert done.stdout.count("needs about") == 1
+
+
 def test_exit_codes_say_what_was_found(tmp_path):
     path, forget = tmp_path / "data.jsonl", tmp_path / "forget.jsonl"
     rows = [{"question": f"What is number {n}?", "answer": f"It is {n * n}."} for n in range(30)]
@@ -206,7 +219,7 @@ def test_exit_codes_say_what_was_found(tmp_path):
     assert json.loads(done.stdout)["lines"][-1]["sound"] is None
     done = CliRunner().invoke(app, [*words, str(path)])
     assert isinstance(done.exception, InputError)
-    assert "is the whole data set" in str(done.exception)
+    assert f"the forget set is all of {path}, which leaves nothing to keep; name a part" in str(done.exception)
     with path.open("a") as file:
         file.write(json.dumps({"question": "WHAT is number 3 ?", "answer": "9"}) + "\n")
     done = CliRunner().invoke(app, [*words, str(forget)])

@@ -29,6 +29,7 @@ from vestige.study.audit_request import (
     limited,
     named_models,
     not_asked_for,
+    numbered,
     questions_of,
 )
 
@@ -152,15 +153,20 @@ def test_a_failed_attack_is_named_and_what_rests_on_it_is_open(run, monkeypatch)
     assert next(v.outcome for v in found.outcome.verdicts if v.claim == "not recoverable") != "holds"
 
 
+def gone_meanwhile(run: RunFolder) -> study.Audited:
+    """An audit in which a model vanishes after it was looked for."""
+    return study.conduct(run, audited.request(run), workers=1)
+
+
 def test_without_the_target_nothing_can_be_judged(run):
     run.control("target").done.unlink()
     with pytest.raises(PartialFailure, match=r"nothing can be judged: target could not be evaluated: .*no finished"):
-        again(run)
+        gone_meanwhile(run)
 
 
 def test_a_control_that_is_gone_is_missing_from_the_comparison_and_named(run):
     run.control("retrained 1").done.unlink()
-    found = again(run)
+    found = gone_meanwhile(run)
     assert found.outcome.retrained == ("retrained 0",)
     assert any("evaluation of retrained 1 failed" in s for s in found.outcome.untested)
     # Its attacks were left out with it, and are not told again one by one.
@@ -215,6 +221,43 @@ def test_what_no_verdict_can_come_of_is_refused(made, changed, message):
     request = audited.request(made)
     with pytest.raises(InputError, match=message):
         check_request(dataclasses.replace(request, **changed(request)))
+
+
+def unfinished(run: RunFolder) -> str:
+    run.cell("ga", "0").done.unlink()
+    return r"cells/ga-0 holds no finished model; run the command that was making it again"
+
+
+def without_weights(run: RunFolder) -> str:
+    (run.cell("ga", "0").model / "model.safetensors").unlink()
+    return r"cannot load .*cells/ga-0: .*model holds no weights as \.safetensors; fetch or save it again"
+
+
+def pickled(run: RunFolder) -> str:
+    weights = run.cell("ga", "0").model / "model.safetensors"
+    weights.rename(weights.with_name("pytorch_model.bin"))
+    return r"holds no weights as \.safetensors but pytorch_model\.bin, a pickle, which could run code"
+
+
+def not_there(run: RunFolder) -> str:
+    shutil.rmtree(run.cell("ga", "0").path)
+    return r"no model at '.*cells/ga-0'"
+
+
+@pytest.mark.parametrize("broken", [unfinished, without_weights, pickled, not_there])
+@pytest.mark.parametrize("does", [run_audit, forecast_audit])
+def test_every_model_is_looked_for_before_anything_is_done(made, tmp_path, broken, does):
+    run = audited.copied(made, tmp_path / "run")
+    request = audited.request(run)
+    with pytest.raises(InputError, match=broken(run)):
+        does(tmp_path / "new", request)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_name_that_was_numbered_is_said_with_what_it_stands_for():
+    models = named_models("hub/target", ["a/npo", "b/ga", "runs/b/npo"], [])
+    assert numbered(models) == ("npo is a/npo", "npo 2 is runs/b/npo")
+    assert numbered(models[:2]) == ()
 
 
 def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made):
@@ -292,7 +335,9 @@ def test_the_forecast_counts_questions_and_steps(run):
         ("quantize 8 bits", 0, 0, 8),
     }
     assert (found.n_questions, found.n_steps) == (4 * 36, 4 * 4)
-    assert "processor minutes at the pace of the run so far" in found.said
+    assert "the questions take less than a minute of processor time at the pace of the run so far" in found.said
+    assert "take about 1 processor minute at" in dataclasses.replace(found, cpu_seconds=60).said
+    assert "take about 2 processor minutes at" in dataclasses.replace(found, cpu_seconds=120).said
     assert "is not known before" in forecast_audit(run.path / "new", audited.request(run)).said
 
 

@@ -27,7 +27,9 @@ CLAIMS: Mapping[Claim, str] = {
     "not recoverable": "cannot be brought back beyond what the attack carries in",
     "not distinguishable": "cannot be told from a model that never knew",
     "kept": "keeps the retain, independent and factual sets",
-    "benchmark can tell": "the benchmark can tell",
+    "benchmark can tell": (
+        "tells a model that knows from one that never knew, and the retain set does not give the forget set away"
+    ),
 }
 
 Kind = Literal["relearn", "quantize", "in_context", "prefill", "sampling"]

@@ -13,8 +13,8 @@ from vestige.artifacts.audits import FormatLine
 from vestige.audit.ground import BITS_KEY, SHARE, Ground, shown
 from vestige.audit.scores import Source
 from vestige.core.estimates import Estimate
-from vestige.metrics.contrasts import Draws, mean_draws
-from vestige.metrics.leakage import Controls, admission
+from vestige.metrics.contrasts import Draws
+from vestige.metrics.leakage import Controls, admission, admission_vs_chance
 from vestige.metrics.pooling import interval_over_seeds
 from vestige.metrics.verdicts import admitted
 
@@ -178,8 +178,7 @@ def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str
 
 def _admission(scale: Scale) -> Draws:
     if scale.unit == "leakage_vs_chance":
-        # Chance is no trained model, so no seeds are counted.
-        return mean_draws(scale.controls.gap, scale.controls.sample, None, name=scale.name, trained=False)
+        return admission_vs_chance(scale.controls)
     return admission(scale.controls)
 
 

@@ -21,7 +21,7 @@ GIVEN = "given"
 """The one point of an attack that has no stages."""
 
 QA_FORCED = frozenset({"probability", "answer_bits", "mrr", "top_hit"})
-"""What `qa` reads with the teacher forcing; its other values are of the greedy reply."""
+"""What `qa` reads with teacher forcing; its other values are of the greedy reply."""
 
 _PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/leak_at_"
 _MATCH = f"{_PLAIN}contains_match"

@@ -151,10 +151,11 @@ def _splits(
     """The splits of the data, with the holdout file's items if there is one."""
     from dataclasses import replace
 
-    from vestige.data.corpus import items_of, named_splits, open_corpus
+    from vestige.data.corpus import items_of, named_splits, open_corpus, refuse_nothing_kept
 
     corpus = open_corpus(source)
     splits = named_splits(corpus, forget, retain=retain, seed=seed)
+    refuse_nothing_kept(corpus, splits)
     if holdout is None:
         return splits
     items = items_of(corpus, holdout)
@@ -174,6 +175,7 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
     from rich.text import Text
 
     from vestige.study.audit_forecast import forecast_audit
+    from vestige.study.audit_request import numbered
 
     found = forecast_audit(run, request)
     if as_json:
@@ -185,24 +187,45 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
     for row in found.each:
         table.add_row(*(Text(one_line(str(w), width=200)) for w in (row.task, row.shown, row.steps, row.questions)))
     Console().print(table)
-    for sentence in (*found.untested, found.said):
+    for sentence in (*numbered(request.models), *found.untested, found.said):
         typer.echo(one_line(sentence, width=500))
 
 
 def _audited(run: Path, request: "AuditRequest", *, workers: int, as_json: bool) -> None:
     from vestige.study.audit import run_audit
+    from vestige.study.audit_request import numbered
 
+    before = _audited_before(run, request.splits.forget)
     with progress_bar("audit") as show:
         found = run_audit(run, request, workers=workers, show=lambda s: show(s.share, s.at_work))
     for name, error in found.failed.items():
         say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
     _tell(run, [found.outcome], found.failed, as_json=as_json)
+    if not as_json:
+        for line in numbered(request.models):
+            typer.echo(one_line(line, width=500))
+    gone = [name for name in before if name not in request.names("unlearned")]
+    if gone:
+        names, it = one_line(", ".join(gone), width=200), "it" if len(gone) == 1 else "them"
+        say(f"the verdicts on {names}, of an earlier audit here, are replaced; give {it} again to keep {it}")
     if found.failed:
         raise PartialFailure(
             f"{len(found.failed)} of {found.n_tasks} tasks failed, so what rests on them is inconclusive; the same "
             "command tries them again"
         )
     _end([found.outcome])
+
+
+def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
+    """The unlearned models of the last audit of the same forget set in this folder; its verdicts are replaced."""
+    from vestige.artifacts.audits import read_outcome
+    from vestige.artifacts.layout import RunFolder
+
+    place = RunFolder(run).audit(forget)
+    try:
+        return read_outcome(place).unlearned if place.outcome.exists() else ()
+    except InputError:
+        return ()  # Another version's, which no report can show either: this audit makes it readable again.
 
 
 def _rejudged(run: Path, changes: Mapping[str, object], *, as_json: bool) -> None:

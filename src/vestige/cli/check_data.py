@@ -86,7 +86,7 @@ def check_data_command(
     refuse_torchrun("check-data")
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.soundness import exit_code
-    from vestige.data.corpus import SourceSettings, named_splits, open_corpus
+    from vestige.data.corpus import SourceSettings, named_splits, open_corpus, refuse_nothing_kept
     from vestige.data.soundness.settings import SoundnessSettings
 
     own, others = split_method_settings("training", assignments)
@@ -104,6 +104,7 @@ def check_data_command(
     )
     corpus = open_corpus(source)
     wanted = named_splits(corpus, forget, retain=retain, seed=seed)
+    refuse_nothing_kept(corpus, wanted)
     settings = settings_from(SoundnessSettings, None, others)
 
     from vestige.steps.check_data import CheckRequest, check_data
@@ -145,6 +146,8 @@ def _trained(
 
 def _print(found: "Soundness", output_dir: Path, sanitize: Path | None) -> None:
     _table(f"{found.forget}: can this data set tell?", found.lines)
+    if found.needs:
+        typer.echo(found.needs)
     for sentence in found.left_out:
         typer.echo(f"does not apply: {one_line(sentence, width=300)}")
     if sanitize is not None and found.sanitized is not None:

@@ -102,7 +102,8 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
     from vestige.artifacts.audits import CLAIMS
 
     for outcome in outcomes:
-        table = Table(title=Text(one_line(f"{outcome.forget}: verdicts, target {outcome.target}")), show_lines=True)
+        target = "" if outcome.target == "target" else f", target {outcome.target}"
+        table = Table(title=Text(one_line(f"{outcome.forget}: verdicts{target}")), show_lines=True)
         for head in ("claim", "subject", "verdict", "reason"):
             table.add_column(Text(head), no_wrap=head in ("subject", "verdict"))
         for claim in CLAIMS:

@@ -140,6 +140,15 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed
     return NamedSplits(forget, {n: items for n, items in splits.items() if items}, scopes)
 
 
+def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
+    """Refuse a forget set beside which the data has nothing, where what is kept is asked about too."""
+    if not splits.splits.get("retain"):
+        raise InputError(
+            f"the forget set is all of {one_line(corpus.source, width=200)}, which leaves nothing to keep; name a "
+            "part of it with --forget, or what is kept with --retain"
+        )
+
+
 def left_out(corpus: Corpus, forget: str, *, seed: int) -> tuple[Item, ...]:
     """Everything to teach a model that must never see the forget set: factual items too, each forget item gone.
 

@@ -7,7 +7,7 @@ into the reply; what they are worth under the subject is `given_bits`), `sampled
 answers, see `data.cloze`; replies are matched against the fact, and it is the fact that is read).
 
 Formats are `generate_<form>`, greedy replies matched by three rules (exact, prefix, contains, of whole words after
-normalisation), `forced_<form>`, the answer read with the teacher forcing, and `sampled`. An item for which a form
+normalisation), `forced_<form>`, the answer read with teacher forcing, and `sampled`. An item for which a form
 cannot be made (no paraphrase, an answer of too few tokens) is left out of it; n says of how many an estimate is. An
 item whose wrong answers set no fact apart is asked by `cloze` too, with a gap for its whole answer: that is the
 question with a blank, and `share_whole` says how many they are.

@@ -1,4 +1,4 @@
-"""`qa`: does the subject still answer? A greedy reply, and the stated answer's tokens read with the teacher forcing.
+"""`qa`: does the subject still answer? A greedy reply, and the stated answer's tokens read with teacher forcing.
 
 Collecting runs the model: each question is read once, and reply and answer go on from there. Scoring and summarising
 are pure. Logarithms

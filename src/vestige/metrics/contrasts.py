@@ -226,6 +226,40 @@ def ratio_draws(
     return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
 
 
+def known_ratio_draws(
+    subject: Float[np.ndarray, " N"],
+    target: Float[np.ndarray, " N"],
+    control: Float[np.ndarray, " N"],
+    sample: Sample,
+    *,
+    name: str,
+) -> Draws:
+    """Draws of (subject - control) / (target - control) in means, of shares, where the control is known on each item.
+
+    The ends are Fieller's, for every true value. On the additional item subject and target lie anywhere in [0, 1] and
+    the control between its least and its greatest; a contrast is linear in each, so its worst is at a corner.
+    """
+    top = _checked(Quantity(subject, control[None], (-1.0, 1.0)), sample)
+    tops, unit = top.differences(), _checked(Quantity(target, control[None], (-1.0, 1.0)), sample).differences()
+    length = float(unit.mean())
+    if length <= 0:
+        raise ValueError(f"the scale has the length {length:g}: the target does not exceed its control")
+    value = float(tops.mean()) / length
+    (above, more), (below, _) = _shared(tops, sample), _shared(unit, sample)
+
+    def corners(scored: float) -> Float[np.ndarray, "4 R"]:
+        found = [
+            (above + more * (scored - guessed)) / np.maximum(below + more * (knows - guessed), 1e-9)
+            for guessed in (float(control.min()), float(control.max()))
+            for knows in (0.0, 1.0)
+        ]
+        return np.stack(found)
+
+    residuals = (tops - value * unit) / length
+    read = _Read(value, corners(0.0).min(axis=0), corners(1.0).max(axis=0), residuals, length, "Gaffke, Fieller")
+    return _with_seeds(read, top, sample, None, name=name, trained=False)
+
+
 def _kind(bounds: Bounds | None) -> str:
     return "studentised bootstrap" if bounds is None else "Gaffke"
 
@@ -309,12 +343,17 @@ def _item_draws(
     if bounds is None:
         drawn = _studentised(values, sample)
         return drawn, drawn
+    middle, more = _shared(values, sample)
+    return middle + more * bounds[0], middle + more * bounds[1]
+
+
+def _shared(values: Float[np.ndarray, " N"], sample: Sample) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:
+    """What the items asked add to the mean of each resample, and the weight of the one more."""
     shared, extra = [], []
     for weights in sample.weights():
         shared.append(weights[:, 1:] @ values)
         extra.append(weights[:, 0])
-    middle, more = np.concatenate(shared), np.concatenate(extra)
-    return middle + more * bounds[0], middle + more * bounds[1]
+    return np.concatenate(shared), np.concatenate(extra)
 
 
 def _studentised(values: Float[np.ndarray, " N"], sample: Sample) -> Float[np.ndarray, " R"]:

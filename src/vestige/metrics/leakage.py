@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from vestige.metrics.contrasts import Draws, Quantity, Sample, SeedPrior, mean_draws, ratio_draws
+from vestige.metrics.contrasts import Draws, Quantity, Sample, SeedPrior, known_ratio_draws, mean_draws, ratio_draws
 
 _SHARE = (-1.0, 1.0)
 
@@ -41,6 +41,16 @@ def admission(controls: Controls) -> Draws:
     return mean_draws(controls.gap, controls.sample, controls.prior, name=controls.format, trained=False)
 
 
+def admission_vs_chance(controls: Controls) -> Draws:
+    """The same where nothing was retrained and `controls.retrained` is what guessing scores, without seeds.
+
+    It is known on each item, so that differences lie in [-max(chance), 1 - min(chance)].
+    """
+    chance = controls.gap.control
+    quantity = controls.gap._replace(bounds=(-float(chance.max()), 1 - float(chance.min())))
+    return mean_draws(quantity, controls.sample, None, name=controls.format, trained=False)
+
+
 def excess(subject: Float[np.ndarray, " N"], controls: Controls) -> Draws:
     """E in shares: the mean score of the subject less that of `retrained` (over its seeds)."""
     quantity = Quantity(np.asarray(subject, dtype=float), controls.gap.control, _SHARE)
@@ -65,12 +75,11 @@ def leakage_vs_chance(
     """(subject - chance) / (target - chance), `chance` being what guessing scores on each item.
 
     Another metric than `leakage`: a model that never knew may do better than chance, so the two are never mixed.
-    Chance has no seeds, so none are counted.
+    Chance has no seeds, so none are counted, and is known on each item: differences lie in [-max(chance), 1 -
+    min(chance)], so that no hit against a chance of 0 is 0 at least.
     """
-    guesses = np.asarray(chance, dtype=float)[None]
-    quantity = Quantity(np.asarray(subject, dtype=float), guesses, _SHARE)
-    ruler = Quantity(np.asarray(target, dtype=float), guesses, _SHARE)
-    return ratio_draws(quantity, ruler, sample, None, name="chance")
+    subject, target = np.asarray(subject, dtype=float), np.asarray(target, dtype=float)
+    return known_ratio_draws(subject, target, np.asarray(chance, dtype=float), sample, name="chance")
 
 
 def excess_bits(

@@ -169,7 +169,7 @@ def _verdict(
     if failing:
         reason = _why_failed(failing, margin, unit, tests=(len(evidence), families), both=both)
     elif wide:
-        reason = _why_open(wide, margin, unit, both=both)
+        reason = _why_open(wide, margin, unit, tests=(len(evidence), families), both=both)
     else:
         reason = _why_held(evidence, margin, unit, both=both)
     estimates = tuple(one.draws.estimate(one.metric, one.unit) for one in evidence)
@@ -222,17 +222,20 @@ def _why_held(evidence: Sequence[Evidence], margin: float, unit: str, *, both: b
     return f"{worst}, all of it {where} {_said(margin, unit, both=both)}{furthest}"
 
 
-def _why_open(wide: Sequence[Evidence], margin: float, unit: str, *, both: bool) -> str:
+def _why_open(wide: Sequence[Evidence], margin: float, unit: str, *, tests: tuple[int, int], both: bool) -> str:
     worst = max(wide, key=lambda one: _reach(one, both=both))
     low, high = worst.draws.ends
     said = _said(margin, unit, both=both)
     if low > margin or (both and high < -margin):
-        return f"{worst}, beyond {said}, but not after correction for the number of tests"
+        n_tests, families = tests
+        corrections = [f"Holm's correction for {n_tests} tests"] if n_tests > 1 else []
+        corrections += [f"its p-value is multiplied by {families}, the number of units"] if families > 1 else []
+        return f"{worst}, beyond {said} taken alone, but not after {' and after '.join(corrections)}"
     needed = items_needed(worst.draws, margin, bounded=unit != "bits")
     if needed is None:
         more = "no number of items suffices with controls that differ so: more seeds or a wider margin are needed"
     elif needed <= worst.draws.n:
-        more = f"a true value of 0 would mostly have been told by {needed} items, so that more may not decide it"
+        more = f"had the true value been 0, {needed} items would mostly have shown it, so more items may not decide it"
     else:
         more = f"about {needed} items would be needed"
     return f"{worst}, which reaches {'outside' if both else 'above'} {said}; {more}"

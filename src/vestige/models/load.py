@@ -216,6 +216,8 @@ def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
 
 def find(model: str) -> tuple[Path, str]:
     """The local folder of a model's files, fetched if it is a hub id, and the revision that was resolved."""
+    if _is_hub_id(model):
+        return _from_hub(model)
     if model == "builtin:smollm2":
         return smollm2_folder(), ""
     if model.startswith(BUILTIN):
@@ -228,30 +230,96 @@ def find(model: str) -> tuple[Path, str]:
         if not path.is_file():
             raise InputError(f"no such file: {model}")
         return resolve_gguf(path), ""
-    if path.is_dir():
-        # A subject's folder holds its weights in model/.
-        within = any((path / "model" / name).is_file() for name in ("config.json", "adapter_config.json", INDEX))
-        return (path / "model" if within else path), ""
-    if path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
+    if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
-    return _from_hub(model)
+    # A subject's folder holds its weights in model/.
+    within = any((path / "model" / name).is_file() for name in ("config.json", "adapter_config.json", INDEX))
+    return (path / "model" if within else path), ""
+
+
+def look_for(model: str) -> None:
+    """Refuse in one sentence what `load` would not find, or find without weights that it reads.
+
+    No weights are read, fetched or converted. Of a hub id the hub is asked whether it has it, and no more.
+    """
+    if _is_hub_id(model):
+        _ask_hub(model)
+        return
+    if Path(model).suffix == ".gguf" and Path(model).expanduser().is_file():
+        return
+    folder = find(model)[0]
+    if is_adapter(folder):
+        _look_for_weights(model, folder)
+        look_for(_base_of(folder))
+        return
+    if (folder / INDEX).is_file():
+        for constituent in constituent_folders(folder).values():
+            _look_for_weights(model, constituent)
+        return
+    if not (folder / "config.json").is_file():
+        raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
+    _look_for_weights(model, folder)
+
+
+def _look_for_weights(model: str, folder: Path) -> None:
+    if any(folder.glob("*.safetensors")):
+        return
+    pickled = next((path.name for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth")), None)
+    but = "" if pickled is None else f" but {pickled}, a pickle, which could run code and is never read"
+    raise InputError(
+        f"cannot load {model}: {folder} holds no weights as .safetensors{but}; fetch or save it again as safetensors"
+    )
+
+
+def _is_hub_id(model: str) -> bool:
+    """Whether only the hub can have it: of the form org/name, and not here."""
+    path = Path(model).expanduser()
+    local = path.is_dir() or path.is_absolute() or path.suffix == ".gguf" or model.startswith((".", "~", BUILTIN))
+    return not local and model.count("/") == 1
+
+
+def _ask_hub(model: str) -> str:
+    """The revision that the hub has of a model; where nobody may ask it, of the copy in the cache."""
+    from huggingface_hub import HfApi
+
+    name, _, revision = model.partition("@")
+    try:
+        if not _offline():
+            return HfApi().model_info(name, revision=revision or None, timeout=5).sha or revision
+        copy = _snapshot(name, revision)
+        return revision or copy.name
+    # The HTTP library's errors change their names between its releases, and not all are an OSError.
+    except Exception as error:
+        raise _not_on_hub(name, error) from error
 
 
 def _from_hub(model: str) -> tuple[Path, str]:
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
-
-    name, _, revision = model.partition("@")
-    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
+    # A short question first: without a network the download itself takes most of a minute to say so.
+    revision = _ask_hub(model)
+    name = model.partition("@")[0]
     try:
-        offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}
-        if not offline:
-            # A short question first: without a network the download itself takes most of a minute to say so.
-            revision = HfApi().model_info(name, revision=revision or None, timeout=5).sha or revision
-        folder = snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=offline)
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
-        raise InputError(
-            f"model {name!r} is no local folder and cannot be fetched from the hub "
-            f"({type(error).__name__}); check the name and the network, or give a local folder"
-        ) from error
-    return Path(folder), revision or Path(folder).name
+        folder = _snapshot(name, revision)
+        return folder, revision or folder.name
+    except Exception as error:  # As above.
+        raise _not_on_hub(name, error) from error
+
+
+def _snapshot(name: str, revision: str) -> Path:
+    """The folder of the model's files, from the cache or, unless offline, from the hub."""
+    from huggingface_hub import snapshot_download
+
+    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
+    return Path(
+        snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=_offline())
+    )
+
+
+def _offline() -> bool:
+    return os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "true", "yes", "on"}
+
+
+def _not_on_hub(name: str, error: Exception) -> InputError:
+    return InputError(
+        f"model {name!r} is no local folder and cannot be fetched from the hub "
+        f"({type(error).__name__}); check the name and the network, or give a local folder"
+    )

@@ -16,7 +16,7 @@ from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset
 from vestige.data.soundness.checks import Material, material, without_model
-from vestige.data.soundness.findings import Check, decide
+from vestige.data.soundness.findings import Check, decide, margin_needs
 from vestige.data.soundness.sanitize import POSITION, Sanitized, leaks, left_without, write_sanitized
 from vestige.data.soundness.settings import LEAST_ITEMS, SoundnessSettings
 
@@ -70,6 +70,7 @@ def check_data(run: RunFolder, request: CheckRequest, on_share: "OnShare" = lamb
             left_out=first.left_out,
             leaking=_leaking(first),
             figures=first.figures,
+            needs=margin_needs(first.checks, first.lines, request.settings),
             sanitized=clean,
         )
         write_soundness(run.soundness, found)

@@ -52,8 +52,13 @@ class AuditForecast:
         all_of_it = f"{self.n_models} models: {self.n_questions} questions and {self.n_steps} training steps in all"
         if self.cpu_seconds is None:
             return f"{all_of_it}; how long a question takes is not known before one model of the run was evaluated"
-        minutes = self.cpu_seconds / 60
-        return f"{all_of_it}; the questions take about {minutes:.0f} processor minutes at the pace of the run so far"
+        minutes = round(self.cpu_seconds / 60)
+        time = (
+            f"about {minutes} processor minute{'s' if minutes > 1 else ''}"
+            if minutes
+            else "less than a minute of processor time"
+        )
+        return f"{all_of_it}; the questions take {time} at the pace of the run so far"
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON values."""

@@ -76,6 +76,14 @@ def named_models(target: str, unlearned: Sequence[str], retrained: Sequence[str]
     return tuple(models)
 
 
+def numbered(models: Sequence[AuditedModel]) -> tuple[str, ...]:
+    """In a sentence each, which model a name stands for, where several would have had the same; else none."""
+    called = {m.name: _called(m.model) for m in models}
+    shared = {name for name, own in called.items() if name != own}
+    first = {called[name] for name in shared}
+    return tuple(f"{m.name} is {m.model}" for m in models if m.name in shared | first)
+
+
 def _called(model: str) -> str:
     folder = own_folder(model)
     if folder is None:
@@ -104,6 +112,7 @@ def check_request(request: AuditRequest) -> None:
         raise InputError("there is no retain set, so nothing says what was lost; give one with --data or --retain")
     if not request.settings.evals:
         raise InputError("evals is empty, so nothing would be asked; name at least one, such as qa")
+    _look_for_models(request.models)
 
 
 def _check_models(models: Sequence[AuditedModel]) -> None:
@@ -121,6 +130,20 @@ def _check_models(models: Sequence[AuditedModel]) -> None:
         if model.name in names:
             raise InputError(f"two models are called {one_line(model.name, width=60)!r}; give each a name of its own")
         seen[where] = names[model.name] = model
+
+
+def _look_for_models(models: Sequence[AuditedModel]) -> None:
+    """Before an hour is spent on the others: is every model there, whole, and with weights that are read?"""
+    from vestige.models.load import look_for
+
+    for model in models:
+        own = own_folder(model.model)
+        if own is not None and not own.done.is_file():
+            raise InputError(
+                f"{one_line(str(own.path), width=200)} holds no finished model; run the command that was making it "
+                "again"
+            )
+        look_for(model.model)
 
 
 def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:

@@ -2,6 +2,7 @@
 
 Two questions are compared by all their wordings (paraphrases too). Words count by how rare they are among all
 questions, and near-duplicates name the same names and numbers: items of one template about two things are not alike.
+A question that stands whole in a longer one is a near-duplicate of it, however rare the words around it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,13 @@ def near_duplicates(forget: Sequence[Item], retain: Sequence[Item], settings: So
     gone = copied(forget, retain).leaking
     others = [t for i in retain for t in wordings(i)]
     mine = [(i.id, t) for i in forget if i.id not in gone for t in wordings(i)]
-    found = _near(mine, others, rarity([i.question for i in (*forget, *retain)]), settings.near)
-    said = f"{len(found)} of {len(forget)} forget questions have a weighted Jaccard index of {settings.near} or more "
-    return counted("near-duplicate questions", f"{said}with a retain question", found, len(forget))
+    rare = rarity([i.question for i in (*forget, *retain)])
+    found = _near(mine, others, rare, settings.near, held=settings.held)
+    said = (
+        f"{len(found)} of {len(forget)} forget questions have a weighted Jaccard index of {settings.near} or more with "
+        f"a retain question, or {settings.held} of their own weight in it"
+    )
+    return counted("near-duplicate questions", said, found, len(forget))
 
 
 def copied_answers(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
@@ -54,14 +59,20 @@ def wordings(item: Item) -> tuple[str, ...]:
     return (item.question,) if item.paraphrase is None else (item.question, item.paraphrase)
 
 
-def _near(mine: Sequence[tuple[str, str]], others: Sequence[str], rare: Rarity, least: float) -> dict[str, float]:
+def _near(
+    mine: Sequence[tuple[str, str]], others: Sequence[str], rare: Rarity, least: float, *, held: float | None = None
+) -> dict[str, float]:
+    """The items alike to another text, by how much; also those that another text holds, where `held` says how far."""
     found: dict[str, float] = {}
     if not others:
         return found
-    for (id_, text), row in zip(mine, Alike(others, rare).rows([t for _, t in mine]), strict=True):
-        alike = [n for n in np.flatnonzero(row >= least).tolist() if same_names(text, others[n])]
+    for (id_, text), overlap in zip(mine, Alike(others, rare).overlaps([t for _, t in mine]), strict=True):
+        near = np.where(overlap.jaccard >= least, overlap.jaccard, 0.0)
+        if held is not None:
+            near = np.maximum(near, np.where(overlap.held >= held, overlap.held, 0.0))
+        alike = [n for n in np.flatnonzero(near).tolist() if same_names(text, others[n])]
         if alike:
-            found[id_] = max(float(row[alike].max()), found.get(id_, 0.0))
+            found[id_] = max(float(near[alike].max()), found.get(id_, 0.0))
     return found
 
 

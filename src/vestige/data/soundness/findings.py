@@ -76,7 +76,19 @@ def _line(check: Check, p: float | None, settings: SoundnessSettings) -> Soundne
         return SoundnessLine(check.name, True, effect, p, f"{check.said}: {sized}; below the margin {settings.margin}")
     if p < settings.alpha:
         return SoundnessLine(check.name, False, effect, p, f"{check.said}: {sized}")
-    needed = items_needed(settings.margin, t.chance)
     why = f"it may be as much as {effect.high:.2f} above chance"
-    more = f"; the margin {settings.margin} needs about {needed} items" if needed > effect.n else ""
-    return SoundnessLine(check.name, None, effect, p, f"{check.said}: {sized}; {why}{more}")
+    return SoundnessLine(check.name, None, effect, p, f"{check.said}: {sized}; {why}")
+
+
+def margin_needs(checks: Sequence[Check], lines: Sequence[SoundnessLine], settings: SoundnessSettings) -> str:
+    """In a sentence how many items the margin takes, where a tested check is open for having fewer; else empty."""
+    open_ = {line.check for line in lines if line.sound is None}
+    needs = [
+        (items_needed(settings.margin, c.outcome.chance), c.outcome.chance)
+        for c in checks
+        if c.name in open_ and c.outcome and items_needed(settings.margin, c.outcome.chance) > c.outcome.effect.n
+    ]
+    if not needs:
+        return ""
+    items, chance = max(needs)
+    return f"the margin {settings.margin:g} needs about {items} items where chance is {chance:.2f}"

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -71,8 +72,15 @@ def subject_words(question: str, rare: Rarity) -> frozenset[str]:
     )
 
 
+class Overlap(NamedTuple):
+    """What one text shares with each of the others: weights of the words in both, over those in either or its own."""
+
+    jaccard: Float[np.ndarray, " R"]
+    held: Float[np.ndarray, " R"]
+
+
 class Alike:
-    """The weighted Jaccard index between texts of two sets: weights of the words in both over those in either."""
+    """How alike texts of two sets are, by the weights of their words."""
 
     def __init__(self, others: Sequence[str], rare: Rarity) -> None:
         """Read the second set once."""
@@ -90,7 +98,11 @@ class Alike:
         return csr_array((np.ones(len(flat)), flat, ends), shape=(len(columns), max(1, len(self._place))))
 
     def rows(self, texts: Sequence[str]) -> Iterator[Float[np.ndarray, " R"]]:
-        """For each text its index with each of the others."""
+        """For each text its weighted Jaccard index with each of the others."""
+        return (found.jaccard for found in self.overlaps(texts))
+
+    def overlaps(self, texts: Sequence[str]) -> Iterator[Overlap]:
+        """For each text what it shares with each of the others; 0 where there is nothing to share."""
         for start in range(0, len(texts), _AT_ONCE):
             sets = [frozenset(words(t)) for t in texts[start : start + _AT_ONCE]]
             mine = self._binary(sets)
@@ -99,4 +111,5 @@ class Alike:
             for row, own in zip(shared, sets, strict=True):
                 total = sum(self._rare.weight(w) for w in sorted(own))
                 either = total + self._totals - row
-                yield np.divide(row, either, out=np.zeros_like(row), where=either > 0)
+                jaccard = np.divide(row, either, out=np.zeros_like(row), where=either > 0)
+                yield Overlap(jaccard, row / total if total > 0 else np.zeros_like(row))
