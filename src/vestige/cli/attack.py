@@ -29,7 +29,6 @@ from vestige.cli.options import (
 )
 from vestige.cli.progress import progress_bar
 from vestige.core.errors import InputError
-from vestige.core.settings import closest
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -128,6 +127,7 @@ def relearn_command(
     refuse_torchrun("attack")
     from vestige.attacks.planning import relearn_attack
     from vestige.attacks.relearn import MATERIALS, RelearnSettings
+    from vestige.core.settings import closest
     from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 
     known = next((m for m in MATERIALS if m == material), None)
@@ -298,6 +298,7 @@ def _parted(evals: str, assignments: Sequence[str] | None) -> tuple[list[str], l
 
 def _preset(name: str | None) -> Mapping[str, Any]:
     from vestige.attacks.relearn import PRESETS
+    from vestige.core.settings import closest
 
     if name is None:
         return {}
