@@ -298,6 +298,13 @@ def test_an_item_that_comes_twice_is_asked_once():
     assert limited(twice, 400, seed=0) == audited.SPLITS
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_the_gradient_norm_is_read_where_it_is_asked_for(wanted):
+    settings = AuditSettings(evals=("memory",), gradient_norm=wanted)
+    (asked,) = questions_of(AuditRequest((), audited.SPLITS, settings)).asked
+    assert asked.settings.gradient_norm is wanted
+
+
 def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     items = tuple(Item(f"Question {n}?", f"answer {n}") for n in range(2))
     splits = dataclasses.replace(audited.SPLITS, splits={"forget": items[:1], "retain": items[1:]})

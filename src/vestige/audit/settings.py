@@ -19,8 +19,8 @@ class AuditSettings(Thresholds):
     those of the paper (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); a rank of 0 trains all
     weights. `forms` are those of the evaluation `freeform`, prefilled and sampled answers among them. `quantize` are
     bits of a weight, `in_context` numbers of retain items shown before the question. Of each split that is not to be
-    forgotten at most `kept_items` are asked or shown, drawn by the seed, and by `memory`, which takes a backward pass
-    an item, at most `memory_items`.
+    forgotten at most `kept_items` are asked or shown, drawn by the seed, and by `memory`, which reads every wrong
+    answer of an item, at most `memory_items`; `gradient_norm` adds that score, at a backward pass an item.
     """
 
     evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory")
@@ -37,3 +37,4 @@ class AuditSettings(Thresholds):
     max_new_tokens: PositiveInt = 64
     kept_items: PositiveInt = 400
     memory_items: PositiveInt = 100
+    gradient_norm: bool = False
