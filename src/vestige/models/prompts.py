@@ -77,6 +77,10 @@ class Prompter:
         assert isinstance(text, str)
         return text
 
+    def rendered(self, question: str) -> str:
+        """The text after which the model answers."""
+        return self._render(question, None)
+
     def prompt(self, question: str) -> tuple[int, ...]:
         """Token ids after which the model answers."""
         ids = self._tokens(self._render(question, None))

@@ -1,0 +1,354 @@
+"""How fast candidates of a prompt search are scored beside nanoGCG 0.3.0, which keeps to an older transformers.
+
+    python3 -m venv PEER && PEER/bin/pip install nanogcg==0.3.0 transformers==4.47.1 torch==2.13.0+cpu numpy
+    python -m benchmarks.gcg --peer-python PEER/bin/python --json [--rounds 5] [--only tiny/suffix smol/suffix]
+
+The peer runs in a process of its own (`benchmarks/peers/nanogcg_process.py`), its loop as it is, and stops after every
+step. Of each step we get the prompt that it began with and the candidates that it drew, compute the gradient, and look
+for the best candidate: in float32, and with the bfloat16 screen. Weights, texts and candidates are the same; both take
+one thread, in turn, and a first step is dropped. `same_winner` counts steps whose winner is the peer's.
+
+20 tokens are searched for, in 24 tokens of context (suffix: 20 before and 4 after; prefix: all after) and 16 of target;
+the model is random but for its seed. The peer's batch is 64, which is faster than its default on one thread; where
+nothing stands before the prompt its cache of what does is off, with which it stops there. Ratios are of processor
+seconds, peer over ours, medians of rounds with the least and the largest. `share_of_matrix_rate` is the work that must
+be done (each candidate from its first changed token, the head at target places) by our seconds, over the rate of a
+product of 2048 x 2048 by oneDNN in the same process, measured beside every round. Peaks are of processes of their own,
+above what stood before the model was made; the peer's also at its default batch. `--profile` prints where the time of
+the screen goes; `--misses MODEL` (`tiny`, or a trained model) how often a margin would have missed the winner.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import PreTrainedModel
+
+from benchmarks.peers.nanogcg_process import memory_mb
+from benchmarks.workload import SHAPES, model_of
+from vestige.core.seeds import generator
+from vestige.models.load import ModelSettings, load
+from vestige.models.variant_screen import MARGIN, best_of
+from vestige.models.variants import Around, Ids, Screen, Variants
+
+SEARCHED, CONTEXT, TARGET = 20, 24, 16
+WIDTH = {"tiny": 512, "smol": 64}
+CASES = ("tiny/suffix", "tiny/prefix", "smol/suffix")
+PEER_BATCH = 64
+MARGINS = (0.5, 1.0, MARGIN, 2 * MARGIN)
+SCREENS: tuple[Screen, ...] = ("none", "bfloat16")
+_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape and where the prompt stands."""
+
+    name: str
+    before: Ids
+    after: Ids
+    target: Ids
+    start: Ids
+
+    @property
+    def shape(self) -> str:
+        """The name of the model's shape."""
+        return self.name.split("/")[0]
+
+    @property
+    def text(self) -> Around:
+        """What stands around the prompt."""
+        return Around(self.before, self.after, self.target)
+
+    def told(self, batch: int | None) -> dict[str, Any]:
+        """The case as the peer is told."""
+        content = f"{_words(self.before)} {{optim_str}} {_words(self.after)}".strip()
+        config = {
+            "num_steps": 1000,
+            "optim_str_init": _words(self.start),
+            "search_width": WIDTH[self.shape],
+            "batch_size": batch,
+            "use_prefix_cache": bool(self.before),
+            "filter_ids": False,
+            "allow_non_ascii": True,
+            "seed": 0,
+            "verbosity": "ERROR",
+        }
+        messages = [{"role": "user", "content": content}]
+        return {"messages": messages, "target": _words(self.target), "config": config, "chat_template": _TEMPLATE}
+
+
+def _words(ids: Sequence[int]) -> str:
+    return " ".join(f"w{i}" for i in ids)
+
+
+def case_of(name: str) -> Case:
+    """Random tokens."""
+    shape, place = name.split("/")
+    draw = generator(0, "gcg benchmark", name)
+
+    def tokens(n: int) -> Ids:
+        return tuple(int(t) for t in draw.integers(3, SHAPES[shape]["vocab_size"], n))
+
+    n_before = 20 if place == "suffix" else 0
+    return Case(name, tokens(n_before), tokens(CONTEXT - n_before), tokens(TARGET), tokens(SEARCHED))
+
+
+def saved(case: Case, folder: Path) -> Path:
+    """The model and a tokeniser of one token a word, where the peer finds them."""
+    model_of(case.shape).save_pretrained(folder)
+    words = Tokenizer(WordLevel({f"w{n}": n for n in range(SHAPES[case.shape]["vocab_size"])}, unk_token="w0"))
+    words.pre_tokenizer = WhitespaceSplit()
+    words.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@contextmanager
+def peer_steps(python: str, case: Case, folder: Path, batch: int | None) -> Iterator[Callable[[], dict[str, Any]]]:
+    """A running peer; each call gives its next step."""
+    told = folder / "case.json"
+    told.write_text(json.dumps(case.told(batch)))
+    script = Path(__file__).parent / "peers" / "nanogcg_process.py"
+    command = [python, str(script), str(folder), str(told)]
+    said = folder / "peer.log"
+    with (
+        said.open("w") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        go, told_back = process.stdin, process.stdout
+        assert go is not None
+        assert told_back is not None
+        begun = False
+
+        def step() -> dict[str, Any]:
+            nonlocal begun
+            if begun:
+                go.write("\n")
+                go.flush()
+            begun = True
+            line = told_back.readline()
+            if not line:
+                raise RuntimeError(f"the peer ended: {said.read_text()[-2000:]}")
+            found: dict[str, Any] = json.loads(line)
+            return found
+
+        try:
+            yield step
+        finally:
+            process.kill()
+
+
+def _seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.process_time()
+    found = work()
+    return time.process_time() - began, found
+
+
+def matrix_rate(dtype: torch.dtype, size: int = 2048) -> float:
+    """FLOP/s of a square product by oneDNN here and now, the better of two."""
+    a, b = torch.randn(size, size).to(dtype), torch.randn(size, size).to(dtype)
+    product = torch.ops.mkldnn._linear_pointwise
+    return 2 * size**3 / min(_seconds(lambda: product(a, b, None, "none", [], ""))[0] for _ in range(3))
+
+
+def flops_needed(case: Case, candidates: Sequence[Ids]) -> float:
+    """Every distinct candidate from its first changed token on, the head where the target is predicted."""
+    sizes = SHAPES[case.shape]
+    width, kv = sizes["hidden_size"], sizes["num_key_value_heads"] / sizes["num_attention_heads"]
+    block = width * width * (2 + 2 * kv) + 3 * width * sizes["intermediate_size"]
+    base = [max(set(column), key=column.count) for column in map(list, zip(*candidates, strict=True))]
+    after = len(case.after) + TARGET - 1
+    total = 0.0
+    for one in set(candidates):
+        first = next((n for n, token in enumerate(one) if token != base[n]), SEARCHED - 1)
+        total += (SEARCHED - first + after) * sizes["num_hidden_layers"] * block + TARGET * width * sizes["vocab_size"]
+    return 2 * total
+
+
+@dataclass(frozen=True)
+class Round:
+    """One step of both: processor seconds, whether the winner is the same, the share of the matrix rate."""
+
+    peer_losses: float
+    peer_gradient: float
+    ours_gradient: float
+    ours: dict[Screen, float]
+    same: dict[Screen, bool]
+    share: dict[Screen, float]
+
+
+def one_round(case: Case, step: dict[str, Any], engines: dict[Screen, Variants]) -> Round:
+    """Our part of a step of the peer's."""
+    candidates = [tuple(one) for one in step["candidates"]]
+    winner = candidates[min(range(len(candidates)), key=step["losses"].__getitem__)]
+    gradient, _ = _seconds(lambda: engines["none"].gradient(tuple(step["prompt"])))
+    needed = flops_needed(case, candidates)
+    ours: dict[Screen, float] = {}
+    same: dict[Screen, bool] = {}
+    share: dict[Screen, float] = {}
+    for screen, engine in engines.items():
+        ours[screen], (best,) = _seconds(partial(engine.leaders, candidates, 1))
+        same[screen] = candidates[best.index] == winner
+        rate = matrix_rate(torch.float32 if screen == "none" else torch.bfloat16)
+        share[screen] = needed / ours[screen] / rate
+    return Round(step["losses_s"], step["gradient_s"], gradient, ours, same, share)
+
+
+def measured(case: Case, peer_python: str, folder: Path, rounds: int) -> dict[str, Any]:
+    """The table's line of a case."""
+    model = model_of(case.shape).eval()
+    engines = {screen: Variants(model, [case.text], screen=screen) for screen in SCREENS}
+    with peer_steps(peer_python, case, folder, PEER_BATCH) as step:
+        found = [one_round(case, step(), engines) for _ in range(rounds + 1)][1:]
+    width = WIDTH[case.shape]
+    line: dict[str, Any] = {
+        "case": case.name,
+        "rounds": rounds,
+        "peer_candidates_per_s": round(width / statistics.median(r.peer_losses for r in found), 1),
+        "gradient_ratio": spread([r.peer_gradient / r.ours_gradient for r in found]),
+    }
+    for screen in SCREENS:
+        line[screen] = {
+            "candidates_per_s": round(width / statistics.median(r.ours[screen] for r in found), 1),
+            "ratio": spread([r.peer_losses / r.ours[screen] for r in found]),
+            "ratio_with_gradient": spread(
+                [(r.peer_losses + r.peer_gradient) / (r.ours[screen] + r.ours_gradient) for r in found]
+            ),
+            "same_winner": f"{sum(r.same[screen] for r in found)} of {rounds}",
+            "share_of_matrix_rate": spread([r.share[screen] for r in found]),
+        }
+    return line
+
+
+def spread(values: Sequence[float]) -> list[float]:
+    """Median, least, largest."""
+    return [round(v, 3) for v in (statistics.median(values), min(values), max(values))]
+
+
+def peaks(case: Case, peer_python: str, folder: Path) -> dict[str, float]:
+    """MB above what stood before the model was made, of the first two steps."""
+    found = {}
+    for name, batch in (("peer", PEER_BATCH), ("peer_default_batch", None)):
+        with peer_steps(peer_python, case, folder, batch) as step:
+            found[name] = round([step() for _ in range(2)][-1]["peak_mb"], 1)
+    for screen in SCREENS:
+        command = [sys.executable, "-m", "benchmarks.gcg", "--peak-of", case.name, "--screen", screen]
+        found[screen] = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
+
+
+def peak_of(case: Case, screen: Screen, folder: Path) -> float:
+    """Our own peak in this process."""
+    base = memory_mb("VmRSS")
+    model = model_of(case.shape).eval()
+    Path("/proc/self/clear_refs").write_text("5")
+    engine = Variants(model, [case.text], screen=screen)
+    for _ in range(2):
+        engine.gradient(case.start)
+        engine.leaders(drawn(case, WIDTH[case.shape], step=0), 1)
+    return memory_mb("VmHWM") - base
+
+
+def drawn(case: Case, width: int, step: int) -> list[Ids]:
+    """Candidates with one token changed, at random."""
+    draw = generator(0, "gcg benchmark candidates", case.name, step)
+    found = []
+    for place, token in zip(
+        draw.integers(SEARCHED, size=width), draw.integers(3, SHAPES[case.shape]["vocab_size"], width), strict=True
+    ):
+        found.append((*case.start[:place], int(token), *case.start[place + 1 :]))
+    return found
+
+
+def profiled(case: Case) -> str:
+    """Where the time of one step goes with the screen."""
+    engine = Variants(model_of(case.shape).eval(), [case.text], screen="bfloat16")
+    candidates = drawn(case, WIDTH[case.shape], step=0)
+    engine.leaders(candidates, 1)
+    with torch.profiler.profile() as profile:
+        engine.leaders(candidates, 1)
+    return str(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=16, max_name_column_width=48))
+
+
+def misses(model: PreTrainedModel, steps: int, width: int, seed: int = 0) -> dict[str, Any]:
+    """A search from random tokens, every candidate scored both ways: how often each margin would miss the winner."""
+    draw = generator(seed, "gcg benchmark misses")
+    size = model.config.get_text_config().vocab_size
+    before, after, target, prompt = (
+        tuple(draw.integers(3, size, n).tolist()) for n in (20, CONTEXT - 20, TARGET, SEARCHED)
+    )
+    exact, rough = (Variants(model, [Around(before, after, target)], screen=screen) for screen in SCREENS)
+    missed, asked = dict.fromkeys(MARGINS, 0), dict.fromkeys(MARGINS, 0)
+    for _ in range(steps):
+        best = exact.gradient(prompt).neg().topk(64).indices.tolist()
+        drawn = {
+            (*prompt[:place], best[place][rank], *prompt[place + 1 :])
+            for place, rank in zip(draw.integers(SEARCHED, size=width), draw.integers(64, size=width), strict=True)
+        }
+        candidates = sorted(drawn)
+        true, seen = exact.losses(candidates).tolist(), rough.screened(candidates).tolist()
+        for margin in MARGINS:
+            found = best_of(seen, partial(_at, true), 1, margin=margin)
+            missed[margin] += min(found.values()) > min(true)
+            asked[margin] += len(found)
+        prompt = candidates[min(range(len(true)), key=true.__getitem__)]
+    share = {margin: round(n / steps, 1) for margin, n in asked.items()}
+    return {"steps": steps, "candidates": width, "missed": missed, "asked_exactly": share, "last_loss": min(true)}
+
+
+def _at(values: Sequence[float], numbers: Sequence[int]) -> list[float]:
+    return [values[n] for n in numbers]
+
+
+def main() -> None:
+    """Print one line a case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer-python", help="the Python that has nanogcg")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", default=list(CASES), choices=CASES)
+    parser.add_argument("--json", action="store_true", help="one object a line, instead of indented")
+    parser.add_argument("--no-peaks", action="store_true", help="leave memory out")
+    parser.add_argument("--profile", action="store_true", help="print a profile of the screen and nothing else")
+    parser.add_argument("--misses", metavar="MODEL", help="count the winners that the screen would miss on a model")
+    parser.add_argument("--steps", type=int, default=50, help="of --misses")
+    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
+    parser.add_argument("--screen", default="none", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    if asked.misses:
+        shaped = asked.misses in SHAPES
+        model = model_of(asked.misses).eval() if shaped else load(ModelSettings(model=asked.misses)).model
+        print(json.dumps({"model": asked.misses, **misses(model, asked.steps, 256)}))
+        return
+    with tempfile.TemporaryDirectory() as place:
+        if asked.peak_of:
+            print(peak_of(case_of(asked.peak_of), asked.screen, Path(place)))
+            return
+        for name in asked.only:
+            case = case_of(name)
+            if asked.profile:
+                print(profiled(case))
+                continue
+            folder = saved(case, Path(place) / case.shape)
+            line = measured(case, asked.peer_python, folder, asked.rounds)
+            if not asked.no_peaks:
+                line["peak_mb"] = peaks(case, asked.peer_python, folder)
+            print(json.dumps(line, indent=None if asked.json else 2), flush=True)
+
+
+if __name__ == "__main__":
+    main()

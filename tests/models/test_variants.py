@@ -1,0 +1,263 @@
+"""Prompts in their texts: shared passes, the screen and the gradient against one whole pass a prompt."""
+
+import pytest
+import torch
+from families import small_model
+from torch.nn.functional import cross_entropy, one_hot
+
+from vestige.core.errors import InputError
+from vestige.models.ensemble import EnsembleModel
+from vestige.models.variant_llama import LlamaPasses, is_llama_like
+from vestige.models.variant_passes import RootPasses, can_share, in_bfloat16
+from vestige.models.variant_screen import best_of
+from vestige.models.variant_sharing import sharing_scorer
+from vestige.models.variants import Around, Scored, Variants
+
+SUFFIX = Around((5, 9, 11, 3, 40), (6, 6), (21, 22, 23, 24))
+PREFIX = Around((), (14, 15, 16), (33, 34))
+INFIX = Around((7, 8), (19, 20, 21, 22, 23), (9,))
+BARE = Around((4,), (), (12, 13))
+PLACES = {"suffix": SUFFIX, "prefix": PREFIX, "infix": INFIX, "nothing after": BARE}
+SHARING = ("llama", "mistral", "qwen2", "granite", "cohere", "phi", "phi3", "gpt2")
+
+
+def prompts_of(n: int, length: int = 6, vocabulary: int = 67) -> list[tuple[int, ...]]:
+    """One prompt with one token changed in each, at places and to tokens that follow from a seed."""
+    rng = torch.Generator().manual_seed(7)
+    base = torch.randint(3, vocabulary, (length,), generator=rng)
+    found = []
+    places, tokens = (torch.randint(*span, (n,), generator=rng) for span in ((0, length), (3, vocabulary)))
+    for place, token in zip(places, tokens, strict=True):
+        changed = base.clone()
+        changed[place] = token
+        found.append(tuple(changed.tolist()))
+    return found
+
+
+@torch.no_grad()
+def naive_loss(model, text: Around, prompt) -> float:
+    """Written out: a whole pass over everything, logits everywhere, cross-entropy where the target stands."""
+    ids = torch.tensor([[*text.before, *prompt, *text.after, *text.target]])
+    k = len(text.target)
+    logits = model(ids).logits[0, -k - 1 : -1].float()
+    return float(cross_entropy(logits, torch.tensor(text.target)))
+
+
+def naive_losses(model, texts, prompts) -> list[float]:
+    return [sum(naive_loss(model, text, prompt) for text in texts) / len(texts) for prompt in prompts]
+
+
+@pytest.mark.parametrize(
+    ("family", "place"), [*(("llama", place) for place in PLACES), *((family, "infix") for family in SHARING[1:])]
+)
+def test_losses_are_those_of_whole_passes_wherever_the_prompt_stands(family, place):
+    model = small_model(family, sliding_window=None) if family in ("mistral", "phi3") else small_model(family)
+    text, prompts = PLACES[place], prompts_of(9)
+    variants = Variants(model, [text], token_budget=64)
+    assert variants.way == ("shared, written out" if family in ("llama", "mistral", "qwen2") else "shared")
+    found = variants.losses(prompts)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, torch.tensor(naive_losses(model, [text], prompts)), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("family", [*SHARING, "gemma2"])
+def test_losses_over_several_texts_are_their_mean_whether_or_not_they_begin_alike(family):
+    model = small_model(family)
+    texts = [SUFFIX, PREFIX, Around(SUFFIX.before, (17,), (25, 26)), Around((), (), (8, 9, 10)), BARE]
+    prompts = prompts_of(7)
+    expected = torch.tensor(naive_losses(model, texts, prompts))
+    variants = Variants(model, texts)
+    assert variants.way != "plain"
+    torch.testing.assert_close(variants.losses(prompts), expected, rtol=0, atol=2e-5)
+
+
+def test_an_ensemble_is_scored_by_the_mean_of_its_probabilities():
+    models, prompts = {n: small_model("llama") for n in range(2)}, prompts_of(4)
+    with torch.no_grad():
+        models[1].lm_head.weight.mul_(20)
+    found = Variants(EnsembleModel(models), [SUFFIX]).target_logp(prompts)[0]
+    each = torch.stack([Variants(model, [SUFFIX]).target_logp(prompts)[0] for model in models.values()])
+    torch.testing.assert_close(found, each.exp().mean(0).log(), rtol=0, atol=2e-5)
+
+
+def test_the_written_out_passes_are_those_of_the_root_module_and_are_left_where_they_are_not():
+    model, prompts = small_model("llama"), torch.tensor(prompts_of(6))
+    assert is_llama_like(model)
+    assert is_llama_like(small_model("qwen2"))
+    with torch.inference_mode():
+        written, root = (
+            sharing_scorer(passes, [SUFFIX, BARE], 64, model.device)
+            for passes in (LlamaPasses(model, torch.float32), RootPasses(model))
+        )
+        pairs = list(zip(written(prompts), root(prompts), strict=True))
+    for found, expected in pairs:
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+    # A model whose last norm does something more than is written out: its own module decides.
+    model.model.norm.register_forward_hook(lambda *given: given[-1] * 3)
+    expected = torch.tensor(naive_losses(model, [SUFFIX], prompts_of(6)))
+    variants = Variants(model, [SUFFIX])
+    assert variants.way == "shared"
+    torch.testing.assert_close(variants.losses(prompts_of(6)), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_heads_of_their_own_and_tied_ones_are_both_read(tied):
+    model, prompts = small_model("llama", tie_word_embeddings=tied), prompts_of(5)
+    expected = torch.tensor(naive_losses(model, [SUFFIX], prompts))
+    torch.testing.assert_close(Variants(model, [SUFFIX]).losses(prompts), expected, rtol=0, atol=2e-5)
+
+
+def test_a_window_shorter_than_the_context_is_not_shared_and_scores_right():
+    model = small_model("mistral", sliding_window=4)
+    assert not can_share(model, 64)
+    assert can_share(small_model("mistral", sliding_window=64), 64)
+    prompts = prompts_of(5)
+    expected = torch.tensor(naive_losses(model, [SUFFIX, PREFIX], prompts))
+    assert Variants(model, [SUFFIX, PREFIX]).way == "plain"
+    torch.testing.assert_close(Variants(model, [SUFFIX, PREFIX]).losses(prompts), expected, rtol=0, atol=2e-5)
+
+
+def test_a_target_of_one_token_said_twice_is_scored_at_both_places():
+    # Ties: the same target token at two places, and the same prompt given twice.
+    model, text = small_model("llama"), Around((3,), (4,), (30, 30))
+    prompts = [(5, 6, 7), (5, 6, 8), (5, 6, 7)]
+    (logp,) = Variants(model, [text]).target_logp(prompts)
+    assert logp.shape == (3, 2)
+    assert torch.equal(logp[0], logp[2])
+    torch.testing.assert_close(-logp.mean(1), torch.tensor(naive_losses(model, [text], prompts)), rtol=0, atol=2e-5)
+
+
+def test_prompts_with_nothing_in_common_are_scored_right():
+    rng = torch.Generator().manual_seed(3)
+    prompts = [tuple(row) for row in torch.randint(3, 67, (6, 5), generator=rng).tolist()]
+    model = small_model("llama")
+    expected = torch.tensor(naive_losses(model, [SUFFIX], prompts))
+    torch.testing.assert_close(Variants(model, [SUFFIX]).losses(prompts), expected, rtol=0, atol=2e-5)
+
+
+def test_a_prompt_of_one_token_before_everything_is_scored_right():
+    model, text = small_model("llama"), Around((), (), (9, 10))
+    prompts = [(5,), (6,), (7,)]
+    expected = torch.tensor(naive_losses(model, [text], prompts))
+    torch.testing.assert_close(Variants(model, [text]).losses(prompts), expected, rtol=0, atol=2e-5)
+
+
+def test_the_screen_changes_no_leader_and_gives_float32_losses(tiny):
+    prompts = prompts_of(60, length=8, vocabulary=400)
+    texts = [Around((1, 2, 77, 80), (3,), (90, 91, 92)), Around((1, 2), (78, 3), (93, 94))]
+    plain, screened = (Variants(tiny.model, texts, screen=screen) for screen in ("none", "bfloat16"))
+    assert screened._screen is not None
+    for n in (1, 5, 60):
+        expected, found = plain.leaders(prompts, n), screened.leaders(prompts, n)
+        assert [one.index for one in found] == [one.index for one in expected]
+        assert [one.loss for one in found] == pytest.approx([one.loss for one in expected], abs=1e-5)
+    naive = naive_losses(tiny.model, texts, prompts)
+    assert plain.leaders(prompts, 1)[0].index == min(range(60), key=naive.__getitem__)
+
+
+def test_equal_prompts_lead_in_the_order_given():
+    model = small_model("llama")
+    prompts = prompts_of(12)
+    best = prompts[Variants(model, [SUFFIX]).leaders(prompts, 1)[0].index]
+    given = [best, *prompts, best]
+    for screen in ("none", "bfloat16"):
+        found = Variants(model, [SUFFIX], screen=screen).leaders(given, 3)
+        assert [one.index for one in found] == [0, 1 + prompts.index(best), 13]
+        assert len({one.loss for one in found}) == 1
+
+
+def test_a_candidate_that_its_rough_loss_puts_last_is_found_once_the_roughness_is_known():
+    # Rough losses err by up to 0.5, seen on the first block (0.9 for 0.4): so all below 0.4 + 2 * 0.5 are asked for.
+    rough, true = [0.9, 1.0, 1.2, 1.35, 3.0], [0.4, 0.9, 1.1, 0.3, 3.0]
+    asked: list[int] = []
+
+    def exact(numbers):
+        asked.extend(numbers)
+        return [true[n] for n in numbers]
+
+    found = best_of(rough, exact, 1, block=1, margin=2.0)
+    assert min(found, key=found.__getitem__) == 3
+    assert asked == [0, 1, 2, 3]
+
+
+def test_losses_that_are_no_numbers_make_everything_be_asked_for():
+    nan = float("nan")
+    assert set(best_of([1.0, nan, 9.0], lambda asked: [nan if n == 1 else 1.0 for n in asked], 1, block=1)) == {0, 1, 2}
+
+
+def test_the_same_call_gives_the_same_bytes_and_leaves_the_model_as_it_was(tiny):
+    prompts, texts = prompts_of(20, vocabulary=400), [Around((1, 2, 77), (3,), (90, 91))]
+    before = [(p.requires_grad, p.data_ptr()) for p in tiny.model.parameters()]
+    one, other = (Variants(tiny.model, texts, screen="bfloat16") for _ in range(2))
+    assert one.leaders(prompts, 4) == other.leaders(prompts, 4) == one.leaders(prompts, 4)
+    assert torch.equal(one.gradient(prompts[0]), other.gradient(prompts[0]))
+    assert [(p.requires_grad, p.data_ptr()) for p in tiny.model.parameters()] == before
+    assert all(p.grad is None for p in tiny.model.parameters())
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "granite"])
+def test_the_gradient_is_that_of_one_hot_tokens(family):
+    model, prompt, texts = small_model(family), prompts_of(1)[0], [SUFFIX, PREFIX]
+    table = model.get_input_embeddings()(torch.arange(67)).detach()
+    hot = one_hot(torch.tensor(prompt), len(table)).float().requires_grad_()
+    total = torch.tensor(0.0)
+    for text in texts:
+        around = [table[torch.tensor(ids, dtype=torch.long)] for ids in (text.before, (*text.after, *text.target))]
+        logits = model(inputs_embeds=torch.cat([around[0], hot @ table, around[1]])[None]).logits
+        total = total + cross_entropy(logits[0, -len(text.target) - 1 : -1], torch.tensor(text.target)) / len(texts)
+    (expected,) = torch.autograd.grad(total, hot)
+    found = Variants(model, texts).gradient(prompt)
+    assert found.shape == (6, 67)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_the_gradient_is_the_slope_of_the_loss_where_a_token_is_scaled_up_a_little():
+    # d loss / d x_t,v for the token that stands there: (loss(1 + h) - loss(1 - h)) / 2h. A norm rounds to float32, so
+    # losses are 4e-7 off and the slope 1e-5, of 0.027.
+    model = small_model("llama", initializer_range=0.3)
+    prompt, place, h = prompts_of(1)[0], 2, 2e-2
+    found = Variants(model, [SUFFIX]).gradient(prompt)[place, prompt[place]].item()
+    wide = small_model("llama", initializer_range=0.3).double()
+    ids = torch.tensor([SUFFIX.read(prompt)])
+
+    def loss(scale: float) -> float:
+        put_in = wide.get_input_embeddings()(ids).detach()
+        put_in[0, len(SUFFIX.before) + place] *= scale
+        logits = wide(inputs_embeds=put_in).logits[0, -len(SUFFIX.target) :]
+        return cross_entropy(logits, torch.tensor(SUFFIX.target)).item()
+
+    assert found == pytest.approx((loss(1 + h) - loss(1 - h)) / (2 * h), rel=5e-3)
+
+
+def test_a_prompt_reaches_a_target_that_is_the_first_choice_at_every_place():
+    model, prompt = small_model("llama", initializer_range=0.3), (5, 6, 7)
+    said = model.generate(torch.tensor([[3, *prompt, 4]]), max_new_tokens=3, do_sample=False, eos_token_id=None)
+    target = tuple(said[0, 5:].tolist())
+    other = (*target[:2], (target[2] + 1) % 67)
+    variants = Variants(model, [Around((3,), (4,), target), Around((3,), (4,), other)])
+    assert variants.reached(prompt) == (True, False)
+
+
+def test_a_copy_in_bfloat16_keeps_its_buffers_and_its_ties():
+    model = small_model("llama", tie_word_embeddings=True)
+    narrow = in_bfloat16(model)
+    assert narrow.lm_head.weight is narrow.model.embed_tokens.weight
+    assert narrow.dtype == torch.bfloat16
+    assert model.dtype == torch.float32
+    assert narrow.model.rotary_emb.inv_freq.dtype == torch.float32
+
+
+def test_what_cannot_be_scored_is_refused():
+    model = small_model("llama")
+    with pytest.raises(InputError, match="target of at least one token"):
+        Variants(model, [Around((1,), (), ())])
+    with pytest.raises(InputError, match="target of at least one token"):
+        Variants(model, [])
+    variants = Variants(model, [SUFFIX])
+    with pytest.raises(ValueError, match="one length"):
+        variants.losses([(1, 2), (1, 2, 3)])
+    with pytest.raises(ValueError, match="one length"):
+        variants.losses([])
+    with pytest.raises(InputError, match="a prompt of 54 tokens makes a text of 65 tokens, where the model reads 64"):
+        variants.losses([tuple(range(3, 57))])
+    assert isinstance(variants.leaders([tuple(range(3, 56))], 1)[0], Scored)
