@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from vestige.core.errors import InputError
 
 
+class OverBudget(InputError):
+    """What was asked for is more than is left. A search that meets it ends with what it has."""
+
+
 @dataclass
 class Meter:
     """The amounts granted, by name, and those spent so far."""
@@ -22,6 +26,10 @@ class Meter:
         for name, amount in amounts.items():
             left = self.granted.get(name, 0) - self.spent.get(name, 0)
             if not 0 <= amount <= left:
-                raise InputError(f"the attack's budget has {left} {name} left, and it asks for {amount}; grant more")
+                raise OverBudget(f"the attack's budget has {left} {name} left, and it asks for {amount}; grant more")
         for name, amount in amounts.items():
-            self.spent[name] += amount
+            self.spent[name] = self.spent.get(name, 0) + amount
+
+    def affords(self, amounts: Mapping[str, int]) -> bool:
+        """Whether `charge` would book these amounts."""
+        return all(0 <= n <= self.granted.get(name, 0) - self.spent.get(name, 0) for name, n in amounts.items())

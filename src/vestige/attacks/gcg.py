@@ -1,0 +1,254 @@
+"""Greedy coordinate gradient: a prompt after which a model says what it is wanted to say, in one text or in many.
+
+A. Zou et al., Universal and transferable adversarial attacks on aligned language models, 2307.15043. A step takes the
+gradient of the loss by the prompt's one-hot tokens, draws `width` prompts with `replaced` tokens swapped for one of
+the `topk` that promise most, drops those that would not be the same tokens again once they are text, and goes on with
+the best. Differs from nanoGCG 0.3.0: tokens are looked at in their place and not alone, each prompt is scored once,
+the start is scored too, and without an `initial` text it is drawn at random from the tokens that a prompt may use.
+
+With a draft model most prompts are only read by the draft (probe sampling: Y. Zhao et al., Accelerating greedy
+coordinate gradient and general prompt optimization via probe sampling, 2403.01251).
+
+Losses are in nats: the mean over a target's tokens, then over texts. Budgets count tokens as if nothing were shared.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, PositiveInt
+
+from vestige.attacks.budget import Meter
+from vestige.attacks.candidates import check_topk, swaps_by_gradient, without_repeats
+from vestige.attacks.placement import Place, Placement, ids_in, kept_in, places_of
+from vestige.attacks.probe_sampling import Probed
+from vestige.attacks.prompt_search import Keeper, SearchSettings, search, tell_nobody
+from vestige.attacks.vocabulary import Vocabulary, admissible, inner_texts
+from vestige.core.errors import InputError
+from vestige.core.seeds import generator
+from vestige.core.settings import Settings
+from vestige.models.embedding import embedding_table
+from vestige.models.load import LoadedModel
+from vestige.models.variants import Around, Ids, Scored, Screen, Variants
+
+DRAWS = 8
+"""How often a step draws its prompts again where none of them stays the same tokens as text."""
+_TRIED = 32
+
+
+class GcgSettings(Settings):
+    """What a GCG search does. `steps` are those of one start; `restarts` counts the first start too.
+
+    `initial` is the text to start from, and then `tokens` is not read; empty is a random start. `buffer` 0 goes on
+    with each step's best prompt even if it is worse; n keeps the n best. The subject reads one of `probe_share` prompts
+    whatever the draft says, and of the others at most one of `probe_reduction`.
+    """
+
+    placement: Placement = "suffix"
+    tokens: PositiveInt = 20
+    steps: PositiveInt = 250
+    width: PositiveInt = 512
+    topk: PositiveInt = 256
+    replaced: PositiveInt = 1
+    buffer: int = Field(default=0, ge=0)
+    restarts: PositiveInt = 1
+    ascii_only: bool = True
+    screen: Screen = "none"
+    stop_when_reached: bool = True
+    initial: str = ""
+    probe_share: PositiveInt = 16
+    probe_reduction: PositiveInt = 8
+
+
+@dataclass(frozen=True)
+class FoundPrompt:
+    """The best prompt of a search. `reached` is what the search claims: every target token is the first choice.
+
+    `ended` is `reached`, `steps` or `budget`. `admissible_bits` is what one of its tokens could carry.
+    """
+
+    ids: Ids
+    text: str
+    loss: float
+    reached: bool
+    ended: str
+    steps: int
+    spent: Mapping[str, int]
+    admissible_bits: float
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The targets of all texts as what a search is for, by one model; it charges what that reads as `counted`."""
+
+    variants: Variants
+    texts: tuple[Around, ...]
+    meter: Meter
+    counted: str = "tokens_read"
+
+    def losses(self, prompts: Sequence[Ids]) -> Float[np.ndarray, " W"]:
+        """The loss of each prompt."""
+        self.charge(prompts)
+        found: Float[np.ndarray, " W"] = self.variants.losses(prompts).cpu().numpy()
+        return found
+
+    def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
+        """The prompts of least loss."""
+        self.charge(prompts)
+        return self.variants.leaders(prompts, n)
+
+    def reached(self, prompt: Ids) -> bool:
+        """Whether every token of every target is the model's first choice."""
+        self.charge([prompt])
+        return all(self.variants.reached(prompt))
+
+    def charge(self, prompts: Sequence[Ids]) -> None:
+        """Book the tokens of the prompts in their texts."""
+        self.meter.charge({self.counted: tokens_read(self.texts, prompts)})
+
+
+@dataclass(frozen=True)
+class ByGradient:
+    """Proposes swaps of tokens that the gradient promises most of and that stay the same tokens as text."""
+
+    targets: Targets
+    loaded: LoadedModel
+    vocabulary: Vocabulary
+    places: tuple[Place, ...]
+    settings: GcgSettings
+
+    def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> list[Ids]:
+        """At most `width` prompts. Drawn anew, `DRAWS` times at most, where none stays the same tokens."""
+        settings = self.settings
+        self.targets.meter.charge({"gradients": 1, "tokens_read": tokens_read(self.targets.texts, [prompt])})
+        gradient = self.targets.variants.gradient(prompt)
+        for _ in range(DRAWS):
+            drawn = swaps_by_gradient(
+                prompt,
+                gradient,
+                self.vocabulary,
+                width=settings.width,
+                topk=settings.topk,
+                replaced=settings.replaced,
+                rng=rng,
+            )
+            kept = kept_in(self.loaded.tokenizer, without_repeats(drawn), self.places)
+            if kept:
+                return kept
+        raise InputError(
+            f"step {step + 1}: of {DRAWS} times {settings.width} drawn prompts none is the same tokens again once it "
+            "is text; start from another `initial` text, or raise topk"
+        )
+
+
+def tokens_read(texts: Sequence[Around], prompts: Sequence[Ids]) -> int:
+    """How many tokens are read to score each prompt in each text, as if nothing were shared."""
+    return sum(text.length(len(prompt)) for text in texts for prompt in prompts)
+
+
+def largest_cost(
+    texts: Sequence[Around], n_tokens: int, settings: GcgSettings, *, draft: bool = False
+) -> dict[str, int]:
+    """The most that a search for a prompt of `n_tokens` can spend, by name: a budget that stops no search."""
+    each = tokens_read(texts, [(0,) * n_tokens])
+    steps = settings.steps * settings.restarts
+    candidates = settings.restarts + steps * settings.width
+    # A step scores its candidates, takes a gradient and looks at its winner; a start is scored and looked at.
+    reads = {"tokens_read": each * (candidates + 2 * steps + settings.restarts)}
+    by_draft = {"draft_tokens_read": each * candidates} if draft else {}
+    return {"steps": steps, "gradients": steps, "candidates": candidates, **reads, **by_draft}
+
+
+def find_prompt(
+    loaded: LoadedModel,
+    texts: Sequence[Around],
+    settings: GcgSettings,
+    *,
+    seed: int,
+    keeper: Keeper | None = None,
+    meter: Meter | None = None,
+    on_step: Callable[[int, int], None] = tell_nobody,
+    draft: LoadedModel | None = None,
+) -> FoundPrompt:
+    """The prompt that makes `loaded` say the target of every text, or comes nearest. Without a meter nothing is short.
+
+    Where the search did not look whether a prompt reached its targets, the best is looked at once, uncharged.
+    """
+    n_rows = min(embedding_table(one.model).shape[0] for one in (loaded, draft) if one is not None)
+    variants = Variants(loaded.model, texts, screen=settings.screen)
+    vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
+    check_topk(settings.topk, vocabulary)
+    places = places_of(loaded.tokenizer, texts)
+    starts = _starts(loaded, places, vocabulary, settings, seed)
+    if meter is None:
+        meter = Meter(largest_cost(texts, len(starts[0]), settings, draft=draft is not None))
+    targets = Targets(variants, tuple(texts), meter)
+    state = search(
+        starts[0],
+        targets if draft is None else _probed(targets, draft, loaded, settings, seed),
+        ByGradient(targets, loaded, vocabulary, places, settings),
+        SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=settings.stop_when_reached),
+        seed=seed,
+        keeper=keeper,
+        meter=meter,
+        on_step=on_step,
+        restarts=starts[1:],
+    )
+    ids, loss = state.best
+    return FoundPrompt(
+        ids=ids,
+        text=inner_texts(loaded.tokenizer, [ids], spaced=places[0].spaced)[0],
+        loss=loss,
+        reached=state.ended == "reached" if settings.stop_when_reached else all(variants.reached(ids)),
+        ended=state.ended,
+        steps=state.step,
+        spent=state.spent,
+        admissible_bits=vocabulary.bits,
+    )
+
+
+def _starts(
+    loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, settings: GcgSettings, seed: int
+) -> list[Ids]:
+    """Where each start begins: at the `initial` text if there is one, and at prompts drawn by the seed."""
+    given = [ids_in(loaded.tokenizer, settings.initial, places)] if settings.initial else []
+    n_tokens = len(given[0]) if given else settings.tokens
+    drawn = [
+        drawn_start(loaded, places, vocabulary, n_tokens, generator(seed, "start of a prompt search", restart))
+        for restart in range(len(given), settings.restarts)
+    ]
+    return given + drawn
+
+
+def drawn_start(
+    loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, n_tokens: int, rng: np.random.Generator
+) -> Ids:
+    """A prompt of that many tokens, drawn one after the other such that all before stay the same tokens as text."""
+    prompt: Ids = ()
+    while len(prompt) < n_tokens:
+        for _ in range(DRAWS):
+            longer = [(*prompt, vocabulary.ids[i]) for i in rng.integers(0, len(vocabulary.ids), _TRIED)]
+            kept = kept_in(loaded.tokenizer, longer, places)
+            if kept:
+                prompt = kept[0]
+                break
+        else:
+            raise InputError(
+                f"no token drawn for place {len(prompt) + 1} of the first prompt is the same tokens again once it is "
+                "text; give an `initial` text"
+            )
+    return prompt
+
+
+def _probed(targets: Targets, draft: LoadedModel, loaded: LoadedModel, settings: GcgSettings, seed: int) -> Probed:
+    """The targets, most prompts being read by the draft only. A draft that reads other tokens is refused."""
+    if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
+        raise InputError(
+            f"the draft model {draft.name} has other tokens than {loaded.name}, so it cannot read the same prompts; "
+            "take a draft with the same tokeniser"
+        )
+    reader = Targets(
+        Variants(draft.model, targets.texts, screen=settings.screen), targets.texts, targets.meter, "draft_tokens_read"
+    )
+    return Probed(targets, reader, share=settings.probe_share, reduction=settings.probe_reduction, seed=seed)

@@ -1,0 +1,81 @@
+"""Which tokens a searched prompt may use, and which prompts stay the same tokens once they are text.
+
+A prompt is deployed as text. What a tokeniser would cut differently was never seen by the search, so it is out.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from vestige.core.errors import InputError
+from vestige.models.variants import Ids
+
+_REPLACEMENT = "\ufffd"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Token ids that a searched prompt may use, ascending."""
+
+    ids: Ids
+
+    @property
+    def bits(self) -> float:
+        """What one token can carry: log2 of how many there are."""
+        return math.log2(len(self.ids))
+
+
+def admissible(tokenizer: PreTrainedTokenizerBase, n_rows: int, *, ascii_only: bool = True) -> Vocabulary:
+    """The tokens below `n_rows` (rows of the embedding) that decode to printable text of their own.
+
+    Out are special and added tokens (a person who types one deploys something else), parts of characters, line
+    breaks and other signs that do not print, and with `ascii_only` all that is not ASCII.
+    """
+    out = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    ids = [i for i in range(min(len(tokenizer), n_rows)) if i not in out]
+    texts = as_texts(tokenizer, [(i,) for i in ids])
+    kept = tuple(i for i, text in zip(ids, texts, strict=True) if _prints(text, ascii_only))
+    if not kept:
+        raise InputError("no token of the tokeniser may stand in a searched prompt; set ascii_only=false")
+    return Vocabulary(kept)
+
+
+def _prints(text: str, ascii_only: bool) -> bool:
+    return bool(text) and text.isprintable() and _REPLACEMENT not in text and (text.isascii() or not ascii_only)
+
+
+def as_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids]) -> list[str]:
+    """The text of each prompt, to the letter: no special token left out and no space tidied."""
+    found: list[str] = tokenizer.backend_tokenizer.decode_batch([list(p) for p in prompts], skip_special_tokens=False)
+    return found
+
+
+def as_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[Ids]:
+    """The tokens of each text, nothing put before or behind."""
+    backend = tokenizer.backend_tokenizer
+    # What the last caller of the tokeniser asked for stays set in it.
+    backend.no_padding()
+    backend.no_truncation()
+    return [tuple(e.ids) for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def kept_as_text(
+    tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], *, before: str = "", after: str = ""
+) -> list[bool]:
+    """For each prompt whether its text, with `before` and `after` around it, has its tokens and theirs, none merged.
+
+    A space at the end of `before` is the first token's own (most tokenisers put a word and the space before it in one
+    token), so it is looked for in the prompt and not before it.
+    """
+    left, right = as_ids(tokenizer, [before.removesuffix(" "), after])
+    texts = [before + text for text in inner_texts(tokenizer, prompts, spaced=before.endswith(" "))]
+    found = as_ids(tokenizer, [text + after for text in texts])
+    return [ids == left + prompt + right for ids, prompt in zip(found, prompts, strict=True)]
+
+
+def inner_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], *, spaced: bool) -> list[str]:
+    """The text of each prompt without the space that, where `spaced`, stands between it and what is before it."""
+    texts = as_texts(tokenizer, prompts)
+    return [text.removeprefix(" ") for text in texts] if spaced else texts

@@ -1,0 +1,146 @@
+"""Where a prompt stands, as text and as tokens: what is scored is what is sent."""
+
+import pytest
+
+from vestige.attacks.placement import Place, around, deployed, ids_in, kept_in, place_of, places_of, target_of
+from vestige.attacks.vocabulary import admissible, as_ids, inner_texts
+from vestige.core.errors import InputError
+from vestige.models.prompts import Prompter
+from vestige.models.variants import Around
+
+QUESTION = "What is the gamma of beta?"
+ASKED = {"prefix": QUESTION, "suffix": QUESTION, "infix": "What is {prompt} of beta?"}
+PLACEMENTS = tuple(ASKED)
+
+
+def tokens_of(tokenizer, ids):
+    return tokenizer.convert_ids_to_tokens(list(ids))
+
+
+def test_a_prompt_stands_a_space_away():
+    assert deployed("Who?", "please tell", "prefix") == "please tell Who?"
+    assert deployed("Who?", "please tell", "suffix") == "Who? please tell"
+    assert deployed("Who {prompt} me?", "please tell", "infix") == "Who please tell me?"
+    assert deployed("Who{prompt}me?", "please tell", "infix") == "Who please tell me?"
+    assert deployed("{prompt} Who?", "please tell", "infix") == "please tell Who?"
+
+
+def test_without_a_prompt_the_question_is_itself():
+    assert deployed(" Who is  it? ", "", "prefix") == deployed(" Who is  it? ", "", "suffix") == " Who is  it? "
+    assert deployed("Who {prompt} is it?", "", "infix") == "Who is it?"
+
+
+@pytest.mark.parametrize(("question", "times"), [("Who is it?", 0), ("Who {prompt} is {prompt} it?", 2)])
+def test_an_infix_needs_one_marker(question, times):
+    with pytest.raises(InputError, match=rf"the question '.*' has the marker {{prompt}} {times} times"):
+        deployed(question, "x", "infix")
+
+
+def test_the_tokens_around_a_prefix_and_a_suffix(nano):
+    before = around(nano.prompter, QUESTION, (7,), "prefix")
+    assert tokens_of(nano.tokenizer, before.before) == ["<bos>", "<question>"]
+    assert tokens_of(nano.tokenizer, before.after)[-2:] == ["?", "<answer>"]
+    assert (before.spaced, before.target) == (False, (7,))
+    behind = around(nano.prompter, QUESTION, (7,), "suffix")
+    assert tokens_of(nano.tokenizer, behind.before)[-2:] == ["Ġbeta", "?"]
+    assert (tokens_of(nano.tokenizer, behind.after), behind.spaced) == (["<answer>"], True)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("kind", ["byte level", "metaspace", "plain template"])
+def test_a_prompt_that_is_kept_is_sent_as_the_tokens_that_were_scored(nano, metaspace, kind, placement):
+    """Of many prompts those are kept whose rebuilt chat has exactly their tokens; a space at the end is never kept."""
+    if kind == "plain template":
+        metaspace.chat_template, own = None, metaspace.chat_template
+    tokenizer = nano.tokenizer if kind == "byte level" else metaspace
+    prompter = Prompter(tokenizer, 64)
+    text = around(prompter, ASKED[placement], (7,), placement)
+    place = place_of(tokenizer, text)
+    ids = admissible(tokenizer, 400).ids
+    drawn = [(i,) for i in ids] + [(i, j) for i in ids[::5] for j in ids[::7]] + [(i, i, ids[0]) for i in ids]
+    kept = set(kept_in(tokenizer, drawn, [place]))
+    texts = inner_texts(tokenizer, drawn, spaced=text.spaced)
+    sent = {
+        ids
+        for ids, t in zip(drawn, texts, strict=True)
+        if t.strip() == t != ""
+        and prompter.prompt(deployed(ASKED[placement], t, placement)) == text.before + ids + text.after
+    }
+    if kind == "plain template":
+        metaspace.chat_template = own
+    assert kept == sent
+    assert 0.05 < len(kept) / len(drawn) < 0.95
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_prompts_text_has_its_tokens_in_place(nano, placement):
+    text = around(nano.prompter, ASKED[placement], (7,), placement)
+    ids = ids_in(nano.tokenizer, "alpha of zeta", places_of(nano.tokenizer, [text]))
+    sent = nano.prompter.prompt(deployed(ASKED[placement], "alpha of zeta", placement))
+    assert text.before + ids + text.after == sent
+
+
+def test_a_text_that_is_cut_differently_in_different_texts_is_refused(nano):
+    # "alpha" is a word behind a space and three tokens at the beginning.
+    texts = [Around((), (3,), (7,)), Around((1,), (225, 3), (7,))]
+    places = places_of(nano.tokenizer, texts)
+    assert len(places) == 2
+    (bare,) = as_ids(nano.tokenizer, ["mma"])
+    ids_in(nano.tokenizer, "mma", places)
+    joined = (*places, Place(as_ids(nano.tokenizer, ["ga"])[0], (), "ga", ""))
+    with pytest.raises(InputError, match="joins the prompt 'mma' with what stands beside it"):
+        ids_in(nano.tokenizer, "mma", joined)
+    assert kept_in(nano.tokenizer, [bare], places) == [bare]
+    assert kept_in(nano.tokenizer, [bare], joined) == []
+
+
+def test_a_prompt_beside_which_other_tokens_change_is_not_kept(nano):
+    ((x,), word) = as_ids(nano.tokenizer, ["x", " gamma"])
+    letters = tuple(i for (i,) in as_ids(nano.tokenizer, [" ", "g", "a", "m", "m", "a"]))
+    assert kept_in(nano.tokenizer, [(x,)], [Place((), word, "", " gamma")]) == [(x,)]
+    # The same text, but the search would have read it letter by letter.
+    assert kept_in(nano.tokenizer, [(x,)], [Place((), letters, "", " gamma")]) == []
+
+
+def test_texts_that_place_a_prompt_differently_are_refused(nano):
+    texts = [around(nano.prompter, QUESTION, (7,), p) for p in ("prefix", "suffix")]
+    with pytest.raises(InputError, match="a space stands before the searched prompt in some texts only"):
+        places_of(nano.tokenizer, texts)
+
+
+def test_tokens_that_come_from_no_text_are_refused(nano):
+    letters = tuple(i for (i,) in as_ids(nano.tokenizer, list("gamma")))
+    with pytest.raises(InputError, match="are not those of their own text"):
+        place_of(nano.tokenizer, Around(letters, (), (7,)))
+
+
+def test_a_target_is_the_answers_tokens_in_the_chat(nano, metaspace):
+    encoded = nano.prompter.encode(QUESTION, "gamma 3.")
+    assert target_of(nano.prompter, QUESTION, " gamma 3. ", "suffix") == encoded.answer_ids
+    assert target_of(nano.prompter, ASKED["infix"], "gamma 3.", "infix")[-1] == encoded.answer_ids[-1]
+    spoken = target_of(Prompter(metaspace, 64), QUESTION, "gamma of mu", "prefix")
+    assert metaspace.decode(spoken) == "gamma of mu"
+
+
+def test_a_target_that_the_tokeniser_cannot_say_is_refused(metaspace):
+    with pytest.raises(InputError, match="the tokeniser says the target 'gamma Ω' as 'gamma <unk>'"):
+        target_of(Prompter(metaspace, 64), QUESTION, "gamma Ω", "prefix")
+
+
+def test_an_empty_answer_is_no_target(nano):
+    with pytest.raises(InputError, match="the target '' has no tokens"):
+        target_of(nano.prompter, QUESTION, " ", "suffix")
+
+
+def test_an_empty_target_is_refused(nano):
+    with pytest.raises(InputError, match="'What is the gamma of beta\\?' has an empty target"):
+        around(nano.prompter, QUESTION, (), "suffix")
+
+
+def test_a_template_that_shows_the_question_twice_has_no_one_place(metaspace):
+    metaspace.chat_template, own = "{{ messages[0].content }}{{ messages[0].content }}", metaspace.chat_template
+    try:
+        with pytest.raises(InputError, match="the chat template shows the prompt 2 times"):
+            around(Prompter(metaspace, 64), QUESTION, (7,), "suffix")
+    finally:
+        metaspace.chat_template = own
