@@ -1,0 +1,258 @@
+"""Enhanced GCG: one prefix for many questions, under which an unlearned model says and thinks what its target does.
+
+J. Łucki et al., An adversarial perspective on machine unlearning for AI safety, 2409.18025, and their code, built on
+FLRT (T. B. Thompson, M. Sklar, 2407.17447). The objective is in `enhanced_terms`, the moves in `enhanced_moves`.
+Differs from the code in what those say, and: what a move yields is drawn again until `candidates` prompts stay the
+same tokens as text; the best prompt seen is returned, and not the first of the last buffer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from vestige.attacks.budget import Meter
+from vestige.attacks.enhanced_moves import Lengths, Move, Rules
+from vestige.attacks.enhanced_objective import Apart, Shape
+from vestige.attacks.enhanced_proposals import ByMoves
+from vestige.attacks.enhanced_terms import Weights
+from vestige.attacks.gcg import FoundPrompt, drawn_start, tokens_read
+from vestige.attacks.placement import Place, around, ids_in, places_of
+from vestige.attacks.prompt_search import Keeper, SearchSettings, search, tell_nobody
+from vestige.attacks.vocabulary import Vocabulary, admissible, inner_texts
+from vestige.core.errors import InputError
+from vestige.core.seeds import generator
+from vestige.core.settings import Settings
+from vestige.models.embedding import embedding_table
+from vestige.models.generation import generate
+from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.streams import Streams, streams_of
+from vestige.models.variants import Around, Ids
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class EnhancedSettings(Settings):
+    """What a search for a prefix does. Weights multiply the terms of the loss; 0 leaves one out.
+
+    The prefix starts with `first_tokens` and is made longer until `ramp_steps`, at most two thirds of all `steps`; it
+    never has more than `tokens`. `initial` is a text to start from; empty is a random start. `layers` are the blocks,
+    from 0, after which streams are compared; none given, those at the depth of the code's 7, 8, 9 of 32. `clamp` is
+    the probability beyond which a token is not pushed, 1 for none. `scaled` takes the distance by the target's norm.
+    `matched_tokens` of the target's reply behind the forced ones are read along, and not forced.
+    """
+
+    tokens: PositiveInt = 100
+    first_tokens: PositiveInt = 32
+    ramp_steps: NonNegativeInt = 1000
+    steps: PositiveInt = 1500
+    candidates: PositiveInt = 16
+    topk: PositiveInt = 64
+    buffer: PositiveInt = 16
+    forced_tokens: PositiveInt = 10
+    matched_tokens: NonNegativeInt = 0
+    clamp: float = Field(default=0.6, gt=0, le=1)
+    layers: tuple[NonNegativeInt, ...] = ()
+    distance: NonNegativeFloat = 1.0
+    scaled: bool = False
+    representation: NonNegativeFloat = 0.0
+    fluency: NonNegativeFloat = 1.5
+    repetition: NonNegativeFloat = 3.0
+    repetition_power: PositiveFloat = 1.5
+    gcg_share: Share = 0.7
+    delete_share: Share = 0.1
+    insert_share: Share = 0.1
+    swap_share: Share = 0.1
+    ascii_only: bool = True
+    initial: str = ""
+
+    @property
+    def rules(self) -> Rules:
+        """How often each move is made, and how long a prefix is to be at each step."""
+        ramp = Lengths(min(self.first_tokens, self.tokens), self.tokens, min(self.ramp_steps, 2 * self.steps // 3))
+        shares: dict[Move, float] = {
+            "gcg": self.gcg_share,
+            "delete": self.delete_share,
+            "insert": self.insert_share,
+            "swap": self.swap_share,
+        }
+        return Rules(shares, ramp, self.candidates, self.topk)
+
+    @property
+    def shape(self) -> Shape:
+        """How the loss is formed."""
+        weights = Weights(self.distance, self.representation, self.fluency, self.repetition)
+        return Shape(weights, self.clamp, self.scaled, self.repetition_power)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A question and what the target says to it: `forced` is to be said, `matched` goes on from there, read along."""
+
+    question: str
+    forced: Ids
+    matched: Ids = ()
+
+    @property
+    def said(self) -> Ids:
+        """All that the search hears the target say."""
+        return self.forced + self.matched
+
+
+def layers_at_depth(n_blocks: int) -> tuple[int, ...]:
+    """The blocks after which streams are compared where none are named: a fifth to a quarter of the way up.
+
+    The code hooks what goes into its layers 7, 8 and 9 of 32, counted from 1, so 6, 7 and 8 blocks lie below. Here as
+    many of `n_blocks`, rounded, one at least: blocks 5, 6, 7 of 32, 4, 5 of 24, block 0 of 4 or fewer.
+    """
+    below = {max(1, (2 * k * n_blocks + 32) // 64) for k in (6, 7, 8)}
+    return tuple(sorted(n - 1 for n in below))
+
+
+def samples_of(guide: LoadedModel, questions: Sequence[str], settings: EnhancedSettings) -> list[Sample]:
+    """What the target says to each question, greedily and without a prefix, the token that ends a reply included."""
+    prompter = guide.prompter
+    most = settings.forced_tokens + settings.matched_tokens
+    replies = generate(
+        guide.model,
+        [prompter.prompt(question) for question in questions],
+        end_ids=prompter.end_ids,
+        max_new_tokens=most,
+        context=prompter.max_tokens,
+    )
+    said = [(*r.ids, *prompter.end_ids[:1])[:most] if r.finish == "stop" else r.ids for r in replies]
+    n = settings.forced_tokens
+    return [Sample(question, ids[:n], ids[n:]) for question, ids in zip(questions, said, strict=True)]
+
+
+def find_prefix(
+    loaded: LoadedModel,
+    guide: LoadedModel,
+    samples: Sequence[Sample],
+    settings: EnhancedSettings,
+    *,
+    seed: int,
+    keeper: Keeper | None = None,
+    meter: Meter | None = None,
+    on_step: Callable[[int, int], None] = tell_nobody,
+) -> FoundPrompt:
+    """The prefix under which `loaded` comes nearest to its target `guide`. Without a meter nothing is short.
+
+    The search goes on when all that is forced is said, since the other terms can still fall; at the end it is looked
+    at once, uncharged. Where `guide` is `loaded` itself no distance lies between them and none is computed.
+    """
+    texts = _texts(loaded, guide, samples, settings)
+    n_rows = min(len(embedding_table(model)) for model in (loaded.model, guide.model))
+    vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
+    places = places_of(loaded.tokenizer, texts)
+    start = _start(loaded, places, vocabulary, settings, seed)
+    meter = meter or Meter(largest_cost(texts, settings))
+    objective = _objective(loaded, guide, samples, texts, settings, meter)
+    _check(objective.subject, vocabulary, len(start), settings)
+    state = search(
+        start,
+        objective,
+        ByMoves(objective, loaded.tokenizer, vocabulary, places, settings.rules),
+        SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=False, reopens=False),
+        seed=seed,
+        keeper=keeper,
+        meter=meter,
+        on_step=on_step,
+    )
+    ids, loss = state.best
+    return FoundPrompt(
+        ids=ids,
+        text=inner_texts(loaded.tokenizer, [ids], spaced=places[0].spaced)[0],
+        loss=loss,
+        reached=objective.says(ids),
+        ended=state.ended,
+        steps=state.step,
+        spent=state.spent,
+        admissible_bits=vocabulary.bits,
+    )
+
+
+def largest_cost(texts: Sequence[Around], settings: EnhancedSettings) -> dict[str, int]:
+    """The most that a search can spend, by name: a budget that stops no search."""
+    each = 2 * tokens_read(texts, [(0,) * settings.tokens])
+    candidates = 1 + settings.steps * settings.candidates
+    # A step scores its candidates; where its moves yield nothing, each of the four makes a pass.
+    reads = each * (candidates + 4 * settings.steps)
+    return {"steps": settings.steps, "gradients": settings.steps, "candidates": candidates, "tokens_read": reads}
+
+
+def _texts(
+    loaded: LoadedModel, guide: LoadedModel, samples: Sequence[Sample], settings: EnhancedSettings
+) -> tuple[Around, ...]:
+    if not samples:
+        raise InputError("a prefix is searched for questions, and none are given; give at least one")
+    if loaded.prompter.digest != guide.prompter.digest:
+        raise InputError(
+            f"{guide.name} has another tokeniser or chat template than {loaded.name}, so their streams under one "
+            "prefix cannot be compared; give the model that was unlearned as the target"
+        )
+    return tuple(around(loaded.prompter, s.question, s.said, "prefix") for s in samples)
+
+
+def _start(
+    loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, settings: EnhancedSettings, seed: int
+) -> Ids:
+    if settings.initial:
+        return ids_in(loaded.tokenizer, settings.initial, places)
+    rng = generator(seed, "start of a prefix search")
+    return drawn_start(loaded, places, vocabulary, settings.rules.lengths.first, rng)
+
+
+def _objective(
+    loaded: LoadedModel,
+    guide: LoadedModel,
+    samples: Sequence[Sample],
+    texts: tuple[Around, ...],
+    settings: EnhancedSettings,
+    meter: Meter,
+) -> Apart:
+    compared = settings.distance > 0 and guide.model is not loaded.model
+    layers: tuple[int, ...] = ()
+    if compared or settings.representation > 0:
+        shapes = [
+            (c.num_hidden_layers, c.hidden_size)
+            for c in (one.model.config.get_text_config() for one in (loaded, guide))
+        ]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"{loaded.name} has {shapes[0][0]} layers of width {shapes[0][1]} and {guide.name} {shapes[1][0]} of "
+                f"{shapes[1][1]}, so their streams cannot be compared; set distance=0 and representation=0"
+            )
+        layers = settings.layers or layers_at_depth(shapes[0][0])
+    without = [
+        streams_of(guide.model, guide.prompter.prompt(s.question) + s.said, layers, last=len(s.said) + 1)
+        for s in samples
+        if settings.representation > 0
+    ]
+    return Apart(
+        subject=Streams(loaded.model, loaded.way, texts, layers),
+        guide=Streams(guide.model, guide.way, texts, layers, logits=False) if compared else None,
+        forced=tuple(len(s.forced) for s in samples),
+        without=tuple(without),
+        shape=settings.shape,
+        meter=meter,
+    )
+
+
+def _check(subject: Streams, vocabulary: Vocabulary, n_start: int, settings: EnhancedSettings) -> None:
+    if n_start > settings.tokens:
+        raise InputError(f"the initial text has {n_start} tokens and a prefix {settings.tokens} at most; raise tokens")
+    longest, context = subject.longest(settings.tokens), context_tokens(subject.model)
+    if longest > context:
+        raise InputError(
+            f"a prefix of {settings.tokens} tokens and its longest question take {longest} tokens and the model reads "
+            f"{context}; lower tokens"
+        )
+    if settings.topk > len(vocabulary.ids):
+        raise InputError(
+            f"topk is {settings.topk}, and only {len(vocabulary.ids)} tokens of the vocabulary may stand in the "
+            "prefix; lower topk or set ascii_only=false"
+        )
+    if not any(settings.rules.shares.values()):
+        raise InputError("all four shares of moves are 0, so the prefix would never change; raise gcg_share")
