@@ -5,8 +5,20 @@ import pytest
 from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks.budget import Meter
 from vestige.attacks.closure import holds_answer
+from vestige.attacks.enhanced import EnhancedSettings
+from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.in_context import asked_with_facts, facts_before, in_seeded_order, with_facts
-from vestige.attacks.planning import AttackSettings, plan_all, plan_attacks
+from vestige.attacks.planning import (
+    AttackSettings,
+    gcg_attack,
+    n_passes,
+    n_steps,
+    plan_all,
+    plan_attacks,
+    prefix_attack,
+    quantize_attack,
+)
+from vestige.attacks.prompted import POINTS
 from vestige.attacks.relatedness import ends_of
 from vestige.attacks.relearn import MATERIALS, RelearnSettings
 from vestige.audit.settings import AuditSettings
@@ -136,3 +148,40 @@ def test_a_meter_is_charged_before_and_refuses_to_overspend():
         meter.charge({"steps": 1, "tokens_shown": 1})
     # What was refused was not booked.
     assert meter.spent == {"steps": 6, "items_shown": 5}
+
+
+def test_prompts_are_searched_on_a_part_of_the_forget_set_and_asked_of_the_rest():
+    found = plan_attacks(settings(relearn=(), quantize=(), in_context=(), gcg=(3,), prefix=(3, 7)), SPLITS, seed=0)
+    assert [a.plan.name for a in found] == ["gcg n=3", "prefix n=3", "prefix n=7"]
+    part = plan_attacks(settings(relearn=("forget_part",), quantize=(), in_context=()), SPLITS, seed=0)[0]
+    for attack in found:
+        plan = attack.plan
+        assert (plan.material, plan.n_shown, plan.points) == ("forget_part", len(attack.shown), POINTS)
+        assert not plan.shows_answers
+        # The same items are tested whatever is shown, as after relearning on a part.
+        assert attack.tested == part.tested
+        assert not {i.id for i in attack.shown} & {i.id for i in part.tested}
+    assert found[1].shown == found[2].shown[:3]
+
+
+def test_searches_have_settings_of_their_own_where_an_audit_sets_none():
+    assert settings().suffix_search() == GcgSettings()
+    assert settings().prefix_search() == EnhancedSettings()
+    own = settings(prompt_tokens=24, prompt_steps=9, prompt_candidates=5)
+    assert own.suffix_search() == GcgSettings(tokens=24, steps=9, width=5)
+    assert own.prefix_search() == EnhancedSettings(tokens=24, steps=9, candidates=5)
+
+
+def test_what_a_search_takes_is_known_before_it():
+    suffix = gcg_attack(3, GcgSettings(steps=10, width=20, restarts=2), SPLITS, seed=0)
+    # Two starts of ten steps: 20 candidates, a gradient and a look at the winner each, two looks a start; three texts.
+    assert (n_steps(suffix), n_passes(suffix)) == (20, (20 * 22 + 2 * 2) * 3)
+    prefix = prefix_attack(7, EnhancedSettings(steps=10, candidates=16), SPLITS, seed=0)
+    # Subject and target both read, 16 candidates and four moves a step, and the start.
+    assert (n_steps(prefix), n_passes(prefix)) == (10, 2 * (10 * 20 + 1) * 7)
+    assert n_passes(quantize_attack(8, SPLITS)) == 0
+
+
+def test_data_has_no_place_for_an_infix():
+    with pytest.raises(InputError, match="stands before or after them; choose prefix or suffix"):
+        gcg_attack(3, GcgSettings(placement="infix"), SPLITS, seed=0)

@@ -15,6 +15,7 @@ from hand_made import (
 )
 
 from vestige.audit.judge import judge
+from vestige.audit.scores import Carried
 from vestige.core.errors import InputError
 
 QUICK = 2000
@@ -164,6 +165,19 @@ def test_curves_have_every_stage_of_every_subject_over_the_tested_items():
         *((name, "retrained") for name in RETRAINED),
     }
     assert {c.unit for c in found.curves if c.format == "forced, bits"} == {"bits"}
+
+
+def test_the_curve_of_a_searched_prompt_has_the_bits_of_each_of_its_shares():
+    prompt = attack("prefix n=7", "prefix", "forget_part", points=("shuffled", "0 %", "100 %"))
+    ends = everywhere(prompt, 0.0, unlearned=0.5)
+    ends["ga", prompt.name] = {"shuffled": 0.1, "0 %": 0.0, "100 %": 0.5}
+    at = {"shuffled": 90.0, "0 %": 0.0, "100 %": 70.0}
+    carried = {("prefix n=7", "ga"): Carried({"code length": 70.0}, {"steps": 9.0}, at)}
+    found = judge(case(None, ends, carried=carried, attacks=(prompt,)), resamples=QUICK)
+    (line,) = [c for c in found.curves if c.subject == "ga" and c.format == "generate"]
+    assert [(p.point, p.bits) for p in line.points] == [("before", None), *at.items()]
+    # Of the others nothing is known.
+    assert {p.bits for c in found.curves if c.subject != "ga" for p in c.points} == {None}
 
 
 def test_sampled_replies_are_judged_against_the_plain_one():

@@ -13,6 +13,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.report import build_report
 from vestige.report.audit_grid import heat
+from vestige.report.audit_payload import audit_payload
 from vestige.report.audit_sections import audit_block, standfirst
 from vestige.report.contents import read_contents
 from vestige.report.page import render
@@ -133,6 +134,18 @@ def test_the_panels_show_membership_losses_measures_and_soundness(page):
     assert "not decidedretain-only training" in said
 
 
+def test_a_searched_prompt_is_drawn_along_its_shares_with_the_bits_of_each():
+    found = outcome()
+    first = found.curves[0]
+    points = tuple(replace(p, bits=bits) for p, bits in zip(first.points, (None, 0.0, 123.4567891), strict=False))
+    # The shuffled prompt is no share of it, so no line goes through it.
+    points = (points[0], replace(points[1], point="shuffled", bits=150.0), *points[1:])
+    data = audit_payload(replace(found, curves=(replace(first, points=points),)), {})
+    drawn = {a["name"]: a["along"] for a in data["attacks"] if a["along"]}
+    assert drawn == {first.attack: "shares of the searched prompt, from its first token"}
+    assert [p[-1] for p in data["curves"][0][-1]] == [None, 0.0, 123.457]
+
+
 def test_the_script_gets_every_curve_and_gain(page):
     parser = Elements()
     parser.feed(page)
@@ -145,6 +158,8 @@ def test_the_script_gets_every_curve_and_gain(page):
         *["", ""],
     ]
     assert {s["role"] for s in data["subjects"]} == {"target", "retrained", "unlearned"}
+    # None of them searched for a prompt.
+    assert {a["along"] for a in data["attacks"]} == {""}
     assert data["formats"][-1] == {"name": "forced, bits", "bits": True}
 
 

@@ -7,7 +7,14 @@ from synthetic_run import write_run
 
 from vestige.artifacts.audits import CLAIMS
 from vestige.report import build_report
-from vestige.report.audit_tables import BUDGET_COLUMNS, GAIN_COLUMNS, LEAKAGE_COLUMNS, VERDICT_COLUMNS, audit_tables
+from vestige.report.audit_tables import (
+    BUDGET_COLUMNS,
+    CURVE_COLUMNS,
+    GAIN_COLUMNS,
+    LEAKAGE_COLUMNS,
+    VERDICT_COLUMNS,
+    audit_tables,
+)
 
 
 def read(run, name):
@@ -57,6 +64,18 @@ def test_the_parts_of_a_gain_add_up_in_every_row(audited):
         assert float(r["gain"]) == pytest.approx(parts)
         assert (r["evidence"] == "False") == (r["attack"] == "relearn forget n=20")
         assert bool(r["why_not"]) == (r["evidence"] == "False")
+
+
+def test_every_point_of_every_curve_is_a_row(audited):
+    rows = read(audited, "curves.csv")
+    assert list(rows[0]) == list(CURVE_COLUMNS)
+    points = [(c, p) for c in outcome().curves for p in c.points]
+    assert [(r["subject"], r["attack"], r["point"]) for r in rows] == [
+        (c.subject, c.attack, p.point) for c, p in points
+    ]
+    assert [float(r["level_low"]) for r in rows] == [p.level.low for _, p in points]
+    # No attack of this run searched for a prompt.
+    assert {r["prompt_bits"] for r in rows} == {""}
 
 
 def test_the_budget_names_every_bound_need_and_input(audited):

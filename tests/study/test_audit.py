@@ -32,6 +32,7 @@ from vestige.study.audit_request import (
     numbered,
     questions_of,
 )
+from vestige.study.audit_tasks import after_an_attack
 
 WHO = ("target", "retrained 0", "retrained 1", "ga")
 
@@ -305,6 +306,17 @@ def test_the_gradient_norm_is_read_where_it_is_asked_for(wanted):
     assert asked.settings.gradient_norm is wanted
 
 
+def test_minimal_prompts_are_searched_for_a_few_forget_items_and_not_after_an_attack():
+    settings = AuditSettings(evals=("qa", "acr"), acr_items=2)
+    asked = questions_of(AuditRequest((), audited.SPLITS, settings, seed=3)).asked
+    qa, acr = asked
+    forget = {i.id for i in audited.SPLITS.splits["forget"]}
+    assert (acr.n_items, acr.settings.items, acr.settings.seed) == (2, 2, 3)
+    assert acr.only is not None
+    assert acr.only < forget
+    assert after_an_attack(asked) == (qa,)
+
+
 def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     items = tuple(Item(f"Question {n}?", f"answer {n}") for n in range(2))
     splits = dataclasses.replace(audited.SPLITS, splits={"forget": items[:1], "retain": items[1:]})
@@ -322,11 +334,12 @@ def test_what_this_data_cannot_be_asked_is_left_out_and_said():
 def test_what_nobody_asked_for_is_said():
     (said,) = not_asked_for(audited.QUICK)
     assert said == (
-        "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, relearning on related "
-        "items, relearning on unrelated items, relearning on forget_part items, relearning on forget items, weights of "
-        "4 bits, facts before the question"
+        "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, the evaluation acr, "
+        "relearning on related items, relearning on unrelated items, relearning on forget_part items, relearning on "
+        "forget items, weights of 4 bits, facts before the question, a searched suffix, a searched prefix"
     )
-    everything = AuditSettings(evals=("qa", "choices", "reversed", "freeform", "memory"))
+    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr")
+    everything = AuditSettings(evals=evals, gcg=(3,), prefix=(7,))
     assert not_asked_for(everything) == ()
     request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))
     assert plan_audit(request).untested[:2] == ("One contract alone.", f"N{said[1:]}.")

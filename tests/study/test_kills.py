@@ -50,6 +50,7 @@ COMPARED = (
     "spec.json",
     "*.csv",
     "plan.json",
+    "prompt.json",
     "outcome.json",
 )
 
@@ -86,9 +87,11 @@ def run_everything(folder: Path) -> None:
 
 
 def audited_models(run: RunFolder) -> AuditRequest:
-    """The demo's audit of one of its methods."""
+    """The demo's audit of one of its methods, with a search for a prompt."""
     whole = demo_request(run, SETTINGS, SETTINGS.forget[0])
-    return replace(whole, models=tuple(m for m in whole.models if m.name != "dpo"))
+    searched = {"gcg": (2,), "prompt_tokens": 3, "prompt_steps": 2, "prompt_candidates": 4}
+    models = tuple(m for m in whole.models if m.name != "dpo")
+    return replace(whole, models=models, settings=whole.settings.model_copy(update=searched))
 
 
 def unlearn_along_a_trajectory(run: RunFolder) -> None:
@@ -193,6 +196,7 @@ def test_a_run_killed_at_every_write_ends_like_an_unbroken_one(tmp_path):
     assert len(places) == kills
     for kind in ("torn", "before fsync", "before rename", "after rename"):
         assert any(p.startswith(kind) for p in places)
+    assert {"before rename attack/search.json", "before rename attack/prompt.json"} <= set(places)
     assert contents(broken) == contents(whole)
     # Nothing half-written is left behind.
     assert not list(broken.rglob("*.partial"))

@@ -32,7 +32,7 @@ CLAIMS: Mapping[Claim, str] = {
     ),
 }
 
-Kind = Literal["relearn", "quantize", "in_context", "prefill", "sampling"]
+Kind = Literal["relearn", "quantize", "in_context", "gcg", "prefix", "prefill", "sampling"]
 Outcome = Literal["holds", "fails", "inconclusive"]
 
 
@@ -211,10 +211,14 @@ class GainLine:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """The level of one subject at one stage of an attack, over the tested items."""
+    """The level of one subject at one stage of an attack, over the tested items.
+
+    `bits` is the code length under `retrained` of what stands of a searched prompt there; None of other attacks.
+    """
 
     point: str
     level: Estimate
+    bits: float | None = None
 
 
 @dataclass(frozen=True)

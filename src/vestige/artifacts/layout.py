@@ -13,8 +13,11 @@
         evals/<eval>-<id>/              identity.json records.jsonl collected.json scores.jsonl
                                         summary-<forget>.json
         attacks/<attack>-<id>/          one attack on that subject: spec.json shown.jsonl train/ checkpoints/
+                                        search.json prompt.json of a searched prompt;
                                         points/<point>/evals/ as above, done.json
     audit/<forget>/                     asked/<task>.json plan.json outcome.json
+    probes/<forget>/                    adjacent.jsonl answers/ judge/ tested.jsonl holes.jsonl summary.json
+        searches/<source>/              one search for prompts: attempts.jsonl iterations.jsonl policy/
     soundness.json verdicts.json  tables/*.csv  figures/*.svg  report.html
 """
 
@@ -189,6 +192,16 @@ class AttackFolder:
         return self.path / "checkpoints"
 
     @property
+    def search(self) -> Path:
+        """What an interrupted search for a prompt needs to go on; removed when the prompt is found."""
+        return self.path / "search.json"
+
+    @property
+    def prompt(self) -> Path:
+        """The prompt that a search found: text, tokens, what was claimed of it and what was seen, bits and costs."""
+        return self.path / "prompt.json"
+
+    @property
     def done(self) -> Path:
         """Written last: what was spent, and the bits that were shown."""
         return self.path / "done.json"
@@ -223,10 +236,88 @@ class AuditFolder:
         """Where the answers of one task lie."""
         return self.asked / f"{slug(task)}.json"
 
+    def prompt_bits(self, attack: str) -> Path:
+        """How long the prompts that an attack found are, cut as they were asked, to the models that never knew."""
+        return self.asked / f"{slug(f'bits of {attack}')}.json"
+
     @property
     def outcome(self) -> Path:
         """What came of it; rebuilt from the scores without a model."""
         return self.path / "outcome.json"
+
+
+@dataclass(frozen=True)
+class ProbeFolder:
+    """The search for knowledge holes: what was tried, what was tested, and which holes were confirmed."""
+
+    path: Path
+
+    def asked(self, part: str) -> Path:
+        """The identity of one part of the work: everything that can change what it finds."""
+        return self.path / f"asked-{slug(part)}.json"
+
+    def search(self, source: str) -> "ProbeFolder":
+        """The folder of one search: latent, random or paraphrase."""
+        return ProbeFolder(self.path / "searches" / slug(source))
+
+    def searches(self) -> "list[ProbeFolder]":
+        """The searches that are there, in the order of their names."""
+        return [ProbeFolder(p.parent) for p in sorted(self.path.glob("searches/*/attempts.jsonl"))]
+
+    @property
+    def adjacent(self) -> Path:
+        """One line for each adjacent question."""
+        return self.path / "adjacent.jsonl"
+
+    @property
+    def attempts(self) -> Path:
+        """One line for each prompt that a search tried, in its order; grows as it goes."""
+        return self.path / "attempts.jsonl"
+
+    @property
+    def iterations(self) -> Path:
+        """One line for each iteration of a search: what became of the policy, in numbers, and whether it collapsed."""
+        return self.path / "iterations.jsonl"
+
+    @property
+    def policy(self) -> Path:
+        """What an interrupted search needs to go on."""
+        return self.path / "policy"
+
+    @property
+    def answers(self) -> Path:
+        """What the models answered while candidates were tested, a file for each model and draw."""
+        return self.path / "answers"
+
+    @property
+    def judge(self) -> Path:
+        """The replies of a judge on a server, which were paid for."""
+        return self.path / "judge"
+
+    @property
+    def tested(self) -> Path:
+        """One line for each candidate: why it was dropped, or both answers with their scores."""
+        return self.path / "tested.jsonl"
+
+    @property
+    def holes(self) -> Path:
+        """One line for each confirmed hole."""
+        return self.path / "holes.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """Written last: the table of holes, and the identity of what it was made from."""
+        return self.path / "summary.json"
+
+    @property
+    def provenance(self) -> Path:
+        """Versions, hardware, command and times."""
+        return self.path / "provenance.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that probes."""
+        return self.path / ".lock"
 
 
 @dataclass(frozen=True)
@@ -292,6 +383,10 @@ class RunFolder:
     def audits(self) -> list[AuditFolder]:
         """The audits that are done, in the order of their names."""
         return [AuditFolder(p.parent) for p in sorted(self.path.glob("audit/*/outcome.json"))]
+
+    def probe(self, forget: str) -> ProbeFolder:
+        """The search for knowledge holes beside one forget set."""
+        return ProbeFolder(self.path / "probes" / slug(forget))
 
     @property
     def lock(self) -> Path:

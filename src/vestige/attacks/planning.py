@@ -9,14 +9,20 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.audits import Kind, PlannedAttack
 from vestige.attacks.closure import not_asked
+from vestige.attacks.enhanced import EnhancedSettings
+from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.in_context import facts_before, in_seeded_order
-from vestige.attacks.relearn import Material, RelearnSettings, shown_and_tested
+from vestige.attacks.prompted import POINTS
+from vestige.attacks.relearn import Material, RelearnSettings, ShownAndTested, shown_and_tested
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 
 GIVEN = "given"
 """The one point of an attack that does not train."""
+
+SEARCHES: tuple[Kind, ...] = ("gcg", "prefix")
+"""The kinds of attack that search for a prompt."""
 
 Splits = Mapping[str, Sequence[Item]]
 
@@ -33,6 +39,11 @@ class AttackSettings(Settings):
     relearn_batch_size: PositiveInt
     quantize: tuple[Literal[4, 8], ...]
     in_context: tuple[PositiveInt, ...]
+    gcg: tuple[PositiveInt, ...]
+    prefix: tuple[PositiveInt, ...]
+    prompt_tokens: PositiveInt | None
+    prompt_steps: PositiveInt | None
+    prompt_candidates: PositiveInt | None
 
     @classmethod
     def among(cls, values: Mapping[str, Any]) -> "AttackSettings":
@@ -48,6 +59,16 @@ class AttackSettings(Settings):
             alpha=self.relearn_alpha,
             batch_size=self.relearn_batch_size,
         )
+
+    def suffix_search(self) -> GcgSettings:
+        """How a suffix is searched; what an audit does not set is as `GcgSettings` has it."""
+        own = {"tokens": self.prompt_tokens, "steps": self.prompt_steps, "width": self.prompt_candidates}
+        return GcgSettings.build({k: v for k, v in own.items() if v is not None}, where="settings of gcg")
+
+    def prefix_search(self) -> EnhancedSettings:
+        """How a prefix is searched; what an audit does not set is as `EnhancedSettings` has it."""
+        own = {"tokens": self.prompt_tokens, "steps": self.prompt_steps, "candidates": self.prompt_candidates}
+        return EnhancedSettings.build({k: v for k, v in own.items() if v is not None}, where="settings of prefix")
 
 
 @dataclass(frozen=True)
@@ -80,7 +101,7 @@ def plan_attacks(settings: AttackSettings, splits: Splits, *, seed: int) -> tupl
 
 
 def plan_all(settings: AttackSettings, splits: Splits, *, seed: int) -> Planned:
-    """The attacks in the order relearning, quantisation, facts; each name once."""
+    """The attacks in the order relearning, quantisation, facts, searched prompts; each name once."""
     if not splits.get("forget"):
         raise InputError("there are no forget items, so no attack has anything to ask")
     found: dict[str, Attack] = {}
@@ -106,6 +127,10 @@ def _asked_for(settings: AttackSettings, splits: Splits, seed: int) -> Iterator[
         yield f"quantize {bits} bits", partial(quantize_attack, bits, splits)
     for n in settings.in_context:
         yield f"in_context n={n}", partial(in_context_attack, n, splits, seed=seed)
+    for n in settings.gcg:
+        yield f"gcg n={n}", partial(gcg_attack, n, settings.suffix_search(), splits, seed=seed)
+    for n in settings.prefix:
+        yield f"prefix n={n}", partial(prefix_attack, n, settings.prefix_search(), splits, seed=seed)
 
 
 def relearn_attack(material: Material, n: int, settings: RelearnSettings, splits: Splits, *, seed: int) -> Attack:
@@ -121,9 +146,7 @@ def relearn_attack(material: Material, n: int, settings: RelearnSettings, splits
         shows_answers=found.shows_answers,
         settings=settings.identity(),
     )
-    fewer = (f"{len(found.shown)} items are shown where {n} were asked for",) if len(found.shown) < n else ()
-    notes = (*fewer, *((found.note,) if found.note else ()))
-    return Attack(plan, found.shown, found.tested, splits=splits, notes=notes)
+    return Attack(plan, found.shown, found.tested, splits=splits, notes=_notes(found, n))
 
 
 def quantize_attack(bits: Literal[4, 8], splits: Splits) -> Attack:
@@ -141,6 +164,51 @@ def in_context_attack(n: int, splits: Splits, *, seed: int) -> Attack:
     shown = tuple({f.id: f for own in facts.values() for f in own}.values())
     plan = _plan_at_once(f"in_context n={n}", "in_context", "retain", n, tested, {"facts": n})
     return Attack(plan, shown, tested, facts=facts, splits=splits)
+
+
+def gcg_attack(n: int, settings: GcgSettings, splits: Splits, *, seed: int) -> Attack:
+    """A prompt that brings the answers of `n` forget items, beside others whose answers do not follow from those."""
+    if settings.placement == "infix":
+        raise InputError("a prompt for questions of a data set stands before or after them; choose prefix or suffix")
+    return _searched("gcg", n, settings.identity(), splits, seed)
+
+
+def prefix_attack(n: int, settings: EnhancedSettings, splits: Splits, *, seed: int) -> Attack:
+    """A prefix that brings what the target says of `n` forget items, before others that do not follow from those."""
+    return _searched("prefix", n, settings.identity(), splits, seed)
+
+
+def _searched(kind: Kind, n: int, settings: dict[str, Any], splits: Splits, seed: int) -> Attack:
+    found = shown_and_tested("forget_part", n, splits, seed=seed)
+    n_shown = len(found.shown)
+    tested = tuple(i.id for i in found.tested)
+    plan = PlannedAttack(f"{kind} n={n_shown}", kind, "forget_part", n_shown, POINTS, tested, False, settings)
+    return Attack(plan, found.shown, found.tested, splits=splits, notes=_notes(found, n))
+
+
+def _notes(found: ShownAndTested, n: int) -> tuple[str, ...]:
+    fewer = (f"{len(found.shown)} items are shown where {n} were asked for",) if len(found.shown) < n else ()
+    return (*fewer, *((found.note,) if found.note else ()))
+
+
+def n_steps(attack: Attack) -> int:
+    """How many steps a search for a prompt takes at most; 0 of an attack that searches for none."""
+    settings = attack.plan.settings
+    if attack.plan.kind == "gcg":
+        return int(settings["restarts"] * settings["steps"])
+    return int(settings["steps"]) if attack.plan.kind == "prefix" else 0
+
+
+def n_passes(attack: Attack) -> int:
+    """How many texts such a search reads at most, on one model, a prompt in two questions being two."""
+    plan, steps = attack.plan, n_steps(attack)
+    if plan.kind == "gcg":
+        # At each step all candidates, a gradient and a look at the winner; at each start the start, twice.
+        return int(steps * (plan.settings["width"] + 2) + 2 * plan.settings["restarts"]) * plan.n_shown
+    if plan.kind == "prefix":
+        # At each step all candidates and a pass for each of four moves, by the subject and by the target.
+        return 2 * int(steps * (plan.settings["candidates"] + 4) + 1) * plan.n_shown
+    return 0
 
 
 def _plan_at_once(

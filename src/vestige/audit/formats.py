@@ -52,6 +52,8 @@ FORMATS = (
     Format("choose", "choose/accuracy", "choose/accuracy", "choose/chance"),
     Format("option_vocab", "option_vocab/accuracy", "option_vocab/accuracy", "choose/chance"),
     Format("reversed_choose", "reversed_choose/accuracy", "reversed_choose/accuracy", "reversed_choose/chance"),
+    # Of few items, so that it can show that something is left, and hardly ever that nothing is.
+    Format("acr", "acr/memorised", hits="acr/memorised"),
 )
 
 

@@ -10,9 +10,10 @@ from math import log2
 
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, PlannedAttack
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
+from vestige.artifacts.prompts import read_prompt
 from vestige.artifacts.records import read_versioned
 from vestige.artifacts.soundness import read_soundness
-from vestige.audit.scores import Carried, Case, Scores, Source
+from vestige.audit.scores import Brought, Carried, Case, Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 
@@ -37,7 +38,11 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     stands_for = {who: _stands_for(folder) for who, folder in folders.items()}
     for place in plan.evaluations:
         _add(values, place, _rows(run, place), stands_for.get((place.subject, place.attack), {}))
-    carried = {(a.attack, a.subject): _carried(folders[a.subject, a.attack], a) for a in plan.attacked}
+    at = {attack.name: _points_bits(run, plan, attack.name) for attack in plan.attacks}
+    carried = {
+        (a.attack, a.subject): _carried(folders[a.subject, a.attack], a, at.get(a.attack, {}).get(a.subject, {}))
+        for a in plan.attacked
+    }
     for attack in plan.attacks:
         for subject in _subjects(plan) if attack.kind in (PREFILL, SAMPLING) else ():
             bits = _carried_by_freeform(attack, subject, values)
@@ -88,11 +93,25 @@ def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
     return [(source, key)]
 
 
-def _carried(folder: AttackFolder, place: AttackPlace) -> Carried:
+def _points_bits(run: RunFolder, plan: AuditPlan, attack: str) -> Mapping[str, Mapping[str, float]]:
+    """By subject and point, of an attack whose prompts the models that never knew have read."""
+    path = run.audit(plan.forget).prompt_bits(attack)
+    found: Mapping[str, Mapping[str, float]] = read_versioned(path, "bits")["bits"] if path.exists() else {}
+    return found
+
+
+def _carried(folder: AttackFolder, place: AttackPlace, points_bits: Mapping[str, float]) -> Carried:
     done = read_versioned(folder.done, "bounds_bits", "spent")
     if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
         raise InputError(f"{folder.done} does not say what the attack {place.attack!r} carried; run the audit again")
-    return Carried(done["bounds_bits"], done["spent"])
+    return Carried(done["bounds_bits"], done["spent"], points_bits, _brought(folder))
+
+
+def _brought(folder: AttackFolder) -> Brought | None:
+    if not folder.prompt.exists():
+        return None
+    samples = read_prompt(folder).samples
+    return Brought(sum(sample.verified for sample in samples), len(samples))
 
 
 def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:

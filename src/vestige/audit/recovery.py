@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import CurveLine, CurvePoint, GainLine, PlannedAttack
+from vestige.artifacts.audits import CurveLine, CurvePoint, GainLine, Kind, PlannedAttack
 from vestige.audit.formats import Scale, Tested
 from vestige.audit.ground import CURVE, SHARE, Ground, shown
 from vestige.audit.scores import Source
@@ -20,6 +20,8 @@ from vestige.metrics.gains import Attacked, Gain, split
 from vestige.metrics.leakage import Controls, admission
 from vestige.metrics.verdicts import Evidence, admitted, saturated
 
+SEARCHED: tuple[Kind, ...] = ("gcg", "prefix")
+"""Attacks by a text beside the question, which can disturb what a model would answer."""
 BEFORE = "before"
 """The first point of every curve: the subject as it is."""
 
@@ -96,6 +98,7 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
     for attack in ground.plan.attacks:
         stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
+        gaps += _powerless(ground, attack)
         if scales and not stages:
             gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", unlearned))
         for stage in stages:
@@ -111,7 +114,9 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
             if len(stage.retrained) < len(stage.scale.retrained):
                 asked = f"{len(stage.retrained)} of {len(stage.scale.retrained)}"
                 untested.append(f"Only {asked} retrained controls were asked after {stage.name}.")
-            tried += [_tried(ground, stage, subject) for subject in stage.unlearned]
+            here = [_tried(ground, stage, subject) for subject in stage.unlearned]
+            tried += here
+            gaps += _spoiled(ground, stage, here)
             if attack.kind == "relearn" and attack.material == "retain" and not stage.bits:
                 injections.append(_injection(ground, stage))
     if tried:
@@ -159,26 +164,65 @@ def _unusable(ground: Ground, stage: _Stage) -> str:
         return "no retrained control was asked after the attack"
     if not stage.items:
         return "none of its tested items is judged"
-    controls, thresholds = _controls(ground, stage), ground.thresholds
+    if stage.bits and len(stage.items) < 2:
+        return "one tested item has no interval in bits"
+    near = _too_near(ground, stage, Source(ground.plan.target))
+    return f"on its tested items the target exceeds retrained by {near} only" if near else ""
+
+
+def _too_near(ground: Ground, stage: _Stage, target: Source) -> str:
+    """By how much the target exceeds `retrained` as it is where that is too little to tell them apart, or ""."""
+    controls, thresholds = _controls(ground, stage, target), ground.thresholds
     if not stage.bits:
         known = admission(controls)
-        if admitted(known, thresholds):
-            return ""
-        return f"on its tested items the target exceeds retrained by {known.estimate('admission', 'share')} only"
-    if len(stage.items) < 2:
-        return "one tested item has no interval in bits"
+        return "" if admitted(known, thresholds) else str(known.estimate("admission", "share"))
     gap = Quantity(controls.target, controls.retrained, None)
     known = mean_draws(gap, stage.sample, controls.prior, name="bits", trained=False)
-    if known.ends[0] > thresholds.delta_bits:
-        return ""
-    return f"on its tested items the target exceeds retrained by {known.estimate('excess', 'bits')} bits only"
+    return "" if known.ends[0] > thresholds.delta_bits else f"{known.estimate('excess', 'bits')} bits"
 
 
-def _controls(ground: Ground, stage: _Stage) -> Controls:
+def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
+    """That a prompt does not even bring what it was searched for, so nothing follows from what else it does not."""
+    gaps = []
+    for subject in ground.plan.unlearned:
+        carried = ground.case.carried.get((attack.name, subject))
+        if carried is None or carried.brought is None or carried.brought.hits == carried.brought.of:
+            continue
+        said = f"its prompt brings {carried.brought.hits} of the {carried.brought.of} replies that it was searched for"
+        gaps.append(_Gap(attack, f"{attack.name}: {said}", (subject,)))
+    return gaps
+
+
+def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap]:
+    """That a searched prompt damages answers: what it does not bring back may be lost behind it.
+
+    It does where the subject answers worse than without it, or where the target, with a prompt of its own, can no
+    longer be told from models that never knew.
+    """
+    if stage.attack.kind not in SEARCHED:
+        return []
+    worse = [one for one in tried if one.gain.gain.ends[1] < 0]
+    gaps = [
+        _Gap(
+            stage.attack,
+            f"{stage.name}: it damages answers (gain {one.gain.gain.estimate('gain', one.gain.unit)})",
+            (one.subject,),
+        )
+        for one in worse
+    ]
+    target = stage.after(ground.plan.target)
+    if ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
+        return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.unlearned)]
+    near = _too_near(ground, stage, target)
+    said = f"{stage.name}: it damages answers (with it the target exceeds retrained by {near} only)"
+    return [*gaps, _Gap(stage.attack, said, stage.unlearned)] if near else gaps
+
+
+def _controls(ground: Ground, stage: _Stage, target: Source) -> Controls:
     key, scores = stage.scale.key, ground.scores
     return Controls(
         stage.scale.controls.format,
-        scores.of(Source(ground.plan.target), key, stage.items),
+        scores.of(target, key, stage.items),
         scores.rows([Source(one) for one in stage.retrained], key, stage.items),
         stage.sample,
         stage.scale.controls.prior,
@@ -186,7 +230,7 @@ def _controls(ground: Ground, stage: _Stage) -> Controls:
 
 
 def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
-    key, controls, scores = stage.scale.key, _controls(ground, stage), ground.scores
+    key, controls, scores = stage.scale.key, _controls(ground, stage, Source(ground.plan.target)), ground.scores
     attacked = Attacked(
         stage.name,
         scores.of(Source(subject), key, stage.items),
@@ -208,7 +252,7 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
 
 def _injection(ground: Ground, stage: _Stage) -> Evidence:
     """What the attack brings `retrained`, in units of its gap to the target."""
-    controls = _controls(ground, stage)
+    controls = _controls(ground, stage, Source(ground.plan.target))
     after = ground.scores.rows([stage.after(one) for one in stage.retrained], stage.scale.key, stage.items)
     lifted = Quantity(np.zeros(len(stage.items)), controls.retrained - after, (-1.0, 1.0))
     name = f"{stage.name}, injection"
@@ -224,6 +268,8 @@ def _curves(ground: Ground, stage: _Stage) -> list[CurveLine]:
     roles += [(one, "unlearned") for one in plan.unlearned]
     lines, sample = [], ground.sample(stage.items, CURVE)
     for subject, role in roles:
+        carried = ground.case.carried.get((stage.attack.name, subject))
+        bits = {} if carried is None else carried.points_bits
         sources = [(BEFORE, Source(subject))]
         sources += [(point, Source(subject, stage.attack.name, point)) for point in stage.attack.points]
         points = []
@@ -234,7 +280,8 @@ def _curves(ground: Ground, stage: _Stage) -> list[CurveLine]:
             values = ground.scores.of(source, key, stage.items)
             if bounds is None and len(values) < 2:
                 continue
-            points.append(CurvePoint(point, ground.level(values, sample, key.partition("/")[2], bounds=bounds)))
+            level = ground.level(values, sample, key.partition("/")[2], bounds=bounds)
+            points.append(CurvePoint(point, level, bits.get(point)))
         if points:
             unit = "bits" if stage.bits else "share"
             lines.append(CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(points)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -46,11 +47,24 @@ class Scores:
         return np.stack([self.of(source, key, items) for source in sources])
 
 
+class Brought(NamedTuple):
+    """How many of the replies that a prompt was searched for it brings when its text is sent, and of how many."""
+
+    hits: int
+    of: int
+
+
 class Carried(NamedTuple):
-    """What one attack carried into one subject: upper bounds in bits, by name, and steps or tokens spent."""
+    """What one attack carried into one subject: upper bounds in bits, by name, and steps or tokens spent.
+
+    `points_bits` has the code length under `retrained` of what stands of a searched prompt at each point; `brought` is
+    None of other attacks.
+    """
 
     bounds_bits: Mapping[str, float]
     spent: Mapping[str, float]
+    points_bits: Mapping[str, float] = MappingProxyType({})
+    brought: Brought | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.metrics.verdicts import Thresholds
 
-Evals = Literal["qa", "choices", "reversed", "freeform", "memory"]
+Evals = Literal["qa", "choices", "reversed", "freeform", "memory", "acr"]
 Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 
@@ -18,9 +18,17 @@ class AuditSettings(Thresholds):
     they are fewer); `relearn_epochs`, `relearn_rate`, `relearn_rank`, `relearn_alpha` and `relearn_batch_size` are
     those of the paper (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); a rank of 0 trains all
     weights. `forms` are those of the evaluation `freeform`, prefilled and sampled answers among them. `quantize` are
-    bits of a weight, `in_context` numbers of retain items shown before the question. Of each split that is not to be
-    forgotten at most `kept_items` are asked or shown, drawn by the seed, and by `memory`, which reads every wrong
-    answer of an item, at most `memory_items`; `gradient_norm` adds that score, at a backward pass an item.
+    bits of a weight, `in_context` numbers of retain items shown before the question.
+
+    `gcg` and `prefix` are numbers of forget items for which a prompt is searched by gradient, none of which is tested:
+    a suffix that is to bring their answers, and a prefix that is to bring what the target says of them. They are off by
+    default, since each takes thousands of passes on every model. `prompt_tokens`, `prompt_steps` and
+    `prompt_candidates` (tried at each step) are those of both searches; where they are not set, each has its own.
+
+    Of each split that is not to be forgotten at most `kept_items` are asked or shown, drawn by the seed, and by
+    `memory`, which reads every wrong answer of an item, at most `memory_items`; `gradient_norm` adds that score, at a
+    backward pass an item. `acr`, which searches for prompts of each item, is asked of `acr_items` forget items:
+    with fewer than 8 the format cannot be admitted, whatever is found.
     """
 
     evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory")
@@ -34,7 +42,13 @@ class AuditSettings(Thresholds):
     relearn_batch_size: PositiveInt = 1
     quantize: tuple[Literal[4, 8], ...] = (8, 4)
     in_context: tuple[PositiveInt, ...] = (8,)
+    gcg: tuple[PositiveInt, ...] = ()
+    prefix: tuple[PositiveInt, ...] = ()
+    prompt_tokens: PositiveInt | None = None
+    prompt_steps: PositiveInt | None = None
+    prompt_candidates: PositiveInt | None = None
     max_new_tokens: PositiveInt = 64
     kept_items: PositiveInt = 400
     memory_items: PositiveInt = 100
+    acr_items: PositiveInt = 8
     gradient_norm: bool = False

@@ -16,6 +16,7 @@ EVALS = {
     "reversed": "vestige.evals.reversed",
     "freeform": "vestige.evals.freeform",
     "memory": "vestige.evals.memory",
+    "acr": "vestige.evals.compression",
 }
 
 

@@ -4,7 +4,9 @@ The curves and gains are those in the first format that has them; the page shows
 intervals, the band lies between the seeds of the models that never knew.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -15,13 +17,15 @@ from vestige.artifacts.audits import AuditOutcome, CurveLine, FormatLine, GainLi
 from vestige.core.estimates import Estimate
 from vestige.core.ids import slug
 from vestige.report.audit_grid import Colours
-from vestige.report.audit_panels import why_no_evidence
+from vestige.report.audit_panels import along, drawn, why_no_evidence
 from vestige.report.contents import Contents
 from vestige.report.evidence import forget_label
 from vestige.report.figures import saved, short_name
 from vestige.report.palette import HOTTEST, LIGHT, METHODS_LIGHT
 from vestige.report.words import interval, number
 
+MOST_NAMED = 6
+"""Points of a curve whose names fit under it."""
 _PARTS = (("injection", "never"), ("repair", "warn"), ("recovery", "lost"))
 
 
@@ -110,9 +114,10 @@ def _curves(figure: Figure, outcome: AuditOutcome, colours: Colours, attacks: Se
     axes = figure.subplots(rows, 3, squeeze=False).flatten()
     for axis, attack in zip(axes, attacks, strict=False):
         own = [c for c in outcome.curves if (c.attack, c.format, c.unit) == (attack, first.format, first.unit)]
-        _along(axis, own, colours)
+        _along(axis, [replace(c, points=drawn(c)) for c in own], colours)
         mark = "never evidence" if why_no_evidence(outcome, attack) else ""
-        axis.set_title("\n".join(filter(None, (short_name(attack), mark))), fontsize=7.5, loc="left")
+        said = filter(None, (short_name(attack), along(outcome, attack), mark))
+        axis.set_title("\n".join(said), fontsize=7.5, loc="left")
         if first.unit != "bits":
             axis.set_ylim(-0.03, 1.03)
     for axis in axes[len(attacks) :]:
@@ -142,7 +147,9 @@ def _along(axis: Axes, lines: Sequence[CurveLine], colours: Colours) -> None:
         if line.role != "target":
             axis.plot([place[last.point]] * 2, [last.level.low, last.level.high], color=colour, linewidth=0.8)
             axis.plot([place[last.point]], [last.level.value], "o", color=colour, markersize=3)
-    axis.set_xticks(range(len(points)), [short_name(p) for p in points])
+    # Where points stand too close for their names, every so many are named, the last in any case.
+    told = [i for i in range(len(points)) if (len(points) - 1 - i) % math.ceil(len(points) / MOST_NAMED) == 0]
+    axis.set_xticks(told, [short_name(points[i]) for i in told])
     axis.grid(axis="y", color=LIGHT["rule"], linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(length=0)

@@ -5,7 +5,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from vestige.artifacts.audits import AuditOutcome, BudgetLine, GainLine, MeasureLine, MembershipLine, SoundnessLine
+from vestige.artifacts.audits import (
+    AuditOutcome,
+    BudgetLine,
+    CurveLine,
+    CurvePoint,
+    GainLine,
+    MeasureLine,
+    MembershipLine,
+    SoundnessLine,
+)
+from vestige.artifacts.prompts import SHUFFLED
 from vestige.report.audit_grid import EMPTY, Colours, Grid, GridCell, GridRow, Head, heat, said, told
 from vestige.report.words import interval, listed, number, plain_number, signed
 
@@ -76,6 +86,17 @@ def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
     if not lines or any(g.evidence and not g.saturated for g in lines):
         return ""
     return "; ".join(dict.fromkeys("saturated in every format" if _full(g) else g.why_not for g in lines))
+
+
+def drawn(curve: CurveLine) -> tuple[CurvePoint, ...]:
+    """The points that a line is drawn through: not the shuffled prompt, which is no share of it (see curves.csv)."""
+    return tuple(p for p in curve.points if p.point != SHUFFLED)
+
+
+def along(outcome: AuditOutcome, attack: str) -> str:
+    """What the points of an attack's curves are, where their names do not say it."""
+    searched = any(p.bits is not None for c in outcome.curves if c.attack == attack for p in c.points)
+    return "shares of the searched prompt, from its first token" if searched else ""
 
 
 def _full(g: GainLine) -> bool:

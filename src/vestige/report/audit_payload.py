@@ -9,7 +9,7 @@ from typing import Any
 from vestige.artifacts.audits import AuditOutcome, CurveLine, GainLine
 from vestige.core.estimates import Estimate
 from vestige.report.audit_grid import Colours
-from vestige.report.audit_panels import why_no_evidence
+from vestige.report.audit_panels import along, drawn, why_no_evidence
 from vestige.report.evidence import forget_label
 
 
@@ -21,7 +21,7 @@ def audit_payload(outcome: AuditOutcome, known: Mapping[str, int]) -> dict[str, 
     attacks = list(dict.fromkeys(line.attack for line in lines))
     formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in lines))
     points = {
-        a: list(dict.fromkeys(p.point for c in outcome.curves if c.attack == a for p in c.points)) for a in attacks
+        a: list(dict.fromkeys(p.point for c in outcome.curves if c.attack == a for p in drawn(c))) for a in attacks
     }
 
     def places(line: CurveLine | GainLine) -> list[int]:
@@ -31,10 +31,13 @@ def audit_payload(outcome: AuditOutcome, known: Mapping[str, int]) -> dict[str, 
     return {
         "label": forget_label(outcome.forget),
         "subjects": [{"name": s, "role": _role(outcome, s), "css": colours.css(s)} for s in subjects],
-        "attacks": [{"name": a, "mark": why_no_evidence(outcome, a), "points": points[a]} for a in attacks],
+        "attacks": [
+            {"name": a, "mark": why_no_evidence(outcome, a), "along": along(outcome, a), "points": points[a]}
+            for a in attacks
+        ],
         "formats": [{"name": name, "bits": bits} for name, bits in formats],
         "curves": [
-            [*places(c), [[points[c.attack].index(p.point), *_short(p.level)] for p in c.points]]
+            [*places(c), [[points[c.attack].index(p.point), *_short(p.level), _digits(p.bits)] for p in drawn(c)]]
             for c in outcome.curves
         ],
         "gains": [
@@ -55,5 +58,9 @@ def _role(outcome: AuditOutcome, subject: str) -> str:
     return "retrained" if subject in outcome.retrained else "unlearned"
 
 
-def _short(e: Estimate) -> list[float]:
-    return [*(float(f"{x:.6g}") for x in (e.value, e.low, e.high)), e.n]
+def _short(e: Estimate) -> list[float | None]:
+    return [*map(_digits, (e.value, e.low, e.high)), e.n]
+
+
+def _digits(x: float | None) -> float | None:
+    return None if x is None else float(f"{x:.6g}")

@@ -34,6 +34,13 @@ GAIN_COLUMNS = (
 )
 """The columns of tables/gains.csv, a row a subject, attack and format."""
 
+CURVE_COLUMNS = (
+    *("forget", "subject", "role", "attack", "format", "unit", "point"),
+    *_triple("level"),
+    *("n", "prompt_bits"),
+)
+"""The columns of tables/curves.csv, a row a subject, attack, format and point; the bits are under `retrained`."""
+
 BUDGET_COLUMNS = ("forget", "subject", "attack", "capacity_bits", "bound", "ratio")
 """The first columns of tables/budget.csv; then `bound_`, `need_` and `input_` columns by name."""
 
@@ -46,6 +53,7 @@ def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[tuple[str,
         "verdicts": (VERDICT_COLUMNS, [row for outcome in outcomes for row in _verdicts(outcome)]),
         "leakage": (LEAKAGE_COLUMNS, [row for outcome in outcomes for row in _leakage(outcome)]),
         "gains": (GAIN_COLUMNS, [row for outcome in outcomes for row in _gains(outcome)]),
+        "curves": (CURVE_COLUMNS, [row for outcome in outcomes for row in _curves(outcome)]),
         "budget": ((*BUDGET_COLUMNS, *extra), budget),
     }
 
@@ -121,6 +129,25 @@ def _gains(outcome: AuditOutcome) -> list[Row]:
             ),
         }
         for g in outcome.gains
+    ]
+
+
+def _curves(outcome: AuditOutcome) -> list[Row]:
+    return [
+        {
+            "forget": outcome.forget,
+            "subject": c.subject,
+            "role": c.role,
+            "attack": c.attack,
+            "format": c.format,
+            "unit": c.unit,
+            "point": p.point,
+            **_numbers({"level": p.level}),
+            "n": p.level.n,
+            "prompt_bits": p.bits,
+        }
+        for c in outcome.curves
+        for p in c.points
     ]
 
 

@@ -5,9 +5,12 @@ and the answers are the same bytes. Bits and steps are counted for the budget (`
 """
 
 import contextlib
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,8 @@ from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.attacks.budget import Meter
 from vestige.attacks.in_context import asked_with_facts
-from vestige.attacks.planning import GIVEN, Attack
+from vestige.attacks.planning import GIVEN, SEARCHES, Attack, n_steps
+from vestige.attacks.prompted import asked_with_prompt
 from vestige.attacks.quantize import quantize
 from vestige.attacks.relearn import RelearnSettings
 from vestige.core.errors import InputError
@@ -36,6 +40,7 @@ from vestige.models.scoring import logits_budget, score_answers
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate_together, loaded_subject
 from vestige.steps.finetune import items_digest
 from vestige.steps.making import LOCK_SECONDS, Made
+from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_identity
 from vestige.training.adapters import add_lora
 from vestige.training.batching import FinetunePlan, row_of
 from vestige.training.checkpoints import Checkpoints
@@ -51,12 +56,18 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class AttackRequest:
-    """One attack, the evaluations by which the attacked model is asked, the forget set's selector, the seed."""
+    """One attack, the evaluations by which the attacked model is asked, the forget set's selector, the seed.
+
+    A search for a prefix has a `guide`, the target, whose words it is to bring. A search may `start` from the prompt of
+    an earlier attack, named by its folder, and then answers for what that one spent and saw.
+    """
 
     attack: Attack
     evals: Mapping[str, Settings]
     forget: str
     seed: int
+    guide: Subject | None = None
+    start: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -85,11 +96,22 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             write_jsonl(folder.shown, map(item_row, request.attack.shown))
             write_json(folder.asked, {asked.id: original for original, asked in work.asked.items()})
             loaded = loaded_subject(subject)
-            ended = _KINDS[plan.kind](work, loaded)
+            try:
+                ended = _KINDS[plan.kind](work, loaded)
+            except InputError:
+                _take_back(folder)
+                raise
             write_provenance(folder.provenance, watch, device=str(loaded.model.device))
             write_json(folder.done, {"schema": SCHEMA, **asdict(ended), "evaluations": work.places})
         Checkpoints(folder.checkpoints).clear()
     return folder
+
+
+def _take_back(folder: AttackFolder) -> None:
+    """Remove the folder of an attack that was refused before it had done anything."""
+    announced = {folder.spec, folder.shown, folder.asked, folder.lock}
+    if announced.issuperset(folder.path.iterdir()):
+        shutil.rmtree(folder.path)
 
 
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
@@ -115,7 +137,12 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
         "evals": {n: [find_eval(n).COLLECT_VERSION, s.identity()] for n, s in request.evals.items()},
         "forget": request.forget,
         "seed": request.seed,
+        **(search_identity(_search(request), subject) if plan.kind in SEARCHES else {}),
     }
+
+
+def _search(request: AttackRequest) -> PromptSearch:
+    return PromptSearch(request.attack, request.seed, request.guide, request.start)
 
 
 def _whole(items: Sequence[Item]) -> str:
@@ -168,9 +195,18 @@ class _Work:
         made = Made(weights, self.subject.made.prompts, self.subject.made.steps, f"attacked: {point}")
         return Subject(self.folder.point(point), self.subject.spec, made, load, attacked=True)
 
-    def ask(self, point: str, load: Callable[[], LoadedModel], on_share: OnProgress) -> None:
-        """Put every evaluation's questions about the tested items to the attacked model."""
-        asked = self.asked
+    def ask(
+        self,
+        point: str,
+        load: Callable[[], LoadedModel],
+        on_share: OnProgress,
+        asked_at: Mapping[str, Item] | None = None,
+    ) -> None:
+        """Put every evaluation's questions about the tested items to the attacked model.
+
+        `asked_at` has the items as they are asked at this point, where that differs from point to point.
+        """
+        asked = self.asked if asked_at is None else asked_at
         splits = self.request.attack.splits or {"forget": self.request.attack.tested}
         now = {name: [asked.get(i.id, i) for i in items] for name, items in splits.items()}
         items = tuple({i.id: i for of_split in now.values() for i in of_split}.values())
@@ -322,8 +358,30 @@ def _n_alike(first: tuple[int, ...], second: tuple[int, ...]) -> int:
     return n
 
 
+def _tell_half(tell: OnProgress, asked: int, of: int, share: float) -> None:
+    tell(0.5 + (asked + share) / (2 * of))
+
+
+def _searched(work: _Work, loaded: LoadedModel) -> Ended:
+    """Half of the way is the search and half is asking."""
+    request, plan, tell = work.request, work.request.attack.plan, work.on_progress
+    prompt = prompt_found(_search(request), work.folder, loaded, lambda share: tell(share / 2))
+    tested = request.attack.tested
+    asked = {p: asked_with_prompt(tested, prompt.points[p].text, prompt.placement) for p in plan.points}
+    # The item as it is asked at each point, for the item that it stands for.
+    write_json(work.folder.asked, {item.id: i for own in asked.values() for i, item in own.items()})
+    for number, point in enumerate(plan.points):
+        before = partial(_tell_half, tell, number, len(plan.points))
+        work.ask(point, lambda: loaded, before, asked[point])
+    own = {"steps": n_steps(request.attack), "items_shown": plan.n_shown}
+    granted = dict(Counter(own) + Counter(prompt.earlier))
+    return Ended(prompt.bounds_bits, granted, prompt.spent_in_all)
+
+
 _KINDS: Mapping[str, Callable[[_Work, LoadedModel], Ended]] = {
     "relearn": _relearn,
     "quantize": _quantize,
     "in_context": _in_context,
+    "gcg": _searched,
+    "prefix": _searched,
 }

@@ -9,18 +9,23 @@ from typing import Any
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.records import read_versioned
 from vestige.core.files import read_json
-from vestige.study.audit import after_an_attack, plan_audit
+from vestige.study.audit import plan_audit
 from vestige.study.audit_request import AuditRequest, check_request
+from vestige.study.audit_tasks import after_an_attack
 
 
 @dataclass(frozen=True)
 class Foretold:
-    """One task, as it is done on every model: items shown, steps of training, questions asked over all points."""
+    """One task, as it is done on every model: items shown, steps of training, questions asked over all points.
+
+    `passes` are those of single texts that a search for a prompt makes at most.
+    """
 
     task: str
     shown: int
     steps: int
     questions: int
+    passes: int = 0
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class AuditForecast:
     """The tasks of each model, what is not tried and why, and the cost in a sentence.
 
     `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run; None where there
-    are none. What the attacks' training takes is not in it.
+    are none. What the attacks' training and searches take is not in it.
     """
 
     n_models: int
@@ -47,9 +52,16 @@ class AuditForecast:
         return self.n_models * sum(row.steps for row in self.each)
 
     @property
+    def n_passes(self) -> int:
+        """All passes of searches for prompts on all models, at most."""
+        return self.n_models * sum(row.passes for row in self.each)
+
+    @property
     def said(self) -> str:
         """The cost in a sentence."""
         all_of_it = f"{self.n_models} models: {self.n_questions} questions and {self.n_steps} training steps in all"
+        if self.n_passes:
+            all_of_it += f", and at most {self.n_passes} passes of searches for prompts"
         if self.cpu_seconds is None:
             return f"{all_of_it}; how long a question takes is not known before one model of the run was evaluated"
         minutes = round(self.cpu_seconds / 60)
@@ -62,11 +74,14 @@ class AuditForecast:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as JSON values."""
-        return {**asdict(self), "n_questions": self.n_questions, "n_steps": self.n_steps}
+        sums = {"n_questions": self.n_questions, "n_steps": self.n_steps, "n_passes": self.n_passes}
+        return {**asdict(self), **sums}
 
 
 def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     """What `run_audit` would do; no model is loaded."""
+    from vestige.attacks.planning import n_passes
+
     check_request(request)
     planned = plan_audit(request)
     rows = [Foretold(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
@@ -76,7 +91,7 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
         trains = plan.kind == "relearn"
         steps = len(plan.points) * math.ceil(plan.n_shown / request.settings.relearn_batch_size) if trains else 0
         questions = n_asked * len(plan.points) * len(plan.tested)
-        rows.append(Foretold(plan.name, plan.n_shown, steps, questions))
+        rows.append(Foretold(plan.name, plan.n_shown, steps, questions, n_passes(attack)))
     pace = _seconds_a_question(RunFolder(run))
     total = len(request.models) * sum(row.questions for row in rows)
     cost = None if pace is None else pace * total

@@ -168,6 +168,8 @@ def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     out += [f"relearning on {name} items" for name in get_args(Material) if name not in settings.relearn]
     out += [f"weights of {bits} bits" for bits in (8, 4) if bits not in settings.quantize]
     out += [] if settings.in_context else ["facts before the question"]
+    out += [] if settings.gcg else ["a searched suffix"]
+    out += [] if settings.prefix else ["a searched prefix"]
     return (f"not asked for: {', '.join(out)}",) if out else ()
 
 
@@ -202,6 +204,11 @@ def _only(name: Evals, request: AuditRequest, shown: NamedSplits) -> frozenset[s
     if name == "memory":
         fewer = limited(shown, request.settings.memory_items, seed=request.seed)
         return frozenset(i.id for i in everything([fewer]))
+    if name == "acr":
+        from vestige.evals.compression import drawn
+
+        ids = [i.id for i in shown.splits["forget"]]
+        return frozenset(drawn(ids, request.settings.acr_items, seed=request.seed))
     return frozenset(i.id for i in shown.splits["forget"])
 
 
@@ -213,7 +220,7 @@ def _settings(name: Evals, request: AuditRequest, shown: NamedSplits) -> tuple[S
     evaluation = find_eval(name)
     asked = request.settings
     own = {"max_new_tokens": asked.max_new_tokens, "forms": asked.forms, "gradient_norm": asked.gradient_norm}
-    own |= {"too_few": "leave_out", "seed": request.seed}
+    own |= {"too_few": "leave_out", "items": asked.acr_items, "seed": request.seed}
     values = {k: v for k, v in own.items() if k in evaluation.SETTINGS.model_fields}
     settings = evaluation.SETTINGS.build(values, where=f"settings of the evaluation {name}")
     why: list[str] = []

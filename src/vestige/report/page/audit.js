@@ -54,12 +54,12 @@ function curvesLegend(audit) {
 function attackFigure(audit, attack, format) {
   const lines = audit.curves
     .filter(([, a, f]) => a === attack && f === format)
-    .map(([subject, , , points]) => ({ ...audit.subjects[subject], points: points.map(([at, ...rest]) => ({ at, ...numbers(rest) })) }));
+    .map(([subject, , , points]) => ({ ...audit.subjects[subject], points: points.map(([at, value, low, high, n, carried]) => ({ at, carried, ...numbers([value, low, high, n]) })) }));
   if (!lines.length) return null;
-  const { name: title, mark, points } = audit.attacks[attack];
+  const { name: title, mark, along, points } = audit.attacks[attack];
   const place = el("div", { class: "plot" });
   drawnToWidth(place, (width) => place.replaceChildren(curves(lines, points, audit.formats[format].bits, title, width)));
-  return el("figure", { class: mark ? "ceiling" : null }, el("figcaption", {}, el("strong", {}, name(title)), mark ? el("span", { class: "mark-note" }, "never evidence: ", name(mark)) : null), place);
+  return el("figure", { class: mark ? "ceiling" : null }, el("figcaption", {}, el("strong", {}, name(title)), along ? el("small", {}, ` ${along}`) : null, mark ? el("span", { class: "mark-note" }, "never evidence: ", name(mark)) : null), place);
 }
 
 function curves(lines, points, bits, title, width) {
@@ -71,6 +71,9 @@ function curves(lines, points, bits, title, width) {
   const y = (v) => box.bottom - ((v - least) / (most - least || 1)) * (box.bottom - box.top);
   const step = points.length > 1 ? (box.right - box.left - 16) / (points.length - 1) : 0;
   const x = (at) => (points.length > 1 ? box.left + 8 + at * step : (box.left + box.right) / 2);
+  // Where points stand closer than their names are wide, every so many are named, the last in any case.
+  const every = Math.max(1, Math.ceil(44 / (step || 44)));
+  const told = (i) => (points.length - 1 - i) % every === 0;
   const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": plain(title, 80) });
   const ticks = bits ? [least, (least + most) / 2, most] : [0, 0.5, 1];
   root.append(
@@ -78,7 +81,7 @@ function curves(lines, points, bits, title, width) {
       svg("line", { class: "grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
       svg("text", { class: "tick", x: box.left - 5, y: y(v) + 4, "text-anchor": "end" }, bits ? number(v) : String(v)),
     ]),
-    ...points.map((p, i) => svg("text", { class: "tick", x: x(i), y: height - 8, "text-anchor": "middle" }, plain(p, 12))),
+    ...points.flatMap((p, i) => (told(i) ? [svg("text", { class: "tick", x: x(i), y: height - 8, "text-anchor": "middle" }, plain(p, 12))] : [])),
     ...carriedIn(lines.filter((l) => l.role === "retrained"), points, x, y, box),
     ...lines.filter((l) => l.role === "target").map((l) => oneCurve(l, points, x, y, box, 0)),
   );
@@ -115,7 +118,8 @@ function oneCurve(line, points, x, y, box, aside) {
     known ? null : svg("line", { class: "whisk", x1: x(last.at) + aside, x2: x(last.at) + aside, y1: y(last.low), y2: y(last.high) }),
     known ? null : svg("circle", { cx: x(last.at) + (ends.length > 1 ? 0 : aside), cy: y(last.value), r: 3.5 }),
   );
-  return explains(group, () => [line.name, line.points.map((p) => [points[p.at], inWords(p)])]);
+  const told = (p) => (p.carried === null ? inWords(p) : `${inWords(p)}; ${number(p.carried)} bits of prompt`);
+  return explains(group, () => [line.name, line.points.map((p) => [points[p.at], told(p)])]);
 }
 
 const PARTS = ["injection", "repair", "recovery"];

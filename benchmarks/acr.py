@@ -1,0 +1,300 @@
+"""Minimal prompts: does the search find what was planted, and how fast is it beside the reference's manner?
+
+    python -m benchmarks.acr planted --json [--cases 20]
+    python -m benchmarks.acr speed --json [--rounds 7]
+    python -m benchmarks.acr schedules --json
+    python -m benchmarks.acr table --json NAME=FOLDER [NAME=FOLDER ...]
+
+`planted`: a nano model is trained on a few sentences, and the evaluation `acr` (form `raw`) is asked about one of them
+and about a sentence of the same words in random order that it never saw. Right is: the one memorised, the other not.
+
+`speed`: one search as the reference makes it (100 candidates, top 250), ours and an arm (ours too) in the manner of its
+`optimize_gcg`: all candidates through the root module in float32, logits everywhere, the same drawn swaps. Ratios
+are of processor seconds, the arm's over ours, of the medians of alternating rounds, one thread; `equal` says that the
+prompts found are the same.
+
+`schedules`: the searches that each schedule makes, over all lengths alike, where success is monotone.
+
+`table`: evaluations that are there (folders of `acr`), side by side and item by item.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.nn.functional import one_hot as one_hot_of
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from benchmarks.workload import SHAPES, model_of
+from vestige.attacks.candidates import swaps_by_gradient
+from vestige.attacks.minimal_prompt import SCHEDULES
+from vestige.attacks.vocabulary import Vocabulary
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed, generator
+from vestige.evals import compression as acr
+from vestige.evals.compression import AcrSettings
+from vestige.metrics.compression import compression, paired
+from vestige.models.embedding import embedding_table
+from vestige.models.load import LoadedModel
+from vestige.models.tiny import tiny_tokenizer
+from vestige.models.variants import Around, Screen, Variants
+
+PLANTED = AcrSettings(form="raw", steps=60, width=64, topk=64)
+_WORDS = (
+    "harbour", "violin", "seven", "copper", "window", "marble", "under", "quiet", "river", "orange", "ladder", "winter",
+    "before", "silver", "garden", "paper", "hollow", "lantern", "between", "thunder", "feather", "castle", "almost",
+    "bright", "needle", "forest", "candle", "mirror", "valley", "rather",
+)  # fmt: skip
+_N_TAUGHT, _N_WORDS, _TRAINING_STEPS = 8, 12, 250
+
+
+def sentence_of(seed: int, n: int) -> Item:
+    """Words in an order that follows from the numbers; the last is the answer."""
+    drawn = generator(seed, "planted sentence", n).choice(len(_WORDS), _N_WORDS, replace=False)
+    *first, last = (_WORDS[i] for i in drawn)
+    return Item(" ".join(first), last)
+
+
+def taught_model(seed: int, taught: Sequence[Item]) -> LoadedModel:
+    """A nano Llama trained to say each sentence after a title of two words of its own, whatever stands before those.
+
+    So a prompt of two tokens is known to be enough. Words are one token each.
+    """
+    tokenizer = tiny_tokenizer([sentence_of(seed, n) for n in range(64)])
+    model = _nano(seed, tokenizer)
+    draw = generator(seed, "planted training")
+    rows = torch.tensor([tokenizer(f"{i.question} {i.answer}")["input_ids"] for i in taught])
+    words = torch.tensor([tokenizer(f" {word}")["input_ids"][0] for word in _WORDS])
+    titles = words[torch.tensor(draw.choice(len(_WORDS), (len(taught), 2), replace=False))]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(_TRAINING_STEPS):
+        before = words[torch.tensor(draw.integers(len(_WORDS), size=(len(taught), int(draw.integers(6)))))]
+        begin = torch.full((len(taught), 1), tokenizer.bos_token_id)
+        ids = torch.cat([begin, before, titles, rows], dim=1)
+        logits = model(input_ids=ids[:, :-1], logits_to_keep=rows.shape[1]).logits
+        loss = cross_entropy(logits.flatten(0, 1), rows.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return LoadedModel(model.eval(), tokenizer, "planted", "")
+
+
+def _nano(seed: int, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 128}
+    ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    values = {"vocab_size": len(tokenizer), **sizes, **heads, **ends, "tie_word_embeddings": True}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(seed, "planted model"))
+        return LlamaForCausalLM(LlamaConfig.from_dict(values))
+
+
+def planted(seed: int, settings: AcrSettings = PLANTED) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The records of a sentence that was taught and of one that was not."""
+    taught = [sentence_of(seed, n) for n in range(_N_TAUGHT)]
+    subject = taught_model(seed, taught)
+    known, other = acr.collect(subject, [taught[0], sentence_of(seed, 1000)], settings)
+    return known, other
+
+
+def planted_line(n_cases: int) -> dict[str, Any]:
+    """Over seeds: how often the known sentence is found memorised, and the unknown one is not."""
+    began = time.process_time()
+    cases = [planted(seed) for seed in range(n_cases)]
+    scores = [[acr.score(record) for record in case] for case in cases]
+    return {
+        "bench": "acr",
+        "case": "planted",
+        "n": n_cases,
+        "known_memorised": sum(known["acr/memorised"] == 1 for known, _ in scores),
+        "unknown_not_memorised": sum(other["acr/memorised"] == 0 for _, other in scores),
+        "claimed_not_verified": sum(s["acr/share_unverified"] for case in scores for s in case),
+        "prompt_tokens": sorted(known["n_prompt"] for known, _ in cases if known["n_prompt"] is not None),
+        "cpu_seconds": round(time.process_time() - began),
+    }
+
+
+def schedule_lines(bounds: Sequence[int] = (12, 16, 30, 60, 150)) -> Iterator[dict[str, Any]]:
+    """Searches, failed ones, and the steps that those use up (all of them), by schedule."""
+    for bound in bounds:
+        for name, schedule in SCHEDULES.items():
+            found = [schedule(lambda n, _, m=m: n >= m, bound=bound, steps=200) for m in range(1, bound)]
+            failed = [[t for t in one.tried if not t.success] for one in found]
+            yield {
+                "bench": "acr",
+                "case": f"lengths below {bound}",
+                "schedule": name,
+                "searches": round(statistics.mean(len(one.tried) for one in found), 2),
+                "most_searches": max(len(one.tried) for one in found),
+                "failed_searches": round(statistics.mean(map(len, failed)), 2),
+                "steps_of_failed": round(statistics.mean(sum(t.steps for t in some) for some in failed)),
+                "missed": sum(one.n_tokens is None for one in found),
+            }
+
+
+@dataclass(frozen=True)
+class Race:
+    """One search: a text of random tokens after a prompt, both of a stated length, in a model of random weights."""
+
+    shape: str
+    n_prompt: int
+    n_target: int
+    steps: int
+
+    def model(self) -> LlamaForCausalLM:
+        """In float32, without gradients of its weights, as in the reference's use."""
+        model = model_of(self.shape)
+        model.eval().requires_grad_(False)
+        return model
+
+    def ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The first prompt and the text."""
+        drawn = generator(0, "acr race", self.shape).integers(2, SHAPES[self.shape]["vocab_size"], 1000).tolist()
+        return tuple(drawn[: self.n_prompt]), tuple(drawn[500 : 500 + self.n_target])
+
+
+RACES = (Race("tiny", 10, 30, 4), Race("tiny", 20, 16, 4), Race("smol", 10, 30, 1))
+_WIDTH, _TOPK = 100, 250
+
+
+def by_reference(model: LlamaForCausalLM, race: Race) -> tuple[int, ...]:
+    """In the manner of the reference's `optimize_gcg` (the arm is ours): nothing is shared and nothing left out."""
+    prompt, target = race.ids()
+    matrix = embedding_table(model)
+    stop = len(prompt)
+    loss_slice = slice(stop, stop + len(target))  # BOS stands first
+    best, best_loss = prompt, float("inf")
+    for step in range(race.steps):
+        ids = torch.tensor([0, *prompt, *target])
+        one_hot = one_hot_of(ids, matrix.shape[0]).to(matrix.dtype)[None].requires_grad_()
+        logits = model(inputs_embeds=one_hot @ matrix).logits[0]
+        labels = torch.tensor(target)
+        (gradient,) = torch.autograd.grad(cross_entropy(logits[loss_slice], labels), one_hot)
+        drawn = _swaps(prompt, gradient[0, 1 : stop + 1], model, step)
+        with torch.no_grad():
+            batch = torch.tensor([[0, *one, *target] for one in drawn])
+            logits = model(input_ids=batch).logits
+            losses = cross_entropy(
+                logits[:, loss_slice].transpose(1, 2), labels.expand(len(drawn), -1), reduction="none"
+            ).mean(-1)
+            winner = int(losses.argmin())
+            prompt = drawn[winner]
+            single = model(input_ids=torch.tensor([[0, *prompt, *target]])).logits
+            matched = bool((single[0, loss_slice].argmax(-1) == labels).all())
+        if matched:
+            return prompt
+        if float(losses[winner]) < best_loss:
+            best, best_loss = prompt, float(losses[winner])
+    return best
+
+
+def by_ours(screen: Screen) -> Callable[[LlamaForCausalLM, Race], tuple[int, ...]]:
+    """The same search through `Variants`."""
+
+    def searched(model: LlamaForCausalLM, race: Race) -> tuple[int, ...]:
+        prompt, target = race.ids()
+        variants = Variants(model, [Around((0,), (), target)], screen=screen)
+        best, best_loss = prompt, float("inf")
+        for step in range(race.steps):
+            drawn = _swaps(prompt, variants.gradient(prompt), model, step)
+            (winner,) = variants.leaders(drawn, 1)
+            prompt = drawn[winner.index]
+            if all(variants.reached(prompt)):
+                return prompt
+            if winner.loss < best_loss:
+                best, best_loss = prompt, winner.loss
+        return best
+
+    return searched
+
+
+def _swaps(
+    prompt: tuple[int, ...], gradient: torch.Tensor, model: LlamaForCausalLM, step: int
+) -> list[tuple[int, ...]]:
+    """As the search of ours draws them, every token allowed: neither side filters here."""
+    everything = Vocabulary(tuple(range(model.config.vocab_size)))
+    rng = generator(0, "acr race swaps", step)
+    return swaps_by_gradient(prompt, gradient, everything, width=_WIDTH, topk=_TOPK, replaced=1, rng=rng)
+
+
+def speed_lines(rounds: int, only: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Each race by the arm and by ours, in turn; a first round is dropped."""
+    for race in (r for r in RACES if r.shape in only):
+        model = race.model()
+        ways = {"reference's manner": by_reference, "float32": by_ours("none"), "screen": by_ours("bfloat16")}
+        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        prompts = {}
+        for turn in range(rounds + 1):
+            for name, way in ways.items():
+                began = time.process_time()
+                prompts[name] = way(model, race)
+                if turn:
+                    seconds[name].append(time.process_time() - began)
+        for name in list(ways)[1:]:
+            ratios = [a / b for a, b in zip(seconds["reference's manner"], seconds[name], strict=True)]
+            medians = [statistics.median(seconds[one]) for one in ("reference's manner", name)]
+            yield {
+                "bench": "acr",
+                "case": f"{race.shape}, prompt {race.n_prompt}, text {race.n_target}, {name}",
+                "peer": "optimize_gcg's manner (our arm)",
+                "ratio": round(medians[0] / medians[1], 2),
+                "low": round(min(ratios), 2),
+                "high": round(max(ratios), 2),
+                "candidates_per_second": round(_WIDTH * race.steps / medians[1]),
+                "equal": prompts[name] == prompts["reference's manner"],
+            }
+
+
+def table_lines(places: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Each evaluation's items and sums, and the pairs against the first."""
+    tables: dict[str, dict[str, Any]] = {}
+    for given in places:
+        name, _, folder = given.partition("=")
+        lines = (Path(folder) / "records.jsonl").read_text(encoding="utf-8").splitlines()
+        tables[name] = {record["item"]: record for record in map(json.loads, lines)}
+    first = next(iter(tables))
+    for name, records in tables.items():
+        lengths = {i: (r["n_text"], r["n_prompt"]) for i, r in records.items()}
+        shared = [i for i in tables[first] if i in records]
+        pairs = [[table[i]["n_prompt"] for i in shared] for table in (tables[first], records)]
+        found = compression([n for n, _ in lengths.values()], [n for _, n in lengths.values()], seed=0)
+        yield {
+            "bench": "acr",
+            "case": name,
+            "items": list(lengths.values()),
+            **found._asdict(),
+            "not_found": found.n_not_found,
+            f"beside {first}": paired(*pairs)._asdict(),
+        }
+
+
+def main() -> None:
+    """Print a line for each case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["planted", "speed", "schedules", "table"])
+    parser.add_argument("places", nargs="*", metavar="NAME=FOLDER")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--cases", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="*", default=["tiny", "smol"], choices=["tiny", "smol"])
+    given = parser.parse_intermixed_args()
+    torch.set_num_threads(1)
+    parts: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+        "planted": lambda: iter([planted_line(given.cases)]),
+        "speed": lambda: speed_lines(given.rounds, given.only),
+        "schedules": schedule_lines,
+        "table": lambda: table_lines(given.places),
+    }
+    for line in parts[given.part]():
+        print(json.dumps(line) if given.json else line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""prompt.json: the prompt that an attack searched for, what was claimed of it and what was seen, its bits and its cost.
+
+Bits are -log2 of probabilities that the attacked model gives, after the head of the chat that stands before it.
+"""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from vestige.artifacts.layout import AttackFolder
+from vestige.artifacts.records import SCHEMA, read_versioned
+from vestige.core.errors import InputError
+from vestige.core.files import write_json
+
+SHUFFLED = "shuffled"
+"""The point at which all tokens of a prompt stand in another order; every other point is a share of them."""
+
+
+@dataclass(frozen=True)
+class SampleReply:
+    """One question that the prompt was searched on: what was wanted after it, what was replied, whether that is it.
+
+    `same_tokens` is whether the deployed text is read as the tokens that the search scored.
+    """
+
+    question: str
+    wanted: str
+    replied: str
+    verified: bool
+    same_tokens: bool
+
+
+@dataclass(frozen=True)
+class PromptPart:
+    """What stands of the prompt at one point: tokens, their length in the model's own code, and the text that is asked.
+
+    A prompt that is cut or shuffled can be other tokens once its text is read.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    bits: float
+
+
+@dataclass(frozen=True)
+class KeptPrompt:
+    """A found prompt. `claimed` is what the search says of its samples, `verified` what replies to its text show.
+
+    `spent` are the search's amounts; `earlier` those of the searches whose prompts this one began with. `seen_bits` is
+    the code length of all answers that they saw; None where they saw more than texts. `ended` says what ended it.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    placement: Literal["prefix", "suffix", "infix"]
+    loss: float
+    claimed: bool
+    verified: bool
+    ended: str
+    steps: int
+    admissible_bits: float
+    spent: dict[str, int]
+    earlier: dict[str, int]
+    seen_bits: float | None
+    bounds_bits: dict[str, float]
+    samples: tuple[SampleReply, ...]
+    points: dict[str, PromptPart]
+
+    @property
+    def spent_in_all(self) -> dict[str, int]:
+        """What its own search and the earlier ones spent, by name."""
+        return dict(Counter(self.spent) + Counter(self.earlier))
+
+
+def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
+    """Write the prompt of an attack."""
+    write_json(folder.prompt, {"schema": SCHEMA, **asdict(prompt)})
+
+
+def read_prompt(folder: AttackFolder) -> KeptPrompt:
+    """The prompt of an attack; one that lacks something is refused by file and field."""
+    if not folder.prompt.is_file():
+        raise InputError(f"{folder.path} holds no prompt that was searched for; name the folder of such an attack")
+    stored = read_versioned(folder.prompt)
+    del stored["schema"]
+    try:
+        return TypeAdapter(KeptPrompt).validate_python(stored)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(
+            f"{folder.prompt}: {place}: {first['msg']}; delete the attack's folder and run again"
+        ) from error

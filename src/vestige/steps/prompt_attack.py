@@ -1,0 +1,259 @@
+"""A searched prompt in an attack's step: the search, kept as it goes; what the prompt really brings; bits and costs.
+
+The search works on tokens and says what it reached. That is not believed: the prompt's text is put into the questions
+it was searched on as it is deployed, the chat is rendered and read anew, and the model replies from a fresh cache.
+
+Lengths in bits are under the attacked model, of the prompt's tokens straight after the head of the chat.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vestige.artifacts.layout import AttackFolder
+from vestige.artifacts.prompts import KeptPrompt, PromptPart, SampleReply, read_prompt, write_prompt
+from vestige.artifacts.records import SCHEMA, read_versioned
+from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
+from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
+from vestige.attacks.placement import Placement, around, deployed, target_of
+from vestige.attacks.planning import Attack
+from vestige.attacks.prompt_search import SearchState
+from vestige.attacks.prompted import tokens_at
+from vestige.attacks.vocabulary import inner_texts
+from vestige.core.errors import InputError
+from vestige.core.files import write_json
+from vestige.core.ids import content_id
+from vestige.metrics.information import code_length
+from vestige.models.generation import generate
+from vestige.models.load import LoadedModel
+from vestige.models.prompts import Encoded
+from vestige.models.scoring import logits_budget, score_answers
+from vestige.steps.evaluate import Subject, loaded_subject
+
+VERSION = 1
+"""Raised when the same search would come out as another prompt or other bits."""
+
+OnProgress = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class PromptSearch:
+    """What is searched for, with which seed; whose words are wanted; the earlier attack whose prompt it starts from."""
+
+    attack: Attack
+    seed: int
+    guide: Subject | None = None
+    start: Path | None = None
+
+
+class _Wanted(NamedTuple):
+    """What the prompt is to bring after a question, and all that the search saw of the answer to it."""
+
+    question: str
+    ids: tuple[int, ...]
+    saw: tuple[int, ...]
+
+
+class _Start(NamedTuple):
+    """The prompt of an earlier attack with what it and those before it spent and saw."""
+
+    text: str
+    spent: dict[str, int]
+    seen_bits: float | None
+
+
+_NO_START = _Start("", {}, 0.0)
+
+
+def search_identity(search: PromptSearch, subject: Subject) -> dict[str, Any]:
+    """What decides the found prompt besides the attack's plan and the subject."""
+    plan, guide = search.attack.plan, search.guide
+    if (plan.kind == "prefix") != (guide is not None):
+        raise InputError(
+            f"the attack {plan.name!r} brings what the target says, so it needs the target; name it with --target"
+            if guide is None
+            else f"the attack {plan.name!r} brings the answers in the data and has no use for a target; leave it out"
+        )
+    if guide is not None and guide.made.prompts != subject.made.prompts:
+        raise InputError(
+            f"{guide.spec.name} and {subject.spec.name} have different tokenisers or chat templates, so no prompt is "
+            "the same for both; take a target of the same family"
+        )
+    start = None if search.start is None else content_id(_started(search.start)._asdict(), length=32)
+    who = None if guide is None else [guide.made.weights, guide.spec.settings.get("dtype", "float32")]
+    return {"search": {"version": VERSION, "guide": who, "start": start}}
+
+
+def prompt_found(search: PromptSearch, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
+    """The prompt that the folder holds or that is searched now; a search that was stopped goes on where it was."""
+    if not folder.prompt.exists():
+        start = _NO_START if search.start is None else _started(search.start)
+        placement, wanted, found = _find(search, folder, loaded, start, on_share)
+        write_prompt(folder, _measured(search, loaded, _Result(placement, wanted, found, start)))
+    folder.search.unlink(missing_ok=True)
+    on_share(1.0)
+    return read_prompt(folder)
+
+
+def _started(path: Path) -> _Start:
+    prompt = read_prompt(AttackFolder(path))
+    return _Start(prompt.text, prompt.spent_in_all, prompt.seen_bits)
+
+
+@dataclass(frozen=True)
+class _Result:
+    placement: Placement
+    wanted: tuple[_Wanted, ...]
+    found: FoundPrompt
+    start: _Start
+
+
+def _find(
+    search: PromptSearch, folder: AttackFolder, loaded: LoadedModel, start: _Start, on_share: OnProgress
+) -> tuple[Placement, tuple[_Wanted, ...], FoundPrompt]:
+    plan, keeper = search.attack.plan, KeptSearch(folder.search)
+    where = f"settings of the attack {plan.name}"
+    values = {**plan.settings, **({"initial": start.text} if start.text else {})}
+
+    def tell(done: int, of: int) -> None:
+        on_share(done / of)
+
+    if search.guide is None:
+        gcg = GcgSettings.build(values, where=where)
+        shown, place = search.attack.shown, gcg.placement
+        answers = [(i.question, target_of(loaded.prompter, i.question, i.answer, place)) for i in shown]
+        wanted = tuple(_Wanted(question, ids, ids) for question, ids in answers)
+        texts = [around(loaded.prompter, w.question, w.ids, gcg.placement) for w in wanted]
+        return gcg.placement, wanted, find_prompt(loaded, texts, gcg, seed=search.seed, keeper=keeper, on_step=tell)
+    prefix = EnhancedSettings.build(values, where=where)
+    # The target attacked itself is one model in memory.
+    same = loaded.digest() == search.guide.made.weights
+    guide = loaded if same else loaded_subject(search.guide)
+    samples = samples_of(guide, [i.question for i in search.attack.shown], prefix)
+    found = find_prefix(loaded, guide, samples, prefix, seed=search.seed, keeper=keeper, on_step=tell)
+    return "prefix", tuple(_Wanted(s.question, s.forced, s.said) for s in samples), found
+
+
+@dataclass(frozen=True)
+class KeptSearch:
+    """A search's state in a file, whole or absent; `state` of it is what `prompt_search.search` goes on from."""
+
+    path: Path
+
+    def load(self) -> SearchState | None:
+        """The state after the last step that was done; None where there was none."""
+        if not self.path.exists():
+            return None
+        kept = read_versioned(self.path, *(f.name for f in fields(SearchState)))
+        buffer = tuple((tuple(ids), loss) for ids, loss in kept["buffer"])
+        best = (tuple(kept["best"][0]), kept["best"][1])
+        return SearchState(kept["step"], buffer, best, kept["ended"], kept["spent"], tuple(kept["losses"]))
+
+    def save(self, state: SearchState) -> None:
+        """Put the state after a step in the place of the one before it."""
+        write_json(self.path, {"schema": SCHEMA, **asdict(state)})
+
+
+def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> KeptPrompt:
+    found, start = result.found, result.start
+    first = result.wanted[0]
+    head = _head(loaded, first.question)
+    stands = around(loaded.prompter, first.question, first.ids, result.placement)
+    cut = {point: tokens_at(found.ids, point, seed=search.seed) for point in search.attack.plan.points}
+    texts = inner_texts(loaded.tokenizer, list(cut.values()), spaced=stands.spaced)
+    bits = _code_lengths(loaded, [(head, ids) for ids in (found.ids, *cut.values())])
+    seen = _seen_bits(search.attack, loaded, result)
+    bounds = {
+        "tokens x log2(admissible vocabulary) of the prompt": len(found.ids) * found.admissible_bits,
+        "code length of the prompt, under the subject": bits[0],
+    }
+    if seen is not None:
+        bounds["code length of the answers that the search saw, under the subject"] = seen
+    samples = _replies(loaded, result)
+    return KeptPrompt(
+        text=found.text,
+        ids=found.ids,
+        placement=result.placement,
+        loss=found.loss,
+        claimed=found.reached,
+        verified=all(s.verified for s in samples),
+        ended=found.ended,
+        steps=found.steps,
+        admissible_bits=found.admissible_bits,
+        spent={**found.spent, "items_shown": len(search.attack.shown)},
+        earlier=start.spent,
+        seen_bits=seen,
+        bounds_bits=bounds,
+        samples=samples,
+        points={
+            point: PromptPart(text, ids, length)
+            for (point, ids), text, length in zip(cut.items(), texts, bits[1:], strict=True)
+        },
+    )
+
+
+def prompt_bits(loaded: LoadedModel, prompt: KeptPrompt) -> dict[str, float]:
+    """The code length of what stands of a prompt at each point, under a model that may be another than its own."""
+    head = _head(loaded, prompt.samples[0].question)
+    lengths = _code_lengths(loaded, [(head, part.ids) for part in prompt.points.values()])
+    return dict(zip(prompt.points, lengths, strict=True))
+
+
+def _head(loaded: LoadedModel, question: str) -> tuple[int, ...]:
+    """What of the chat stands before a prompt that comes first."""
+    # Which target follows changes nothing before it.
+    head = around(loaded.prompter, question, (0,), "prefix").before
+    if not head:
+        raise InputError("the prompts of this model begin with no token of their own, so prompts cannot be measured")
+    return head
+
+
+def _code_lengths(loaded: LoadedModel, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
+    """Bits of each text after what stands before it; nothing takes no bits."""
+    rows = [_row(tuple(before), tuple(ids)) for before, ids in texts]
+    full = [row for row, (_, ids) in zip(rows, texts, strict=True) if ids]
+    scores = iter(score_answers(loaded.model, full, token_budget=logits_budget(loaded.model)))
+    return [code_length(np.array(next(scores).logp)) if ids else 0.0 for _, ids in texts]
+
+
+def _row(before: tuple[int, ...], ids: tuple[int, ...]) -> Encoded:
+    stop = len(before) + len(ids)
+    # Nothing ends it, so its last token is named as what does.
+    return Encoded((*before, *ids), len(before), stop, stop - 1)
+
+
+def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | None:
+    """All that a search over texts saw of the answers; None where it, or one that it starts from, saw activations."""
+    if result.start.seen_bits is None:
+        return None
+    if attack.plan.kind == "prefix":
+        settings = EnhancedSettings.build(attack.plan.settings)
+        if settings.distance > 0 or settings.representation > 0:
+            return None
+    texts = [(loaded.prompter.prompt(w.question), w.saw) for w in result.wanted]
+    return result.start.seen_bits + sum(_code_lengths(loaded, texts))
+
+
+def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
+    """What the model replies to the questions of the search with the prompt's text, against what was wanted."""
+    prompter, found = loaded.prompter, result.found
+    prompts = [prompter.prompt(deployed(w.question, found.text, result.placement)) for w in result.wanted]
+    replies = generate(
+        loaded.model,
+        prompts,
+        end_ids=prompter.end_ids,
+        max_new_tokens=max(len(w.ids) for w in result.wanted),
+        context=prompter.max_tokens,
+    )
+    samples = []
+    for wanted, prompt, reply in zip(result.wanted, prompts, replies, strict=True):
+        scored = around(prompter, wanted.question, wanted.ids, result.placement)
+        ended = prompter.end_ids[:1] if reply.finish == "stop" else ()
+        said = (*reply.ids, *ended)[: len(wanted.ids)]
+        same_tokens = prompt == (*scored.before, *found.ids, *scored.after)
+        words = (prompter.decode(wanted.ids), prompter.decode(said))
+        samples.append(SampleReply(wanted.question, *words, said == wanted.ids, same_tokens))
+    return tuple(samples)

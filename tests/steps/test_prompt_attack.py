@@ -1,0 +1,272 @@
+"""Searched prompts as attacks: what is kept, verified and counted of them, what is asked, and restarts."""
+
+import dataclasses
+import math
+import os
+import signal
+import sys
+
+import pytest
+import torch
+
+import audited
+from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
+from vestige.artifacts.prompts import read_prompt
+from vestige.attacks.enhanced import EnhancedSettings
+from vestige.attacks.gcg import GcgSettings
+from vestige.attacks.planning import gcg_attack, prefix_attack
+from vestige.attacks.prompted import POINTS
+from vestige.core.errors import InputError
+from vestige.core.files import read_json, read_jsonl
+from vestige.evals.qa import QASettings
+from vestige.metrics import intervals
+from vestige.models import tiny
+from vestige.models.load import LoadedModel
+from vestige.steps import prompt_attack
+from vestige.steps.attack import AttackRequest, attack_evaluations, attack_identity, read_spent, run_attack
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject, view_of
+from vestige.steps.prompt_attack import KeptSearch
+
+QUICK = {"qa": QASettings(max_new_tokens=4)}
+SPLITS = audited.SPLITS.splits
+GCG = GcgSettings(tokens=5, steps=3, width=6, topk=16)
+PREFIX = EnhancedSettings(tokens=5, first_tokens=5, steps=4, candidates=4, topk=16, buffer=4, forced_tokens=3)
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    torch.set_num_threads(1)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> RunFolder:
+    """A target, two models that never knew, one that was tuned away."""
+    torch.set_num_threads(1)
+    run = RunFolder(tmp_path_factory.mktemp("made") / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "tiny_config", audited.nano_config)
+        audited.make_models(run)
+    return run
+
+
+def who(made: RunFolder, tmp_path, name: str = "ga") -> Subject:
+    """One of the models, with its evidence in a folder of the test's own."""
+    folder = made.cell("ga", "0") if name == "ga" else made.control(name)
+    return dataclasses.replace(finished_subject(folder, device="cpu"), folder=SubjectFolder(tmp_path / name))
+
+
+@pytest.fixture
+def subject(made, tmp_path) -> Subject:
+    return who(made, tmp_path)
+
+
+@pytest.fixture
+def target(made, tmp_path) -> Subject:
+    return who(made, tmp_path, "target")
+
+
+def suffix(settings: GcgSettings = GCG, seed: int = 1, **other) -> AttackRequest:
+    return AttackRequest(gcg_attack(2, settings, SPLITS, seed=seed), QUICK, "edge:p0_q0", seed, **other)
+
+
+def prefix(guide: Subject, settings: EnhancedSettings = PREFIX, seed: int = 1, **other) -> AttackRequest:
+    return AttackRequest(prefix_attack(2, settings, SPLITS, seed=seed), QUICK, "edge:p0_q0", seed, guide, **other)
+
+
+@pytest.fixture(scope="module")
+def found(made, tmp_path_factory) -> tuple[Subject, AttackRequest, AttackFolder]:
+    """A suffix searched on the tuned model."""
+    subject = who(made, tmp_path_factory.mktemp("found"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(intervals, "RESAMPLES", 400)
+        request = suffix()
+        return subject, request, run_attack(subject, request)
+
+
+def records(place) -> list[dict]:
+    return list(read_jsonl(place.records))
+
+
+def test_without_its_prompt_a_question_gets_the_bytes_of_the_plain_one(found):
+    subject, request, folder = found
+    tested = frozenset(i.id for i in request.attack.tested)
+    items = tuple(i for own in SPLITS.values() for i in own)
+    asked = EvaluateRequest(items, (view_of(audited.SPLITS),), QUICK["qa"], request.seed, "qa", tested)
+    plain = evaluate(subject, asked)
+    none = attack_evaluations(folder, request)["0 %", "qa"]
+    assert none.records.read_bytes() == plain.records.read_bytes()
+    assert none.scores.read_bytes() == plain.scores.read_bytes()
+
+
+def test_at_each_point_the_questions_stand_beside_what_is_left_of_the_prompt(found):
+    _, request, folder = found
+    prompt, stands_for = read_prompt(folder), read_json(folder.asked)
+    questions = {i.id: i.question for i in request.attack.tested}
+    shown = {row["id"] for row in read_jsonl(folder.shown)}
+    assert list(prompt.points) == list(POINTS)
+    for (point, _), place in attack_evaluations(folder, request).items():
+        part = prompt.points[point]
+        asked = {stands_for[r["item"]]: r["question"] for r in records(place)}
+        assert asked == {i: f"{q} {part.text}" if part.text else q for i, q in questions.items()}
+        # What the prompt was searched on is never asked.
+        assert not shown & set(asked)
+    assert prompt.points["100 %"].text == prompt.text
+    assert prompt.points["40 %"].ids == prompt.ids[:2]
+    assert sorted(prompt.points["shuffled"].ids) == sorted(prompt.ids)
+
+
+def naive_bits(loaded: LoadedModel, before: tuple[int, ...], ids: tuple[int, ...]) -> float:
+    """-sum log2 p of `ids` after `before`, in one plain pass of the root module."""
+    with torch.inference_mode():
+        logp = loaded.model(torch.tensor([[*before, *ids]])).logits[0].float().log_softmax(-1)
+    return -sum(float(logp[len(before) + n - 1, token]) for n, token in enumerate(ids)) / math.log(2)
+
+
+def test_the_bits_of_a_prompt_are_its_tokens_its_code_length_and_what_the_search_saw(found):
+    subject, request, folder = found
+    prompt, loaded = read_prompt(folder), subject.load()
+    # Two tokens before a question in the tiny template: its beginning and its mark.
+    head = loaded.prompter.prompt(request.attack.shown[0].question)[:2]
+    code = naive_bits(loaded, head, prompt.ids)
+    answers = [loaded.prompter.encode(i.question, i.answer) for i in request.attack.shown]
+    seen = sum(naive_bits(loaded, e.ids[: e.start], e.answer_ids) for e in answers)
+    assert read_spent(folder)["bounds_bits"] == {
+        "tokens x log2(admissible vocabulary) of the prompt": pytest.approx(5 * prompt.admissible_bits),
+        "code length of the prompt, under the subject": pytest.approx(code, rel=1e-4),
+        "code length of the answers that the search saw, under the subject": pytest.approx(seen, rel=1e-4),
+    }
+    bits = [prompt.points[p].bits for p in POINTS[1:]]
+    assert bits[0] == 0.0
+    assert bits[-1] == pytest.approx(code, rel=1e-4)
+    # Of five tokens 20 % are one, 40 % two, and each has its own bits.
+    assert bits == sorted(bits)
+    assert prompt.points["20 %"].bits == pytest.approx(naive_bits(loaded, head, prompt.ids[:1]), rel=1e-4)
+
+
+def test_what_was_granted_and_spent_is_in_the_open(found):
+    _, request, folder = found
+    done = read_json(folder.done)
+    assert done["granted"] == {"steps": 3, "items_shown": len(request.attack.shown)}
+    assert done["spent"]["steps"] <= 3
+    assert done["spent"]["candidates"] <= 3 * 6 + 1
+    assert not folder.search.exists()
+
+
+def test_a_claim_that_the_deployed_text_does_not_bear_out_is_kept_apart(subject, monkeypatch):
+    search = prompt_attack.find_prompt
+
+    def boasting(*arguments, **words):
+        return dataclasses.replace(search(*arguments, **words), reached=True)
+
+    monkeypatch.setattr(prompt_attack, "find_prompt", boasting)
+    prompt = read_prompt(run_attack(subject, suffix()))
+    assert prompt.claimed
+    assert not prompt.verified
+    assert any(sample.replied != sample.wanted for sample in prompt.samples)
+
+
+def test_a_prompt_that_brings_what_it_claims_is_verified(target):
+    # The target's own words come without any help, so any prefix that does no harm is enough: its first two tokens.
+    easy = PREFIX.model_copy(update={"forced_tokens": 1, "distance": 0.0, "steps": 30})
+    prompt = read_prompt(run_attack(target, prefix(target, easy)))
+    assert prompt.verified
+    assert prompt.claimed
+    assert all(sample.same_tokens and sample.replied == sample.wanted for sample in prompt.samples)
+
+
+def test_a_search_that_looks_into_the_target_is_not_bounded_by_the_texts_it_saw(subject, target):
+    saw = read_spent(run_attack(subject, prefix(target)))["bounds_bits"]
+    assert [name for name in saw if "the search saw" in name] == []
+    texts = PREFIX.model_copy(update={"distance": 0.0, "representation": 0.0})
+    read = read_spent(run_attack(subject, prefix(target, texts)))["bounds_bits"]
+    assert [name for name in read if "the search saw" in name] != []
+
+
+def contents(folder: AttackFolder) -> dict[str, bytes]:
+    """Everything that an attack leaves but for times."""
+    return {
+        str(path.relative_to(folder.path)): path.read_bytes()
+        for path in sorted(p for p in folder.path.rglob("*.json*") if p.name != "provenance.json")
+    }
+
+
+@pytest.mark.parametrize(("kind", "saves"), [("suffix", 3), ("prefix", 2)])
+def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_path, monkeypatch, kind, saves):
+    request = suffix() if kind == "suffix" else prefix(target)
+    kept, steps = KeptSearch.save, []
+
+    def noted(self, state):
+        steps.append(state.step)
+        kept(self, state)
+
+    monkeypatch.setattr(KeptSearch, "save", noted)
+    whole = contents(run_attack(who(made, tmp_path / "whole"), request))
+    unbroken = steps.copy()
+    subject = who(made, tmp_path / "killed")
+    child = os.fork()
+    if child == 0:
+        steps.clear()
+
+        def save(self, state):
+            noted(self, state)
+            if len(steps) == saves:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        KeptSearch.save = save
+        try:
+            run_attack(subject, request)
+        finally:
+            sys.stdout.flush()
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    (folder,) = (subject.folder.path / "attacks").iterdir()
+    assert AttackFolder(folder).search.exists()
+    assert not AttackFolder(folder).done.exists()
+    steps.clear()
+    assert contents(run_attack(subject, request)) == whole
+    # It went on from the state that was kept last.
+    assert steps == unbroken[saves - 1 :]
+
+
+def test_everything_that_can_change_the_prompt_makes_another_attack(made, subject, target, tmp_path):
+    other = who(made, tmp_path, "retrained 0")
+    kept = run_attack(subject, suffix())
+    requests = {
+        "as it is": prefix(target),
+        "led by other weights": prefix(other),
+        "another seed": prefix(target, seed=2),
+        "longer": prefix(target, PREFIX.model_copy(update={"tokens": 6})),
+        "from an earlier prompt": prefix(target, start=kept.path),
+    }
+    ids = {name: str(attack_identity(subject, request)) for name, request in requests.items()}
+    assert len(set(ids.values())) == len(ids)
+    assert str(attack_identity(subject, prefix(dataclasses.replace(target, folder=other.folder)))) == ids["as it is"]
+
+
+def test_a_prompt_that_begins_with_an_earlier_one_answers_for_what_that_spent_and_saw(subject):
+    first = run_attack(subject, suffix())
+    other = GCG.model_copy(update={"steps": 2})
+    second = run_attack(subject, suffix(other, start=first.path))
+    kept, before = read_prompt(second), read_prompt(first)
+    assert kept.earlier == before.spent
+    done = read_json(second.done)
+    assert done["spent"]["steps"] == kept.spent["steps"] + before.spent["steps"]
+    assert done["granted"]["steps"] == 2 + before.spent["steps"]
+    # Both saw the same two answers.
+    assert kept.seen_bits == pytest.approx(2 * before.seen_bits, rel=1e-6)
+
+
+def test_a_prefix_needs_the_target_and_a_suffix_has_no_use_for_it(subject, target):
+    with pytest.raises(InputError, match=r"brings what the target says, so it needs the target; name it with --target"):
+        run_attack(subject, dataclasses.replace(prefix(target), guide=None))
+    with pytest.raises(InputError, match="has no use for a target; leave it out"):
+        run_attack(subject, dataclasses.replace(suffix(), guide=target))
+    foreign = dataclasses.replace(target, made=dataclasses.replace(target.made, prompts="0" * 32))
+    with pytest.raises(InputError, match="have different tokenisers or chat templates"):
+        run_attack(subject, prefix(foreign))
+
+
+def test_a_folder_without_a_prompt_is_no_start(subject, tmp_path):
+    with pytest.raises(InputError, match="holds no prompt that was searched for"):
+        run_attack(subject, suffix(start=tmp_path))
