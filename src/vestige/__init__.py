@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from vestige.artifacts.layout import RunFolder, SubjectFolder
     from vestige.artifacts.records import read_summaries
     from vestige.artifacts.soundness import Soundness, read_soundness
+    from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
+    from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
+    from vestige.attacks.placement import around, deployed, target_of
+    from vestige.attacks.planning import gcg_attack, prefix_attack
     from vestige.audit.settings import AuditSettings
     from vestige.core.items import Item
     from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus
@@ -19,10 +23,13 @@ if TYPE_CHECKING:
     from vestige.data.loaders import load_items
     from vestige.data.soundness.settings import SoundnessSettings
     from vestige.data.splits import split_by
+    from vestige.evals.compression import AcrSettings
     from vestige.evals.qa import QASettings, collect, score, summarize
     from vestige.methods import METHODS, find_method
     from vestige.models.load import ModelSettings, load
+    from vestige.models.variants import Around
     from vestige.report import build_report
+    from vestige.steps.attack import AttackRequest, run_attack
     from vestige.steps.check_data import CheckRequest, check_data
     from vestige.steps.dry_run import Forecast, forecast_finetuning, forecast_unlearning
     from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
@@ -44,6 +51,10 @@ _HOMES = {
     "artifacts.layout": ("RunFolder", "SubjectFolder"),
     "artifacts.records": ("read_summaries",),
     "artifacts.soundness": ("Soundness", "read_soundness"),
+    "attacks.enhanced": ("EnhancedSettings", "find_prefix", "samples_of"),
+    "attacks.gcg": ("FoundPrompt", "GcgSettings", "find_prompt"),
+    "attacks.placement": ("around", "deployed", "target_of"),
+    "attacks.planning": ("gcg_attack", "prefix_attack"),
     "audit.settings": ("AuditSettings",),
     "core.items": ("Item",),
     "data.corpus": ("SourceSettings", "everything", "named_splits", "open_corpus"),
@@ -52,10 +63,13 @@ _HOMES = {
     "data.loaders": ("load_items",),
     "data.soundness.settings": ("SoundnessSettings",),
     "data.splits": ("split_by",),
+    "evals.compression": ("AcrSettings",),
     "evals.qa": ("QASettings", "collect", "score", "summarize"),
     "methods": ("METHODS", "find_method"),
     "models.load": ("ModelSettings", "load"),
+    "models.variants": ("Around",),
     "report": ("build_report",),
+    "steps.attack": ("AttackRequest", "run_attack"),
     "steps.check_data": ("CheckRequest", "check_data"),
     "steps.dry_run": ("Forecast", "forecast_finetuning", "forecast_unlearning"),
     "steps.evaluate": ("EvaluateRequest", "evaluate", "finished_subject", "view_of"),
@@ -76,6 +90,9 @@ _HOME_OF = {name: f"vestige.{home}" for home, names in _HOMES.items() for name i
 
 __all__ = [
     "METHODS",
+    "AcrSettings",
+    "Around",
+    "AttackRequest",
     "AuditRequest",
     "AuditSettings",
     "AuditedModel",
@@ -84,9 +101,12 @@ __all__ = [
     "Calibration",
     "CalibrationFolder",
     "CheckRequest",
+    "EnhancedSettings",
     "EvaluateRequest",
     "FinetuneRequest",
     "Forecast",
+    "FoundPrompt",
+    "GcgSettings",
     "Item",
     "ModelSettings",
     "QASettings",
@@ -106,24 +126,30 @@ __all__ = [
     "UnlearningSettings",
     "ValidationSettings",
     "answered_trajectory",
+    "around",
     "build_report",
     "calibrate",
     "check_data",
     "collect",
     "compile_dataset",
+    "deployed",
     "evaluate",
     "everything",
     "find_method",
+    "find_prefix",
+    "find_prompt",
     "finetune",
     "finished_subject",
     "forecast_finetuning",
     "forecast_unlearning",
     "forget_in_shards",
+    "gcg_attack",
     "load",
     "load_items",
     "named_models",
     "named_splits",
     "open_corpus",
+    "prefix_attack",
     "read_calibration",
     "read_dataset",
     "read_soundness",
@@ -131,10 +157,13 @@ __all__ = [
     "recipe_from",
     "recipe_without",
     "rejudge",
+    "run_attack",
     "run_audit",
+    "samples_of",
     "score",
     "split_by",
     "summarize",
+    "target_of",
     "train_in_shards",
     "unlearn",
     "view_of",

@@ -3,57 +3,23 @@
 import json
 
 import pytest
-import torch
-from transformers import LlamaConfig
 from typer.testing import CliRunner
 
-from vestige.artifacts.layout import SubjectFolder
 from vestige.cli.app import app
-from vestige.cli.attack import NO_EVIDENCE
+from vestige.cli.attack_told import NO_EVIDENCE
 from vestige.core.errors import InputError
-from vestige.core.items import Item
-from vestige.metrics import intervals
-from vestige.models import tiny
-from vestige.models.load import ModelSettings
-from vestige.steps.finetune import FinetuneRequest, finetune
-from vestige.training.settings import TrainingSettings
 
-ROWS = [{"question": f"What is number {i}?", "answer": f"It is {i * i}."} for i in range(12)]
+pytestmark = pytest.mark.usefixtures("few_resamples")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A folder with a data set, a forget set and a nano model that was taught the data set for an epoch."""
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("attack")
-    (folder / "qa.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
-    (folder / "forget.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS[:4]))
-    config = LlamaConfig(**tiny.tiny_config().to_dict())
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
-    config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
-    items = tuple(Item(r["question"], r["answer"]) for r in ROWS)
-    request = FinetuneRequest(
-        ModelSettings(model="builtin:tiny", device="cpu"), items, items, TrainingSettings(epochs=1, lora_rank=0), seed=0
-    )
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tiny, "tiny_config", lambda: config)
-        finetune(SubjectFolder(folder / "target"), request)
-    return folder
+def attack(taught, kind, *words):
+    shared = ["--data", taught / "qa.jsonl", "--forget", taught / "forget.jsonl", "--device", "cpu"]
+    given = map(str, [*shared, "--max-new-tokens", 4, *words])
+    return CliRunner().invoke(app, ["attack", kind, str(taught / "target"), *given])
 
 
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
-    monkeypatch.setenv("COLUMNS", "200")
-
-
-def attack(made, kind, *words):
-    shared = ["--data", made / "qa.jsonl", "--forget", made / "forget.jsonl", "--device", "cpu", "--max-new-tokens", 4]
-    return CliRunner().invoke(app, ["attack", kind, str(made / "target"), *map(str, [*shared, *words])])
-
-
-def test_a_relearning_prints_each_epoch_beside_what_was_before_and_that_it_is_no_evidence(made):
-    done = attack(made, "relearn", "--items", 3, "--set", "rank=2", "--set", "epochs=2", "--preset", "phi-1.5")
+def test_a_relearning_prints_each_epoch_beside_what_was_before_and_that_it_is_no_evidence(taught):
+    done = attack(taught, "relearn", "--items", 3, "--set", "rank=2", "--set", "epochs=2", "--preset", "phi-1.5")
     assert done.exit_code == 0, done.output
     assert "relearn retain n=3: 4 forget items" in done.stdout
     for head in ("before", "epoch 1", "epoch 2", "forced/answer_bits", "generate/rouge1_recall"):
@@ -61,15 +27,15 @@ def test_a_relearning_prints_each_epoch_beside_what_was_before_and_that_it_is_no
     assert "epoch 3" not in done.stdout
     assert "(prequential code length of what was shown)" in done.stdout
     assert NO_EVIDENCE in done.stdout
-    assert len(list((made / "target/attacks").glob("relearn*/done.json"))) == 1
+    assert len(list((taught / "target/attacks").glob("relearn*/done.json"))) == 1
 
 
 @pytest.mark.parametrize(
     ("kind", "words", "name"),
     [("quantize", ["--bits", 8], "quantize 8 bits"), ("in-context", ["--items", 2], "in_context n=2")],
 )
-def test_one_json_document_has_levels_before_and_after(made, kind, words, name):
-    done = attack(made, kind, *words, "--json")
+def test_one_json_document_has_levels_before_and_after(taught, kind, words, name):
+    done = attack(taught, kind, *words, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["attack"]["name"] == name
@@ -91,13 +57,13 @@ def test_one_json_document_has_levels_before_and_after(made, kind, words, name):
         ("in-context", ["--items", 9], "9 facts were to stand before"),
     ],
 )
-def test_what_cannot_be_tried_is_refused_in_a_sentence(made, kind, words, complaint):
-    refused = attack(made, kind, *words)
+def test_what_cannot_be_tried_is_refused_in_a_sentence(taught, kind, words, complaint):
+    refused = attack(taught, kind, *words)
     assert isinstance(refused.exception, InputError)
     assert complaint in str(refused.exception)
 
 
 def test_attacks_are_listed_with_a_line_each():
     rows = json.loads(CliRunner().invoke(app, ["list", "attacks", "--json"]).stdout)
-    assert [row["name"] for row in rows] == ["relearn", "quantize", "in-context"]
+    assert [row["name"] for row in rows] == ["relearn", "quantize", "in-context", "gcg", "prefix", "acr"]
     assert all(row["about"].endswith(".") for row in rows)

@@ -160,6 +160,8 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
         ({"set": "dellta=0.1"}, "unknown key 'dellta'; did you mean 'delta'"),
         ({"set": "relearn_rank=-1"}, "relearn_rank"),
         ({"rejudge": "{made}/run"}, "leave the models out"),
+        ({"attacks": "quantise"}, "--attacks names 'quantise'; did you mean 'quantize'"),
+        ({"attacks": "relearn"}, "--set quantize is of an attack that --attacks leaves out"),
     ],
 )
 def test_words_that_mean_nothing_are_refused_in_one_sentence(made, changes, message):
@@ -167,6 +169,38 @@ def test_words_that_mean_nothing_are_refused_in_one_sentence(made, changes, mess
     ended = CliRunner().invoke(app, words(made, **given))
     assert isinstance(ended.exception, InputError), ended.output
     assert message in str(ended.exception)
+
+
+@pytest.mark.parametrize(
+    ("attacks", "settings", "tasks"),
+    [
+        ("quantize", [], ["quantize 8 bits", "quantize 4 bits"]),
+        ("in-context,relearn", ["in_context=[3]", 'relearn=["retain"]'], ["relearn retain n=12", "in_context n=3"]),
+        # Seven by default; of the four items of one edge half may be shown.
+        ("prefix,gcg", ["prefix=[1]"], ["gcg n=2", "prefix n=1"]),
+    ],
+)
+def test_only_the_attacks_that_are_named_are_made_and_one_that_is_off_by_default_is_on(made, attacks, settings, tasks):
+    own = [word for one in ["evals=['qa']", *settings] for word in ("--set", one)]
+    given = words(made)[: -len(SET)]
+    ended = CliRunner().invoke(app, [*given, *own, "--attacks", attacks, "--dry-run", "--json"])
+    assert ended.exit_code == 0, ended.output
+    told = [row["task"] for row in json.loads(ended.stdout)["each"]]
+    assert [t for t in told if not t.startswith("evaluate by")] == tasks
+
+
+def test_a_dry_run_says_how_many_passes_a_search_for_a_prompt_takes(made, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    given = [*words(made)[: -len(SET)], "--set", "evals=['qa']", "--dry-run", "--attacks"]
+    row = json.loads(CliRunner().invoke(app, [*given, "gcg", "--json"]).stdout)["each"][-1]
+    # At least every candidate of every step in both texts that may be shown.
+    assert row["passes"] >= 250 * 512 * 2
+    told = CliRunner().invoke(app, [*given, "gcg"]).stdout
+    assert "passes, at most" in told
+    assert f"│ {row['passes']} " in told
+    # On each of three models.
+    assert f"at most {3 * row['passes']} passes of searches" in told
+    assert "passes" not in CliRunner().invoke(app, [*given, "quantize"]).stdout
 
 
 def test_the_codes_are_those_of_the_handbook():

@@ -8,37 +8,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
-from vestige.cli.options import (
-    AnswerKey,
-    AsJson,
-    Config,
-    DataConfig,
-    Device,
-    EdgeKey,
-    Factual,
-    KeepDuplicates,
-    Limit,
-    QuestionKey,
-    Retain,
-    Seed,
-    Set,
-    Split,
-    TrustRemoteCode,
-)
+from vestige.cli.data_words import DataWords
+from vestige.cli.options import SAMPLES, AsJson, Config, Device, Seed, Set, TrustRemoteCode
 from vestige.cli.progress import progress_bar
+from vestige.cli.spread import spread
 from vestige.cli.tables import print_verdicts
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
+    from vestige.audit.settings import AuditSettings
     from vestige.data.corpus import NamedSplits, SourceSettings
     from vestige.study.audit_request import AuditRequest
 
 FAILS, OPEN = 3, 4
 """Exit codes: a claim fails; none fails, and one is inconclusive."""
 
+ATTACKS = ("relearn", "quantize", "in_context", "gcg", "prefix")
+"""The settings that say how much there is of each kind of attack."""
 
+
+@spread
 def audit_command(
     output_dir: Annotated[
         Path | None, typer.Option(help="The run's folder: evidence, verdicts, report. The same command resumes.")
@@ -52,7 +43,6 @@ def audit_command(
         typer.Option(help="A model that never saw the forget set, once for each seed; three are advised."),
     ] = None,
     forget: Annotated[str | None, typer.Option(help="Selector (edge:A_B, node:A, ...) or a file of items.")] = None,
-    retain: Retain = None,
     data: Annotated[
         str | None,
         typer.Option(help="A compiled folder, a file, or a hub dataset id; left out: the two files."),
@@ -68,14 +58,10 @@ def audit_command(
         bool, typer.Option("--dry-run", help="Print what would be asked and trained, and do nothing.")
     ] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread.")] = 2,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    edge_key: EdgeKey = None,
-    split: Split = "train",
-    data_config: DataConfig = None,
-    limit: Limit = None,
-    keep_duplicates: KeepDuplicates = False,
-    factual: Factual = False,
+    attacks: Annotated[
+        str | None,
+        typer.Option(help="Only these, apart by commas: relearn, quantize, in-context, gcg, prefix."),
+    ] = None,
     config: Config = None,
     assignments: Set = None,
     seed: Seed = 0,
@@ -85,35 +71,25 @@ def audit_command(
     ] = "float32",
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    rows: DataWords,
 ) -> None:
     """Say of each UNLEARNED model whether it has forgotten, with the evidence: five claims, a verdict on each.
 
     Every model is asked in several formats and attacked in the same way (relearning, rounded weights, facts in the
-    prompt, prefilled and sampled answers), and compared with RETRAINED models, which never knew. Settings, margins
-    among them, are set with --set: delta=0.1, relearn_epochs=5, 'quantize=[8]'.
+    prompt, prefilled and sampled answers; with --attacks also searched prompts), and compared with RETRAINED models,
+    which never knew. Settings, margins among them, are set with --set: delta=0.1, relearn_epochs=5, 'quantize=[8]'.
 
     Exit code 0: every claim holds. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
     """
     refuse_torchrun("audit")
     if rejudge is not None:
-        _refuse_models(target, unlearned, retrained)
+        _refuse_models(target, unlearned, retrained, attacks)
         _rejudged(rejudge, pairs(assignments), as_json=as_json)
         return
-    from vestige.data.corpus import SourceSettings
-
-    source = SourceSettings(
-        data=data or _given("--data, or a file with --retain,", retain),
-        question_key=question_key,
-        answer_key=answer_key,
-        edge_key=edge_key,
-        split=split,
-        config=data_config,
-        limit=limit,
-        keep_duplicates=keep_duplicates,
-        factual=factual,
-    )
+    source = rows.source(data or _given("--data, or a file with --retain,", rows.retain))
     run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
-    splits = _splits(source, _given("--forget", forget), retain, holdout, seed=seed)
+    splits = _splits(source, _given("--forget", forget), rows.retain, holdout, seed=seed)
 
     from vestige.audit.settings import AuditSettings
     from vestige.study.audit_request import AuditRequest, check_request, named_models
@@ -121,7 +97,7 @@ def audit_command(
     request = AuditRequest(
         models=named_models(_given("--target", target), unlearned or [], retrained or []),
         splits=splits,
-        settings=settings_from(AuditSettings, config, assignments),
+        settings=_only(attacks, settings_from(AuditSettings, config, assignments), assignments),
         seed=seed,
         device=device,
         dtype=dtype,
@@ -140,9 +116,31 @@ def _given(option: str, value: str | None) -> str:
     return value
 
 
-def _refuse_models(target: str | None, unlearned: Sequence[str] | None, retrained: Sequence[str] | None) -> None:
+def _refuse_models(
+    target: str | None, unlearned: Sequence[str] | None, retrained: Sequence[str] | None, attacks: str | None
+) -> None:
     if target or unlearned or retrained:
         raise InputError("--rejudge reads what a finished audit left and asks no model; leave the models out")
+    if attacks:
+        raise InputError("--rejudge judges the attacks that were made; leave --attacks out")
+
+
+def _only(attacks: str | None, settings: "AuditSettings", assignments: Sequence[str] | None) -> "AuditSettings":
+    """The settings with the attacks that are named alone, each as set, or by default, or on `SAMPLES` items."""
+    from vestige.core.settings import closest
+
+    if attacks is None:
+        return settings
+    named = [name.strip().replace("-", "_") for name in attacks.split(",")]
+    unknown = next((name for name in named if name not in ATTACKS), None)
+    if unknown is not None:
+        raise InputError(f"--attacks names {one_line(unknown)!r}; {closest(unknown, list(ATTACKS))}")
+    unasked = next((name for name in pairs(assignments) if name in ATTACKS and name not in named), None)
+    if unasked is not None:
+        raise InputError(f"--set {unasked} is of an attack that --attacks leaves out; name it there too")
+    values, defaults = settings.model_dump(), type(settings)().model_dump()
+    own = {name: (values[name] or defaults[name] or (SAMPLES,)) if name in named else () for name in ATTACKS}
+    return settings.build({**values, **own}, where="settings of the audit")
 
 
 def _splits(
@@ -182,10 +180,17 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
         typer.echo(json.dumps(found.as_json(), indent=2))
         return
     table = Table(title=Text(one_line(f"audit of {request.splits.forget}: for each of {len(request.models)} models")))
-    for head in ("task", "items shown", "training steps", "questions asked"):
+    columns = {
+        "task": [row.task for row in found.each],
+        "items shown": [row.shown for row in found.each],
+        "training steps": [row.steps for row in found.each],
+        **({"passes, at most": [row.passes for row in found.each]} if found.n_passes else {}),
+        "questions asked": [row.questions for row in found.each],
+    }
+    for head in columns:
         table.add_column(Text(head))
-    for row in found.each:
-        table.add_row(*(Text(one_line(str(w), width=200)) for w in (row.task, row.shown, row.steps, row.questions)))
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*(Text(one_line(str(cell), width=200)) for cell in cells))
     Console().print(table)
     for sentence in (*numbered(request.models), *found.untested, found.said):
         typer.echo(one_line(sentence, width=500))

@@ -55,3 +55,6 @@ KeepDuplicates = Annotated[
     bool, typer.Option("--keep-duplicates", help="Admit a question twice where the answers differ.")
 ]
 Factual = Annotated[bool, typer.Option("--factual", help="Add the built-in factual questions to the data.")]
+
+SAMPLES = 7
+"""On how many forget items a prompt is searched where nobody says: the number of 2506.00688."""

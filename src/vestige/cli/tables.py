@@ -28,7 +28,7 @@ def print_results(summary: "Summary") -> None:
     fixed = [["format", *(form for form, _ in metrics)], ["metric", *(metric for _, metric in metrics)]]
     console = Console()
     columns = [_column(shown, place, metrics) for place in dict.fromkeys((r.split, r.scope) for r in shown)]
-    for group in _side_by_side(fixed, columns, console.width):
+    for group in side_by_side(fixed, columns, console.width):
         table = Table(title=Text(one_line(f"{summary.subject.name}, forget set {summary.forget}")))
         for number, (head, *_) in enumerate((*fixed, *group)):
             table.add_column(Text(head), no_wrap=number < len(fixed))
@@ -48,7 +48,7 @@ def _column(shown: "Sequence[Result]", place: tuple[str, str], metrics: Sequence
     return [head, *(show(at[m]) if m in at else "" for m in metrics)]
 
 
-def _side_by_side(
+def side_by_side(
     fixed: Sequence[Sequence[str]], columns: Sequence[list[str]], width: int
 ) -> Iterator[Sequence[list[str]]]:
     """The columns in portions that fit within `width` beside the fixed ones; at least one each."""

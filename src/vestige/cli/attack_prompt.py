@@ -1,0 +1,116 @@
+"""`vestige attack gcg` and `prefix`: search tokens before or after the questions, and see whether they bring more."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vestige.cli.asked import refuse_torchrun
+from vestige.cli.attack_told import attack_and_tell
+from vestige.cli.attack_words import AskWords, SubjectName, WhoWords
+from vestige.cli.data_words import DataWords
+from vestige.cli.free_text import search_and_tell
+from vestige.cli.options import SAMPLES, Config, Data, Forget
+from vestige.cli.spread import spread
+from vestige.core.errors import InputError
+
+Items = Annotated[int, typer.Option(min=1, help="Search on so many forget items; others are tested.")]
+Start = Annotated[
+    Path | None,
+    typer.Option(
+        "--start", help="Folder of an earlier attack, with whose prompt the search begins; what that saw counts here."
+    ),
+]
+SearchSet = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting: tokens=20, steps=250; or qa.KEY=VALUE of an eval."),
+]
+
+
+@spread
+def gcg_command(
+    subject: SubjectName,
+    data: Annotated[
+        str | None, typer.Option(help="A compiled folder, a file, or a hub dataset id; left out with --question.")
+    ] = None,
+    forget: Annotated[str | None, typer.Option(help="Selector (edge:A_B, node:A, ...) or a file of items.")] = None,
+    items: Items = SAMPLES,
+    placement: Annotated[
+        str | None,
+        typer.Option(help="prefix or suffix of the question; infix: at {prompt} in --question. A suffix by default."),
+    ] = None,
+    question: Annotated[
+        str | None, typer.Option(help="One question of your own in place of data; nothing is kept of it.")
+    ] = None,
+    answer: Annotated[str | None, typer.Option(help="What is to follow --question and the prompt.")] = None,
+    start: Start = None,
+    config: Config = None,
+    assignments: SearchSet = None,
+    *,
+    rows: DataWords,
+    ask: AskWords,
+    who: WhoWords,
+) -> None:
+    """Search one prompt that brings SUBJECT's answers to some forget items, and ask others with it (GCG, 2307.15043).
+
+    At each step the gradient proposes tokens, and of `width` prompts the least loss wins. Settings: tokens, steps,
+    width, topk, replaced, buffer, restarts, ascii_only, screen (bfloat16 is faster and finds the same), initial.
+    """
+    refuse_torchrun("attack")
+    from vestige.attacks.gcg import GcgSettings
+
+    placed = [] if placement is None else [f"placement={placement}"]
+    evals, settings = ask.with_own(GcgSettings, config, [*(assignments or ()), *placed])
+    if question is not None or answer is not None:
+        if data or forget or start:
+            raise InputError("--question is asked in place of data; leave --data, --forget and --start out")
+        if question is None or answer is None or not question.strip() or not answer.strip():
+            raise InputError("one text of your own is --question with --answer, and neither may be empty; give both")
+        search_and_tell(who.model(subject), question, answer, settings, seed=who.seed, as_json=who.as_json)
+        return
+    if not data or not forget:
+        raise InputError("give --data and --forget, or one text of your own by --question and --answer")
+    from vestige.attacks.planning import gcg_attack
+    from vestige.steps.attack import AttackRequest
+
+    splits = rows.splits(data, forget, seed=who.seed)
+    attack = gcg_attack(items, settings, splits.splits, seed=who.seed)
+    request = AttackRequest(attack, evals, splits.forget, who.seed, start=start)
+    attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)
+
+
+@spread
+def prefix_command(
+    subject: SubjectName,
+    target: Annotated[
+        str,
+        typer.Option(help="The model that knows: its words, and its inner states, are what the prefix is to bring."),
+    ],
+    data: Data,
+    forget: Forget,
+    items: Items = SAMPLES,
+    start: Start = None,
+    config: Config = None,
+    assignments: SearchSet = None,
+    *,
+    rows: DataWords,
+    ask: AskWords,
+    who: WhoWords,
+) -> None:
+    """Search one prefix that brings from SUBJECT what TARGET says of some forget items, and ask others with it.
+
+    Enhanced GCG, the prompt attack of 2506.00688. Settings: tokens, first_tokens, ramp_steps, steps, candidates, topk,
+    buffer, forced_tokens, clamp, layers, distance, representation, fluency, repetition, repetition_power, and more:
+    docs/prompt_attacks.md.
+    """
+    refuse_torchrun("attack")
+    from vestige.attacks.enhanced import EnhancedSettings
+    from vestige.attacks.planning import prefix_attack
+    from vestige.steps.attack import AttackRequest
+
+    evals, settings = ask.with_own(EnhancedSettings, config, assignments)
+    splits = rows.splits(data, forget, seed=who.seed)
+    attack = prefix_attack(items, settings, splits.splits, seed=who.seed)
+    guide = who.guide(target)
+    request = AttackRequest(attack, evals, splits.forget, who.seed, guide=guide, start=start)
+    attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)

@@ -1,0 +1,62 @@
+"""What is printed of a searched prompt: levels by share of it, its text, what was claimed of it and what was seen."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import typer
+
+from vestige.cli.tables import side_by_side
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.prompts import KeptPrompt
+    from vestige.attacks.planning import Attack
+    from vestige.core.estimates import Estimate
+
+
+def print_by_share(attack: "Attack", prompt: "KeptPrompt", levels: "Mapping[str, Mapping[str, Estimate]]") -> None:
+    """The levels before and with each part of the prompt beside the part's bits, then the whole prompt."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    bits = [f"{prompt.points[point].bits:,.0f}" if point in prompt.points else "" for point in levels]
+    fixed = [["of the prompt", *levels], ["bits", *bits]]
+    columns = [[key, *map(_cell, (found[key] for found in levels.values()))] for key in levels["before"]]
+    for group in side_by_side(fixed, columns, console.width):
+        table = Table(title=Text(f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals"))
+        for head, *_ in (*fixed, *group):
+            table.add_column(Text(head), no_wrap=True)
+        for row in zip(*(cells for _, *cells in (*fixed, *group)), strict=True):
+            table.add_row(*map(Text, row))
+        console.print(table)
+    for line in said_of(prompt):
+        typer.echo(line)
+
+
+def _cell(level: "Estimate") -> str:
+    return f"{level.value:.2f} [{level.low:.2f}, {level.high:.2f}]"
+
+
+def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
+    """The prompt in lines for a terminal. Its text comes from a model's vocabulary, so it is hostile."""
+    n, brought = len(prompt.samples), sum(s.verified for s in prompt.samples)
+    claimed = "all" if prompt.claimed else "not all"
+    altered = sum(not s.same_tokens for s in prompt.samples)
+    lines = [
+        f"{prompt.placement} of {len(prompt.ids)} tokens: {one_line(prompt.text, width=1000)!r}",
+        f"loss {prompt.loss:.3f} after {prompt.steps} steps (ended: {prompt.ended}); spent: {_amounts(prompt.spent)}",
+        f"claimed by the search: {claimed} of its {n} samples; verified by replies to its text: {brought} of {n}",
+    ]
+    if altered:
+        lines.append(f"in {altered} of {n} samples the text is read as other tokens than the search scored")
+    if prompt.earlier:
+        lines.append(f"it began with the prompt of an earlier search, which had spent {_amounts(prompt.earlier)}")
+    if prompt.seen_bits is None:
+        lines.append("the search saw the target's inner states: what these tell has no bound here")
+    return tuple(lines)
+
+
+def _amounts(spent: Mapping[str, int]) -> str:
+    return ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in spent.items())

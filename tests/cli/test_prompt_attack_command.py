@@ -1,0 +1,242 @@
+"""`vestige attack gcg`, `prefix` and `acr` as a person runs them: what they print, what they keep, what they refuse."""
+
+import json
+
+import pytest
+from tokenizers.normalizers import Lowercase
+from typer.testing import CliRunner
+
+from vestige.artifacts.prompts import KeptPrompt, PromptPart, SampleReply
+from vestige.cli import attack_acr
+from vestige.cli.app import app
+from vestige.cli.attack_told import NO_EVIDENCE
+from vestige.cli.prompt_told import said_of
+from vestige.core.errors import InputError
+from vestige.models.ensemble import EnsembleModel
+from vestige.models.load import ModelSettings, load
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+GCG = ["--items", 2, "--set", "tokens=4", "--set", "steps=2", "--set", "width=6", "--set", "topk=16"]
+PREFIX = ["--items", 2, "--set", "tokens=6", "--set", "first_tokens=4", "--set", "steps=2", "--set", "candidates=4"]
+TEXT = [
+    "--set",
+    "tokens=4",
+    "--set",
+    "steps=2",
+    "--set",
+    "width=6",
+    "--set",
+    "topk=16",
+    "--question",
+    "What is number 3?",
+]
+
+
+def run(kind, subjects, *words):
+    return CliRunner().invoke(app, ["attack", kind, *map(str, [*subjects, *words]), "--device", "cpu"])
+
+
+def on_data(taught, *words):
+    return ["--data", taught / "qa.jsonl", "--forget", taught / "forget.jsonl", *words]
+
+
+def asked(taught, *words):
+    return on_data(taught, *words, "--max-new-tokens", 4)
+
+
+def target_of(taught):
+    return ["--target", taught / "target"]
+
+
+def files_in(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def test_a_suffix_is_printed_with_levels_by_share_of_it_and_what_was_claimed_and_seen(taught):
+    done = run("gcg", [taught / "target"], *asked(taught, *GCG))
+    assert done.exit_code == 0, done.output
+    # Of the four forget items two are shown and two asked.
+    assert "gcg n=2: 2 forget items" in done.stdout
+    for row in ("before", "shuffled", "0 %", "50 %", "100 %"):
+        assert f"│ {row} " in done.stdout
+    assert "suffix of 4 tokens: '" in done.stdout
+    assert "claimed by the search: not all of its 2 samples; verified by replies to its text: 0 of 2" in done.stdout
+    assert "(tokens x log2(admissible vocabulary) of the prompt)" in done.stdout
+    assert NO_EVIDENCE in done.stdout
+
+
+def test_a_prefix_for_the_target_itself_is_verified_on_what_it_says_anyway(taught):
+    done = run("prefix", [taught / "target"], *target_of(taught), *asked(taught, *PREFIX, "--set", "topk=16", "--json"))
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["prompt"]["placement"] == "prefix"
+    assert (found["prompt"]["claimed"], found["prompt"]["verified"]) == (True, True)
+    assert [s["wanted"] == s["replied"] for s in found["prompt"]["samples"]] == [True, True]
+    assert list(found["levels"]) == ["before", "shuffled", *(f"{p} %" for p in range(0, 101, 10))]
+    # Nothing of the prompt is the question itself.
+    assert found["levels"]["before"] == found["levels"]["0 %"]
+    assert {e["n"] for at in found["levels"].values() for e in at.values()} == {2}
+
+
+def test_a_search_that_starts_from_an_earlier_prompt_answers_for_what_that_one_spent(taught):
+    first = json.loads(run("gcg", [taught / "target"], *asked(taught, *GCG, "--json")).stdout)
+    again = run("gcg", [taught / "target"], *asked(taught, *GCG, "--start", first["evidence"], "--json"))
+    assert again.exit_code == 0, again.output
+    assert json.loads(again.stdout)["prompt"]["earlier"] == first["prompt"]["spent"]
+
+
+def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(taught):
+    before = files_in(taught)
+    words = [*TEXT, "--answer", "It is 9."]
+    done = run("gcg", [taught / "target"], *words, "--placement", "prefix", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["sent"] == f"{found['prompt']} What is number 3?"
+    assert (len(found["ids"]), found["steps"], found["claimed"], found["verified"]) == (4, 2, False, False)
+    told = run("gcg", [taught / "target"], *words, "--placement", "prefix").stdout
+    assert f"prompt of 4 tokens: {found['prompt']!r}" in told
+    assert "as the search claims: no; as the reply shows: no" in told
+    assert files_in(taught) == before
+
+
+def test_an_infix_stands_at_its_marker(taught):
+    words = [*TEXT[:-1], "What {prompt} is it?", "--answer", "It is 9.", "--placement", "infix", "--json"]
+    found = json.loads(run("gcg", [taught / "target"], *words).stdout)
+    assert found["sent"] == f"What {found['prompt']} is it?"
+
+
+def test_what_is_found_for_each_model_stands_side_by_side_and_what_is_not_has_no_ratio(taught):
+    words = on_data(taught, "--items", 2, "--set", "steps=1", "--set", "width=4", "--set", "topk=16", "--seed", 3)
+    done = run("acr", [taught / "target", taught / "target"], *words, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [m["name"] for m in found["models"]] == ["target", "target 2"]
+    for model in found["models"]:
+        assert [i["n_prompt"] for i in model["items"]] == [None, None]
+        assert (model["n"], model["share"], model["n_found"], model["ratio"]) == (2, 0.0, 0, None)
+    assert found["against_the_first"]["target 2"]["neither"] == 2
+    told = run("acr", [taught / "target"], *words).stdout
+    assert told.count("not found") == 2
+    assert "target: memorised 0.00 [0.00, 0.66], n = 2; no prompt was found" in told
+
+
+def found_in(name, prompts, reads="a"):
+    records = ({"question": f"Which {n}?", "n_text": 12, "n_prompt": p} for n, p in enumerate(prompts))
+    return attack_acr.Searched(name, reads, f"evals/{name}", tuple(records))
+
+
+def test_the_table_has_ratios_the_summary_intervals_and_the_pairs_a_test(capsys):
+    # 12 tokens by prompts of 3 and 8: ACR 4 and 1.5, mean 2.75; both above 1, so two of three are memorised.
+    attack_acr._print(
+        [found_in("target", [3, 8, None]), found_in("npo", [6, None, None]), found_in("far", [1, 1, 1], "b")], 0
+    )
+    said = capsys.readouterr().out
+    for cell in ("3, ACR 4.00", "8, ACR 1.50", "6, ACR 2.00", "1, ACR 12.00"):
+        assert cell in said
+    assert said.count("not found") == 5  # Three cells, and a sentence of each model that has one.
+    assert "target: memorised 0.67 [" in said
+    assert "mean ACR of those found 2.75" in said
+    assert "n = 2; 1 not found" in said
+    assert (
+        "target against npo: shorter in 2, longer in 0, the same in 0, found in neither in 1 (sign test: p = 0.5)"
+        in said
+    )
+    assert "far reads text otherwise than target, so their lengths are not compared" in said
+
+
+def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
+    sample = SampleReply("Which?", "oak", "elm", False, False)
+    prompt = KeptPrompt(
+        text="\x1b[2J[red]x\n\u202e",
+        ids=(1, 2),
+        placement="prefix",
+        loss=0.5,
+        claimed=True,
+        verified=False,
+        ended="reached",
+        steps=3,
+        admissible_bits=6.0,
+        spent={"tokens_read": 1200},
+        earlier={"gradients": 4},
+        seen_bits=None,
+        bounds_bits={},
+        samples=(sample,),
+        points={"100 %": PromptPart("x", (1, 2), 12.0)},
+    )
+    said = said_of(prompt)
+    assert said[0] == "prefix of 2 tokens: '·[2J[red]x··'"
+    assert said[1] == "loss 0.500 after 3 steps (ended: reached); spent: 1,200 tokens read"
+    assert said[2] == "claimed by the search: all of its 1 samples; verified by replies to its text: 0 of 1"
+    assert said[3] == "in 1 of 1 samples the text is read as other tokens than the search scored"
+    assert said[4] == "it began with the prompt of an earlier search, which had spent 4 gradients"
+    assert said[5].startswith("the search saw the target's inner states")
+
+
+REFUSED = [
+    ("gcg", ["--set", "topk=100000"], "topk is 100000, and only 107 tokens of the vocabulary may stand in the prompt"),
+    ("gcg", ["--set", "tokens=250", "--set", "topk=16"], "a prompt of 250 tokens makes a text of"),
+    ("gcg", ["--placement", "infix"], "choose prefix or suffix"),
+    ("gcg", ["--placement", "inside"], "placement = 'inside': must be 'prefix', 'suffix' or 'infix'"),
+    ("gcg", ["--set", "widht=4"], "unknown key 'widht'; did you mean 'width'"),
+    (
+        "prefix",
+        ["--set", "topk=100000"],
+        "topk is 100000, and only 107 tokens of the vocabulary may stand in the prefix",
+    ),
+    ("prefix", ["--set", "tokens=250", "--set", "topk=16"], "a prefix of 250 tokens and its longest question take"),
+]
+
+
+@pytest.mark.parametrize(("kind", "words", "complaint"), REFUSED)
+def test_a_search_that_cannot_be_made_is_refused_in_a_sentence_with_nothing_written(taught, kind, words, complaint):
+    before = files_in(taught)
+    named = target_of(taught) if kind == "prefix" else []
+    refused = run(kind, [taught / "target"], *named, *asked(taught, "--items", 2, *words))
+    assert isinstance(refused.exception, InputError), refused.output
+    assert complaint in str(refused.exception)
+    assert refused.exception.exit_code == 2
+    assert files_in(taught) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--question", "What?"], "one text of your own is --question with --answer"),
+        (["--question", "What?", "--answer", "  "], "neither may be empty"),
+        (["--question", "What?", "--answer", "x", "--forget", "y"], "leave --data, --forget and --start out"),
+        ([], "give --data and --forget, or one text of your own"),
+        ([*TEXT, "--answer", "It is 9.", "--placement", "infix"], "has the marker {prompt} 0 times"),
+    ],
+)
+def test_a_text_that_cannot_be_searched_for_is_refused_in_a_sentence(taught, words, complaint):
+    refused = run("gcg", [taught / "target"], *words)
+    assert isinstance(refused.exception, InputError), refused.output
+    assert complaint in str(refused.exception)
+
+
+def test_a_prefix_needs_the_model_that_knows(taught):
+    refused = run("prefix", [taught / "target"], *asked(taught))
+    assert (refused.exit_code, "--target" in refused.output) == (2, True)
+
+
+def test_a_model_without_a_matrix_of_input_embeddings_is_refused(taught, tmp_path):
+    own = load(ModelSettings(model=str(taught / "target"), device="cpu"))
+    EnsembleModel({0: own.model}).save_pretrained(tmp_path)
+    own.tokenizer.save_pretrained(tmp_path)
+    refused = run("gcg", [tmp_path], *TEXT, "--answer", "It is 9.")
+    assert isinstance(refused.exception, InputError), refused.output
+    assert "has no matrix of input embeddings" in str(refused.exception)
+
+
+@pytest.mark.parametrize("words", [[*TEXT, "--answer", "It is 9."], [*GCG, "--output-dir"]])
+def test_a_target_that_the_tokeniser_says_otherwise_is_refused(taught, tmp_path, words):
+    own = load(ModelSettings(model=str(taught / "target"), device="cpu"))
+    own.model.save_pretrained(tmp_path / "model")
+    own.tokenizer.backend_tokenizer.normalizer = Lowercase()
+    own.tokenizer.save_pretrained(tmp_path / "model")
+    data = on_data(taught) if words[-1] == "--output-dir" else []
+    more = [tmp_path / "evidence"] if data else []
+    refused = run("gcg", [tmp_path / "model"], *words, *more, *data)
+    assert isinstance(refused.exception, InputError), refused.output
+    assert "the tokeniser says the target 'It is" in str(refused.exception)
