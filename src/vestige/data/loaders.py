@@ -41,7 +41,7 @@ def load_items(
     admits a question twice where the answers differ (TOFU's full set has one).
     """
     keys = Keys(question_key, answer_key, edge_key, group_key)
-    found = _table(source, split=split, config=config, wanted=RECOGNISED | OPTION_COLUMNS | keys.named)
+    found = source_table(source, split=split, config=config, wanted=RECOGNISED | OPTION_COLUMNS | keys.named)
     kept = found.rows if limit is None else found.rows[: n_first(limit, len(found.rows))]
     found = Table(found.source, found.names, kept)
     if keys.question is None and keys.answer is None:
@@ -68,7 +68,8 @@ def n_first(limit: Limit, n: int) -> int:
     return min(n, int(limit) if whole else max(1, round(limit * n)))
 
 
-def _table(source: str | Path, *, split: str, config: str | None, wanted: frozenset[str]) -> Table:
+def source_table(source: str | Path, *, split: str, config: str | None, wanted: frozenset[str]) -> Table:
+    """The rows of a file, a folder or a data set on the hub; of the latter two only the columns `wanted`."""
     path = Path(source).expanduser()
     try:
         if path.is_dir():

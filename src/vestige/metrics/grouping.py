@@ -37,7 +37,8 @@ once one only or other others our out over own please same she should so some su
 there these they this those through to too under until up us use used using very was way ways we were what what's when
 where whether which while who whom whose why will with within without would you your
 """
-_NO_TERMS = frozenset(_FUNCTION_WORDS.split())
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+"""English function and question words, which name no topic."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def terms(texts: Sequence[str], labels: Int[np.ndarray, " N"], *, n_terms: int =
     counts = [Counter[str]() for _ in range(int(labels.max()) + 1)]
     holders = [Counter[str]() for _ in counts]
     for text, label in zip(texts, labels, strict=True):
-        own = [term for term in _TERM.findall(text.lower()) if term not in _NO_TERMS]
+        own = [term for term in _TERM.findall(text.lower()) if term not in FUNCTION_WORDS]
         counts[label].update(own)
         holders[label].update(set(own))
     everywhere = sum(counts, Counter[str]())

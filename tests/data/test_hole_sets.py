@@ -1,0 +1,148 @@
+"""What the Knowledge Holes paper forgets and keeps, read from local files in the published forms."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.data import harmful
+from vestige.data.harmful import load_harmful
+from vestige.data.loaders import load_items
+from vestige.data.passages import Passage, load_passages
+from vestige.data.wikitext import joined, load_wikitext
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+DRUGS, CRIME = {"Drugs": True, "Cybercrime": False}, {"Drugs": False, "Cybercrime": True}
+LONG = "a text of more than fifty characters, which is what it takes"
+
+
+def pair(prompt: str, first: tuple[str, bool], second: tuple[str, bool], **more) -> dict:
+    """A row of PKU-SafeRLHF, with the columns that matter."""
+    labels = {"is_response_0_safe": first[1], "is_response_1_safe": second[1], "better_response_id": 0}
+    return {"prompt": prompt, "response_0": first[0], "response_1": second[0], **labels, **more}
+
+
+PAIRS = [
+    pair("p1", ("fine", True), ("bad", False), response_0_harm_category=CRIME, response_1_harm_category=DRUGS),
+    pair("p2", ("fine", True), ("fine", True)),
+    pair("p3", ("worse", False), ("bad", False), response_0_harm_category=CRIME, response_1_harm_category=DRUGS),
+    pair("p1", ("bad again", False), ("fine", True), response_0_harm_category=DRUGS),
+    pair("p4", ("", False), ("\0", False)),
+]
+
+
+def written(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_each_prompt_of_saferlhf_is_one_sample_with_its_first_unsafe_response(tmp_path):
+    found = load_harmful(written(tmp_path / "train.jsonl", PAIRS))
+    assert found.samples == (Item("p1", "bad", group="harmful"), Item("p3", "worse", group="harmful"))
+    assert found.n_rows == 5
+    assert found.dropped == {harmful.ALL_SAFE: 1, harmful.SAME_PROMPT: 1, harmful.NO_TEXT: 1}
+
+
+def test_a_category_takes_the_responses_that_carry_it(tmp_path):
+    found = load_harmful(written(tmp_path / "train.jsonl", PAIRS), categories=["Drugs"])
+    # p3's first response is of the other category, p4's responses have none.
+    assert [(i.question, i.answer) for i in found.samples] == [("p1", "bad"), ("p3", "bad")]
+    assert found.dropped[harmful.OTHER_CATEGORY] == 1
+
+
+@pytest.mark.parametrize("key", ["category", "harm_category"])
+def test_beavertails_form_from_parquet(tmp_path, key):
+    rows = [
+        {"prompt": "p1", "response": "fine", "is_safe": True, key: {"drug_abuse,weapons,banned_substance": False}},
+        {"prompt": "p1", "response": "bad", "is_safe": False, key: {"drug_abuse,weapons,banned_substance": True}},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    found = load_harmful(tmp_path / "x.parquet", categories=["drug_abuse,weapons,banned_substance"])
+    assert [(i.question, i.answer) for i in found.samples] == [("p1", "bad")]
+
+
+def test_a_sample_depends_on_seed_and_rows_and_not_on_their_order_and_grows_with_n(tmp_path):
+    rows = [pair(f"p{n}", (f"bad {n}", False), ("fine", True)) for n in range(40)]
+    forward, backward = written(tmp_path / "a.jsonl", rows), written(tmp_path / "b.jsonl", rows[::-1])
+    ten = load_harmful(forward, n=10, seed=3)
+    assert ten.dropped == {"not drawn": 30}
+    assert load_harmful(backward, n=10, seed=3).samples == ten.samples[::-1]
+    assert set(ten.samples) < set(load_harmful(forward, n=11, seed=3).samples)
+    assert set(load_harmful(forward, n=10, seed=4).samples) != set(ten.samples)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "said"),
+    [
+        ([{"question": "q", "answer": "a"}], {}, "neither PKU-SafeRLHF's"),
+        (PAIRS, {"n": 3}, "3 samples are asked for, and it holds 2"),
+        (PAIRS, {"n": 0}, "0 samples"),
+        (PAIRS, {"categories": ["Drug"]}, "did you mean 'Drugs'"),
+        ([pair("p", ("bad", False), ("", True))], {"categories": ["Drugs"]}, "no harm category"),
+        ([{**PAIRS[0], "is_response_0_safe": "False"}], {}, "line 1: is_response_0_safe is not true or false"),
+    ],
+)
+def test_what_cannot_be_a_harmful_set_is_refused_with_its_reason(tmp_path, rows, options, said):
+    with pytest.raises(InputError) as caught:
+        load_harmful(written(tmp_path / "x.jsonl", rows), **options)
+    assert said in str(caught.value)
+
+
+def test_passages_keep_text_and_title_and_count_what_is_no_text(tmp_path):
+    rows = [
+        {"title": "On things", "abstract": "", "text": LONG, "doi": "10.1/2"},
+        {"title": None, "abstract": "", "text": f"{LONG} \x1b[31m\u202e</s>"},
+        {"title": "Twice", "text": "short"},
+        {"title": "None", "text": None},
+        {"title": "Number", "text": 7},
+        {"title": "Half", "text": LONG + "\ud800"},
+        {"title": "On things", "text": LONG},
+    ]
+    found = load_passages(written(tmp_path / "bio_remove_dataset.jsonl", rows))
+    assert found.samples == (Passage(LONG, "On things"), Passage(f"{LONG} \x1b[31m\u202e</s>"))
+    assert found.dropped == {"too short": 1, "no text": 3, "the same as an earlier row": 1}
+    with pytest.raises(InputError, match="no column 'body'"):
+        load_passages(tmp_path / "bio_remove_dataset.jsonl", text_key="body")
+
+
+WIKI = (
+    f" = Valkyria = \n \n {LONG} @-@ 1 @,@ 000 . \n = = Plot = = \n {LONG} . \n short \n"
+    f" = Other ( game ) = \n {LONG} ! \n"
+)
+
+
+def test_wikitext_paragraphs_carry_their_article_and_no_marks(tmp_path):
+    path = tmp_path / "wiki.test.raw"
+    path.write_text(WIKI, encoding="utf-8")
+    found = load_wikitext(path)
+    texts = [
+        Passage(f"{LONG}-1,000.", "Valkyria"),
+        Passage(f"{LONG}.", "Valkyria"),
+        Passage(f"{LONG}!", "Other (game)"),
+    ]
+    assert list(found.samples) == texts
+    assert (found.n_rows, found.dropped) == (9, {"a heading or an empty line": 5, "too short": 1})
+    # On the hub each row is a line.
+    pq.write_table(pa.Table.from_pylist([{"text": line + "\n"} for line in WIKI.split("\n")]), tmp_path / "w.parquet")
+    assert load_wikitext(tmp_path / "w.parquet").samples == found.samples
+
+
+def test_marks_of_the_tokeniser_are_undone():
+    assert joined(" 2 @.@ 5 % of the player 's role @-@ playing games ( in Japan ) ; \n") == (
+        "2.5% of the player's role-playing games (in Japan);"
+    )
+
+
+def test_wikitext_and_truthfulqa_as_they_are_published():
+    if not SHARED.is_dir():
+        pytest.skip("no copies of the public data beside the project")
+    found = load_wikitext(SHARED / "wikitext2" / "valid.txt", n=400)
+    assert len(found.samples) == 400
+    assert found.samples == load_wikitext(SHARED / "wikitext2" / "valid.txt", n=400).samples
+    assert all(p.title and " @-@ " not in p.text for p in found.samples)
+    questions = load_items(SHARED / "truthfulqa" / "TruthfulQA_v1_817.csv")
+    assert len(questions) == 817
