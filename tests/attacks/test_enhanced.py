@@ -216,6 +216,11 @@ def test_what_cannot_be_searched_is_refused(nano, target):
         (wide, {}, "nano has 2 layers of width 32 and wide 7 of 32"),
         (target, {"tokens": 60}, "takes? .* tokens and the model reads 64; lower tokens"),
         (target, {"initial": "the alpha of beta gamma mu zeta eta theta"}, "a prefix 5 at most; raise tokens"),
+        (
+            target,
+            {"initial": "the \u00e9"},
+            "the initial text has [0-9]+ tokens that may not stand in a searched prompt",
+        ),
         (target, {"topk": 1000}, "topk is 1000"),
         (target, {"layers": (0, 2)}, r"layers \[0, 2\] of a model of 2"),
         (target, {f"{m}_share": 0.0 for m in ("gcg", "delete", "insert", "swap")}, "raise gcg_share"),

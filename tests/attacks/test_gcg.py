@@ -226,6 +226,7 @@ def test_a_draft_with_other_tokens_is_refused(nano, draft):
         ({"replaced": 5}, "replaced is 5, and the prompt has 4 tokens"),
         ({"tokens": 60}, "makes a text of [0-9]+ tokens, where the model reads 64"),
         ({"initial": " alpha "}, "the initial text '.*alpha.*' begins or ends with a space"),
+        ({"initial": "the \u00e9 alpha"}, "the initial text has [0-9]+ tokens that may not stand in a searched prompt"),
     ],
 )
 def test_what_cannot_be_searched_for_is_refused_in_a_sentence(nano, changed, message):

@@ -10,7 +10,7 @@ from vestige.artifacts.prompts import KeptPrompt, PromptPart, SampleReply
 from vestige.cli import attack_acr
 from vestige.cli.app import app
 from vestige.cli.attack_told import NO_EVIDENCE
-from vestige.cli.prompt_told import said_of
+from vestige.cli.prompt_told import _beside_plain, said_of
 from vestige.core.errors import InputError
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import ModelSettings, load
@@ -73,6 +73,8 @@ def test_a_prefix_for_the_target_itself_is_verified_on_what_it_says_anyway(taugh
     assert found["prompt"]["placement"] == "prefix"
     assert (found["prompt"]["claimed"], found["prompt"]["verified"]) == (True, True)
     assert [s["wanted"] == s["replied"] for s in found["prompt"]["samples"]] == [True, True]
+    # Which is no success of the prompt: it says so without it.
+    assert [(s["plain"] == s["wanted"], s["plain_right"]) for s in found["prompt"]["samples"]] == [(True, True)] * 2
     assert list(found["levels"]) == ["before", "shuffled", *(f"{p} %" for p in range(0, 101, 10))]
     # Nothing of the prompt is the question itself.
     assert found["levels"]["before"] == found["levels"]["0 %"]
@@ -146,7 +148,7 @@ def test_the_table_has_ratios_the_summary_intervals_and_the_pairs_a_test(capsys)
 
 
 def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
-    sample = SampleReply("Which?", "oak", "elm", False, False)
+    sample = SampleReply("Which\x1b?", "oak", "elm", False, False, "oak\x07", True)
     prompt = KeptPrompt(
         text="\x1b[2J[red]x\n\u202e",
         ids=(1, 2),
@@ -168,9 +170,25 @@ def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
     assert said[0] == "prefix of 2 tokens: '·[2J[red]x··'"
     assert said[1] == "loss 0.500 after 3 steps (ended: reached); spent: 1,200 tokens read"
     assert said[2] == "claimed by the search: all of its 1 samples; verified by replies to its text: 0 of 1"
-    assert said[3] == "in 1 of 1 samples the text is read as other tokens than the search scored"
-    assert said[4] == "it began with the prompt of an earlier search, which had spent 4 gradients"
-    assert said[5].startswith("the search saw the target's inner states")
+    assert said[3] == "without the prompt: 1 of 1 already; so 0 are brought by it, and 1 are lost with it"
+    assert said[4] == "'Which·?': wanted 'oak', with the prompt 'elm', without it 'oak·'"
+    assert said[5] == "in 1 of 1 samples the text is read as other tokens than the search scored"
+    assert said[6] == "it began with the prompt of an earlier search, which had spent 4 gradients"
+    assert said[7].startswith("the search saw more than answers")
+
+
+def test_what_is_said_without_the_prompt_is_not_the_prompts_doing():
+    right, wrong = ("oak", True), ("elm", False)
+    # With and without: brought, said anyway, lost, neither.
+    both = [(right, wrong), (right, right), (wrong, right), (wrong, wrong)]
+    samples = [
+        SampleReply("Which?", "oak", replied, verified, True, plain, plain_right)
+        for (replied, verified), (plain, plain_right) in both
+    ]
+    assert [s.brought for s in samples] == [True, False, False, False]
+    assert (
+        _beside_plain(samples) == "without the prompt: 2 of 4 already; so 1 are brought by it, and 1 are lost with it"
+    )
 
 
 REFUSED = [
@@ -204,6 +222,10 @@ def test_a_search_that_cannot_be_made_is_refused_in_a_sentence_with_nothing_writ
     [
         (["--question", "What?"], "one text of your own is --question with --answer"),
         (["--question", "What?", "--answer", "  "], "neither may be empty"),
+        # As the command line reads a byte that is not UTF-8.
+        (["--question", "What?", "--answer", "Bob\udcff"], "holds bytes that are not UTF-8"),
+        (["--question", "What\udcff?", "--answer", "Bob"], "holds bytes that are not UTF-8"),
+        (["--question", "What?", "--answer", "Bob", "--set", "initial=a\udcff"], "initial holds half of a surrogate pair"),
         (["--question", "What?", "--answer", "x", "--forget", "y"], "leave --data, --forget and --start out"),
         ([], "give --data and --forget, or one text of your own"),
         ([*TEXT, "--answer", "It is 9.", "--placement", "infix"], "has the marker {prompt} 0 times"),

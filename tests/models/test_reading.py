@@ -150,6 +150,13 @@ def test_a_model_that_keeps_no_keys_and_values_is_read_the_plain_way():
     assert way_of(AutoModelForCausalLM.from_config(config).eval()) == PLAIN
 
 
+def test_a_model_that_turns_a_long_text_otherwise_is_read_the_plain_way():
+    # The probe is shorter than the 32 tokens from which all positions are turned otherwise.
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 2.0, "rope_theta": 10000.0}
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 32, **factors}
+    assert way_of(small_model("llama", rope_parameters=rope)) == PLAIN
+
+
 def test_large_logits_in_bfloat16_are_read_the_shared_way_unless_the_cache_is_wrong(monkeypatch):
     model = small_model("llama").bfloat16()
     with torch.no_grad():

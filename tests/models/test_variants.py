@@ -117,6 +117,16 @@ def test_a_window_shorter_than_the_context_is_not_shared_and_scores_right():
     torch.testing.assert_close(Variants(model, [SUFFIX, PREFIX]).losses(prompts), expected, rtol=0, atol=2e-5)
 
 
+def test_what_a_longer_text_turns_otherwise_is_not_shared():
+    # From 17 tokens on all positions are turned otherwise, those of the beginning too.
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "factor": 4.0, "rope_theta": 10000.0}
+    rope = {"rope_type": "longrope", "original_max_position_embeddings": 16, **factors}
+    model = small_model("llama", rope_parameters=rope, initializer_range=0.3)
+    prompts = prompts_of(4, length=24)
+    found = Variants(model, [SUFFIX]).losses(prompts)
+    assert found.tolist() == pytest.approx(naive_losses(model, [SUFFIX], prompts), abs=1e-4)
+
+
 def test_a_target_of_one_token_said_twice_is_scored_at_both_places():
     # Ties: the same target token at two places, and the same prompt given twice.
     model, text = small_model("llama"), Around((3,), (4,), (30, 30))
@@ -183,6 +193,8 @@ def test_a_candidate_that_its_rough_loss_puts_last_is_found_once_the_roughness_i
 def test_losses_that_are_no_numbers_make_everything_be_asked_for():
     nan = float("nan")
     assert set(best_of([1.0, nan, 9.0], lambda asked: [nan if n == 1 else 1.0 for n in asked], 1, block=1)) == {0, 1, 2}
+    # Where only the rough one is none, too: how far such losses are off is not known.
+    assert set(best_of([1.0, nan, 9.0], lambda asked: [0.5 for _ in asked], 1, block=1)) == {0, 1, 2}
 
 
 def test_the_same_call_gives_the_same_bytes_and_leaves_the_model_as_it_was(tiny):

@@ -11,7 +11,7 @@ import torch
 
 import audited
 from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
-from vestige.artifacts.prompts import read_prompt
+from vestige.artifacts.prompts import CODE_BOUND, TOKENS_BOUND, read_prompt
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.planning import gcg_attack, prefix_attack
@@ -19,8 +19,10 @@ from vestige.attacks.prompted import POINTS
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.evals.qa import QASettings
+from vestige.evals.reversed import ReversedSettings
 from vestige.metrics import intervals
 from vestige.models import tiny
+from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.steps import prompt_attack
 from vestige.steps.attack import AttackRequest, attack_evaluations, attack_identity, read_spent, run_attack
@@ -173,6 +175,20 @@ def test_a_prompt_that_brings_what_it_claims_is_verified(target):
     assert prompt.verified
     assert prompt.claimed
     assert all(sample.same_tokens and sample.replied == sample.wanted for sample in prompt.samples)
+    # Without it they come too, so the prompt brought none of them.
+    assert all(sample.plain_right and sample.plain == sample.wanted for sample in prompt.samples)
+    assert not any(sample.brought for sample in prompt.samples)
+
+
+def test_beside_each_reply_stands_what_the_model_says_without_the_prompt(found):
+    subject, request, folder = found
+    loaded = subject.load()
+    for sample, item in zip(read_prompt(folder).samples, request.attack.shown, strict=True):
+        asked, answer = loaded.prompter.prompt(item.question), loaded.prompter.encode(item.question, item.answer)
+        n = len(answer.answer_ids)
+        (reply,) = generate(loaded.model, [asked], end_ids=loaded.prompter.end_ids, max_new_tokens=n)
+        assert (sample.question, sample.plain) == (item.question, loaded.prompter.decode(reply.ids))
+        assert sample.plain_right == (reply.ids == answer.answer_ids)
 
 
 def test_a_search_that_looks_into_the_target_is_not_bounded_by_the_texts_it_saw(subject, target):
@@ -252,9 +268,24 @@ def test_a_prompt_that_begins_with_an_earlier_one_answers_for_what_that_spent_an
     assert kept.earlier == before.spent
     done = read_json(second.done)
     assert done["spent"]["steps"] == kept.spent["steps"] + before.spent["steps"]
-    assert done["granted"]["steps"] == 2 + before.spent["steps"]
+    assert done["granted"] == {"steps": 2 + before.spent["steps"], "items_shown": 4}
     # Both saw the same two answers.
     assert kept.seen_bits == pytest.approx(2 * before.seen_bits, rel=1e-6)
+
+
+def test_a_prompt_that_was_found_on_another_model_saw_that_model_which_no_text_bounds(subject, target):
+    first = run_attack(target, suffix())
+    assert read_prompt(first).seen_bits is not None
+    second = run_attack(subject, suffix(start=first.path))
+    assert read_prompt(second).seen_bits is None
+    assert list(read_spent(second)["bounds_bits"]) == [TOKENS_BOUND, CODE_BOUND]
+
+
+def test_a_search_begins_with_one_text_and_not_with_two(subject):
+    first = run_attack(subject, suffix())
+    two = suffix(GCG.model_copy(update={"initial": "is"}), start=first.path)
+    with pytest.raises(InputError, match="is given an `initial` text too; leave one out"):
+        run_attack(subject, two)
 
 
 def test_a_prefix_needs_the_target_and_a_suffix_has_no_use_for_it(subject, target):
@@ -265,6 +296,12 @@ def test_a_prefix_needs_the_target_and_a_suffix_has_no_use_for_it(subject, targe
     foreign = dataclasses.replace(target, made=dataclasses.replace(target.made, prompts="0" * 32))
     with pytest.raises(InputError, match="have different tokenisers or chat templates"):
         run_attack(subject, prefix(foreign))
+
+
+def test_questions_with_a_prompt_in_them_are_offered_as_no_options(subject):
+    asked = dataclasses.replace(suffix(), evals={"reversed": ReversedSettings()})
+    with pytest.raises(InputError, match="offers questions as options, some of which would have it; leave reversed"):
+        run_attack(subject, asked)
 
 
 def test_a_folder_without_a_prompt_is_no_start(subject, tmp_path):

@@ -314,7 +314,18 @@ def test_minimal_prompts_are_searched_for_a_few_forget_items_and_not_after_an_at
     assert (acr.n_items, acr.settings.items, acr.settings.seed) == (2, 2, 3)
     assert acr.only is not None
     assert acr.only < forget
-    assert after_an_attack(asked) == (qa,)
+    assert after_an_attack(asked, "relearn") == (qa,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"), [("relearn", {"qa", "reversed"}), ("in_context", {"qa"}), ("gcg", {"qa"}), ("prefix", {"qa"})]
+)
+def test_questions_are_no_options_where_the_attacks_text_stands_in_them(kind, left):
+    """The right option would be told by the prompt in it."""
+    settings = AuditSettings(evals=("qa", "reversed"))
+    asked = questions_of(AuditRequest((), audited.SPLITS, settings)).asked
+    assert {q.eval for q in asked} == {"qa", "reversed"}
+    assert {q.eval for q in after_an_attack(asked, kind)} == left
 
 
 def test_what_this_data_cannot_be_asked_is_left_out_and_said():

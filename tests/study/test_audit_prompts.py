@@ -6,9 +6,10 @@ import torch
 import audited
 from vestige.artifacts.audits import read_outcome, read_plan
 from vestige.artifacts.layout import AttackFolder, RunFolder
-from vestige.artifacts.prompts import read_prompt
+from vestige.artifacts.prompts import TOKENS_BOUND, read_prompt
 from vestige.attacks.prompted import POINTS
 from vestige.audit.gather import read_case
+from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.metrics import intervals
 from vestige.models import tiny
@@ -16,6 +17,7 @@ from vestige.report import build_report
 from vestige.steps.evaluate import finished_subject
 from vestige.steps.prompt_attack import prompt_bits
 from vestige.study import audit as study
+from vestige.study import audit_tasks as audit_tasks_module
 from vestige.study.audit import plan_audit, run_audit
 from vestige.study.audit_forecast import forecast_audit
 from vestige.study.audit_tasks import audit_tasks
@@ -66,10 +68,16 @@ def test_a_searched_prompt_is_judged_as_any_attack_with_its_injection_and_its_bi
     carried = {a.subject: read_json(made.path / a.path / "done.json") for a in plan.attacked}
     (line,) = outcome.budget
     assert (line.subject, line.attack) == ("ga", "prefix n=2")
-    # What the same attack carried into the models that never knew, a mean over the two.
-    for name, bits in line.bounds_bits.items():
-        assert bits == pytest.approx(sum(carried[r]["bounds_bits"][name] for r in WHO[1:3]) / 2)
+    # The subject's own prompt, by the code of the models that never knew.
+    at = read_case(made, plan).carried["prefix n=2", "ga"].points_bits
+    assert line.bounds_bits == {
+        TOKENS_BOUND: carried["ga"]["bounds_bits"][TOKENS_BOUND],
+        "code length of the prompt, under retrained": at["100 %"],
+    }
     assert line.capacity_bits == min(line.bounds_bits.values())
+    prompt = read_prompt(AttackFolder(made.path / next(a.path for a in plan.attacked if a.subject == "ga")))
+    brought = read_case(made, plan).carried["prefix n=2", "ga"].brought
+    assert brought == (sum(s.verified for s in prompt.samples), 2, sum(s.plain_right for s in prompt.samples))
 
 
 def test_every_prompt_is_read_by_the_models_that_never_knew_share_by_share(made):
@@ -85,6 +93,15 @@ def test_every_prompt_is_read_by_the_models_that_never_knew_share_by_share(made)
         own = {point: part.bits for point, part in prompt.points.items()}
         assert (read[0] == own) == (place.subject == "retrained 0")
     assert build_report(made.path).exists()
+
+
+def test_a_prompt_is_measured_only_by_models_that_read_text_alike(made):
+    place = made.audit("edge:p0_q0")
+    ours = {"ga": audit_tasks_module.found_by(place, "ga", "prefix n=2")}
+    spec = read_json(AttackFolder(made.path / ours["ga"].attacked[0].path).spec)
+    audit_tasks_module._check_reads_alike("retrained 0", spec["prompts"], made, ours)
+    with pytest.raises(InputError, match="retrained 0 and ga have different tokenisers or chat templates"):
+        audit_tasks_module._check_reads_alike("retrained 0", "0" * 32, made, ours)
 
 
 def test_a_model_is_attacked_after_the_target_that_leads_the_search_was_asked(made):

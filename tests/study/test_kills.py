@@ -1,9 +1,10 @@
-"""A small run is killed at every place where it writes, once each, and resumed: what comes out is the same bytes."""
+"""A small run is killed wherever it writes, once each, and resumed: what comes out is the same bytes."""
 
 import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,21 +74,27 @@ def nano_config() -> LlamaConfig:
 tiny_config = tiny.tiny_config
 
 
-def run_everything(folder: Path) -> None:
+def as_nano(work: Callable[[RunFolder], None], folder: Path) -> None:
     tiny.tiny_config = nano_config
     torch.set_num_threads(1)
     # A checkpoint after every step: as many places to die as there are.
     loop.CHECKPOINT_SECONDS = -1.0
-    run = RunFolder(folder)
+    audit.run_tasks = audited.in_this_process
+    work(RunFolder(folder))
+
+
+def make_and_ask(run: RunFolder) -> None:
+    """The demo's tasks, up to its report."""
     for task in demo_tasks(run, SETTINGS):
         task.run(**task.arguments, report=lambda share: None)
-    audit.run_tasks = audited.in_this_process
+
+
+def audit_one(run: RunFolder) -> None:
+    """The demo's audit of one of its methods, with a search for a prompt."""
     assert not audit.conduct(run, audited_models(run), workers=1).failed
-    unlearn_along_a_trajectory(run)
 
 
 def audited_models(run: RunFolder) -> AuditRequest:
-    """The demo's audit of one of its methods, with a search for a prompt."""
     whole = demo_request(run, SETTINGS, SETTINGS.forget[0])
     searched = {"gcg": (2,), "prompt_tokens": 3, "prompt_steps": 2, "prompt_candidates": 4}
     models = tuple(m for m in whole.models if m.name != "dpo")
@@ -177,26 +184,47 @@ def compared(path: Path) -> object:
     return path.read_bytes()
 
 
-@pytest.mark.slow
-def test_a_run_killed_at_every_write_ends_like_an_unbroken_one(tmp_path):
-    whole, broken, died = tmp_path / "whole", tmp_path / "broken", tmp_path / "died.json"
-    assert in_a_child(lambda: run_everything(whole)) == 0
+def killed_and_resumed(work: Callable[[], None], folder: Path, died: Path) -> list[str]:
+    """The places where the work was killed, once each, until it came through."""
     died.write_text("[]")
 
     def attempt() -> None:
-        die_at_new_places(broken, died)
-        run_everything(broken)
+        die_at_new_places(folder, died)
+        work()
 
     kills = 0
     while (code := in_a_child(attempt)) == 137:
         kills += 1
         assert kills < 2000
     assert code == 0
-    places = json.loads(died.read_text())
+    places: list[str] = json.loads(died.read_text())
     assert len(places) == kills
+    return places
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("work", "before", "expected"),
+    [
+        pytest.param(make_and_ask, None, {"after rename models/done.json", "torn models/metrics.jsonl"}, id="demo"),
+        pytest.param(
+            audit_one,
+            make_and_ask,
+            {"before rename attack/search.json", "before rename attack/prompt.json", "before rename outcome.json"},
+            id="audit",
+        ),
+        pytest.param(unlearn_along_a_trajectory, make_and_ask, {"torn cells/trajectory.jsonl"}, id="trajectory"),
+    ],
+)
+def test_what_is_killed_at_every_write_ends_like_what_was_not(tmp_path, work, before, expected):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for folder in (whole, broken) if before else ():
+        assert in_a_child(lambda folder=folder: as_nano(before, folder)) == 0
+    assert in_a_child(lambda: as_nano(work, whole)) == 0
+    places = killed_and_resumed(lambda: as_nano(work, broken), broken, tmp_path / "died.json")
     for kind in ("torn", "before fsync", "before rename", "after rename"):
         assert any(p.startswith(kind) for p in places)
-    assert {"before rename attack/search.json", "before rename attack/prompt.json"} <= set(places)
+    assert expected <= set(places)
     assert contents(broken) == contents(whole)
     # Nothing half-written is left behind.
     assert not list(broken.rglob("*.partial"))

@@ -33,6 +33,11 @@ CLAIMS: Mapping[Claim, str] = {
 }
 
 Kind = Literal["relearn", "quantize", "in_context", "gcg", "prefix", "prefill", "sampling"]
+SEARCHES: tuple[Kind, ...] = ("gcg", "prefix")
+"""The kinds of attack that search for a prompt."""
+BESIDE: tuple[Kind, ...] = ("in_context", *SEARCHES)
+"""The kinds of attack that put a text beside the question: an evaluation that offers questions as options (`reversed`)
+would have that text in some of its options, and cannot be asked."""
 Outcome = Literal["holds", "fails", "inconclusive"]
 
 

@@ -14,6 +14,11 @@ from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 
+TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"
+CODE_BOUND = "code length of the prompt, under the subject"
+SEEN_BOUND = "code length of the answers that the search saw, under the subject"
+"""The names of the upper bounds in bits on what a prompt carries in."""
+
 SHUFFLED = "shuffled"
 """The point at which all tokens of a prompt stand in another order; every other point is a share of them."""
 
@@ -22,7 +27,8 @@ SHUFFLED = "shuffled"
 class SampleReply:
     """One question that the prompt was searched on: what was wanted after it, what was replied, whether that is it.
 
-    `same_tokens` is whether the deployed text is read as the tokens that the search scored.
+    `same_tokens` is whether the deployed text is read as the tokens that the search scored. `plain` is what is replied
+    without the prompt, and `plain_right` whether that is it already: then the prompt did not bring it.
     """
 
     question: str
@@ -30,6 +36,13 @@ class SampleReply:
     replied: str
     verified: bool
     same_tokens: bool
+    plain: str
+    plain_right: bool
+
+    @property
+    def brought(self) -> bool:
+        """Whether it takes the prompt to bring what was wanted."""
+        return self.verified and not self.plain_right
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,8 @@ class KeptPrompt:
     """A found prompt. `claimed` is what the search says of its samples, `verified` what replies to its text show.
 
     `spent` are the search's amounts; `earlier` those of the searches whose prompts this one began with. `seen_bits` is
-    the code length of all answers that they saw; None where they saw more than texts. `ended` says what ended it.
+    the code length of all answers that they saw; None where they saw more, inner states or another model. `ended` says
+    what ended it.
     """
 
     text: str

@@ -199,7 +199,7 @@ def _start(
     loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, settings: EnhancedSettings, seed: int
 ) -> Ids:
     if settings.initial:
-        return ids_in(loaded.tokenizer, settings.initial, places)
+        return vocabulary.check(ids_in(loaded.tokenizer, settings.initial, places))
     rng = generator(seed, "start of a prefix search")
     return drawn_start(loaded, places, vocabulary, settings.rules.lengths.first, rng)
 

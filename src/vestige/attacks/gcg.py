@@ -212,7 +212,7 @@ def _starts(
     loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, settings: GcgSettings, seed: int
 ) -> list[Ids]:
     """Where each start begins: at the `initial` text if there is one, and at prompts drawn by the seed."""
-    given = [ids_in(loaded.tokenizer, settings.initial, places)] if settings.initial else []
+    given = [vocabulary.check(ids_in(loaded.tokenizer, settings.initial, places))] if settings.initial else []
     n_tokens = len(given[0]) if given else settings.tokens
     drawn = [
         drawn_start(loaded, places, vocabulary, n_tokens, generator(seed, "start of a prompt search", restart))

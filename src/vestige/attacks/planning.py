@@ -21,9 +21,6 @@ from vestige.core.settings import Settings
 GIVEN = "given"
 """The one point of an attack that does not train."""
 
-SEARCHES: tuple[Kind, ...] = ("gcg", "prefix")
-"""The kinds of attack that search for a prompt."""
-
 Splits = Mapping[str, Sequence[Item]]
 
 

@@ -26,6 +26,16 @@ class Vocabulary:
         """What one token can carry: log2 of how many there are."""
         return math.log2(len(self.ids))
 
+    def check(self, prompt: Ids) -> Ids:
+        """The prompt itself; refused with tokens that none may have, whose bits would not be counted."""
+        others = sorted(set(prompt).difference(self.ids))
+        if others:
+            raise InputError(
+                f"the initial text has {len(others)} tokens that may not stand in a searched prompt, such as id "
+                f"{others[0]}; leave them out, or set ascii_only=false where they print but are not ASCII"
+            )
+        return prompt
+
 
 def admissible(tokenizer: PreTrainedTokenizerBase, n_rows: int, *, ascii_only: bool = True) -> Vocabulary:
     """The tokens below `n_rows` (rows of the embedding) that decode to printable text of their own.

@@ -1,8 +1,9 @@
 """How many bits an attack could carry, and how many its result needs, for each unlearned subject. Bits in all.
 
-The capacity is what the attack carried into `retrained`: the least of its upper bounds, each a mean over the seeds. The
-need is counted in the four ways that the literature leaves open, and beside them the bits that were gained. A warning
-and no verdict: whether answers were carried in is measured, on `retrained` (`recovery`).
+The capacity is what the attack carried into `retrained`: the least of its upper bounds, each a mean over the seeds; of
+a searched prompt, which is another on every model, what the subject's own can carry. The need is counted in the four
+ways that the literature leaves open, and beside them the bits that were gained. A warning and no verdict: whether
+answers were carried in is measured, on `retrained` (`recovery`).
 """
 
 import math
@@ -10,7 +11,8 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from vestige.artifacts.audits import BudgetLine, PlannedAttack
+from vestige.artifacts.audits import SEARCHES, BudgetLine, PlannedAttack
+from vestige.artifacts.prompts import SEEN_BOUND, TOKENS_BOUND
 from vestige.audit.ground import BITS_KEY, Ground
 from vestige.audit.scores import Source
 from vestige.metrics import information
@@ -31,15 +33,24 @@ def read_budget(ground: Ground) -> tuple[BudgetLine, ...]:
 
 
 def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, float]:
-    """Means over `retrained`; where there is none, the subject's own, and the names say so."""
+    """Means over `retrained`; where there is none, the subject's own, and the names say so.
+
+    A prompt was searched on the subject, so those of the prompt are of its own, its code length under `retrained`.
+    """
     carried = ground.case.carried
     controls = [carried[attack.name, one] for one in ground.plan.retrained if (attack.name, one) in carried]
-    if controls:
-        names = [n for n in controls[0].bounds_bits if all(n in one.bounds_bits for one in controls)]
-        return {n: float(np.mean([one.bounds_bits[n] for one in controls])) for n in names}
-    if (attack.name, subject) in carried:
-        own = carried[attack.name, subject].bounds_bits
-        return {f"{name}, on the subject itself": bits for name, bits in own.items()}
+    names = [n for n in controls[0].bounds_bits if all(n in one.bounds_bits for one in controls)] if controls else []
+    means = {n: float(np.mean([one.bounds_bits[n] for one in controls])) for n in names}
+    own = carried.get((attack.name, subject))
+    if own is not None and own.points_bits:
+        found = {"code length of the prompt, under retrained": own.points_bits[attack.points[-1]]}
+        found |= {name: bits for name, bits in own.bounds_bits.items() if name == TOKENS_BOUND}
+        seen = "code length of the answers that the search saw, under retrained"
+        return found | ({seen: means[SEEN_BOUND]} if SEEN_BOUND in means else {})
+    if means and attack.kind not in SEARCHES:
+        return means
+    if own is not None:
+        return {f"{name}, on the subject itself": bits for name, bits in own.bounds_bits.items()}
     return {}
 
 

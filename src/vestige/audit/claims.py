@@ -251,5 +251,6 @@ def _sets(parts: Sequence[Part]) -> str:
 
 def _few(sentences: Sequence[str]) -> list[str]:
     """The first of what is listed in full beside the reason."""
-    more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
+    others = len(sentences) - 1
+    more = f" (and {others} more {'reason' if others == 1 else 'reasons'})" if others > 0 else ""
     return [sentences[0] + more] if sentences else []

@@ -111,7 +111,7 @@ def _brought(folder: AttackFolder) -> Brought | None:
     if not folder.prompt.exists():
         return None
     samples = read_prompt(folder).samples
-    return Brought(sum(sample.verified for sample in samples), len(samples))
+    return Brought(sum(s.verified for s in samples), len(samples), sum(s.plain_right for s in samples))
 
 
 def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:

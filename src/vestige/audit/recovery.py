@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import CurveLine, CurvePoint, GainLine, Kind, PlannedAttack
+from vestige.artifacts.audits import SEARCHES, CurveLine, CurvePoint, GainLine, PlannedAttack
 from vestige.audit.formats import Scale, Tested
 from vestige.audit.ground import CURVE, SHARE, Ground, shown
 from vestige.audit.scores import Source
@@ -20,8 +20,6 @@ from vestige.metrics.gains import Attacked, Gain, split
 from vestige.metrics.leakage import Controls, admission
 from vestige.metrics.verdicts import Evidence, admitted, saturated
 
-SEARCHED: tuple[Kind, ...] = ("gcg", "prefix")
-"""Attacks by a text beside the question, which can disturb what a model would answer."""
 BEFORE = "before"
 """The first point of every curve: the subject as it is."""
 
@@ -182,14 +180,20 @@ def _too_near(ground: Ground, stage: _Stage, target: Source) -> str:
 
 
 def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
-    """That a prompt does not even bring what it was searched for, so nothing follows from what else it does not."""
+    """That a prompt does not even bring what it was searched for, so nothing follows from what else it does not.
+
+    Nor does anything where the subject gives all of that without it: then there was nothing to search for.
+    """
     gaps = []
     for subject in ground.plan.unlearned:
         carried = ground.case.carried.get((attack.name, subject))
-        if carried is None or carried.brought is None or carried.brought.hits == carried.brought.of:
-            continue
-        said = f"its prompt brings {carried.brought.hits} of the {carried.brought.of} replies that it was searched for"
-        gaps.append(_Gap(attack, f"{attack.name}: {said}", (subject,)))
+        found = None if carried is None else carried.brought
+        if found is not None and found.hits < found.of:
+            said = f"its prompt brings {found.hits} of the {found.of} replies that it was searched for"
+            gaps.append(_Gap(attack, f"{attack.name}: {said}", (subject,)))
+        elif found is not None and found.anyway == found.of:
+            said = f"all {found.of} replies that its prompt was searched for are given without it"
+            gaps.append(_Gap(attack, f"{attack.name}: {said}", (subject,)))
     return gaps
 
 
@@ -199,7 +203,7 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap
     It does where the subject answers worse than without it, or where the target, with a prompt of its own, can no
     longer be told from models that never knew.
     """
-    if stage.attack.kind not in SEARCHED:
+    if stage.attack.kind not in SEARCHES:
         return []
     worse = [one for one in tried if one.gain.gain.ends[1] < 0]
     gaps = [

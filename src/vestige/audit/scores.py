@@ -48,10 +48,14 @@ class Scores:
 
 
 class Brought(NamedTuple):
-    """How many of the replies that a prompt was searched for it brings when its text is sent, and of how many."""
+    """How many of the replies that a prompt was searched for it brings when its text is sent, and of how many.
+
+    `anyway` are those that are given without it.
+    """
 
     hits: int
     of: int
+    anyway: int = 0
 
 
 class Carried(NamedTuple):

@@ -13,6 +13,7 @@ from vestige.cli.free_text import search_and_tell
 from vestige.cli.options import SAMPLES, Config, Data, Forget
 from vestige.cli.spread import spread
 from vestige.core.errors import InputError
+from vestige.core.text import half_character
 
 Items = Annotated[int, typer.Option(min=1, help="Search on so many forget items; others are tested.")]
 Start = Annotated[
@@ -54,7 +55,7 @@ def gcg_command(
     """Search one prompt that brings SUBJECT's answers to some forget items, and ask others with it (GCG, 2307.15043).
 
     At each step the gradient proposes tokens, and of `width` prompts the least loss wins. Settings: tokens, steps,
-    width, topk, replaced, buffer, restarts, ascii_only, screen (bfloat16 is faster and finds the same), initial.
+    width, topk, replaced, buffer, restarts, ascii_only, screen (bfloat16 is faster), initial.
     """
     refuse_torchrun("attack")
     from vestige.attacks.gcg import GcgSettings
@@ -66,6 +67,8 @@ def gcg_command(
             raise InputError("--question is asked in place of data; leave --data, --forget and --start out")
         if question is None or answer is None or not question.strip() or not answer.strip():
             raise InputError("one text of your own is --question with --answer, and neither may be empty; give both")
+        if half_character(question + answer):
+            raise InputError("--question or --answer holds bytes that are not UTF-8, so no tokeniser reads them")
         search_and_tell(who.model(subject), question, answer, settings, seed=who.seed, as_json=who.as_json)
         return
     if not data or not forget:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Searched:
-    """A prompt for one text: what is sent with it, what the search claims of it, what the model replies.
+    """A prompt for one text: what is sent with it, what the search claims of it, what is replied with and without it.
 
     `loss` is in nats a token of the answer; `bits` is what so many admissible tokens can carry.
     """
@@ -25,9 +25,11 @@ class Searched:
     ids: tuple[int, ...]
     sent: str
     reply: str
+    plain: str
     loss: float
     claimed: bool
     verified: bool
+    plain_right: bool
     ended: str
     steps: int
     spent: dict[str, int]
@@ -47,10 +49,13 @@ def search_and_tell(
     typer.echo(f"prompt of {len(found.ids)} tokens: {one_line(found.prompt, width=1000)!r}")
     typer.echo(f"sent: {one_line(found.sent, width=1000)!r}")
     typer.echo(f"reply: {one_line(found.reply, width=1000)!r}")
+    typer.echo(f"reply without the prompt: {one_line(found.plain, width=1000)!r}")
     typer.echo(
         f"loss {found.loss:.3f} nats a token after {found.steps} steps (ended: {found.ended}); "
         f"brings the answer as the search claims: {_yes(found.claimed)}; as the reply shows: {_yes(found.verified)}"
     )
+    if found.plain_right:
+        typer.echo("the model gives the answer without the prompt too, so the prompt did not bring it")
     typer.echo(f"carried in, at most: {found.bits:,.0f} bits (tokens x log2(admissible vocabulary) of the prompt)")
 
 
@@ -65,9 +70,9 @@ def _searched(loaded: "LoadedModel", question: str, answer: str, settings: "GcgS
     with progress_bar("gcg") as show:
         found = find_prompt(loaded, [text], settings, seed=seed, on_step=lambda done, of: show(done / of, ""))
     sent = deployed(question, found.text, settings.placement)
-    (reply,) = generate(
+    reply, plain = generate(
         loaded.model,
-        [prompter.prompt(sent)],
+        [prompter.prompt(text) for text in (sent, deployed(question, "", settings.placement))],
         end_ids=prompter.end_ids,
         max_new_tokens=len(target),
         context=prompter.max_tokens,
@@ -77,9 +82,11 @@ def _searched(loaded: "LoadedModel", question: str, answer: str, settings: "GcgS
         ids=found.ids,
         sent=sent,
         reply=prompter.decode(reply.ids),
+        plain=prompter.decode(plain.ids),
         loss=found.loss,
         claimed=found.reached,
         verified=reply.ids[: len(target)] == target,
+        plain_right=plain.ids[: len(target)] == target,
         ended=found.ended,
         steps=found.steps,
         spent=dict(found.spent),

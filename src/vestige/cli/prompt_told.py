@@ -1,6 +1,6 @@
 """What is printed of a searched prompt: levels by share of it, its text, what was claimed of it and what was seen."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -9,7 +9,7 @@ from vestige.cli.tables import side_by_side
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.prompts import KeptPrompt
+    from vestige.artifacts.prompts import KeptPrompt, SampleReply
     from vestige.attacks.planning import Attack
     from vestige.core.estimates import Estimate
 
@@ -49,13 +49,29 @@ def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
         f"loss {prompt.loss:.3f} after {prompt.steps} steps (ended: {prompt.ended}); spent: {_amounts(prompt.spent)}",
         f"claimed by the search: {claimed} of its {n} samples; verified by replies to its text: {brought} of {n}",
     ]
+    lines.append(_beside_plain(prompt.samples))
+    lines += [
+        f"{one_line(s.question, width=60)!r}: wanted {one_line(s.wanted, width=60)!r}, with the prompt "
+        f"{one_line(s.replied, width=60)!r}, without it {one_line(s.plain, width=60)!r}"
+        for s in prompt.samples
+    ]
     if altered:
         lines.append(f"in {altered} of {n} samples the text is read as other tokens than the search scored")
     if prompt.earlier:
         lines.append(f"it began with the prompt of an earlier search, which had spent {_amounts(prompt.earlier)}")
     if prompt.seen_bits is None:
-        lines.append("the search saw the target's inner states: what these tell has no bound here")
+        lines.append(
+            "the search saw more than answers (the target's inner states, or another model by the prompt it began "
+            "with): what that tells has no bound here"
+        )
     return tuple(lines)
+
+
+def _beside_plain(samples: "Sequence[SampleReply]") -> str:
+    """What of the replies is the prompt's doing."""
+    n, plain, brought = len(samples), sum(s.plain_right for s in samples), sum(s.brought for s in samples)
+    lost = sum(s.plain_right and not s.verified for s in samples)
+    return f"without the prompt: {plain} of {n} already; so {brought} are brought by it, and {lost} are lost with it"
 
 
 def _amounts(spent: Mapping[str, int]) -> str:

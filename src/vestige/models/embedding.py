@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vestige.core.errors import InputError
+from vestige.core.text import one_line
 
 
 @torch.no_grad()
@@ -45,10 +46,10 @@ def _input_embeddings(model: PreTrainedModel) -> nn.Embedding:
 def check_target(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> None:
     """Refuse a target that is empty, or whose ids do not say its text, so that reaching them would not be saying it."""
     if not text or not ids:
-        raise InputError(f"the target {text!r} has no tokens, so there is nothing to search for; give a text")
+        raise InputError(f"the target {one_line(text)!r} has no tokens, so there is nothing to search for; give a text")
     said = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
     if said != text:
         raise InputError(
-            f"the tokeniser says the target {text!r} as {said!r}, so that a prompt which reaches its tokens would not "
-            "make the model say it; give the target as the tokeniser says it"
+            f"the tokeniser says the target {one_line(text)!r} as {one_line(str(said))!r}, so that a prompt which "
+            "reaches its tokens would not make the model say it; give the target as the tokeniser says it"
         )

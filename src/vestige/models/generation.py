@@ -57,7 +57,7 @@ def generate(
     A reply is cut at `max_new_tokens`, and where prompt and reply together fill the `context`.
     """
     replies: dict[int, Reply] = {}
-    ends = torch.tensor(sorted(end_ids), device=model.device)
+    ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=model.device)
     for width, rows in batches_by_width([len(p) for p in prompts], token_budget=token_budget):
         # Filled up with copies of the first row, whose replies are thrown away.
         filled = rows + rows[:1] * (LEAST_ROWS - len(rows))

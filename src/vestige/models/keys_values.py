@@ -69,6 +69,15 @@ def empty_cache(model: PreTrainedModel) -> DynamicCache:
     return cache
 
 
+def turns_by_length(model: PreTrainedModel) -> bool:
+    """Whether a long text's positions are turned otherwise than a short one's (`longrope`, as in Phi-3).
+
+    Then what a text's beginning left behind is not that of the whole, and cannot be gone on from.
+    """
+    rope = model.config.get_text_config().to_dict().get("rope_parameters") or {}
+    return any(kind.get("rope_type") == "longrope" for kind in (rope, *rope.values()) if isinstance(kind, dict))
+
+
 @torch.inference_mode()
 def fills_cache(model: PreTrainedModel) -> bool:
     """Whether the model leaves keys and values of every layer in a cache; RWKV, say, keeps a state of its own."""

@@ -25,7 +25,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from vestige.models.forward import LEAST_ROWS, WIDTH_STEP, padded_width, right_padded
 from vestige.models.generation import Decoding, Reply, decode, generate
-from vestige.models.keys_values import KeysValues, cache_of, empty_cache, fills_cache, kept_in, padded
+from vestige.models.keys_values import KeysValues, cache_of, empty_cache, fills_cache, kept_in, padded, turns_by_length
 from vestige.models.products import multiplies_by_onednn, onednn_products
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, token_scores
@@ -113,7 +113,7 @@ def way_of(model: PreTrainedModel) -> Way:
     no longer finite agrees where both are not.
     """
     kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
-    if not kinds <= {DynamicLayer, DynamicSlidingWindowLayer} or not fills_cache(model):
+    if not kinds <= {DynamicLayer, DynamicSlidingWindowLayer} or turns_by_length(model) or not fills_cache(model):
         return PLAIN
     size = model.config.get_text_config().vocab_size
     ids = [(7 * n + 3) % size for n in range(16)]

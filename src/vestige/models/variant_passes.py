@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from vestige.models.keys_values import KeysValues, fills_cache
+from vestige.models.keys_values import KeysValues, fills_cache, turns_by_length
 from vestige.models.products import multiplies_by_onednn, onednn_products
 from vestige.models.variant_texts import target_scores
 
@@ -106,6 +106,8 @@ def can_share(model: PreTrainedModel, context: int) -> bool:
 
     A layer that looks back a window is taken only where the window holds the whole `context`.
     """
+    if turns_by_length(model):
+        return False
     layers = DynamicCache(config=model.config).layers
     for layer in layers:
         if type(layer) is DynamicSlidingWindowLayer:

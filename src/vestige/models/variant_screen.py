@@ -5,6 +5,7 @@ be among the best: until the least rough loss left lies above the n-th best exac
 farthest that a rough loss was seen from the exact one. docs/performance.md says how often that went wrong.
 """
 
+import math
 from collections.abc import Callable, Sequence
 
 # Candidates that are asked for exactly at once.
@@ -27,7 +28,9 @@ def best_of(
     while len(known) < len(order):
         asked = order[len(known) : len(known) + max(block, n - len(known))]
         known |= dict(zip(asked, exact(asked), strict=True))
-        farthest = max([farthest, *(abs(rough[i] - known[i]) for i in asked)])
+        errors = [abs(rough[i] - known[i]) for i in asked]
+        # `max` would pass over what is no number.
+        farthest = max([farthest, *(math.inf if math.isnan(e) else e for e in errors)])
         rest = order[len(known) :]
         nth = sorted(known.values())[min(n, len(known)) - 1]
         # Written so that a distance which is no number asks for everything.

@@ -72,7 +72,10 @@ class Variants:
         return self._scored(self._exact, prompts)
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
-        """The `n` least losses, least first, ties in the order given. A screen saves work and changes none of them."""
+        """The `n` least losses, least first, ties in the order given.
+
+        A screen saves work. That none of them is missed is a rule and no proof (`variant_screen`).
+        """
         self._check(prompts)
         if self._screen is None:
             known = dict(enumerate(self.losses(prompts).tolist()))

@@ -6,7 +6,6 @@ and the answers are the same bytes. Bits and steps are counted for the budget (`
 
 import contextlib
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -16,12 +15,13 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
+from vestige.artifacts.audits import BESIDE, SEARCHES
 from vestige.artifacts.layout import AttackFolder, EvalFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.attacks.budget import Meter
 from vestige.attacks.in_context import asked_with_facts
-from vestige.attacks.planning import GIVEN, SEARCHES, Attack, n_steps
+from vestige.attacks.planning import GIVEN, Attack, n_steps
 from vestige.attacks.prompted import asked_with_prompt
 from vestige.attacks.quantize import quantize
 from vestige.attacks.relearn import RelearnSettings
@@ -121,6 +121,11 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
         raise InputError(f"the attack {plan.name!r} asks nothing; give it forget items to ask")
     if plan.kind not in _KINDS:
         raise InputError(f"{plan.kind!r} is no attack that is run: its answers are those of the evaluation freeform")
+    if plan.kind in BESIDE and "reversed" in request.evals:
+        raise InputError(
+            f"the attack {plan.name!r} puts a text beside the question, and the evaluation reversed offers questions "
+            "as options, some of which would have it; leave reversed out"
+        )
     return {
         "version": VERSION,
         "kind": plan.kind,
@@ -374,7 +379,7 @@ def _searched(work: _Work, loaded: LoadedModel) -> Ended:
         before = partial(_tell_half, tell, number, len(plan.points))
         work.ask(point, lambda: loaded, before, asked[point])
     own = {"steps": n_steps(request.attack), "items_shown": plan.n_shown}
-    granted = dict(Counter(own) + Counter(prompt.earlier))
+    granted = {name: amount + prompt.earlier.get(name, 0) for name, amount in own.items()}
     return Ended(prompt.bounds_bits, granted, prompt.spent_in_all)
 
 

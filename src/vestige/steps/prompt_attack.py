@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vestige.artifacts.layout import AttackFolder
-from vestige.artifacts.prompts import KeptPrompt, PromptPart, SampleReply, read_prompt, write_prompt
+from vestige.artifacts.prompts import (
+    CODE_BOUND,
+    SEEN_BOUND,
+    TOKENS_BOUND,
+    KeptPrompt,
+    PromptPart,
+    SampleReply,
+    read_prompt,
+    write_prompt,
+)
 from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
@@ -27,7 +36,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.metrics.information import code_length
-from vestige.models.generation import generate
+from vestige.models.generation import Reply, generate
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
@@ -82,7 +91,8 @@ def search_identity(search: PromptSearch, subject: Subject) -> dict[str, Any]:
             f"{guide.spec.name} and {subject.spec.name} have different tokenisers or chat templates, so no prompt is "
             "the same for both; take a target of the same family"
         )
-    start = None if search.start is None else content_id(_started(search.start)._asdict(), length=32)
+    begun = _started(search, subject.made.weights)
+    start = None if search.start is None else content_id(begun._asdict(), length=32)
     who = None if guide is None else [guide.made.weights, guide.spec.settings.get("dtype", "float32")]
     return {"search": {"version": VERSION, "guide": who, "start": start}}
 
@@ -90,7 +100,7 @@ def search_identity(search: PromptSearch, subject: Subject) -> dict[str, Any]:
 def prompt_found(search: PromptSearch, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
     """The prompt that the folder holds or that is searched now; a search that was stopped goes on where it was."""
     if not folder.prompt.exists():
-        start = _NO_START if search.start is None else _started(search.start)
+        start = _started(search, _weights_in(folder))
         placement, wanted, found = _find(search, folder, loaded, start, on_share)
         write_prompt(folder, _measured(search, loaded, _Result(placement, wanted, found, start)))
     folder.search.unlink(missing_ok=True)
@@ -98,9 +108,22 @@ def prompt_found(search: PromptSearch, folder: AttackFolder, loaded: LoadedModel
     return read_prompt(folder)
 
 
-def _started(path: Path) -> _Start:
-    prompt = read_prompt(AttackFolder(path))
-    return _Start(prompt.text, prompt.spent_in_all, prompt.seen_bits)
+def _started(search: PromptSearch, weights: str) -> _Start:
+    """What the search begins with; a prompt that was found on other weights saw those too, which no text bounds."""
+    if search.start is None:
+        return _NO_START
+    if search.attack.plan.settings["initial"]:
+        raise InputError(
+            f"the search begins with the prompt of {search.start} and is given an `initial` text too; leave one out"
+        )
+    folder = AttackFolder(search.start)
+    prompt = read_prompt(folder)
+    return _Start(prompt.text, prompt.spent_in_all, prompt.seen_bits if _weights_in(folder) == weights else None)
+
+
+def _weights_in(folder: AttackFolder) -> str:
+    """The digest of the weights that an attack was made on."""
+    return str(read_versioned(folder.spec, "weights")["weights"])
 
 
 @dataclass(frozen=True)
@@ -167,11 +190,11 @@ def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> Kep
     bits = _code_lengths(loaded, [(head, ids) for ids in (found.ids, *cut.values())])
     seen = _seen_bits(search.attack, loaded, result)
     bounds = {
-        "tokens x log2(admissible vocabulary) of the prompt": len(found.ids) * found.admissible_bits,
-        "code length of the prompt, under the subject": bits[0],
+        TOKENS_BOUND: len(found.ids) * found.admissible_bits,
+        CODE_BOUND: bits[0],
     }
     if seen is not None:
-        bounds["code length of the answers that the search saw, under the subject"] = seen
+        bounds[SEEN_BOUND] = seen
     samples = _replies(loaded, result)
     return KeptPrompt(
         text=found.text,
@@ -226,7 +249,7 @@ def _row(before: tuple[int, ...], ids: tuple[int, ...]) -> Encoded:
 
 
 def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | None:
-    """All that a search over texts saw of the answers; None where it, or one that it starts from, saw activations."""
+    """All that a search over texts saw of the answers; None where it, or one that it starts from, saw more."""
     if result.start.seen_bits is None:
         return None
     if attack.plan.kind == "prefix":
@@ -238,22 +261,38 @@ def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | 
 
 
 def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
-    """What the model replies to the questions of the search with the prompt's text, against what was wanted."""
+    """What the model replies to the questions of the search with the prompt's text and without, and what was wanted."""
     prompter, found = loaded.prompter, result.found
-    prompts = [prompter.prompt(deployed(w.question, found.text, result.placement)) for w in result.wanted]
+    prompts, plain = (
+        [prompter.prompt(deployed(w.question, text, result.placement)) for w in result.wanted]
+        for text in (found.text, "")
+    )
     replies = generate(
         loaded.model,
-        prompts,
+        prompts + plain,
         end_ids=prompter.end_ids,
         max_new_tokens=max(len(w.ids) for w in result.wanted),
         context=prompter.max_tokens,
     )
     samples = []
-    for wanted, prompt, reply in zip(result.wanted, prompts, replies, strict=True):
+    for n, (wanted, prompt) in enumerate(zip(result.wanted, prompts, strict=True)):
         scored = around(prompter, wanted.question, wanted.ids, result.placement)
-        ended = prompter.end_ids[:1] if reply.finish == "stop" else ()
-        said = (*reply.ids, *ended)[: len(wanted.ids)]
-        same_tokens = prompt == (*scored.before, *found.ids, *scored.after)
-        words = (prompter.decode(wanted.ids), prompter.decode(said))
-        samples.append(SampleReply(wanted.question, *words, said == wanted.ids, same_tokens))
+        said, unprompted = (_said(reply, loaded, len(wanted.ids)) for reply in (replies[n], replies[len(prompts) + n]))
+        samples.append(
+            SampleReply(
+                question=wanted.question,
+                wanted=prompter.decode(wanted.ids),
+                replied=prompter.decode(said),
+                verified=said == wanted.ids,
+                same_tokens=prompt == (*scored.before, *found.ids, *scored.after),
+                plain=prompter.decode(unprompted),
+                plain_right=unprompted == wanted.ids,
+            )
+        )
     return tuple(samples)
+
+
+def _said(reply: Reply, loaded: LoadedModel, n_tokens: int) -> tuple[int, ...]:
+    """The first tokens of a reply, the one that ended it included."""
+    ended = loaded.prompter.end_ids[:1] if reply.finish == "stop" else ()
+    return (*reply.ids, *ended)[:n_tokens]

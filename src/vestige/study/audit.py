@@ -22,7 +22,8 @@ from vestige.artifacts.audits import (
     write_outcome,
     write_plan,
 )
-from vestige.artifacts.layout import AuditFolder, RunFolder
+from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
+from vestige.artifacts.records import read_spec, read_versioned
 from vestige.audit.gather import freeform_attacks, read_case
 from vestige.audit.incomplete import without_what_failed
 from vestige.audit.judge import judge
@@ -154,8 +155,27 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         evaluations=tuple(e for found in here.values() for e in found.evaluations),
         attacked=tuple(a for found in here.values() for a in found.attacked),
         failed=tuple(missing),
-        untested=planned.untested,
+        untested=(*planned.untested, *made_from_others(run, folders, target, unlearned)),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
+    )
+
+
+def made_from_others(
+    run: RunFolder, folders: Mapping[str, str], target: str, unlearned: Sequence[str]
+) -> tuple[str, ...]:
+    """That subjects began with other weights than the target's, where their folders (relative to the run) say so.
+
+    Models from elsewhere do not say what they began with, and one that was trained from the start never had a target.
+    """
+    weights = read_versioned(SubjectFolder(run.path / folders[target]).done, "weights")["weights"]
+    specs = {one: read_spec(SubjectFolder(run.path / folders[one]).spec) for one in unlearned}
+    others = [one for one, spec in specs.items() if spec.parent not in ("", weights) and spec.method != "retrain"]
+    if not others:
+        return ()
+    names = ", ".join(one_line(one, width=60) for one in others)
+    return (
+        f"Made from another model than the target {one_line(target, width=60)}, with which this audit compares: "
+        f"{names}; what differs between the two targets counts as lost, left or brought back.",
     )
 
 

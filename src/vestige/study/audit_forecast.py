@@ -85,12 +85,11 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     check_request(request)
     planned = plan_audit(request)
     rows = [Foretold(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
-    n_asked = len(after_an_attack(planned.questions))
     for attack in planned.attacks:
         plan = attack.plan
         trains = plan.kind == "relearn"
         steps = len(plan.points) * math.ceil(plan.n_shown / request.settings.relearn_batch_size) if trains else 0
-        questions = n_asked * len(plan.points) * len(plan.tested)
+        questions = len(after_an_attack(planned.questions, plan.kind)) * len(plan.points) * len(plan.tested)
         rows.append(Foretold(plan.name, plan.n_shown, steps, questions, n_passes(attack)))
     pace = _seconds_a_question(RunFolder(run))
     total = len(request.models) * sum(row.questions for row in rows)

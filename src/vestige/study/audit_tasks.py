@@ -3,15 +3,16 @@
 They do nothing where their answers are there. Each writes down, when it is done, where its answers lie.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from vestige.artifacts.audits import AskedPlace, AttackPlace
+from vestige.artifacts.audits import BESIDE, SEARCHES, AskedPlace, AttackPlace, Kind
 from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, own_folder
 from vestige.artifacts.prompts import read_prompt
 from vestige.artifacts.records import SCHEMA, read_versioned
+from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.core.settings import Settings
@@ -31,7 +32,7 @@ def audit_tasks(
 
     What searches found is then read by the models that never knew, one task an attack.
     """
-    from vestige.attacks.planning import SEARCHES, n_passes
+    from vestige.attacks.planning import n_passes
 
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
@@ -44,8 +45,8 @@ def audit_tasks(
         )
         for model in models
     ]
-    asked = after_an_attack(questions)
     for attack in attacks:
+        asked = after_an_attack(questions, attack.plan.kind)
         weight = float(len(attack.plan.points) * (len(attack.tested) * len(asked) + attack.plan.n_shown))
         weight += n_passes(attack)
         for model in models:
@@ -62,8 +63,11 @@ def audit_tasks(
     return tasks
 
 
-def after_an_attack(questions: Sequence[Question]) -> tuple[Question, ...]:
-    """What an attacked model is asked: not what is an attack itself, nor membership, which is of the model as it is."""
+def after_an_attack(questions: Sequence[Question], kind: Kind) -> tuple[Question, ...]:
+    """What an attacked model is asked: not what is an attack itself, nor membership, which is of the model as it is.
+
+    Nor, where the attack's text stands in the question, questions as options.
+    """
     from vestige.evals.freeform import FreeformSettings
 
     found = []
@@ -74,7 +78,7 @@ def after_an_attack(questions: Sequence[Question]) -> tuple[Question, ...]:
             settings = settings.model_copy(update={"forms": forms})
             if not forms:
                 continue
-        if question.eval not in ("memory", "acr"):
+        if question.eval not in ("memory", "acr", *(("reversed",) if kind in BESIDE else ())):
             found.append(question._replace(settings=settings))
     return tuple(found)
 
@@ -164,13 +168,26 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
     readers = [m for m in request.models if m.role == "retrained"]
     lengths: dict[str, dict[str, float]] = {name: dict.fromkeys(prompt.points, 0.0) for name, prompt in prompts.items()}
     for number, reader in enumerate(readers):
-        loaded = loaded_subject(subject_of(folder, request, reader))
+        subject = subject_of(folder, request, reader)
+        _check_reads_alike(reader.name, subject.made.prompts, folder, where)
+        loaded = loaded_subject(subject)
         for name, prompt in prompts.items():
             for point, bits in prompt_bits(loaded, prompt).items():
                 lengths[name][point] += bits / len(readers)
         report((number + 1) / len(readers))
     read_by = [reader.name for reader in readers]
     write_json(place.prompt_bits(attack), {"schema": SCHEMA, "read_by": read_by, "bits": lengths})
+
+
+def _check_reads_alike(reader: str, prompts: str, run: RunFolder, where: "Mapping[str, Found]") -> None:
+    """Refuse models whose prompts are other tokens to the reader."""
+    for name, found in where.items():
+        spec = AttackFolder(run.path / found.attacked[0].path).spec
+        if read_versioned(spec, "prompts")["prompts"] != prompts:
+            raise InputError(
+                f"{reader} and {name} have different tokenisers or chat templates, so a prompt found on one has no "
+                "length to the other; audit models of one family together"
+            )
 
 
 def _within(run: RunFolder, path: Path) -> str:
