@@ -1,0 +1,165 @@
+"""What policy gradient is made of: rewards, advantages and losses as pure functions, without models or state.
+
+Axes: B replies, T their tokens. Log-probabilities are in nats. A mask is True where a token was sampled, the token that
+ended the reply too. `n_tokens` and `n_rows` count over the rows of one step of the optimiser, of which the tensors may
+hold a part; the values of the parts then add up to that of the whole.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+VARIANCE_FLOOR = 1e-8
+"""Added to a variance before its root is divided by."""
+SPREAD_FLOOR = 1e-4
+"""Added to the standard deviation of a group's scores: 1e-4 as in TRL."""
+
+
+class Advantages(NamedTuple):
+    """How much better each token was than expected, and what its value should have been."""
+
+    advantages: Float[Tensor, "B T"]
+    returns: Float[Tensor, "B T"]
+
+
+def token_rewards(
+    scores: Float[Tensor, " B"],
+    logp: Float[Tensor, "B T"],
+    reference_logp: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    kl_coef: float,
+    entropy_coef: float,
+) -> Float[Tensor, "B T"]:
+    """-kl_coef (logp - reference) - entropy_coef logp at each token, and the reply's score on its last one.
+
+    Hong et al., Curiosity-driven Red-teaming, 2402.19464, as in its released code, which clips the score to +-10 and
+    gives replies of one or two tokens the score alone. Neither is done here: scores come as they are meant.
+    """
+    shaped = -kl_coef * (logp - reference_logp) - entropy_coef * logp
+    place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    last = torch.where(mask, place, -1).amax(dim=1, keepdim=True)
+    return torch.where(mask, shaped, 0.0) + torch.where(place == last, scores[:, None], 0.0)
+
+
+def gae(
+    rewards: Float[Tensor, "B T"],
+    values: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    gamma: float,
+    lambda_: float,
+) -> Advantages:
+    """Generalised advantages sum_k (gamma lambda)^k delta_(t+k), delta_t = r_t + gamma V_(t+1) - V_t; returns A + V.
+
+    Schulman et al., 1506.02438, Eq. 16. After a reply's last token nothing is to be had, so V is 0 there.
+    """
+    found = torch.zeros_like(values)
+    later, value_after = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0])
+    for t in reversed(range(values.shape[1])):
+        delta = rewards[:, t] + gamma * value_after - values[:, t]
+        later = torch.where(mask[:, t], delta + gamma * lambda_ * later, 0.0)
+        value_after = torch.where(mask[:, t], values[:, t], 0.0)
+        found[:, t] = later
+    return Advantages(found, torch.where(mask, found + values, 0.0))
+
+
+def whitened(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """(x - mean) / sqrt(variance + 1e-8) over the masked tokens of all rows, variance by n - 1; 0 elsewhere.
+
+    The reference code takes mean and variance over the padding too. One token alone is whitened to 0.
+    """
+    kept = x[mask]
+    variance = kept.var() if len(kept) > 1 else kept.new_zeros(())
+    return torch.where(mask, (x - kept.mean()) * torch.rsqrt(variance + VARIANCE_FLOOR), 0.0)
+
+
+def clipped(
+    logp: Float[Tensor, "B T"], old_logp: Float[Tensor, "B T"], advantages: Float[Tensor, "B T"], *, clip: float
+) -> Float[Tensor, "B T"]:
+    """-min(ratio A, clip(ratio, 1 - clip, 1 + clip) A), ratio = exp(logp - old), by token.
+
+    Schulman et al., Proximal Policy Optimization, 1707.06347, Eq. 7, as a loss.
+    """
+    ratio = (logp - old_logp).exp()
+    return -torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+
+
+def ppo_policy_loss(
+    logp: Float[Tensor, "B T"],
+    old_logp: Float[Tensor, "B T"],
+    advantages: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    clip: float,
+    n_tokens: int,
+) -> Float[Tensor, ""]:
+    """The clipped loss, mean over tokens."""
+    return torch.where(mask, clipped(logp, old_logp, advantages, clip=clip), 0.0).sum() / n_tokens
+
+
+def value_loss(
+    values: Float[Tensor, "B T"],
+    old_values: Float[Tensor, "B T"],
+    returns: Float[Tensor, "B T"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    clip: float,
+    n_tokens: int,
+) -> Float[Tensor, ""]:
+    """Half the mean of max((V - R)^2, (V' - R)^2), V' being V held within `clip` of the value before the update."""
+    held = old_values + (values - old_values).clamp(-clip, clip)
+    squares = torch.maximum((values - returns) ** 2, (held - returns) ** 2)
+    return 0.5 * torch.where(mask, squares, 0.0).sum() / n_tokens
+
+
+def k1(logp: Float[Tensor, "B T"], reference_logp: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Unbiased for KL(policy || reference) on tokens that the policy sampled, logp - reference; may be below 0."""
+    return logp - reference_logp
+
+
+def k3(logp: Float[Tensor, "B T"], reference_logp: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Unbiased for the same, never below 0: exp(d) - d - 1, d = reference - logp (Schulman, Approximating KL, 2020)."""
+    difference = reference_logp - logp
+    return difference.exp() - difference - 1
+
+
+def grpo_advantages(scores: Float[Tensor, " B"], *, group_size: int) -> Float[Tensor, " B"]:
+    """(score - mean) / (standard deviation + 1e-4) in each group of `group_size` neighbours, deviation by n - 1.
+
+    Shao et al., DeepSeekMath, 2402.03300, section 4.1.2.
+    """
+    groups = scores.view(-1, group_size)
+    return ((groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + SPREAD_FLOOR)).flatten()
+
+
+def grpo_loss(
+    logp: Float[Tensor, "B T"],
+    old_logp: Float[Tensor, "B T"],
+    penalty: Float[Tensor, "B T"],
+    advantages: Float[Tensor, " B"],
+    mask: Bool[Tensor, "B T"],
+    *,
+    clip: float,
+    n_rows: int,
+) -> Float[Tensor, ""]:
+    """Mean over replies of the mean over their tokens of the clipped loss + penalty, kl_coef k3 (2402.03300, Eq. 3).
+
+    It is TRL's `loss_type="grpo"`.
+    """
+    by_token = clipped(logp, old_logp, advantages[:, None].expand_as(logp), clip=clip)
+    by_token = torch.where(mask, by_token + penalty, 0.0)
+    return (by_token.sum(1) / mask.sum(1)).sum() / n_rows
+
+
+def entropy(logits: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
+    """-sum_v p log p of each position's distribution, in float32 at least."""
+    logp = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    return -(logp.exp() * logp).sum(-1)
+
+
+def mean_over(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """Mean over the masked tokens of all rows."""
+    return torch.where(mask, x, 0.0).sum() / mask.sum()

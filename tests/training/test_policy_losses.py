@@ -1,0 +1,225 @@
+"""The parts of policy gradient: by hand, against their definitions in plain Python, and GRPO's against TRL's."""
+
+import math
+import random
+from importlib.util import find_spec
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from vestige.training.policy import losses
+
+ROW = torch.tensor([[True, True, True]])
+
+
+def test_advantages_by_hand():
+    # rewards 0, 0, 1; values .5, .6, .7; gamma 1, lambda .95. deltas: .6 - .5 = .1, .7 - .6 = .1, 1 - .7 = .3.
+    # From the end: .3; .1 + .95 x .3 = .385; .1 + .95 x .385 = .46575. Returns add the values.
+    rewards, values = torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[0.5, 0.6, 0.7]])
+    found = losses.gae(rewards, values, ROW, gamma=1.0, lambda_=0.95)
+    torch.testing.assert_close(found.advantages, torch.tensor([[0.46575, 0.385, 0.3]]))
+    torch.testing.assert_close(found.returns, torch.tensor([[0.96575, 0.985, 1.0]]))
+
+
+def test_whitened_advantages_by_hand():
+    # mean .383583, variance by n - 1 (sum of squares .013739 / 2) .006870, deviation .082884.
+    found = losses.whitened(torch.tensor([[0.46575, 0.385, 0.3]]), ROW)
+    torch.testing.assert_close(found, torch.tensor([[0.991344, 0.017092, -1.008436]]), atol=2e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss"), [(1.5, 1, -1.2), (0.5, 1, -0.5), (1.5, -1, 1.5), (0.5, -1, 0.8)]
+)
+def test_clipped_loss_by_hand(ratio, advantage, loss):
+    # clip .2: a good token's ratio counts up to 1.2, a bad one's no less than 0.8.
+    new, old = torch.tensor([[math.log(ratio) - 2.0]]), torch.tensor([[-2.0]])
+    found = losses.ppo_policy_loss(new, old, torch.tensor([[float(advantage)]]), ROW[:, :1], clip=0.2, n_tokens=1)
+    torch.testing.assert_close(found, torch.tensor(loss))
+
+
+def test_both_estimates_of_kl_by_hand():
+    # k3 at d = reference - policy: e^.2 - .2 - 1 = .021403, e^-.2 + .2 - 1 = .018731. k1 is -d.
+    policy, reference = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-0.8, -1.2]])
+    torch.testing.assert_close(losses.k3(policy, reference), torch.tensor([[0.021403, 0.018731]]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(losses.k1(policy, reference), torch.tensor([[-0.2, 0.2]]))
+
+
+def test_both_estimates_are_the_kl_of_the_distributions_on_average():
+    # policy (1/2, 1/2), reference (1/4, 3/4): KL = (ln 2 + ln 2/3) / 2 = ln(4/3) / 2 = .143841.
+    policy, reference = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.25, 0.75]]).log()
+    for estimate in (losses.k1, losses.k3):
+        expected = torch.tensor(math.log(4 / 3) / 2)
+        torch.testing.assert_close((0.5 * estimate(policy, reference)).sum(), expected)
+
+
+def test_value_loss_by_hand():
+    # Return 1. Moved from .5 to .9, held at .7: the greater square is .3^2 = .09. From .5 to .6, within: .4^2 = .16.
+    values, old = torch.tensor([[0.9, 0.6]]), torch.tensor([[0.5, 0.5]])
+    found = losses.value_loss(values, old, torch.ones(1, 2), ROW[:, :2], clip=0.2, n_tokens=2)
+    torch.testing.assert_close(found, torch.tensor((0.09 + 0.16) / 2 / 2))
+
+
+def test_rewards_by_hand_with_the_score_on_the_last_token():
+    # -0.1 (logp - reference) - 0.5 logp: token 1: -0.1 x 1 + 0.5 = .4; token 2: 0.1 x 1 + 1 = 1.1, and the score 3.
+    mask = torch.tensor([[True, True, False]])
+    logp, reference = torch.tensor([[-1.0, -2.0, 99.0]]), torch.tensor([[-2.0, -1.0, -99.0]])
+    found = losses.token_rewards(torch.tensor([3.0]), logp, reference, mask, kl_coef=0.1, entropy_coef=0.5)
+    torch.testing.assert_close(found, torch.tensor([[0.4, 4.1, 0.0]]))
+
+
+def test_group_advantages_by_hand():
+    # (1, 3): mean 2, deviation sqrt 2. (5, 5): nothing to tell apart.
+    found = losses.grpo_advantages(torch.tensor([1.0, 3.0, 5.0, 5.0]), group_size=2)
+    part = 1 / (math.sqrt(2) + 1e-4)
+    torch.testing.assert_close(found, torch.tensor([-part, part, 0.0, 0.0]))
+
+
+def test_entropy_by_hand():
+    # (1/2, 1/4, 1/4): ln 2 / 2 + 2 ln 4 / 4 = 1.5 ln 2. Logits may be shifted.
+    logits = torch.tensor([[0.5, 0.25, 0.25], [1.0, 1.0, 1.0]]).log() + 7
+    torch.testing.assert_close(losses.entropy(logits), torch.tensor([1.5 * math.log(2), math.log(3)]))
+
+
+class Drawn:
+    """Ragged replies: lists for the definitions, padded tensors with nonsense behind each end for the code."""
+
+    def __init__(self, seed: int, *, rows: int = 4) -> None:
+        draw = random.Random(seed)
+        self.lengths = [draw.randint(1, 6) for _ in range(rows)]
+        names = ("logp", "old", "reference", "values", "old_values", "rewards", "advantages", "returns")
+        self.lists = {name: [[draw.uniform(-2, 0) for _ in range(n)] for n in self.lengths] for name in names}
+        width = max(self.lengths)
+        self.mask = torch.arange(width)[None] < torch.tensor(self.lengths)[:, None]
+        self.tensors = {
+            name: torch.tensor([[*row, *[77.0] * (width - len(row))] for row in rows_], dtype=torch.float64)
+            for name, rows_ in self.lists.items()
+        }
+
+    def tokens(self, *names: str) -> list[tuple[float, ...]]:
+        return [
+            values for row in zip(*(self.lists[n] for n in names), strict=True) for values in zip(*row, strict=True)
+        ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_advantages_are_their_definition_as_a_sum(seed):
+    drawn, gamma, lambda_ = Drawn(seed), 0.9, 0.8
+    found = losses.gae(drawn.tensors["rewards"], drawn.tensors["values"], drawn.mask, gamma=gamma, lambda_=lambda_)
+    for i, (rewards, values) in enumerate(zip(drawn.lists["rewards"], drawn.lists["values"], strict=True)):
+        after = [*values[1:], 0.0]
+        delta = [r + gamma * w - v for r, v, w in zip(rewards, values, after, strict=True)]
+        for t in range(len(rewards)):
+            expected = sum((gamma * lambda_) ** k * d for k, d in enumerate(delta[t:]))
+            assert found.advantages[i, t].item() == pytest.approx(expected, rel=1e-12)
+            assert found.returns[i, t].item() == pytest.approx(expected + values[t], rel=1e-12)
+    assert (
+        found.advantages[~drawn.mask].tolist()
+        == found.returns[~drawn.mask].tolist()
+        == [0.0] * int((~drawn.mask).sum())
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ppo_losses_are_their_definitions_and_parts_add_up(seed):
+    drawn = Drawn(seed)
+    n = sum(drawn.lengths)
+    policy = [
+        -min(math.exp(p - o) * a, min(max(math.exp(p - o), 0.8), 1.2) * a)
+        for p, o, a in drawn.tokens("logp", "old", "advantages")
+    ]
+    value = [
+        max((v - r) ** 2, (o + min(max(v - o, -0.2), 0.2) - r) ** 2)
+        for v, o, r in drawn.tokens("values", "old_values", "returns")
+    ]
+    halves = [slice(0, 2), slice(2, 4)]
+    t = drawn.tensors
+    found = [
+        losses.ppo_policy_loss(
+            t["logp"][h], t["old"][h], t["advantages"][h], drawn.mask[h], clip=0.2, n_tokens=n
+        ) for h in halves
+    ]  # fmt: skip
+    assert sum(found).item() == pytest.approx(sum(policy) / n, rel=1e-9)
+    found = [
+        losses.value_loss(t["values"][h], t["old_values"][h], t["returns"][h], drawn.mask[h], clip=0.2, n_tokens=n)
+        for h in halves
+    ]
+    assert sum(found).item() == pytest.approx(0.5 * sum(value) / n, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whitening_is_over_sampled_tokens_alone(seed):
+    drawn = Drawn(seed)
+    every = [a for (a,) in drawn.tokens("advantages")]
+    mean = sum(every) / len(every)
+    deviation = math.sqrt(sum((a - mean) ** 2 for a in every) / (len(every) - 1) + 1e-8)
+    found = losses.whitened(drawn.tensors["advantages"], drawn.mask)
+    assert found[drawn.mask].tolist() == pytest.approx([(a - mean) / deviation for a in every], rel=1e-9)
+    assert not found[~drawn.mask].any()
+
+
+def test_one_token_alone_is_whitened_to_nothing():
+    assert losses.whitened(torch.tensor([[3.0]]), ROW[:, :1]).item() == 0.0
+
+
+GROUPED = torch.tensor([0.3, -1.2, 0.4, 0.9], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_group_loss_is_its_definition(seed):
+    drawn = Drawn(seed)
+    rows = []
+    for i, a in enumerate(GROUPED.tolist()):
+        tokens = []
+        for p, o, r in zip(*(drawn.lists[n][i] for n in ("logp", "old", "reference")), strict=True):
+            ratio = math.exp(p - o)
+            kl = math.exp(r - p) - (r - p) - 1
+            tokens.append(-min(ratio * a, min(max(ratio, 0.8), 1.2) * a) + 0.1 * kl)
+        rows.append(sum(tokens) / len(tokens))
+    assert by_ours(drawn).item() == pytest.approx(sum(rows) / len(rows), rel=1e-9)
+
+
+def by_ours(drawn: Drawn) -> torch.Tensor:
+    t = drawn.tensors
+    penalty = 0.1 * losses.k3(t["logp"], t["reference"])
+    return losses.grpo_loss(t["logp"], t["old"], penalty, GROUPED, drawn.mask, clip=0.2, n_rows=len(GROUPED))
+
+
+class Metrics(dict):
+    def __missing__(self, name: str) -> list:
+        return self.setdefault(name, [])
+
+
+def by_trl(drawn: Drawn) -> torch.Tensor:
+    """TRL's own loss, with the log-probabilities handed in that its model would give."""
+    from trl import GRPOTrainer
+
+    t = drawn.tensors
+    trainer = SimpleNamespace(
+        _get_per_token_logps_and_entropies=lambda *_, **__: (t["logp"], torch.zeros_like(t["logp"]), None),
+        aux_loss_enabled=False, top_entropy_quantile=1.0, off_policy_mask_threshold=None,
+        importance_sampling_level="token", beta=0.1, loss_type="grpo", epsilon_low=0.2, epsilon_high=0.2,
+        use_vllm=False,
+        args=SimpleNamespace(use_bias_correction_kl=False, delta=None), model=SimpleNamespace(training=False),
+        _entropy_bonus_enabled=False, _metrics={"eval": Metrics(), "train": Metrics()},
+        accelerator=SimpleNamespace(gather=lambda x: x, reduce=lambda x, reduction: x),
+        current_gradient_accumulation_steps=1,
+    )  # fmt: skip
+    ids = torch.zeros(drawn.mask.shape, dtype=torch.long)
+    inputs = {
+        "prompt_ids": ids, "prompt_mask": torch.ones_like(ids), "completion_ids": ids,
+        "completion_mask": drawn.mask.long(), "advantages": GROUPED, "old_per_token_logps": t["old"],
+        "ref_per_token_logps": t["reference"],
+    }  # fmt: skip
+    return GRPOTrainer._compute_loss(trainer, None, inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("trl") is None, reason="TRL is an optional peer")
+def test_group_loss_and_its_gradient_are_trls():
+    drawn = Drawn(0)
+    leaf = drawn.tensors["logp"].requires_grad_()
+    found, expected = by_ours(drawn), by_trl(drawn)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    (ours,), (trls,) = torch.autograd.grad(found, leaf), torch.autograd.grad(expected, leaf)
+    torch.testing.assert_close(ours, trls, rtol=1e-12, atol=1e-15)
