@@ -225,7 +225,7 @@ def test_a_search_that_cannot_be_made_is_refused_in_a_sentence_with_nothing_writ
         # As the command line reads a byte that is not UTF-8.
         (["--question", "What?", "--answer", "Bob\udcff"], "holds bytes that are not UTF-8"),
         (["--question", "What\udcff?", "--answer", "Bob"], "holds bytes that are not UTF-8"),
-        (["--question", "What?", "--answer", "Bob", "--set", "initial=a\udcff"], "initial holds half of a surrogate pair"),
+        (["--question", "What?", "--answer", "Bob", "--set", "initial=\udcff"], "initial holds half of a surrogate"),
         (["--question", "What?", "--answer", "x", "--forget", "y"], "leave --data, --forget and --start out"),
         ([], "give --data and --forget, or one text of your own"),
         ([*TEXT, "--answer", "It is 9.", "--placement", "infix"], "has the marker {prompt} 0 times"),

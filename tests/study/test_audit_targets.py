@@ -1,5 +1,7 @@
 """Whether an unlearned model was made from the target with which it is compared, by what their folders say."""
 
+from pathlib import Path
+
 import pytest
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
@@ -26,7 +28,9 @@ def subject(run: RunFolder, place: str, parent: str, method: str) -> None:
         ("weights of another", "retrain", False),
     ],
 )
-def test_a_subject_that_was_made_from_another_model_than_the_target_is_named(tmp_path, parent, method, told):
+def test_a_subject_that_was_made_from_another_model_than_the_target_is_named(
+    tmp_path: Path, parent: str, method: str, told: bool
+) -> None:
     run = RunFolder(tmp_path)
     subject(run, "target", "weights of base", "")
     subject(run, "mine", "weights of target", "ga")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from vestige.core.errors import InputError
-from vestige.core.text import one_line
+from vestige.core.text import half_character, one_line
 
 
 class Settings(BaseModel):
@@ -22,6 +22,9 @@ class Settings(BaseModel):
     @classmethod
     def build(cls, values: Mapping[str, Any], *, where: str = "settings") -> Self:
         """Settings from names and values; an InputError says where, which key, what is wrong and what was meant."""
+        for name, value in values.items():
+            if isinstance(value, str) and half_character(value):
+                raise InputError(f"{where}: {name} holds half of a surrogate pair, which is no character; give UTF-8")
         try:
             return cls(**values)
         except ValidationError as error:

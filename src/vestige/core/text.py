@@ -12,6 +12,11 @@ def one_line(text: str, *, width: int = 100) -> str:
     return shown if len(text) <= width else shown[: width - 1] + "…"
 
 
+def half_character(text: str) -> bool:
+    """Whether `text` holds a lone surrogate, which no file and no tokeniser takes (bytes that are no UTF-8)."""
+    return any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def sentence(text: str) -> str:
     """`text` with a capital at the beginning and one full stop at the end."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -11,7 +11,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
-from vestige.core.text import one_line
+from vestige.core.text import half_character, one_line
 from vestige.data.tables import Row, Table, shown
 
 PAIRS = (("question", "answer"), ("prompt", "completion"), ("instruction", "output"))
@@ -147,7 +147,7 @@ class _Cells:
             raise self.wrong(column, "is empty; fill it or remove the row")
         if "\0" in value:
             raise self.wrong(column, "holds a NUL character; remove it")
-        if any("\ud800" <= c <= "\udfff" for c in value):
+        if half_character(value):
             raise self.wrong(column, "holds half of a surrogate pair, which is no character; repair the text")
         return value
 

@@ -17,7 +17,7 @@ import numpy as np
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_text
 from vestige.core.items import Item
-from vestige.core.text import one_line
+from vestige.core.text import half_character, one_line
 from vestige.data.contract_schema import AS_OF
 from vestige.data.contract_type import ContractType, built_in_types
 from vestige.data.dataset import Contract, Dataset
@@ -113,7 +113,7 @@ def _item(row: Any, where: str) -> Item:
             continue
         if not isinstance(value, str) or not value.strip():
             raise InputError(f"{where}: {key} is missing or no text")
-        if any("\ud800" <= c <= "\udfff" for c in value):
+        if half_character(value):
             raise InputError(f"{where}: {key} holds half a character (a lone surrogate)")
     if row.get("edge") is not None:
         check_label(row["edge"], "edge")

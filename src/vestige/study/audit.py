@@ -174,7 +174,7 @@ def made_from_others(
         return ()
     names = ", ".join(one_line(one, width=60) for one in others)
     return (
-        f"Made from another model than the target {one_line(target, width=60)}, with which this audit compares: "
+        f"Made from another model than the target ({one_line(target, width=60)}) that this audit compares with: "
         f"{names}; what differs between the two targets counts as lost, left or brought back.",
     )
 
