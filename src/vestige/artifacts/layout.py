@@ -16,8 +16,6 @@
                                         search.json prompt.json of a searched prompt;
                                         points/<point>/evals/ as above, done.json
     audit/<forget>/                     asked/<task>.json plan.json outcome.json
-    probes/<forget>/                    adjacent.jsonl answers/ judge/ tested.jsonl holes.jsonl summary.json
-        searches/<source>/              one search for prompts: attempts.jsonl iterations.jsonl policy/
     soundness.json verdicts.json  tables/*.csv  figures/*.svg  report.html
 """
 
@@ -25,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vestige.artifacts.probe_layout import ProbeFolder as ProbeFolder
 from vestige.core.ids import slug
 
 
@@ -247,80 +246,6 @@ class AuditFolder:
 
 
 @dataclass(frozen=True)
-class ProbeFolder:
-    """The search for knowledge holes: what was tried, what was tested, and which holes were confirmed."""
-
-    path: Path
-
-    def asked(self, part: str) -> Path:
-        """The identity of one part of the work: everything that can change what it finds."""
-        return self.path / f"asked-{slug(part)}.json"
-
-    def search(self, source: str) -> "ProbeFolder":
-        """The folder of one search: latent, random or paraphrase."""
-        return ProbeFolder(self.path / "searches" / slug(source))
-
-    def searches(self) -> "list[ProbeFolder]":
-        """The searches that are there, in the order of their names."""
-        return [ProbeFolder(p.parent) for p in sorted(self.path.glob("searches/*/attempts.jsonl"))]
-
-    @property
-    def adjacent(self) -> Path:
-        """One line for each adjacent question."""
-        return self.path / "adjacent.jsonl"
-
-    @property
-    def attempts(self) -> Path:
-        """One line for each prompt that a search tried, in its order; grows as it goes."""
-        return self.path / "attempts.jsonl"
-
-    @property
-    def iterations(self) -> Path:
-        """One line for each iteration of a search: what became of the policy, in numbers, and whether it collapsed."""
-        return self.path / "iterations.jsonl"
-
-    @property
-    def policy(self) -> Path:
-        """What an interrupted search needs to go on."""
-        return self.path / "policy"
-
-    @property
-    def answers(self) -> Path:
-        """What the models answered while candidates were tested, a file for each model and draw."""
-        return self.path / "answers"
-
-    @property
-    def judge(self) -> Path:
-        """The replies of a judge on a server, which were paid for."""
-        return self.path / "judge"
-
-    @property
-    def tested(self) -> Path:
-        """One line for each candidate: why it was dropped, or both answers with their scores."""
-        return self.path / "tested.jsonl"
-
-    @property
-    def holes(self) -> Path:
-        """One line for each confirmed hole."""
-        return self.path / "holes.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """Written last: the table of holes, and the identity of what it was made from."""
-        return self.path / "summary.json"
-
-    @property
-    def provenance(self) -> Path:
-        """Versions, hardware, command and times."""
-        return self.path / "provenance.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that probes."""
-        return self.path / ".lock"
-
-
-@dataclass(frozen=True)
 class RunFolder:
     """One run: its settings, data, subjects and what is rebuilt from their summaries."""
 
@@ -383,10 +308,6 @@ class RunFolder:
     def audits(self) -> list[AuditFolder]:
         """The audits that are done, in the order of their names."""
         return [AuditFolder(p.parent) for p in sorted(self.path.glob("audit/*/outcome.json"))]
-
-    def probe(self, forget: str) -> ProbeFolder:
-        """The search for knowledge holes beside one forget set."""
-        return ProbeFolder(self.path / "probes" / slug(forget))
 
     @property
     def lock(self) -> Path:

@@ -17,6 +17,7 @@ from vestige.cli.evaluate import evaluate_command
 from vestige.cli.finetune import finetune_command
 from vestige.cli.list import list_command
 from vestige.cli.models import models_app
+from vestige.cli.probe import probe_app
 from vestige.cli.report import report_command
 from vestige.cli.sisa import sisa_app
 from vestige.cli.unlearn import unlearn_command
@@ -44,6 +45,7 @@ app.command("check-data")(check_data_command)
 app.command("report")(report_command)
 app.command("list")(list_command)
 app.add_typer(attack_app, name="attack")
+app.add_typer(probe_app, name="probe")
 app.add_typer(sisa_app, name="sisa")
 app.add_typer(models_app, name="models")
 

@@ -1,0 +1,323 @@
+"""`vestige probe`: find the benign knowledge that went with the forget set.
+
+`vestige probe TARGET UNLEARNED` makes adjacent questions, searches for more, and tests which are holes; `adjacent`,
+`latent` and `filter` do one part each, in the same folder.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from vestige.cli.asked import refuse_torchrun, say
+from vestige.cli.data_words import DataWords
+from vestige.cli.options import Data, DryRun, Forget
+from vestige.cli.probe_told import print_forecast, print_holes
+from vestige.cli.probe_words import JudgeWords, NearWords, PlaceWords, searches_named
+from vestige.cli.progress import progress_bar
+from vestige.cli.spread import spread
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vestige.data.corpus import Corpus, NamedSplits
+    from vestige.models.embedder import Embedder
+    from vestige.probes.baselines import Yield
+    from vestige.probes.holes import HoleTable
+    from vestige.steps.probe import AdjacentRequest, Asked, Grader, KeptQuestion, Served
+    from vestige.steps.probe_forecast import Size
+
+TargetName = Annotated[str, typer.Argument(help="The model that knows: a folder, any model, or URL#MODEL.")]
+UnlearnedName = Annotated[str, typer.Argument(help="The model that forgot: a folder, any model, or URL#MODEL.")]
+PolicyName = Annotated[str, typer.Option("--policy", help="The model that learns to ask; a small one will do.")]
+Searches = Annotated[
+    str,
+    typer.Option(
+        help="Ways to search beyond the adjacent questions, apart by commas: latent (RL), random and paraphrase (the "
+        "same policy without learning), or none."
+    ),
+]
+Placebos = Annotated[
+    list[str] | None,
+    typer.Option("--placebo", help="A model that knows what the target knows: its holes are false. May be repeated."),
+]
+ALL = "all"
+
+
+class _AllByDefault(TyperGroup):
+    """A group whose command `all` need not be named: `vestige probe TARGET UNLEARNED`."""
+
+    # Any: typer carries a context class of its own, which has no public name.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if named or not args else [ALL, *args])
+
+
+probe_app = typer.Typer(
+    cls=_AllByDefault,
+    help="Find knowledge holes: what an unlearned model no longer answers, though it should have kept it. Without a "
+    "command: `vestige probe TARGET UNLEARNED`, all parts one after the other.",
+    no_args_is_help=True,
+)
+
+
+@probe_app.command(ALL)
+@spread
+def all_command(
+    target: TargetName,
+    unlearned: UnlearnedName,
+    data: Data,
+    forget: Forget,
+    policy: PolicyName = "builtin:smollm2",
+    searches: Searches = "latent",
+    placebo: Placebos = None,
+    dry_run: DryRun = False,
+    *,
+    rows: DataWords,
+    near: NearWords,
+    who: JudgeWords,
+    place: PlaceWords,
+) -> None:
+    """Adjacent questions, searches, and which of both are holes: everything, in one folder, with one judge.
+
+    Each part is kept; the same command goes on where a stopped one ended, and asks and pays for nothing twice.
+    """
+    refuse_torchrun("probe")
+    from vestige.steps.probe import SEARCHES, make_adjacent
+
+    who.check()
+    names = searches_named(searches, SEARCHES)
+    corpus, splits = _read(rows, data, forget, place)
+    request = _adjacent_request(corpus, splits, near, who, place)
+    if dry_run:
+        _foresee(request, who, place, _size(names, len(placebo or ()), place))
+        return
+    _say_adjacent(make_adjacent(place.folder, request), place)
+    models = _Models(target, unlearned, who, place)
+    for name in names:
+        _search(name, policy, models, place)
+    _tell(_filtered(splits, models, place, placebo or ()), place)
+
+
+@probe_app.command("adjacent")
+@spread
+def adjacent_command(
+    data: Data, forget: Forget, *, rows: DataWords, near: NearWords, who: JudgeWords, place: PlaceWords
+) -> None:
+    """Questions near the forget set, none of which it answers; no model is asked unless it is to write them."""
+    refuse_torchrun("probe")
+    from vestige.steps.probe import make_adjacent
+
+    corpus, splits = _read(rows, data, forget, place)
+    kept = make_adjacent(place.folder, _adjacent_request(corpus, splits, near, who, place))
+    if place.as_json:
+        typer.echo(json.dumps([{"of": k.of, **asdict(k.question)} for k in kept], indent=2))
+        return
+    _say_adjacent(kept, place)
+    for one in [k for k in kept if k.of == "forget"][:5]:
+        typer.echo(f"  {one_line(one.question.question)}")
+
+
+@probe_app.command("latent")
+@spread
+def latent_command(
+    target: TargetName,
+    unlearned: UnlearnedName,
+    policy: PolicyName = "builtin:smollm2",
+    searches: Searches = "latent",
+    *,
+    who: JudgeWords,
+    place: PlaceWords,
+) -> None:
+    """Search for prompts that UNLEARNED answers badly, from the adjacent questions in the folder.
+
+    Settings: latent.n_iterations, policy.n_rollouts and others; see docs/probe.md.
+    """
+    refuse_torchrun("probe")
+    from vestige.steps.probe import SEARCHES
+
+    who.check()
+    names = searches_named(searches, SEARCHES)
+    models = _Models(target, unlearned, who, place)
+    found = {name: _search(name, policy, models, place) for name in names}
+    if place.as_json:
+        typer.echo(json.dumps({name: one._asdict() for name, one in found.items()}, indent=2))
+
+
+@probe_app.command("filter")
+@spread
+def filter_command(
+    target: TargetName,
+    unlearned: UnlearnedName,
+    data: Data,
+    forget: Forget,
+    placebo: Placebos = None,
+    *,
+    rows: DataWords,
+    who: JudgeWords,
+    place: PlaceWords,
+) -> None:
+    """Say which prompts in the folder are holes: filters, fresh answers of both models, placebos, groups.
+
+    Settings: filter.target_at_least, filter.unlearned_at_most, filter.alike and others; see docs/probe.md.
+    """
+    refuse_torchrun("probe")
+    who.check()
+    _, splits = _read(rows, data, forget, place)
+    _tell(_filtered(splits, _Models(target, unlearned, who, place), place, placebo or ()), place)
+
+
+@dataclass(frozen=True)
+class _Models:
+    """Target, unlearned model, embedder and judge, each loaded when it is first wanted."""
+
+    target_name: str
+    unlearned_name: str
+    who: JudgeWords
+    place: PlaceWords
+
+    @cached_property
+    def target(self) -> "Asked | Served":
+        return self.place.taking_part(self.target_name)
+
+    @cached_property
+    def unlearned(self) -> "Asked | Served":
+        return self.place.taking_part(self.unlearned_name)
+
+    @cached_property
+    def embedder(self) -> "tuple[Embedder, str]":
+        return self.who.embeds(self.place.device)
+
+    @cached_property
+    def grader(self) -> "Grader":
+        return self.who.grader(self.place, self.target, *self.embedder)
+
+
+def _read(rows: DataWords, data: str, forget: str, place: PlaceWords) -> "tuple[Corpus, NamedSplits]":
+    from vestige.data.corpus import named_splits, open_corpus
+
+    corpus = open_corpus(rows.source(data))
+    return corpus, named_splits(corpus, forget, retain=rows.retain, seed=place.seed)
+
+
+def _adjacent_request(
+    corpus: "Corpus", splits: "NamedSplits", near: NearWords, who: JudgeWords, place: PlaceWords
+) -> "AdjacentRequest":
+    from vestige.probes.neighbours import NeighbourSettings
+    from vestige.probes.questions import AdjacentSettings
+    from vestige.steps.probe import AdjacentRequest
+
+    k = {"k": near.k}
+    settings = AdjacentSettings.build(k | place.values("adjacent"), where="settings of adjacent")
+    neighbours = NeighbourSettings.build(k | place.values("neighbours"), where="settings of neighbours")
+    return AdjacentRequest(splits, corpus.dataset, near.way(corpus, who, place), settings, neighbours, place.seed)
+
+
+def _search(name: str, policy: str, models: _Models, place: PlaceWords) -> "Yield":
+    """Make one search and say what it brought."""
+    from vestige.probes.answering import AnswerSettings
+    from vestige.probes.baselines import yield_of
+    from vestige.probes.latent import LatentSettings
+    from vestige.steps.probe import SearchRequest, search
+    from vestige.training.policy.settings import PolicySettings
+
+    settings = place.settings("latent", LatentSettings)
+    with progress_bar(name) as show:
+        request = SearchRequest(
+            source=name,
+            policy=place.model(policy),
+            policy_settings=place.settings("policy", PolicySettings),
+            settings=settings,
+            unlearned=models.unlearned,
+            answers=place.settings("answers", AnswerSettings),
+            grader=models.grader,
+            embedder=models.embedder[0],
+            seed=place.seed,
+            on_iteration=lambda i: show(i.number / settings.n_iterations, i.collapsed or f"{i.n_latent} with J = 10"),
+        )
+        found = yield_of(search(place.folder, request))
+    if not place.as_json:
+        typer.echo(
+            f"{name}: {found.n_latent} of {found.n_calls} prompts got J = 10, {found.n_distinct} of them different: "
+            f"{found.per_thousand:.1f} for 1,000 calls"
+        )
+    return found
+
+
+def _filtered(splits: "NamedSplits", models: _Models, place: PlaceWords, placebos: "Sequence[str]") -> "HoleTable":
+    from vestige.probes.answering import AnswerSettings
+    from vestige.probes.filters import FilterSettings
+    from vestige.steps.probe import FilterRequest, filter_holes
+
+    settings = place.settings("filter", FilterSettings)
+    settings.check()
+    embedder, weights = models.embedder
+    request = FilterRequest(
+        forget=splits.splits["forget"],
+        target=models.target,
+        unlearned=models.unlearned,
+        placebos={Path(placebo).name: place.taking_part(placebo) for placebo in placebos},
+        answers=place.settings("answers", AnswerSettings),
+        grader=models.grader,
+        embedder=embedder,
+        embedder_weights=weights,
+        settings=settings,
+        seed=place.seed,
+        on_stage=say,
+    )
+    return filter_holes(place.folder, request)
+
+
+def _size(searches: "Sequence[str]", n_placebos: int, place: PlaceWords) -> "Size":
+    from vestige.probes.latent import LatentSettings
+    from vestige.steps.probe_forecast import Size
+    from vestige.training.policy.settings import PolicySettings
+
+    rollouts = place.settings("policy", PolicySettings).n_rollouts
+    attempts = len(searches) * place.settings("latent", LatentSettings).n_iterations * rollouts
+    return Size(n_candidates=0, n_attempts=attempts, n_placebos=n_placebos)
+
+
+def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, size: "Size") -> None:
+    """Say what everything would take at most; `size` has no candidates yet."""
+    from vestige.judges.spending import Limits
+    from vestige.probes.answering import AnswerSettings
+    from vestige.probes.filters import FilterSettings
+    from vestige.steps.probe import adjacent_of, forget_texts
+    from vestige.steps.probe_forecast import forecast_probe
+
+    forget = request.splits.splits["forget"]
+    if isinstance(request.by, str):
+        n = len(adjacent_of(request)["forget"].questions)
+    else:
+        n = request.settings.k * len(forget)
+    forecast = forecast_probe(
+        size._replace(n_candidates=n),
+        forget[0].question,
+        forget_texts(forget),
+        place.settings("filter", FilterSettings),
+        answer_tokens=place.settings("answers", AnswerSettings).max_tokens,
+        limits=place.settings("limits", Limits),
+    )
+    print_forecast(forecast, grounded=who.judge == "grounded", as_json=place.as_json)
+
+
+def _tell(table: "HoleTable", place: PlaceWords) -> None:
+    if place.as_json:
+        typer.echo(json.dumps(asdict(table), indent=2))
+        return
+    print_holes(table)
+    typer.echo(f"holes in {place.folder.holes}")
+
+
+def _say_adjacent(kept: "Sequence[KeptQuestion]", place: PlaceWords) -> None:
+    n = sum(one.of == "forget" for one in kept)
+    if not place.as_json:
+        typer.echo(
+            f"{n} questions near the forget set and {len(kept) - n} of the retain set in {place.folder.adjacent}"
+        )

@@ -1,0 +1,225 @@
+"""What is typed for probing: who judges, how questions are made, which settings; and what follows from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from vestige.cli.asked import pairs, split_method_settings
+from vestige.cli.attack_words import OtherDtype
+from vestige.cli.options import AsJson, Device, OutputDir, Seed, TrustRemoteCode
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.layout import ProbeFolder
+    from vestige.core.settings import Settings
+    from vestige.data.corpus import Corpus
+    from vestige.judges.base import Writer
+    from vestige.judges.server import ServerSettings
+    from vestige.models.embedder import Embedder
+    from vestige.models.load import ModelSettings
+    from vestige.steps.probe import Asked, By, Grader, Served
+
+T = TypeVar("T", bound="Settings")
+
+PARTS = ("adjacent", "neighbours", "policy", "latent", "answers", "filter", "judge", "served", "limits")
+"""Before the dot in --set; `adjacent` and `neighbours` share --k."""
+JUDGES = ("grounded", "local", "server")
+MODEL_KEY = "VESTIGE_MODEL_KEY"
+"""The environment's variable with the key of a server that a model is asked on; the judge's is another."""
+WAYS = ("graph", "templates", "local", "server")
+
+ProbeSet = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PART.KEY=VALUE", help=f"A setting; the parts are {', '.join(PARTS)}."),
+]
+
+
+@dataclass(frozen=True)
+class PlaceWords:
+    """Where the findings go, the settings, how models are read, and the seed."""
+
+    output_dir: OutputDir
+    assignments: ProbeSet = None
+    seed: Seed = 0
+    device: Device = "auto"
+    dtype: OtherDtype = None
+    trust_remote_code: TrustRemoteCode = False
+    as_json: AsJson = False
+
+    @property
+    def folder(self) -> "ProbeFolder":
+        """The folder of the search for holes."""
+        from vestige.artifacts.layout import ProbeFolder
+
+        return ProbeFolder(self.output_dir)
+
+    def model(self, name: str) -> "ModelSettings":
+        """How the model called `name` is read."""
+        from vestige.models.load import ModelSettings
+
+        return ModelSettings(
+            model=name, device=self.device, dtype=self.dtype or "float32", trust_remote_code=self.trust_remote_code
+        )
+
+    def asked(self, name: str) -> "Asked":
+        """The model called `name`, loaded."""
+        from vestige.steps.probe import asked_model
+
+        return asked_model(self.model(name), dtype=self.dtype)
+
+    def taking_part(self, name: str) -> "Asked | Served":
+        """The model called `name`, loaded; or one on a server, called URL#MODEL."""
+        url, mark, model = name.partition("#")
+        if not (mark and url.startswith(("http://", "https://"))):
+            return self.asked(name)
+        from vestige.judges.server import ServerSettings
+        from vestige.judges.spending import Limits
+        from vestige.steps.probe import Served
+
+        typed = {"url": url, "model": model, "key_variable": MODEL_KEY}
+        server = ServerSettings.build(self.values("served") | typed, where="settings of served")
+        return Served(server, self.settings("limits", Limits))
+
+    def values(self, part: str) -> dict[str, Any]:
+        """What --set says of one part; a word for no part is refused."""
+        left = list(self.assignments or ())
+        found: dict[str, dict[str, Any]] = {}
+        for name in PARTS:
+            found[name], left = split_method_settings(name, left)
+        if left:
+            key = next(iter(pairs(left)))
+            raise InputError(f"--set {one_line(key)}: {_nearest(key.partition('.')[0], PARTS)}, as in filter.alike")
+        return found[part]
+
+    def settings(self, part: str, kind: type[T]) -> T:
+        """The settings of one part."""
+        return kind.build(self.values(part), where=f"settings of {part}")
+
+
+@dataclass(frozen=True)
+class JudgeWords:
+    """Who grades answers, and who writes questions where a language model does."""
+
+    judge: Annotated[
+        str,
+        typer.Option(help="Who grades: grounded (by the target's own answers; no other model), local, or server."),
+    ] = "grounded"
+    judge_model: Annotated[str | None, typer.Option(help="Of local: any chat model. Of server: its name there.")] = None
+    judge_url: Annotated[
+        str | None, typer.Option(help="Of server: what stands before /chat/completions; the key: VESTIGE_JUDGE_KEY.")
+    ] = None
+    embedder: Annotated[
+        str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")
+    ] = None
+
+    def check(self) -> None:
+        """Refuse what does not go together, before anything is loaded."""
+        if self.judge not in JUDGES:
+            raise InputError(f"no judge {one_line(self.judge)!r}; {_nearest(self.judge, JUDGES)}")
+        self._check_model(self.judge, "--judge")
+
+    def _check_model(self, kind: str, option: str) -> None:
+        if kind in ("local", "server") and self.judge_model is None:
+            raise InputError(f"{option} {kind} needs --judge-model")
+        if kind == "server" and self.judge_url is None:
+            raise InputError(f"{option} server needs --judge-url, such as http://localhost:8000/v1")
+
+    def server(self, place: PlaceWords) -> "ServerSettings":
+        """The server's settings."""
+        from vestige.judges.server import ServerSettings
+
+        typed = {"url": self.judge_url, "model": self.judge_model}
+        return ServerSettings.build(place.values("judge") | typed, where="settings of judge")
+
+    def writer(self, kind: str, place: PlaceWords, option: str = "--judge") -> "Writer":
+        """The language model, on a server or here."""
+        self._check_model(kind, option)
+        if kind == "server":
+            from vestige.judges.server import ServerWriter
+            from vestige.judges.spending import Limits
+
+            return ServerWriter(self.server(place), place.folder.judge, place.settings("limits", Limits))
+        from vestige.judges.local import LocalWriter
+
+        return LocalWriter(place.asked(str(self.judge_model)).loaded)
+
+    def embeds(self, device: str) -> "tuple[Embedder, str]":
+        """The embedder and the digest of its weights."""
+        from vestige.models.digests import weights_digest
+        from vestige.models.embedder import HUB_ID, load_embedder
+
+        found = load_embedder(self.embedder or HUB_ID, device=device)
+        return found, weights_digest(found.model)
+
+    def grader(
+        self, place: PlaceWords, target: "Asked | Served", embedder: "Embedder", embedder_weights: str
+    ) -> "Grader":
+        """The judge, with all that can change a verdict."""
+        from vestige.judges.prompted import PromptedJudge
+        from vestige.steps.probe import Grader, Served
+
+        self.check()
+        if self.judge == "grounded":
+            from vestige.judges.grounded import GroundedJudge
+
+            if isinstance(target, Served):
+                raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.weights} is served")
+            grounded = GroundedJudge(target.loaded, embedder)
+            identity = {"judge": "grounded", "target": target.weights, "embedder": embedder_weights}
+            return Grader(grounded, identity | {"own_tokens": grounded.own_tokens})
+        if self.judge == "local":
+            from vestige.judges.local import LocalWriter
+
+            asked = place.asked(str(self.judge_model))
+            return Grader(PromptedJudge(LocalWriter(asked.loaded)), {"judge": "local", "weights": asked.weights})
+        server = self.server(place)
+        told = {"url", "model", "temperature", "seed", "readings"}
+        identity = {"judge": "server", **{k: v for k, v in server.identity().items() if k in told}}
+        return Grader(PromptedJudge(self.writer("server", place)), identity)
+
+
+@dataclass(frozen=True)
+class NearWords:
+    """How adjacent questions are made."""
+
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Who writes them: graph (the data's own, of other contracts), templates, local or server (the model "
+            "of --judge-model). By default the graph where the data has one, else templates."
+        ),
+    ] = None
+    k: Annotated[int, typer.Option(min=1, help="At most so many questions of each forget item.")] = 4
+
+    def way(self, corpus: "Corpus", judge: JudgeWords, place: PlaceWords) -> "By":
+        """How the questions of this data are made."""
+        if self.by is not None and self.by not in WAYS:
+            raise InputError(f"--by {one_line(self.by)}: {_nearest(self.by, WAYS)}")
+        if self.by == "graph" or (self.by is None and corpus.dataset is not None):
+            return "graph"
+        if self.by in (None, "templates"):
+            return "offline"
+        return judge.writer(self.by, place, "--by")
+
+
+def searches_named(words: str, known: Sequence[str]) -> list[str]:
+    """The searches that are named, apart by commas, in their order; none of "none"."""
+    names = list(dict.fromkeys(word.strip() for word in words.split(",") if word.strip()))
+    if names == ["none"]:
+        return []
+    for name in names:
+        if name not in known:
+            raise InputError(f"no search {one_line(name)!r}; {_nearest(name, (*known, 'none'))}")
+    if not names:
+        raise InputError(f"--searches names none; give some of {', '.join(known)}, or none")
+    return names
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    # Loaded late: it brings pydantic, which no --help may load.
+    from vestige.core.settings import closest
+
+    return closest(word, list(known))

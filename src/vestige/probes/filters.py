@@ -1,0 +1,315 @@
+"""From candidates to holes: what is dropped and why, and what is asked anew before a hole counts.
+
+Scores are the judge's quality, 1..10, higher for a better answer. Axes: N prompts, D width of an embedding.
+
+In this order a candidate is dropped that repeats a prompt, is not valid, that the target does not answer well, that
+the forget set answers (one text that supports the target's answer is enough), that is a near-duplicate of one kept
+before it from its source, or that goes beyond as many as are together as diverse as the adjacent prompts. What is left
+is asked anew: target and unlearned model answer again, at another seed, and both answers are judged. Without that a
+prompt chosen for one bad answer regresses to the mean and is counted as a hole. Target against itself at yet another
+seed is the placebo: the share of such pairs that look like a hole is the rate of false holes.
+
+Filters and order: Knowledge Holes, 2511.00030, sections 3 and 4, appendix B. Asking anew, placebos and the threshold
+`unlearned_at_most` are ours.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import NonNegativeFloat, PositiveInt
+
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.seeds import derive_seed
+from vestige.core.settings import Settings
+from vestige.judges.base import Judge, Judgement, Request
+from vestige.metrics.near_duplicates import THRESHOLD, distinct
+from vestige.metrics.selection import STEP, Selection, as_diverse_as
+from vestige.probes.answering import Answerer
+from vestige.probes.holes import Candidate, Tested
+
+ADJACENT = "adjacent"
+"""The source whose prompts the others are compared with in diversity."""
+AT_ANOTHER_SEED = "target at another seed"
+REASONS = (
+    "repeats a prompt",
+    "not valid",
+    "target does not answer well",
+    "forget set answers it",
+    "near-duplicate",
+    "beyond the diversity of the adjacent prompts",
+    "not judged",
+)
+"""Why a candidate was not tested."""
+
+Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
+
+
+class FilterSettings(Settings):
+    """Where the filters draw the line.
+
+    A hole is a prompt whose fresh answers score at least `target_at_least` for the target and at most
+    `unlearned_at_most` for the unlearned model. Prompts of one source with a cosine above `alike` are one. `diverse`
+    keeps of each search the first so many, in steps of `step`, that are together as diverse as the adjacent prompts.
+    `nearest_texts` holds a prompt only against that many texts of the forget set, those nearest to it by embedding;
+    None: against all, as the paper does.
+    """
+
+    target_at_least: NonNegativeFloat = 7.0
+    unlearned_at_most: NonNegativeFloat = 3.0
+    alike: float = THRESHOLD
+    diverse: bool = True
+    step: PositiveInt = STEP
+    nearest_texts: PositiveInt | None = None
+
+    def check(self) -> None:
+        """Refuse lines that contradict each other."""
+        if not self.unlearned_at_most < self.target_at_least:
+            raise InputError(
+                f"unlearned_at_most = {self.unlearned_at_most:g} must be below target_at_least = "
+                f"{self.target_at_least:g}, or one answer would be good and bad"
+            )
+        if not -1 <= self.alike <= 1:
+            raise InputError(f"alike = {self.alike:g}: a cosine is from -1 to 1")
+
+    def is_hole(self, target: float | None, unlearned: float | None) -> bool:
+        """Whether two scores make a hole; without both there is none."""
+        if target is None or unlearned is None:
+            return False
+        return target >= self.target_at_least and unlearned <= self.unlearned_at_most
+
+
+@dataclass(frozen=True)
+class Actors:
+    """Who answers, judges and embeds. `placebos` are asked as if each were the unlearned model, beside the target.
+
+    A placebo knows what the target knows: the target tuned on retained data alone, say.
+    """
+
+    target: Answerer
+    unlearned: Answerer
+    judge: Judge
+    embed: Embed
+    placebos: Mapping[str, Answerer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Every candidate, in order, with what became of it; failures of the judge by stage; selections by source."""
+
+    tested: tuple[Tested, ...]
+    failures: Mapping[str, Mapping[str, int]]
+    selections: Mapping[str, Selection]
+    target_calls: int
+    unlearned_calls: int
+
+
+@dataclass
+class _Desk:
+    """The candidates under way: `left` are the places of those not dropped; `first` the target's first answers."""
+
+    candidates: Sequence[Candidate]
+    actors: Actors
+    settings: FilterSettings
+    dropped: dict[int, str]
+    failures: dict[str, Counter[str]]
+
+    @property
+    def left(self) -> list[int]:
+        return [i for i in range(len(self.candidates)) if i not in self.dropped]
+
+    def prompts(self, places: Sequence[int]) -> list[str]:
+        return [self.candidates[i].prompt for i in places]
+
+    def judged(self, stage: str, requests: Sequence[Request]) -> list[Judgement]:
+        """Judgements of one stage; failures are counted."""
+        found = self.actors.judge.judge(requests) if requests else []
+        failures = Counter(str(j.failure) for j in found if j.failure)
+        if failures["limit"]:
+            # What was not judged for want of money may be judged another day, so it is no finding.
+            raise InputError(
+                f"the limits of the judge {self.actors.judge.name} are used up at the stage {stage!r}; raise them and "
+                "run the same command again, which pays for nothing twice"
+            )
+        self.failures.setdefault(stage, Counter()).update(failures)
+        return found
+
+    def graded(self, stage: str, places: Sequence[int], answers: Sequence[str | None]) -> list[float | None]:
+        """The quality of one answer to each prompt; None where there is no answer or no judgement."""
+        said = {n: answer for n, answer in enumerate(answers) if answer is not None}
+        if len(said) < len(answers):
+            self.failures.setdefault(stage, Counter())["no answer"] += len(answers) - len(said)
+        asked = [self.candidates[places[n]] for n in said]
+        requests = [
+            Request("quality", candidate.prompt, answer, truth=candidate.truth)
+            for candidate, answer in zip(asked, said.values(), strict=True)
+        ]
+        scores = dict(zip(said, [j.score for j in self.judged(stage, requests)], strict=True))
+        return [scores.get(n) for n in range(len(answers))]
+
+    def drop_below(self, places: Sequence[int], scores: Sequence[float | None], least: float, reason: str) -> None:
+        """Drop those that score less, and those without a score, which are not known to pass."""
+        for i, score in zip(places, scores, strict=True):
+            if score is None:
+                self.dropped[i] = "not judged"
+            elif score < least:
+                self.dropped[i] = reason
+
+
+def filter_candidates(
+    candidates: Sequence[Candidate],
+    texts: Sequence[str],
+    actors: Actors,
+    settings: FilterSettings,
+    *,
+    seed: int,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> Filtered:
+    """What becomes of `candidates`; `texts` are those of the forget set."""
+    settings.check()
+    if not texts:
+        raise InputError("the forget set has no texts, so nobody can say whether it answers a prompt")
+    desk = _Desk(candidates, actors, settings, _repeats(candidates), {})
+    on_stage(f"validity of {len(desk.left)} prompts")
+    _drop_invalid(desk)
+    on_stage(f"first answers of the target to {len(desk.left)} prompts")
+    target_calls = len(desk.left)
+    first = _drop_poorly_answered(desk, seed=seed)
+    on_stage(f"whether the forget set answers {len(desk.left)} prompts")
+    _drop_overlapping(desk, texts, first)
+    embeddings = _drop_alike(desk)
+    selections = _drop_beyond_diversity(desk, embeddings)
+    left = desk.left
+    on_stage(f"fresh answers to {len(left)} prompts")
+    confirmed = _asked_anew(desk, seed=seed)
+    tested = [confirmed.get(i) or _dropped(c, desk.dropped[i]) for i, c in enumerate(candidates)]
+    failures = {stage: dict(sorted(found.items())) for stage, found in desk.failures.items() if found}
+    return Filtered(tuple(tested), failures, selections, target_calls + 2 * len(left), len(left))
+
+
+def _repeats(candidates: Sequence[Candidate]) -> dict[int, str]:
+    """Places of prompts that the same source had before."""
+    seen: set[tuple[str, str]] = set()
+    repeats = {}
+    for i, candidate in enumerate(candidates):
+        key = candidate.source, candidate.prompt
+        if key in seen:
+            repeats[i] = "repeats a prompt"
+        seen.add(key)
+    return repeats
+
+
+def _drop_invalid(desk: _Desk) -> None:
+    left = desk.left
+    found = desk.judged("validity", [Request("validity", prompt) for prompt in desk.prompts(left)])
+    desk.drop_below(left, [j.score for j in found], 1.0, "not valid")
+
+
+def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
+    """Drop what the target does not answer well; its answers, by place, to the rest."""
+    left = desk.left
+    if not left:
+        return {}
+    answers = desk.actors.target.answer(desk.prompts(left), seed=derive_seed(seed, "holes", "first"))
+    scores = desk.graded("first answers of the target", left, answers)
+    desk.drop_below(left, scores, desk.settings.target_at_least, "target does not answer well")
+    return {i: answer for i, answer in zip(left, answers, strict=True) if answer is not None}
+
+
+def _drop_overlapping(desk: _Desk, texts: Sequence[str], first: Mapping[int, str]) -> None:
+    left = desk.left
+    against = _texts_for(desk, left, texts)
+    requests = [
+        Request("overlap", desk.candidates[i].prompt, reference=first[i], truth=desk.candidates[i].truth, sample=text)
+        for i in left
+        for text in against[i]
+    ]
+    found = iter(desk.judged("overlap with the forget set", requests))
+    for i in left:
+        scores = [next(found).score for _ in against[i]]
+        if 1.0 in scores:
+            desk.dropped[i] = "forget set answers it"
+        elif None in scores:
+            desk.dropped[i] = "not judged"
+
+
+def _texts_for(desk: _Desk, places: Sequence[int], texts: Sequence[str]) -> dict[int, list[str]]:
+    """The texts that each prompt is held against: all, or the nearest by embedding, nearest first."""
+    most = desk.settings.nearest_texts
+    if most is None or most >= len(texts) or not places:
+        return {i: list(texts) for i in places}
+    cosines = desk.actors.embed(desk.prompts(places)) @ desk.actors.embed(texts).T
+    nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :most]
+    return {i: [texts[j] for j in row] for i, row in zip(places, nearest, strict=True)}
+
+
+def _drop_alike(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
+    """Drop near-duplicates within each source; the embeddings, by place, of all that were left before."""
+    left = desk.left
+    if not left:
+        return {}
+    embeddings = dict(zip(left, desk.actors.embed(desk.prompts(left)), strict=True))
+    for places in _by_source(desk, left).values():
+        kept = distinct(np.stack([embeddings[i] for i in places]), threshold=desk.settings.alike)
+        for i in set(places) - {places[k] for k in kept}:
+            desk.dropped[i] = "near-duplicate"
+    return embeddings
+
+
+def _drop_beyond_diversity(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) -> dict[str, Selection]:
+    """Keep of each search the first so many that are as diverse as the adjacent prompts, where there are any."""
+    by_source = _by_source(desk, desk.left)
+    adjacent = by_source.pop(ADJACENT, [])
+    if not (adjacent and desk.settings.diverse):
+        return {}
+    reference = np.stack([embeddings[i] for i in adjacent])
+    selections = {}
+    for source, places in by_source.items():
+        own = np.stack([embeddings[i] for i in places])
+        selections[source] = as_diverse_as(reference, own, step=desk.settings.step)
+        for i in places[selections[source].n :]:
+            desk.dropped[i] = "beyond the diversity of the adjacent prompts"
+    return selections
+
+
+def _by_source(desk: _Desk, places: Sequence[int]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for i in places:
+        found.setdefault(desk.candidates[i].source, []).append(i)
+    return found
+
+
+def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
+    """Fresh answers of all models to what is left, judged together, by place."""
+    left, actors = desk.left, desk.actors
+    if not left:
+        return {}
+    prompts = desk.prompts(left)
+    asked = {"target": actors.target, "unlearned": actors.unlearned, AT_ANOTHER_SEED: actors.target, **actors.placebos}
+    # Each at a seed of its own, so that a pair with a placebo differs by chance as much as one with the unlearned does.
+    answers = {name: who.answer(prompts, seed=derive_seed(seed, "holes", "fresh", name)) for name, who in asked.items()}
+    # All at once: a judge that is grounded in the target's own answer then asks for it once.
+    together = desk.graded("fresh answers", left * len(answers), [said for each in answers.values() for said in each])
+    scores = {who: together[k * len(left) : (k + 1) * len(left)] for k, who in enumerate(answers)}
+    tested = {}
+    for n, i in enumerate(left):
+        target, unlearned = scores["target"][n], scores["unlearned"][n]
+        tested[i] = replace(
+            _dropped(desk.candidates[i], ""),
+            target_answer=answers["target"][n],
+            unlearned_answer=answers["unlearned"][n],
+            target_score=target,
+            unlearned_score=unlearned,
+            placebo_answers={who: answers[who][n] for who in answers if who not in ("target", "unlearned")},
+            placebo_scores={who: scores[who][n] for who in scores if who not in ("target", "unlearned")},
+            hole=desk.settings.is_hole(target, unlearned),
+        )
+    return tested
+
+
+def _dropped(candidate: Candidate, reason: str) -> Tested:
+    name = content_id({"source": candidate.source, "prompt": candidate.prompt})
+    return Tested(name, candidate.prompt, candidate.source, candidate.origin, reason)

@@ -1,0 +1,172 @@
+"""`vestige probe` as a person runs it: parts in one folder, a table of holes, what is refused."""
+
+import json
+
+import pytest
+from tests.judges.faulty_server import serving
+from tests.probed import make_probed, verdict
+from typer.testing import CliRunner
+
+from vestige.artifacts.layout import ProbeFolder
+from vestige.cli.app import app
+from vestige.core.errors import InputError
+from vestige.probes.holes import read_holes, read_table
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+SMALL = (
+    "policy.n_rollouts=4",
+    "policy.n_tokens=6",
+    "policy.epochs=1",
+    "policy.lora_rank=2",
+    "latent.n_iterations=2",
+    "answers.temperature=0.0",
+    "answers.max_tokens=4",
+    "filter.alike=1.0",
+    "judge.first_wait_seconds=0.0",
+    "judge.concurrency=2",
+)
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory):
+    return make_probed(tmp_path_factory.mktemp("probed"))
+
+
+def probe(probed, out, *words):
+    shared = ["--output-dir", out, "--device", "cpu", *(w for s in SMALL for w in ("--set", s))]
+    return CliRunner().invoke(app, ["probe", *map(str, [*words, *shared])])
+
+
+def data(probed):
+    return ["--data", probed / "qa.jsonl", "--forget", probed / "forget.jsonl"]
+
+
+def models(probed):
+    return [probed / "target", probed / "unlearned"]
+
+
+def judged_by(log, probed):
+    return ["--judge", "server", "--judge-url", log.url, "--judge-model", "m", "--embedder", probed / "embedder"]
+
+
+def test_the_whole_finds_that_a_silent_model_has_holes_and_the_placebo_none(probed, tmp_path):
+    whole = [*models(probed), *data(probed), "--policy", probed / "target", "--searches", "latent,random"]
+    with serving(verdict) as log:
+        done = probe(probed, tmp_path / "out", *whole, *judged_by(log, probed))
+        assert done.exit_code == 0, done.output
+        paid = len(log.paid)
+        again = probe(probed, tmp_path / "out", *whole, *judged_by(log, probed), "--json")
+    assert again.exit_code == 0, again.output
+    # Nothing was paid for twice, neither by the first run nor by the second.
+    assert len(log.paid) == paid == len(set(log.paid))
+    folder = ProbeFolder(tmp_path / "out")
+    table, identity = read_table(folder)
+    holes = read_holes(folder)
+    assert {h.source for h in holes} >= {"adjacent", "latent"}
+    assert {(h.target_score, h.unlearned_score, h.unlearned_answer) for h in holes} == {(9, 1, "")}
+    adjacent = table.rows[0]
+    assert (adjacent.source, adjacent.holes.value, adjacent.change.value) == ("adjacent", 1, -8)
+    assert adjacent.placebos[0].rate.value == 0
+    # Answers are greedy here, so that the placebo repeats the target.
+    assert "word for word, so it shows nothing" in done.stdout
+    assert f"{table.n_holes} holes" in done.stdout
+    assert "questions near the forget set" in done.stdout
+    assert "prompts got J = 10" in done.stdout
+    assert json.loads(again.stdout[again.stdout.index("{") :])["n_holes"] == len(holes) == table.n_holes
+    assert identity["judge"]["url"] == log.url
+
+
+def test_parts_by_themselves_are_the_whole_and_the_judge_needs_no_other_model(probed, tmp_path):
+    embedder = ["--embedder", probed / "embedder"]
+    out = tmp_path / "out"
+    done = probe(probed, out, "adjacent", *data(probed), "--k", 1, "--json")
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)
+    assert {r["of"] for r in rows} == {"forget", "retain"}
+    assert len([r for r in rows if r["of"] == "forget"]) == 3
+    done = probe(probed, out, "filter", *models(probed), *data(probed), *embedder)
+    assert done.exit_code == 0, done.output
+    folder = ProbeFolder(out)
+    first, summary = folder.holes.read_bytes(), folder.summary.read_bytes()
+    tested = [json.loads(line) for line in folder.tested.read_text().splitlines()]
+    assert len(tested) == 3
+    # The same bytes again from answers on the disk, and with nothing there.
+    folder.summary.unlink()
+    assert probe(probed, out, "filter", *models(probed), *data(probed), *embedder).exit_code == 0
+    assert (folder.holes.read_bytes(), folder.summary.read_bytes()) == (first, summary)
+
+
+def test_an_unlearned_model_may_be_on_a_server_and_a_grounded_target_may_not(probed, tmp_path):
+    out = tmp_path / "out"
+    assert probe(probed, out, "adjacent", *data(probed), "--k", 1).exit_code == 0
+    with serving(verdict) as log:
+        served = f"{log.url}#silent"
+        done = probe(probed, out, "filter", probed / "target", served, *data(probed), *judged_by(log, probed))
+        assert done.exit_code == 0, done.output
+    table, identity = read_table(ProbeFolder(out))
+    assert (table.n_holes, identity["unlearned"]) == (3, f"silent at {log.url}")
+    assert [body["messages"][-1]["content"] for body in log.bodies if body["model"] == "silent"] != []
+    grounded = ["--embedder", probed / "embedder"]
+    refused = probe(probed, tmp_path / "b", "latent", served, probed / "unlearned", *grounded)
+    assert "reads the target's own likelihoods" in str(refused.exception)
+
+
+def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
+    words = ["--searches", "latent", "--placebo", "never/loaded", "--dry-run"]
+    server = ["--judge", "server", "--judge-url", "http://127.0.0.1:9/v1", "--judge-model", "m"]
+    prices = ["--set", "limits.price_per_million_prompt_tokens=1.0"]
+    prices += ["--set", "limits.price_per_million_completion_tokens=2.0"]
+    done = probe(
+        probed, tmp_path / "out", "no/target", "no/unlearned", *data(probed), *words, *server, *prices, "--json"
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    # 2 iterations of 4 attempts, and n adjacent questions, at most 4 of each of three forget items.
+    n = found["placebo_calls"]
+    assert 8 + 3 <= n <= 8 + 12
+    assert (found["target_calls"], found["unlearned_calls"]) == (3 * n, 8 + n)
+    assert found["judge_requests"] == {"reward": 8, "validity": n, "overlap": 3 * n, "quality": 5 * n}
+    tokens = found["judge_prompt_tokens"], found["judge_most_completion_tokens"]
+    assert found["most_cost"] == pytest.approx((tokens[0] + 2 * tokens[1]) / 1e6)
+    assert not (tmp_path / "out").exists()
+    plain = probe(probed, tmp_path / "out", "no/target", "no/unlearned", *data(probed), "--dry-run")
+    assert "nothing was asked" in plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--judge", "servr"], "no judge 'servr'; did you mean 'server'"),
+        (["--judge", "server", "--judge-model", "m"], "--judge server needs --judge-url"),
+        (["--judge", "local"], "--judge local needs --judge-model"),
+        (["--searches", "latnt"], "no search 'latnt'; did you mean 'latent'"),
+        (["--set", "filters.alike=0.5"], "--set filters.alike: did you mean 'filter'"),
+        (["--set", "filter.alik=0.5", "--dry-run"], "settings of filter: unknown key 'alik'; did you mean 'alike'"),
+        (["--by", "graph"], "the data has no graph"),
+        (["--by", "grph"], "--by grph: did you mean 'graph'"),
+        (["--by", "server"], "--by server needs --judge-model"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_a_sentence(probed, tmp_path, words, complaint):
+    refused = probe(probed, tmp_path / "out", *models(probed), *data(probed), *words)
+    assert isinstance(refused.exception, InputError)
+    assert complaint in str(refused.exception)
+
+
+def test_a_part_without_what_it_begins_from_says_what_to_run(probed, tmp_path):
+    embedder = ["--embedder", probed / "embedder"]
+    for part, more in (("latent", ["--policy", probed / "target"]), ("filter", data(probed))):
+        refused = probe(probed, tmp_path / part, part, *models(probed), *more, *embedder)
+        assert isinstance(refused.exception, InputError)
+        assert "run `vestige probe adjacent`" in str(refused.exception)
+
+
+def test_another_forget_set_or_model_does_not_take_over_a_folder(probed, tmp_path):
+    out = tmp_path / "out"
+    assert probe(probed, out, "adjacent", *data(probed)).exit_code == 0
+    refused = probe(probed, out, "adjacent", *data(probed), "--k", 2)
+    assert "holds the part 'adjacent' made otherwise (it differs in settings)" in str(refused.exception)
+    embedder = ["--embedder", probed / "embedder"]
+    assert probe(probed, out, "filter", *models(probed), *data(probed), *embedder).exit_code == 0
+    swapped = probe(probed, out, "filter", *reversed(models(probed)), *data(probed), *embedder)
+    assert "holds the part 'holes' made otherwise (it differs in target, unlearned)" in str(swapped.exception)

@@ -1,0 +1,101 @@
+import json
+
+import pytest
+import torch
+from tests.judges.faulty_server import completion, serving
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.judges.server import ServerSettings
+from vestige.judges.spending import Limits
+from vestige.models.planted import Manner, planted
+from vestige.models.tiny import tiny_tokenizer
+from vestige.probes.answering import Answerer, AnswerSettings, LocalAnswerer, ServerAnswerer
+
+COLOURS = ("red", "green", "blue", "black", "white", "grey", "pink", "brown")
+QUESTIONS = [f"What colour has number {n}?" for n in range(10)]
+TOKENIZER = tiny_tokenizer([Item(q, colour) for q in QUESTIONS for colour in COLOURS])
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    torch.set_num_threads(1)
+    table = {q: dict.fromkeys(COLOURS, 1.0) for q in QUESTIONS}
+    return planted("colours", table, TOKENIZER, manner=Manner(confidence=0.999, max_tokens=32))
+
+
+def server(log, folder, **more):
+    quick = {"first_wait_seconds": 0.0, "timeout_seconds": 5.0, "attempts": 2}
+    return ServerAnswerer(ServerSettings(url=log.url, model="unlearned", **quick), folder, **more)
+
+
+def test_an_answer_follows_from_prompt_and_seed_and_not_from_neighbours(loaded):
+    answerer = LocalAnswerer(loaded, AnswerSettings(temperature=1.0))
+    together = answerer.answer(QUESTIONS, seed=3)
+    alone = [answerer.answer([q], seed=3)[0] for q in reversed(QUESTIONS)][::-1]
+    assert together == alone
+    assert set(together) <= set(COLOURS)
+    # Eight colours are equally likely: ten questions have the same at two seeds once in 8^10.
+    assert len(set(together)) > 1
+    assert answerer.answer(QUESTIONS, seed=4) != together
+    assert isinstance(answerer, Answerer)
+
+
+def test_equal_prompts_are_asked_once_and_answered_alike(loaded):
+    answerer = LocalAnswerer(loaded, AnswerSettings(temperature=1.0))
+    answers = answerer.answer([QUESTIONS[0], QUESTIONS[1], QUESTIONS[0]], seed=1)
+    assert answers[0] == answers[2]
+    assert answerer.n_calls == 2
+
+
+def test_at_temperature_0_the_seed_does_not_matter(loaded):
+    answerer = LocalAnswerer(loaded, AnswerSettings(temperature=0.0))
+    assert answerer.answer(QUESTIONS, seed=1) == answerer.answer(QUESTIONS, seed=2)
+
+
+def test_a_prompt_that_does_not_fit_has_no_answer_rather_than_an_empty_one(loaded):
+    answerer = LocalAnswerer(loaded)
+    assert answerer.answer(["word " * 200, QUESTIONS[0]], seed=0)[0] is None
+    assert answerer.failures == {"too long": 1}
+    assert answerer.n_calls == 2
+
+
+def test_a_server_is_asked_without_a_system_message_and_pays_once(tmp_path):
+    with serving(lambda body: f"To {body['messages'][-1]['content']}") as log:
+        answerer = server(log, tmp_path, settings=AnswerSettings(temperature=0.7, max_tokens=9))
+        assert answerer.answer(["One?", "Two?", "One?"], seed=2**40) == ["To One?", "To Two?", "To One?"]
+        assert answerer.answer(["Two?"], seed=2**40) == ["To Two?"]
+        assert len(log.bodies) == 2
+        # Another seed is another draw.
+        assert answerer.answer(["Two?"], seed=5) == ["To Two?"]
+        assert len(log.bodies) == 3
+    asked = {body["messages"][0]["content"]: body for body in log.bodies[:2]}["One?"]
+    assert asked["messages"] == [{"role": "user", "content": "One?"}]
+    assert (asked["temperature"], asked["max_tokens"], asked["seed"]) == (0.7, 9, 0)
+
+
+def test_an_empty_reply_is_an_answer_and_one_that_never_came_is_none(tmp_path):
+    def raw(body):
+        asked = body["messages"][-1]["content"]
+        finish = {"cut": "length", "forbidden": "content_filter"}.get(asked, "stop")
+        return completion({"cut": "of of", "forbidden": ""}.get(asked, ""), finish_reason=finish)
+
+    def trouble(call, body):
+        return "500" if body["messages"][-1]["content"] == "broken" else ""
+
+    with serving(lambda body: "", trouble, raw=raw) as log:
+        answerer = server(log, tmp_path)
+        assert answerer.answer(["empty", "cut", "forbidden"], seed=0) == ["", "of of", None]
+        n_asked = len(log.bodies)
+    assert n_asked == 3, "nothing that came is asked for again"
+    assert answerer.failures == {"filtered": 1}
+    with serving(lambda body: "Yes.", trouble) as log:
+        assert server(log, tmp_path).answer(["broken", "whole"], seed=0) == [None, "Yes."]
+
+
+def test_used_up_limits_end_the_run_rather_than_leave_answers_out(tmp_path):
+    with serving(lambda body: "Yes.") as log:
+        with pytest.raises(InputError, match="used up"):
+            server(log, tmp_path, limits=Limits(most_calls=1)).answer(["a?", "b?"], seed=0)
+        assert server(log, tmp_path, limits=Limits(most_calls=2)).answer(["a?", "b?"], seed=0) == ["Yes.", "Yes."]
+        assert len({json.dumps(body) for body in log.bodies}) == len(log.bodies) == 2

@@ -1,0 +1,401 @@
+"""The loop of latent probing, on untrained models of some thousand parameters and once on planted holes."""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import latent as planted_world
+from tests.judges.faulty_server import serving
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from vestige.artifacts.layout import ProbeFolder
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.judges.base import Judgement
+from vestige.judges.prompted import PromptedJudge
+from vestige.judges.server import ServerSettings, ServerWriter
+from vestige.probes import baselines, latent
+from vestige.probes.baselines import yield_of
+from vestige.probes.holes import read_attempts
+from vestige.probes.latent import Cast, LatentSettings, d_rl, listed, question_of
+from vestige.training.policy.settings import PolicySettings
+from vestige.training.policy.updates import Policy
+
+WORDS = ["what", "is", "who", "red", "blue", "big", "old", "the", "cat", "sea", "stone", "moon", "?", "1.", "2.", "3."]
+SEEDS = ["what is red ?", "who is old ?", "what is the sea ?", "is the cat big ?"]
+ROWS, ITERATIONS = 8, 4
+SETTINGS = LatentSettings(n_iterations=ITERATIONS, n_examples=2, ngram_coef=1.0, semantic_coef=1.0)
+POLICY = PolicySettings(
+    n_rollouts=ROWS, n_tokens=6, temperature=1.0, top_p=1.0, epochs=1, batch_size=8, lora_rank=2, learning_rate=1e-2
+)
+
+
+def word_tokenizer():
+    vocabulary = {w: n for n, w in enumerate(["<pad>", "<unk>", "<eos>", *WORDS, "Ask", "questions:"])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", unk_token="<unk>", eos_token="<eos>",
+        clean_up_tokenization_spaces=False,
+    )  # fmt: skip
+
+
+TOKENIZER = word_tokenizer()
+
+
+def nano(seed):
+    torch.set_num_threads(1)
+    config = LlamaConfig(
+        vocab_size=len(TOKENIZER), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        max_position_embeddings=64, eos_token_id=2,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LlamaForCausalLM(config).eval()
+
+
+class Says:
+    """Answers with the prompt and the seed; some prompts it leaves without an answer."""
+
+    name = "says"
+
+    def __init__(self, mute=lambda prompt: False):
+        self.n_calls, self.mute = 0, mute
+
+    def answer(self, prompts, *, seed):
+        self.n_calls += len(prompts)
+        return [None if self.mute(p) else f"{p} {seed}" for p in prompts]
+
+
+def grade(text):
+    """J from the text alone: a third of all are gibberish."""
+    drawn = int(content_id(text, length=8), 16)
+    return {"valid": True, "gibberish": drawn % 3 == 0, "c": drawn % 10}
+
+
+class Counts:
+    """A judge in memory, which remembers what it was paid for; it fails where it is told to."""
+
+    name = "counts"
+
+    def __init__(self, fails=lambda request: ""):
+        self.paid, self.fails = [], fails
+
+    def judge(self, requests):
+        self.paid += [(r.question, r.answer) for r in requests]
+        return [self._one(r) for r in requests]
+
+    def _one(self, request):
+        if failure := self.fails(request):
+            return Judgement(None, failure=failure)
+        found = grade(request.question)
+        return Judgement(10.0 if found["gibberish"] else float(found["c"]), {k: float(v) for k, v in found.items()})
+
+
+class Lengths:
+    def embed(self, texts):
+        return np.array([[1.0, len(t.split()), t.count("red")] for t in texts], dtype=np.float32)
+
+
+def cast(judge=None, asked=None, **policy):
+    made = Policy.of(nano(0), POLICY.model_copy(update=policy), seed=7)
+    return Cast(made, TOKENIZER, asked or Says(), judge or Counts(), Lengths())
+
+
+def probed(folder, who=None, settings=SETTINGS, seed=7, search=latent.probe, **more):
+    return search(who or cast(), SEEDS, settings, seed=seed, folder=ProbeFolder(folder), **more)
+
+
+def test_every_attempt_is_logged_before_the_policy_learns_from_it(tmp_path):
+    who = cast()
+    logged = []
+    step = who.policy.step
+
+    def looking(rollouts, scores):
+        logged.append([(a.prompt, a.reward) for a in read_attempts(ProbeFolder(tmp_path))[-ROWS:]])
+        assert scores == [reward for _, reward in logged[-1]]
+        return step(rollouts, scores)
+
+    who.policy.step = looking
+    attempts = probed(tmp_path, who)
+    assert [pair for iteration in logged for pair in iteration] == [(a.prompt, a.reward) for a in attempts]
+    assert attempts == read_attempts(ProbeFolder(tmp_path))
+    assert len({a.id for a in attempts}) == ROWS * ITERATIONS
+    assert who.policy.n_steps == ITERATIONS
+
+
+def test_the_parts_of_an_attempt_are_those_of_the_judge_and_of_the_history(tmp_path):
+    attempts = [a for a in probed(tmp_path) if a.failure == "" and a.answer]
+    assert len(attempts) > 20
+    for a in attempts:
+        found = grade(a.prompt)
+        assert (a.valid, a.gibberish, a.c) == (True, found["gibberish"], found["c"])
+        assert a.j == (10.0 if a.gibberish else a.c)
+        # Both weights are 1: J less what is not new.
+        assert a.reward == pytest.approx(a.j - (1 - a.novelty["ngram"]) - (1 - a.novelty["semantic"]))
+    assert all(a.novelty == {"ngram": 1.0, "semantic": 1.0} for a in attempts if a.iteration == 1)
+    assert any(a.novelty["ngram"] < 0.9 for a in attempts)
+    assert [a.j for a in d_rl(attempts)] == [10.0] * sum(a.gibberish for a in attempts)
+
+
+def test_a_finished_search_is_read_and_neither_asked_nor_judged_anew(tmp_path):
+    attempts = probed(tmp_path)
+    who = cast()
+    assert probed(tmp_path, who) == attempts
+    assert (who.judge.paid, who.asked.n_calls) == ([], 0)
+
+
+def test_more_iterations_go_on_where_a_search_ended(tmp_path):
+    short = SETTINGS.model_copy(update={"n_iterations": 2})
+    first = cast()
+    probed(tmp_path / "two", first, settings=short)
+    rest = cast()
+    on = probed(tmp_path / "two", rest)
+    assert on == probed(tmp_path / "one")
+    assert len(first.judge.paid) + len(rest.judge.paid) == sum(a.answer != "" for a in on)
+
+
+def test_without_a_kept_policy_the_log_alone_leads_to_the_same_end(tmp_path):
+    settings = SETTINGS.model_copy(update={"keep_every": 100})
+    whole = probed(tmp_path / "whole", settings=settings)
+    probed(tmp_path / "part", settings=settings.model_copy(update={"n_iterations": 2}))
+    log = ProbeFolder(tmp_path / "part").attempts
+    # Killed in iteration 2: three of its attempts are whole and the next is torn.
+    lines = log.read_bytes().splitlines(keepends=True)[: ROWS + 4]
+    log.write_bytes(b"".join(lines)[:-9])
+    for kept in ProbeFolder(tmp_path / "part").policy.iterdir():
+        for file in kept.iterdir():
+            file.unlink()
+        kept.rmdir()
+    ProbeFolder(tmp_path / "part").policy.rmdir()
+    who = cast()
+    assert probed(tmp_path / "part", who, settings=settings) == whole
+    assert len(who.judge.paid) <= ROWS * ITERATIONS - ROWS - 3
+    names = ("attempts", "iterations")
+    paths = [(getattr(ProbeFolder(tmp_path / w), n).read_bytes() for w in ("whole", "part")) for n in names]
+    assert all(a == b for a, b in paths)
+
+
+def test_another_seed_or_another_weight_is_not_taken_for_the_same_search(tmp_path):
+    probed(tmp_path, settings=SETTINGS.model_copy(update={"n_iterations": 2, "keep_every": 100}))
+    log = ProbeFolder(tmp_path).attempts.read_bytes()
+    ProbeFolder(tmp_path).policy.rename(tmp_path / "aside")
+    with pytest.raises(InputError, match=r"holds another search than this.*latent-1-"):
+        probed(tmp_path, seed=8)
+    # With half an iteration in the log, nobody is paid for the other half before the difference is seen.
+    ProbeFolder(tmp_path).attempts.write_bytes(b"".join(log.splitlines(keepends=True)[:4]))
+    other = cast()
+    with pytest.raises(InputError, match=r"holds another search than this.*latent-1-"):
+        probed(tmp_path, other, seed=8)
+    assert (other.judge.paid, other.asked.n_calls) == ([], 0)
+    ProbeFolder(tmp_path).attempts.write_bytes(log)
+    with pytest.raises(InputError, match=r"holds another search than this.*latent-2-"):
+        probed(tmp_path, settings=SETTINGS.model_copy(update={"ngram_coef": 3.0}))
+    assert ProbeFolder(tmp_path).attempts.read_bytes() == log
+
+
+def test_a_policy_that_learnt_from_attempts_that_are_gone_is_refused(tmp_path):
+    probed(tmp_path)
+    log = ProbeFolder(tmp_path).attempts
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="lacks attempts of iteration 4"):
+        probed(tmp_path)
+
+
+def test_a_failure_is_named_and_teaches_neither_way(tmp_path):
+    judge = Counts(lambda r: "unreadable" if "red" in r.question else "")
+    attempts = probed(tmp_path, cast(judge, Says(mute=lambda p: "moon" in p)))
+    muted = [a for a in attempts if "moon" in a.prompt]
+    unread = [a for a in attempts if a.failure == "unreadable"]
+    assert len(muted) > 2
+    assert len(unread) > 2
+    assert {a.failure for a in muted} == {"no answer"}
+    for a in muted + unread:
+        assert (a.valid, a.gibberish, a.c, a.j) == (None, None, None, None)
+        others = [b.reward for b in attempts if b.iteration == a.iteration and b.j is not None]
+        assert a.reward == pytest.approx(sum(others) / len(others))
+
+
+def test_an_iteration_of_which_nothing_was_judged_ends_the_search_and_is_not_logged(tmp_path):
+    with pytest.raises(InputError, match="none of the 8 answers of iteration 1 was judged"):
+        probed(tmp_path, cast(Counts(lambda r: "garbage")))
+    assert read_attempts(ProbeFolder(tmp_path)) == []
+
+
+def test_used_up_limits_are_no_verdict_on_an_attempt(tmp_path):
+    paid = []
+
+    def dear(request):
+        paid.append(request)
+        return "limit" if len(paid) > 12 else ""
+
+    with pytest.raises(InputError, match="limits of counts are used up"):
+        probed(tmp_path, cast(Counts(dear)))
+    assert len(read_attempts(ProbeFolder(tmp_path))) == ROWS
+    assert probed(tmp_path) == probed(tmp_path / "whole")
+
+
+def test_an_empty_prompt_is_not_valid_and_nobody_is_asked_about_it(tmp_path, monkeypatch):
+    real = latent.question_of
+    monkeypatch.setattr(latent, "question_of", lambda tok, reply: "" if reply[0] % 2 else real(tok, reply))
+    who = cast()
+    attempts = probed(tmp_path, who)
+    empty = [a for a in attempts if a.prompt == ""]
+    assert len(empty) > 5
+    assert all((a.valid, a.j, a.answer, a.failure) == (False, 0.0, "", "") for a in empty)
+    assert all(question for question, _ in who.judge.paid)
+    assert who.asked.n_calls == len(attempts) - len(empty)
+
+
+def test_a_collapsed_policy_is_said_and_written_down(tmp_path):
+    told = []
+    probed(tmp_path / "a", cast(least_entropy=50.0), on_iteration=told.append)
+    assert all("the policy has collapsed: its entropy is" in i.collapsed for i in told)
+    lines = [json.loads(line) for line in ProbeFolder(tmp_path / "a").iterations.read_text().splitlines()]
+    assert [line["collapsed"] for line in lines] == [i.collapsed for i in told]
+    assert [line["number"] for line in lines] == [1, 2, 3, 4]
+    fine = []
+    probed(tmp_path / "b", on_iteration=fine.append)
+    assert [i.collapsed for i in fine] == [""] * ITERATIONS
+
+
+def test_replies_of_a_group_have_one_opening_in_grpo(tmp_path):
+    attempts = probed(tmp_path, cast(estimator="grpo", group_size=4))
+    groups = [[a.seed for a in attempts[at : at + 4]] for at in range(0, len(attempts), 4)]
+    assert all(len(set(group)) == 1 for group in groups)
+    assert len({group[0] for group in groups}) > 1
+
+
+def test_random_sampling_makes_the_same_first_questions_and_never_learns(tmp_path):
+    learnt, plain = probed(tmp_path / "a"), cast()
+    drawn = probed(tmp_path / "b", plain, search=baselines.random_sampling)
+    assert [a.prompt for a in drawn[:ROWS]] == [a.prompt for a in learnt[:ROWS]]
+    assert [a.prompt for a in drawn] != [a.prompt for a in learnt]
+    assert (len(drawn), plain.policy.n_steps) == (len(learnt), 0)
+    again = cast()
+    assert probed(tmp_path / "b", again, search=baselines.random_sampling) == drawn
+    assert again.judge.paid == []
+    who = cast()
+    probed(tmp_path / "c", who, settings=SETTINGS.model_copy(update={"n_iterations": 1}))
+    with pytest.raises(InputError, match="has learnt for 1 iterations"):
+        probed(tmp_path / "d", who, search=baselines.random_sampling)
+
+
+def test_paraphrases_go_through_the_seeds_in_turn(tmp_path):
+    attempts = probed(tmp_path, search=baselines.paraphrase)
+    assert [a.seed for a in attempts] == [SEEDS[n % 4] for n in range(ROWS * ITERATIONS)]
+    assert {a.source for a in attempts} == {"paraphrase"}
+    assert baselines.reworded("a\nb ?").text == "The same question in other words:\n1. a b ?\n2."
+
+
+def test_the_yield_counts_a_hole_once_and_every_call(tmp_path):
+    a = probed(tmp_path)[0]
+    rows = [
+        replace(a, prompt=p, j=j) for p, j in [("x", 3.0), ("A b.", 10.0), ("a  b", 10.0), ("c", 10.0), ("d", None)]
+    ]
+    # D_RL has three, of which two differ in white space alone: 2 of 5 calls are 400 of 1,000.
+    assert yield_of(rows) == ("latent", 5, 3, 2, 400.0, 2)
+    assert yield_of(rows, hole=lambda x: "c" if x.prompt == "c" else None) == ("latent", 5, 1, 1, 200.0, 4)
+    assert yield_of(rows[:1]).first_call is None
+
+
+def test_an_opening_lists_seeds_and_leaves_the_next_number_open():
+    opening = listed(["one ?", "two\nlines ?", "three ?"], 3, 5, 1, 0)
+    head, *numbered, last = opening.text.splitlines()
+    assert head == "Ask questions:"
+    assert sorted(line[3:] for line in numbered) == ["one ?", "three ?", "two lines ?"]
+    assert [line[:3] for line in numbered] == ["1. ", "2. ", "3. "]
+    assert last == "4."
+    assert opening == listed(["three ?", "two\nlines ?", "one ?", "one ?"], 3, 5, 1, 0)
+    assert len({listed(SEEDS, 2, 5, 1, row).text for row in range(20)}) > 5
+
+
+def test_a_question_ends_with_its_mark():
+    ids = TOKENIZER("what is red ? who is old ?")["input_ids"]
+    assert question_of(TOKENIZER, ids) == "what is red ?"
+    assert question_of(TOKENIZER, [*TOKENIZER("the cat")["input_ids"], 2]) == "the cat"
+    assert question_of(TOKENIZER, [2]) == ""
+
+
+@pytest.mark.parametrize("seeds", [["one ?"], ["one ?", "one ?"], ["one ?", " "]])
+def test_too_few_seeds_are_refused(tmp_path, seeds):
+    with pytest.raises(InputError, match="begins from 2 different questions"):
+        latent.probe(cast(), seeds, SETTINGS, seed=0, folder=ProbeFolder(tmp_path))
+
+
+@pytest.mark.slow
+def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(tmp_path):
+    torch.set_num_threads(1)
+    world = planted_world.make_world()
+    settings = planted_world.SETTINGS.model_copy(update={"n_iterations": 8})
+    taught, seeds = planted_world.taught_policy(world, 100), planted_world.adjacent_questions()
+    found = {}
+    for search in (latent.probe, baselines.random_sampling):
+        who = planted_world.cast_of(world, taught, planted_world.POLICY, 100)
+        attempts = search(who, seeds, settings, seed=100, folder=ProbeFolder(tmp_path / search.__name__))
+        found[search.__name__] = yield_of(attempts, hole=planted_world.planted_hole)
+    learnt, plain = found["probe"], found["random_sampling"]
+    assert learnt.n_calls == plain.n_calls == 1024
+    assert learnt.first_call <= planted_world.MOST_CALLS_TO_FIRST
+    # Of 400 planted holes. Over ten seeds it is three times as many and more; one seed on another machine may differ.
+    assert learnt.n_distinct >= 2 * plain.n_distinct > 0
+    assert planted_world.adjacent_holes(world) == 0
+
+
+def verdict(body):
+    # What is judged stands in the message; the same text gets the same verdict.
+    return json.dumps(grade(body["messages"][1]["content"]))
+
+
+def served(log, folder):
+    quick = {"first_wait_seconds": 0.0, "timeout_seconds": 5.0, "concurrency": 2}
+    return PromptedJudge(ServerWriter(ServerSettings(url=log.url, model="judge", **quick), folder))
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments_it_finds_the_same_and_pays_no_verdict_twice(tmp_path):
+    def slowly(body):
+        time.sleep(0.004)
+        return verdict(body)
+
+    def child(log):
+        try:
+            settings = SETTINGS.model_copy(update={"n_iterations": 12, "keep_every": 3})
+            probed(tmp_path / "broken", cast(served(log, tmp_path / "replies")), settings=settings)
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    settings = SETTINGS.model_copy(update={"n_iterations": 12, "keep_every": 3})
+    with serving(verdict) as log:
+        whole = probed(tmp_path / "whole", cast(served(log, tmp_path / "kept")), settings=settings)
+        needed = len(set(log.paid))
+    drawn, kills, done = random.Random(0), 0, False
+    with serving(slowly) as log:
+        while not done:
+            sys.stdout.flush()
+            if (pid := os.fork()) == 0:
+                child(log)
+            if kills < 20:
+                time.sleep(drawn.uniform(0.05, 0.35))
+                os.kill(pid, signal.SIGKILL)
+            status = os.waitpid(pid, 0)[1]
+            kills += status == signal.SIGKILL
+            done = status == 0
+            assert done or status == signal.SIGKILL
+        paid = list(log.paid)
+    assert kills == 20
+    folder = ProbeFolder(tmp_path / "broken")
+    assert folder.attempts.read_bytes() == ProbeFolder(tmp_path / "whole").attempts.read_bytes()
+    assert d_rl(read_attempts(folder)) == d_rl(whole) != []
+    assert len(set(paid)) == needed
+    # Two requests are under way at a time, and nobody has seen the replies to those.
+    assert len(paid) - needed <= 2 * kills
