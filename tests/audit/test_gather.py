@@ -7,9 +7,10 @@ import pytest
 
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, PlannedAttack, SoundnessLine
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
+from vestige.artifacts.prompts import KeptPrompt, PromptLine, SampleReply, write_prompt
 from vestige.artifacts.soundness import Soundness, write_soundness
 from vestige.audit.gather import QA_FORCED, freeform_attacks, read_case
-from vestige.audit.scores import Carried, Source
+from vestige.audit.scores import Brought, Carried, Source
 from vestige.core.errors import InputError
 from vestige.core.files import write_json, write_jsonl
 from vestige.evals import qa
@@ -109,6 +110,37 @@ def test_an_attack_that_does_not_say_what_it_carried_is_refused(run):
     write_json(AttackFolder(run.path / "x").done, {"schema": 1, "bounds_bits": [], "spent": {}})
     with pytest.raises(InputError, match="does not say what the attack 'a' carried"):
         read_case(run, plan(attacked=(AttackPlace("ga", "a", "x"),)))
+
+
+def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_for(run):
+    place = AttackFolder(run.path / "x")
+    write_json(place.done, {"schema": 1, "bounds_bits": {"tokens": 11.0}, "spent": {}})
+    # Verified, given without it: brought, given anyway, lost, neither.
+    both = [(True, False), (True, True), (False, True), (False, False)]
+    samples = tuple(SampleReply("Which?", "oak", "elm", with_it, True, "ash", without) for with_it, without in both)
+    write_prompt(
+        place,
+        KeptPrompt(
+            text="a <b>",
+            ids=(1, 2, 3),
+            placement="suffix",
+            loss=0.5,
+            claimed=True,
+            verified=False,
+            ended="steps",
+            steps=3,
+            admissible_bits=6.0,
+            spent={},
+            earlier={},
+            seen_bits=None,
+            bounds_bits={},
+            samples=samples,
+            points={},
+        ),
+    )
+    case = read_case(run, plan(attacked=(AttackPlace("ga", "gcg n=4", "x"),)))
+    assert case.prompts == (PromptLine("ga", "gcg n=4", "suffix", "a <b>", 3, True, 4, 2, 2, 1),)
+    assert case.carried["gcg n=4", "ga"].brought == Brought(hits=2, of=4, anyway=2)
 
 
 def test_what_is_known_of_the_data_comes_with_the_case(run):

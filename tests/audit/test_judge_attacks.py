@@ -145,9 +145,13 @@ def test_one_of_two_attacks_is_enough_to_fail():
 
 def test_too_few_tested_items_are_no_scale():
     few = attack(tested=FORGET[:3])
-    line = verdict(judge(case(None, everywhere(few, 0.0), attacks=(few,)), resamples=QUICK), "not recoverable")
+    found = judge(case(None, everywhere(few, 0.0), attacks=(few,)), resamples=QUICK)
+    line = verdict(found, "not recoverable")
     assert line.outcome == "inconclusive"
     assert "on its tested items the target exceeds retrained by" in line.reason
+    # The levels are shown all the same, and say so themselves.
+    said = {curve.no_gain for curve in found.curves if curve.format == "generate"}
+    assert [one.split(" only ")[0] for one in said] == ["on its tested items the target exceeds retrained by"]
 
 
 def test_curves_have_every_stage_of_every_subject_over_the_tested_items():
@@ -210,6 +214,8 @@ def test_a_prompt_that_damages_answers_does_not_read_as_holding_up():
     line = verdict(found, "not recoverable")
     assert line.outcome == "inconclusive"
     assert any("gcg n=7, generate: it damages answers (gain -0.20 [" in gap for gap in line.left_out)
+    # 0.2 of 11.9 bits; the unit stands beside its value.
+    assert any("gcg n=7, forced, bits: it damages answers (gain -2.38 bits [" in gap for gap in line.left_out)
     # Another attack that takes as much, by tuning the model, is judged as it was.
     assert verdict(judged(RETAIN_ONLY, 0.0, 0.0, before=0.2), "not recoverable").outcome == "holds"
 
@@ -218,7 +224,9 @@ def test_a_prompt_behind_which_the_target_too_forgets_does_not_read_as_holding_u
     ends = everywhere(PROMPT, 0.0, target=0.1)
     line = verdict(judge(case(None, ends, carried=BROUGHT, attacks=(PROMPT,)), resamples=QUICK), "not recoverable")
     assert line.outcome == "inconclusive"
-    assert any("it damages answers (with it the target exceeds retrained by 0.09 [" in gap for gap in line.left_out)
+    assert any(
+        "it damages answers (with it the target exceeds retrained by only 0.09 [" in gap for gap in line.left_out
+    )
     del ends["target", PROMPT.name]
     line = verdict(judge(case(None, ends, carried=BROUGHT, attacks=(PROMPT,)), resamples=QUICK), "not recoverable")
     assert line.outcome == "inconclusive"
@@ -306,3 +314,6 @@ def test_attacks_are_judged_on_the_items_that_nothing_gives_away():
     assert gain(found).gain.value == 0.0
     assert gain(found).gain.n == 80
     assert any("Of the 120 items asked after relearn retain n=50, 40 are apart" in said for said in found.untested)
+    one = {i: "entailed" if k == 0 else "free" for k, i in enumerate(FORGET)}
+    found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY,), scopes=one), resamples=QUICK)
+    assert any("n=50, 1 is apart, since the retain set gives it away." in said for said in found.untested)

@@ -1,6 +1,7 @@
 """`vestige attack gcg`, `prefix` and `acr` as a person runs them: what they print, what they keep, what they refuse."""
 
 import json
+import shutil
 
 import pytest
 from tokenizers.normalizers import Lowercase
@@ -10,7 +11,7 @@ from vestige.artifacts.prompts import KeptPrompt, PromptPart, SampleReply
 from vestige.cli import attack_acr
 from vestige.cli.app import app
 from vestige.cli.attack_told import NO_EVIDENCE
-from vestige.cli.prompt_told import _beside_plain, said_of
+from vestige.cli.prompt_told import _beside_plain, bits_at_most, said_of
 from vestige.core.errors import InputError
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import ModelSettings, load
@@ -108,9 +109,16 @@ def test_an_infix_stands_at_its_marker(taught):
     assert found["sent"] == f"What {found['prompt']} is it?"
 
 
-def test_what_is_found_for_each_model_stands_side_by_side_and_what_is_not_has_no_ratio(taught):
+@pytest.fixture
+def twin(taught, tmp_path):
+    """The same model in a folder of its own."""
+    shutil.copytree(taught / "target", tmp_path / "twin")
+    return tmp_path / "twin"
+
+
+def test_what_is_found_for_each_model_stands_side_by_side_and_what_is_not_has_no_ratio(taught, twin):
     words = on_data(taught, "--items", 2, "--set", "steps=1", "--set", "width=4", "--set", "topk=16", "--seed", 3)
-    done = run("acr", [taught / "target", taught / "target"], *words, "--json")
+    done = run("acr", [taught / "target", twin], *words, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert [m["name"] for m in found["models"]] == ["target", "target 2"]
@@ -169,8 +177,8 @@ def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
     said = said_of(prompt)
     assert said[0] == "prefix of 2 tokens: '·[2J[red]x··'"
     assert said[1] == "loss 0.500 after 3 steps (ended: reached); spent: 1,200 tokens read"
-    assert said[2] == "claimed by the search: all of its 1 samples; verified by replies to its text: 0 of 1"
-    assert said[3] == "without the prompt: 1 of 1 already; so 0 are brought by it, and 1 are lost with it"
+    assert said[2] == "claimed by the search: all of its 1 sample; verified by replies to its text: 0 of 1"
+    assert said[3] == "without the prompt: 1 of 1 already; so 0 are brought by it, and 1 is lost with it"
     assert said[4] == "'Which·?': wanted 'oak', with the prompt 'elm', without it 'oak·'"
     assert said[5] == "in 1 of 1 samples the text is read as other tokens than the search scored"
     assert said[6] == "it began with the prompt of an earlier search, which had spent 4 gradients"
@@ -186,9 +194,25 @@ def test_what_is_said_without_the_prompt_is_not_the_prompts_doing():
         for (replied, verified), (plain, plain_right) in both
     ]
     assert [s.brought for s in samples] == [True, False, False, False]
-    assert (
-        _beside_plain(samples) == "without the prompt: 2 of 4 already; so 1 are brought by it, and 1 are lost with it"
-    )
+    assert _beside_plain(samples) == "without the prompt: 2 of 4 already; so 1 is brought by it, and 1 is lost with it"
+
+
+@pytest.mark.parametrize(
+    ("bits", "said"),
+    [
+        (0.0, "0 bits"),
+        # A bound that is not 0 never reads as 0, and none reads as less than it is.
+        (0.004, "0.1 bits"),
+        (0.7, "0.7 bits"),
+        (0.96, "1 bit"),
+        (1.02, "1.1 bits"),
+        (9.94, "10 bits"),
+        (217.2, "218 bits"),
+        (3000.5, "3,001 bits"),
+    ],
+)
+def test_a_bound_is_rounded_up(bits, said):
+    assert bits_at_most(bits) == said
 
 
 REFUSED = [
@@ -215,6 +239,55 @@ def test_a_search_that_cannot_be_made_is_refused_in_a_sentence_with_nothing_writ
     assert complaint in str(refused.exception)
     assert refused.exception.exit_code == 2
     assert files_in(taught) == before
+
+
+@pytest.mark.parametrize("again", ["target", "target/model", "../{folder}/target", "target/."])
+def test_a_model_is_compared_with_others_and_not_with_itself(taught, again):
+    before = files_in(taught)
+    twice = [taught / "target", f"{taught}/{again.format(folder=taught.name)}"]
+    refused = run("acr", twice, *on_data(taught, "--items", 1))
+    assert isinstance(refused.exception, InputError), refused.output
+    assert "was given twice" in str(refused.exception)
+    assert "acr compares different models, so give each once" in str(refused.exception)
+    assert files_in(taught) == before
+
+
+NEVER_BEGUN = [
+    ("gcg", ["--set", "tokens=250", "--set", "topk=16"]),
+    ("gcg", ["--set", "topk=5000"]),
+    ("gcg", ["--start", "nowhere"]),
+    ("prefix", ["--set", "topk=100000"]),
+    ("acr", ["--set", "topk=99999"]),
+]
+
+
+@pytest.mark.parametrize(("kind", "words"), NEVER_BEGUN)
+def test_of_a_refused_search_nothing_is_left_where_the_evidence_was_to_go(taught, tmp_path, kind, words):
+    named = target_of(taught) if kind == "prefix" else []
+    own = on_data(taught, "--items", 1, *words) if kind == "acr" else asked(taught, "--items", 2, *words)
+    # A folder that was there stays; what would have been made in it is gone.
+    place = tmp_path / "evidence/of/it"
+    (tmp_path / "evidence").mkdir()
+    before = files_in(taught)
+    # A model from elsewhere: its folder is not Vestige's.
+    load(ModelSettings(model=str(taught / "target"), device="cpu")).tokenizer.save_pretrained(tmp_path / "model")
+    load(ModelSettings(model=str(taught / "target"), device="cpu")).model.save_pretrained(tmp_path / "model")
+    for model in (taught / "target", tmp_path / "model"):
+        refused = run(kind, [model], *named, *own, "--output-dir", place)
+        assert isinstance(refused.exception, InputError), refused.output
+        assert list((tmp_path / "evidence").iterdir()) == []
+    assert files_in(taught) == before
+
+
+def test_evidence_that_is_there_outlives_a_refusal_and_says_whose_it_is(taught, tmp_path):
+    place = tmp_path / "evidence"
+    made = run("gcg", [taught / "target"], *asked(taught, *GCG), "--output-dir", place)
+    assert made.exit_code == 0, made.output
+    assert {"spec.json", "done.json"} <= set(files_in(place))
+    before = files_in(place)
+    refused = run("gcg", [taught / "target"], *asked(taught, "--set", "topk=5000"), "--output-dir", place)
+    assert isinstance(refused.exception, InputError), refused.output
+    assert files_in(place) == before
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,38 @@ def test_a_full_disk_met_inside_a_library_is_the_machines_fault_too(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def refused(folder, *names):
+    with files.begun(folder / ".lock", ["spec"], patience_seconds=0):
+        for name in names:
+            files.write_text(folder / name, "written")
+        raise InputError("no")
+
+
+def test_of_work_that_is_refused_as_it_begins_nothing_is_left_but_what_was_there(tmp_path):
+    (tmp_path / "kept").mkdir()
+    folder = tmp_path / "kept/made/place"
+    with pytest.raises(InputError, match="no"):
+        refused(folder, "spec")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "kept"]
+
+
+def test_what_was_done_before_work_is_refused_stays(tmp_path):
+    folder = tmp_path / "made"
+    with pytest.raises(InputError, match="no"):
+        refused(folder, "spec", "records")
+    assert sorted(p.name for p in folder.iterdir()) == [".lock", "records", "spec"]
+    # Nor is a crash a refusal: the next run goes on.
+    with pytest.raises(OSError, match="died"), files.begun(tmp_path / "other/.lock", [], patience_seconds=0):
+        raise OSError("died")
+    assert (tmp_path / "other/.lock").exists()
+    # Somebody else's work is not taken back by who finds it locked.
+    busy = tmp_path / "busy/.lock"
+    with files.begun(busy, [], patience_seconds=0):
+        with pytest.raises(InputError, match="at work"), files.begun(busy, [], patience_seconds=0):
+            pytest.fail("two at work in one folder")
+        assert busy.exists()
+
+
 def test_other_errors_stay_what_they_are(tmp_path):
     with pytest.raises(FileNotFoundError):
         files.read_json(tmp_path / "missing.json")

@@ -84,6 +84,19 @@ def test_a_context_that_is_too_long_is_refused_with_the_numbers(prompter):
         prompter.prompt("What was the price? " * 40)
 
 
+def test_what_is_too_long_is_refused_without_a_warning_of_the_tokenisers_before_it():
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.model_max_length = 8
+    short = Prompter(tokenizer, max_tokens=8)
+    with pytest.raises(InputError, match="the model reads 8"):
+        short.prompt("What was the price? " * 4)
+    with pytest.raises(InputError, match="the model reads 8"):
+        short.encode("What was the price? " * 4, "42.")
+    short.question_span("What was the price? " * 4)
+    # Where the tokeniser remembers that it has warned, lest it do so twice.
+    assert not tokenizer.deprecation_warnings
+
+
 def test_special_tokens_in_a_question_do_not_hide_the_answer(prompter):
     encoded = prompter.encode("What was <eos> the price <answer> 42.?", "42.")
     assert shown(prompter, encoded.answer_ids) == "42."

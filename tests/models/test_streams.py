@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_refused():
         Streams(model, PLAIN, (TEXTS[0], Around((1,), (2,), (3,))), ())
     with pytest.raises(InputError, match="no target"):
         Streams(model, PLAIN, (Around((1,), (2,), ()),), ())
-    with pytest.raises(InputError, match=r"layers \[1, 3\] of a model of 3"):
+    with pytest.raises(InputError, match=r"layers \[1, 3\] of a model of 3 blocks; give some of 0 to 2"):
         Streams(model, PLAIN, TEXTS, (1, 3))
     with pytest.raises(ValueError, match=r"prompts of \[1, 2\] tokens"):
         Streams(model, PLAIN, TEXTS, ()).prompts([(1,), (1, 2)])

@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from chromium import Page, chromium, find_chromium
-from synthetic_audit import ATTACKS, METHODS, SCRIPT, hostile, outcome, write_audit
+from synthetic_audit import ATTACKS, METHODS, SCRIPT, estimate, hostile, outcome, write_audit
 from synthetic_run import write_run
 
+from vestige.artifacts.audits import CurvePoint
 from vestige.report import build_report
 
 pytestmark = [
@@ -123,6 +125,32 @@ def test_bars_are_as_long_as_their_parts_in_every_format(page):
             for value, width in zip(values[1:], widths, strict=True):
                 assert width == pytest.approx(abs(value) * unit, abs=rounded * unit)
     assert page.complaints() == []
+
+
+def test_a_searched_prompt_has_its_shuffled_level_beside_the_curve_and_says_why_no_gain_is_told(browser, tmp_path):
+    run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
+    found = outcome()
+    first, why = found.curves[0].attack, "on its tested items the target exceeds retrained by only 0.10"
+    lines = [c for c in found.curves if c.attack == first]
+    curves = [
+        replace(c, no_gain=why, points=(*c.points, CurvePoint("shuffled", estimate("rouge1_recall", 0.3, 0.1), 150.0)))
+        for c in lines
+    ]
+    write_audit(run, replace(found, curves=tuple(curves), gains=()))
+    browser.resize(1280, 800)
+    browser.open(build_report(run))
+    # One open mark a model: the target, three retrained and four methods.
+    assert len(texts(browser, "#recovery-0 .curve-group.mixed circle")) == 8
+    ticks = texts(browser, "#recovery-0 svg text.tick")
+    assert "shuffled" in ticks
+    assert ticks.index("before") < ticks.index("5")
+    ends = browser.run(
+        "['.curve-group:not(.mixed) circle', '.mixed circle'].map((s) =>"
+        " [...document.querySelectorAll('#recovery-0 ' + s)].map((e) => Number(e.getAttribute('cx'))))"
+    )
+    assert max(ends[0]) < min(ends[1])
+    said = texts(browser, "#recovery-0 .remark")
+    assert said == [f"{first}: its levels are drawn above, and no gain is told from them: {why}."]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (400, "dark"), (800, "light"), (1280, "dark")])

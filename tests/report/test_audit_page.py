@@ -10,6 +10,7 @@ from test_page import Elements, contrast
 
 from vestige.artifacts.audits import CLAIMS, AuditPlan, FailedTask, write_plan
 from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.prompts import PromptLine
 from vestige.core.errors import InputError
 from vestige.report import build_report
 from vestige.report.audit_grid import heat
@@ -143,7 +144,50 @@ def test_a_searched_prompt_is_drawn_along_its_shares_with_the_bits_of_each():
     data = audit_payload(replace(found, curves=(replace(first, points=points),)), {})
     drawn = {a["name"]: a["along"] for a in data["attacks"] if a["along"]}
     assert drawn == {first.attack: "shares of the searched prompt, from its first token"}
-    assert [p[-1] for p in data["curves"][0][-1]] == [None, 0.0, 123.457]
+    *_, shares, mixed, no_gain = data["curves"][0]
+    assert [p[-1] for p in shares] == [None, 0.0, 123.457]
+    # It stands beside the line, with its own level and bits.
+    level = points[1].level
+    assert mixed == [*(float(f"{x:.6g}") for x in (level.value, level.low, level.high)), level.n, 150.0]
+    assert no_gain == ""
+
+
+def found_prompt(text, **fields):
+    own = {"claimed": True, "wanted": 7, "verified": 5, "anyway": 2, "brought": 4}
+    return PromptLine("ga", "gcg n=7", "suffix", text, 20, **(own | fields))
+
+
+def test_a_found_prompt_is_shown_with_what_it_brings_and_a_long_one_is_folded():
+    lines = (found_prompt("a" * 60), found_prompt("b" * 61, claimed=False))
+    ((attack, (short, long)),) = audit_block(0, replace(outcome(), prompts=lines), {}).panels.prompts
+    assert attack == "gcg n=7"
+    assert (short.text, short.whole, short.place) == ("a" * 60, "", "suffix of 20 tokens")
+    assert short.replies == ("all", "5 of 7", "2 of 7", "4 of 7")
+    assert (long.text, long.whole, long.replies[0]) == ("b" * 59 + "…", "b" * 61, "not all")
+
+
+def test_a_found_prompt_that_is_markup_stays_text(tmp_path):
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    # Once within what is shown at once, once in the fold alone.
+    text = f"{IMAGE} \x1b[31m \u202e {'x' * 80} {SCRIPT}"
+    write_audit(run, replace(outcome(), prompts=(found_prompt(text),)))
+    page = render(read_contents(RunFolder(run)))
+    shown = part(page, "recovery-0", "budget-0")
+    assert "&lt;img src=x onerror=" in shown
+    assert "‹U+001B›[31m ‹U+202E›" in shown
+    assert f"{'x' * 80} &lt;" in shown
+    assert "\x1b" not in page
+    parser = Elements()
+    parser.feed(page)
+    assert [t for t, _ in parser.found].count("script") == 2
+    assert "img" not in {t for t, _ in parser.found}
+
+
+def test_levels_that_no_gain_is_told_from_say_why():
+    found = outcome()
+    told = replace(found.curves[0], no_gain="on its tested items the target exceeds retrained by only 0.1")
+    data = audit_payload(replace(found, curves=(told,)), {})
+    assert data["curves"][0][-1] == told.no_gain
 
 
 def test_the_script_gets_every_curve_and_gain(page):

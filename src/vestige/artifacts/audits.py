@@ -5,7 +5,7 @@ named by subject, attack and format. Shares lie in [0, 1]; leakage is 0 for `ret
 bits an answer, and where a name says `_bits` bits in all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from vestige.artifacts.layout import AuditFolder
+from vestige.artifacts.prompts import PromptLine
 from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
@@ -230,7 +231,8 @@ class CurvePoint:
 class CurveLine:
     """The levels along an attack; `subject` is a name of the audit, `role` target, retrained or unlearned.
 
-    The retrained seeds are one line each: between them lies what the attack carries in.
+    The retrained seeds are one line each: between them lies what the attack carries in. `no_gain` says why no gain is
+    told apart from these levels; empty where one is.
     """
 
     subject: str
@@ -239,6 +241,7 @@ class CurveLine:
     format: str
     unit: str
     points: tuple[CurvePoint, ...]
+    no_gain: str = ""
 
 
 @dataclass(frozen=True)
@@ -345,6 +348,7 @@ class AuditOutcome:
     soundness: tuple[SoundnessLine, ...]
     untested: tuple[str, ...]
     thresholds: dict[str, float]
+    prompts: tuple[PromptLine, ...] = ()
 
 
 T = TypeVar("T", AuditPlan, AuditOutcome)
@@ -379,24 +383,3 @@ def _read(path: Path, kind: type[T]) -> T:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{path}: {place}: {first['msg']}; run the audit again") from error
-
-
-def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
-    """The rows of verdicts.json, which outside tools rely on."""
-    return [
-        {
-            "subject": v.subject,
-            "forget": outcome.forget,
-            "claim": v.claim,
-            "statement": CLAIMS[v.claim],
-            "verdict": v.outcome,
-            "reason": v.reason,
-            "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
-            "left_out": list(v.left_out),
-            "items_needed": v.items_needed,
-            "detectable": v.detectable,
-            "thresholds": {"margin": v.margin, "unit": v.unit, **outcome.thresholds},
-        }
-        for outcome in outcomes
-        for v in outcome.verdicts
-    ]

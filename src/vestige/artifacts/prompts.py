@@ -88,6 +88,42 @@ class KeptPrompt:
         return dict(Counter(self.spent) + Counter(self.earlier))
 
 
+@dataclass(frozen=True)
+class PromptLine:
+    """What an audit tells of one subject's prompt: its text, and of how many wanted replies what became.
+
+    `claimed` is whether the search says that it reached all `wanted`; `verified` counts those that replies to the
+    prompt's text show, `anyway` those that are given without it, `brought` those that it takes the prompt to bring.
+    """
+
+    subject: str
+    attack: str
+    placement: Literal["prefix", "suffix", "infix"]
+    text: str
+    n_tokens: int
+    claimed: bool
+    wanted: int
+    verified: int
+    anyway: int
+    brought: int
+
+
+def prompt_line(subject: str, attack: str, prompt: KeptPrompt) -> PromptLine:
+    """A kept prompt as an audit tells of it."""
+    return PromptLine(
+        subject=subject,
+        attack=attack,
+        placement=prompt.placement,
+        text=prompt.text,
+        n_tokens=len(prompt.ids),
+        claimed=prompt.claimed,
+        wanted=len(prompt.samples),
+        verified=sum(s.verified for s in prompt.samples),
+        anyway=sum(s.plain_right for s in prompt.samples),
+        brought=sum(s.brought for s in prompt.samples),
+    )
+
+
 def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
     """Write the prompt of an attack."""
     write_json(folder.prompt, {"schema": SCHEMA, **asdict(prompt)})

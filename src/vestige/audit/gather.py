@@ -10,7 +10,7 @@ from math import log2
 
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, PlannedAttack
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
-from vestige.artifacts.prompts import read_prompt
+from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
 from vestige.artifacts.records import read_versioned
 from vestige.artifacts.soundness import read_soundness
 from vestige.audit.scores import Brought, Carried, Case, Scores, Source
@@ -38,9 +38,16 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     stands_for = {who: _stands_for(folder) for who, folder in folders.items()}
     for place in plan.evaluations:
         _add(values, place, _rows(run, place), stands_for.get((place.subject, place.attack), {}))
+    prompts = {
+        (a.attack, a.subject): prompt_line(a.subject, a.attack, read_prompt(folders[a.subject, a.attack]))
+        for a in plan.attacked
+        if folders[a.subject, a.attack].prompt.exists()
+    }
     at = {attack.name: _points_bits(run, plan, attack.name) for attack in plan.attacks}
     carried = {
-        (a.attack, a.subject): _carried(folders[a.subject, a.attack], a, at.get(a.attack, {}).get(a.subject, {}))
+        (a.attack, a.subject): _carried(
+            folders[a.subject, a.attack], a, at.get(a.attack, {}).get(a.subject, {}), prompts.get((a.attack, a.subject))
+        )
         for a in plan.attacked
     }
     for attack in plan.attacks:
@@ -51,7 +58,7 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     known = read_soundness(run.soundness) if run.soundness.exists() else None
     # The checks of other items, or of another forget set, say nothing about this one.
     soundness = known.lines if known is not None and (known.forget, known.digest) == (plan.forget, plan.data) else ()
-    return Case(plan, Scores(values), carried, soundness)
+    return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()))
 
 
 def _subjects(plan: AuditPlan) -> tuple[str, ...]:
@@ -100,18 +107,14 @@ def _points_bits(run: RunFolder, plan: AuditPlan, attack: str) -> Mapping[str, M
     return found
 
 
-def _carried(folder: AttackFolder, place: AttackPlace, points_bits: Mapping[str, float]) -> Carried:
+def _carried(
+    folder: AttackFolder, place: AttackPlace, points_bits: Mapping[str, float], prompt: PromptLine | None
+) -> Carried:
     done = read_versioned(folder.done, "bounds_bits", "spent")
     if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
         raise InputError(f"{folder.done} does not say what the attack {place.attack!r} carried; run the audit again")
-    return Carried(done["bounds_bits"], done["spent"], points_bits, _brought(folder))
-
-
-def _brought(folder: AttackFolder) -> Brought | None:
-    if not folder.prompt.exists():
-        return None
-    samples = read_prompt(folder).samples
-    return Brought(sum(s.verified for s in samples), len(samples), sum(s.plain_right for s in samples))
+    brought = None if prompt is None else Brought(prompt.verified, prompt.wanted, prompt.anyway)
+    return Carried(done["bounds_bits"], done["spent"], points_bits, brought)
 
 
 def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:

@@ -53,6 +53,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         soundness=case.soundness,
         untested=_untested(ground, tested, recovery, membership, kept),
         thresholds=ground.thresholds.model_dump(),
+        prompts=case.prompts,
     )
 
 

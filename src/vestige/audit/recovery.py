@@ -14,6 +14,7 @@ from vestige.artifacts.audits import SEARCHES, CurveLine, CurvePoint, GainLine, 
 from vestige.audit.formats import Scale, Tested
 from vestige.audit.ground import CURVE, SHARE, Ground, shown
 from vestige.audit.scores import Source
+from vestige.core.estimates import Estimate
 from vestige.core.text import sentence
 from vestige.metrics.contrasts import Quantity, Sample, mean_draws, ratio_draws
 from vestige.metrics.gains import Attacked, Gain, split
@@ -100,12 +101,13 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
         if scales and not stages:
             gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", unlearned))
         for stage in stages:
-            curves += _curves(ground, stage)
+            chance = stage.scale.unit == "leakage_vs_chance"
+            why = "no model that never knew was given" if chance else _unusable(ground, stage)
+            curves += _curves(ground, stage, why)
             absent = tuple(one for one in unlearned if one not in stage.unlearned)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
-            if stage.scale.unit == "leakage_vs_chance":
+            if chance:
                 continue
-            why = _unusable(ground, stage)
             if why:
                 gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.unlearned))
                 continue
@@ -127,13 +129,14 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
 
 def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
     """What of the attacks' tested items was not judged, since the retain set gives it away."""
-    judged = set(ground.judged)
-    return [
-        f"Of the {len(attack.tested)} items asked after {attack.name}, {sum(i not in judged for i in attack.tested)} "
-        "are apart, since the retain set gives them away."
-        for attack in ground.plan.attacks
-        if any(one.attack.name == attack.name for one in tried) and not judged.issuperset(attack.tested)
-    ]
+    judged, lines = set(ground.judged), []
+    for attack in ground.plan.attacks:
+        n = sum(i not in judged for i in attack.tested)
+        if n and any(one.attack.name == attack.name for one in tried):
+            apart, them = ("1 is", "it") if n == 1 else (f"{n} are", "them")
+            asked = f"Of the {len(attack.tested)} items asked after {attack.name}"
+            lines.append(f"{asked}, {apart} apart, since the retain set gives {them} away.")
+    return lines
 
 
 def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None:
@@ -165,7 +168,7 @@ def _unusable(ground: Ground, stage: _Stage) -> str:
     if stage.bits and len(stage.items) < 2:
         return "one tested item has no interval in bits"
     near = _too_near(ground, stage, Source(ground.plan.target))
-    return f"on its tested items the target exceeds retrained by {near} only" if near else ""
+    return f"on its tested items the target exceeds retrained by only {near}" if near else ""
 
 
 def _too_near(ground: Ground, stage: _Stage, target: Source) -> str:
@@ -176,7 +179,7 @@ def _too_near(ground: Ground, stage: _Stage, target: Source) -> str:
         return "" if admitted(known, thresholds) else str(known.estimate("admission", "share"))
     gap = Quantity(controls.target, controls.retrained, None)
     known = mean_draws(gap, stage.sample, controls.prior, name="bits", trained=False)
-    return "" if known.ends[0] > thresholds.delta_bits else f"{known.estimate('excess', 'bits')} bits"
+    return "" if known.ends[0] > thresholds.delta_bits else _in_bits(known.estimate("excess", "bits"))
 
 
 def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
@@ -209,7 +212,7 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap
     gaps = [
         _Gap(
             stage.attack,
-            f"{stage.name}: it damages answers (gain {one.gain.gain.estimate('gain', one.gain.unit)})",
+            f"{stage.name}: it damages answers (gain {_size(one.gain)})",
             (one.subject,),
         )
         for one in worse
@@ -218,8 +221,19 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap
     if ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
         return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.unlearned)]
     near = _too_near(ground, stage, target)
-    said = f"{stage.name}: it damages answers (with it the target exceeds retrained by {near} only)"
+    said = f"{stage.name}: it damages answers (with it the target exceeds retrained by only {near})"
     return [*gaps, _Gap(stage.attack, said, stage.unlearned)] if near else gaps
+
+
+def _size(gain: Gain) -> str:
+    found = gain.gain.estimate("gain", gain.unit)
+    return _in_bits(found) if gain.unit == "bits" else str(found)
+
+
+def _in_bits(e: Estimate) -> str:
+    """As in `13.61 bits [-2.47, 34.51], n = 7`."""
+    value, rest = str(e).split(" ", 1)
+    return f"{value} bits {rest}"
 
 
 def _controls(ground: Ground, stage: _Stage, target: Source) -> Controls:
@@ -264,7 +278,7 @@ def _injection(ground: Ground, stage: _Stage) -> Evidence:
     return Evidence(stage.name, drawn, "injection", "leakage")
 
 
-def _curves(ground: Ground, stage: _Stage) -> list[CurveLine]:
+def _curves(ground: Ground, stage: _Stage, no_gain: str) -> list[CurveLine]:
     if not stage.items:
         return []
     plan, key = ground.plan, stage.scale.key
@@ -288,7 +302,7 @@ def _curves(ground: Ground, stage: _Stage) -> list[CurveLine]:
             points.append(CurvePoint(point, level, bits.get(point)))
         if points:
             unit = "bits" if stage.bits else "share"
-            lines.append(CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(points)))
+            lines.append(CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(points), no_gain))
     return lines
 
 

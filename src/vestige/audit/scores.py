@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import AuditPlan, SoundnessLine
+from vestige.artifacts.prompts import PromptLine
 
 
 class Source(NamedTuple):
@@ -73,9 +74,13 @@ class Carried(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One audit before it is judged. `carried` is by attack and subject; `soundness` what is known of the data set."""
+    """One audit before it is judged. `carried` is by attack and subject; `soundness` what is known of the data set.
+
+    `prompts` are those that searches found, in the plan's order.
+    """
 
     plan: AuditPlan
     scores: Scores
     carried: Mapping[tuple[str, str], Carried]
     soundness: tuple[SoundnessLine, ...] = ()
+    prompts: tuple[PromptLine, ...] = ()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from vestige.cli.data_words import DataWords
 from vestige.cli.options import Config, Data, Forget, Set
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
+from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ def acr_command(
     drawn = [] if items is None else [f"items={items}"]
     settings = settings_from(AcrSettings, config, [*(assignments or ()), *drawn], defaults={"seed": who.seed})
     splits = rows.splits(data, forget, seed=who.seed)
+    _refuse_twice(subjects)
     request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, who.seed, "acr")
     found: list[Searched] = []
     for name in subjects:
@@ -78,6 +81,24 @@ def acr_command(
         typer.echo(json.dumps(_as_json(found, who.seed), indent=2))
     else:
         _print(found, who.seed)
+
+
+def _refuse_twice(names: Sequence[str]) -> None:
+    """Refuse a model that is given again, by the same or another spelling of its path."""
+    from vestige.artifacts.layout import own_folder
+
+    seen: dict[str, str] = {}
+    for name in names:
+        own = own_folder(name)
+        path = Path(name).expanduser() if own is None else own.path
+        where = str(path.resolve()) if path.exists() else name
+        if where in seen:
+            again = "" if seen[where] == name else f", first as {one_line(seen[where], width=120)}"
+            raise InputError(
+                f"the model {one_line(name, width=120)} was given twice{again}; acr compares different models, so give "
+                "each once"
+            )
+        seen[where] = name
 
 
 def _called(subject: "Subject", taken: Sequence[str]) -> str:

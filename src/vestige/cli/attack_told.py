@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import typer
 
 from vestige.cli.progress import progress_bar
-from vestige.cli.prompt_told import print_by_share
+from vestige.cli.prompt_told import bits_at_most, print_by_share
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import AttackFolder, EvalFolder
@@ -58,7 +58,7 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
     for note in attack.notes:
         typer.echo(note)
     for name, bits in spent["bounds_bits"].items():
-        typer.echo(f"carried in, at most: {bits:,.0f} bits ({name})")
+        typer.echo(f"carried in, at most: {bits_at_most(bits)} ({name})")
     typer.echo(NO_EVIDENCE)
     typer.echo(f"evidence in {folder.path}")
 

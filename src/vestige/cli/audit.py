@@ -243,7 +243,7 @@ def _rejudged(run: Path, changes: Mapping[str, object], *, as_json: bool) -> Non
 
 def _tell(run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, Exception], *, as_json: bool) -> None:
     """Rebuild the report and print the verdicts."""
-    from vestige.artifacts.audits import verdict_rows
+    from vestige.artifacts.verdicts import verdict_rows
     from vestige.report import build_report
 
     report = build_report(run)

@@ -31,9 +31,9 @@ def demo_command(
     Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was found.
     """
     refuse_torchrun("demo")
-    from vestige.artifacts.audits import verdict_rows
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.records import read_summaries, result_rows
+    from vestige.artifacts.verdicts import verdict_rows
     from vestige.study.demo import DemoSettings, run_demo
 
     settings = settings_from(DemoSettings, config, assignments)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from vestige.cli.progress import progress_bar
+from vestige.cli.prompt_told import bits_at_most
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def search_and_tell(
     )
     if found.plain_right:
         typer.echo("the model gives the answer without the prompt too, so the prompt did not bring it")
-    typer.echo(f"carried in, at most: {found.bits:,.0f} bits (tokens x log2(admissible vocabulary) of the prompt)")
+    typer.echo(f"carried in, at most: {bits_at_most(found.bits)} (tokens x log2(admissible vocabulary) of the prompt)")
 
 
 def _searched(loaded: "LoadedModel", question: str, answer: str, settings: "GcgSettings", seed: int) -> Searched:

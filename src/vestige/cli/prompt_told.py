@@ -1,6 +1,7 @@
 """What is printed of a searched prompt: levels by share of it, its text, what was claimed of it and what was seen."""
 
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,7 +22,7 @@ def print_by_share(attack: "Attack", prompt: "KeptPrompt", levels: "Mapping[str,
     from rich.text import Text
 
     console = Console()
-    bits = [f"{prompt.points[point].bits:,.0f}" if point in prompt.points else "" for point in levels]
+    bits = [at_most(prompt.points[point].bits) if point in prompt.points else "" for point in levels]
     fixed = [["of the prompt", *levels], ["bits", *bits]]
     columns = [[key, *map(_cell, (found[key] for found in levels.values()))] for key in levels["before"]]
     for group in side_by_side(fixed, columns, console.width):
@@ -35,6 +36,18 @@ def print_by_share(attack: "Attack", prompt: "KeptPrompt", levels: "Mapping[str,
         typer.echo(line)
 
 
+def at_most(bits: float) -> str:
+    """An upper bound rounded up, so that it stays one: below 10 to a tenth, above to a whole."""
+    rounded = Decimal(str(bits)).quantize(Decimal("0.1" if bits < 10 else "1"), ROUND_CEILING)
+    return f"{int(rounded) if rounded == int(rounded) else rounded:,}"
+
+
+def bits_at_most(bits: float) -> str:
+    """The same with its unit, as in `1 bit` or `0.4 bits`."""
+    said = at_most(bits)
+    return f"{said} bit{'' if said == '1' else 's'}"
+
+
 def _cell(level: "Estimate") -> str:
     return f"{level.value:.2f} [{level.low:.2f}, {level.high:.2f}]"
 
@@ -44,10 +57,11 @@ def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
     n, brought = len(prompt.samples), sum(s.verified for s in prompt.samples)
     claimed = "all" if prompt.claimed else "not all"
     altered = sum(not s.same_tokens for s in prompt.samples)
+    steps, total = _counted(prompt.steps, "step"), _counted(n, "sample")
     lines = [
-        f"{prompt.placement} of {len(prompt.ids)} tokens: {one_line(prompt.text, width=1000)!r}",
-        f"loss {prompt.loss:.3f} after {prompt.steps} steps (ended: {prompt.ended}); spent: {_amounts(prompt.spent)}",
-        f"claimed by the search: {claimed} of its {n} samples; verified by replies to its text: {brought} of {n}",
+        f"{prompt.placement} of {_counted(len(prompt.ids), 'token')}: {one_line(prompt.text, width=1000)!r}",
+        f"loss {prompt.loss:.3f} after {steps} (ended: {prompt.ended}); spent: {_amounts(prompt.spent)}",
+        f"claimed by the search: {claimed} of its {total}; verified by replies to its text: {brought} of {n}",
     ]
     lines.append(_beside_plain(prompt.samples))
     lines += [
@@ -71,7 +85,12 @@ def _beside_plain(samples: "Sequence[SampleReply]") -> str:
     """What of the replies is the prompt's doing."""
     n, plain, brought = len(samples), sum(s.plain_right for s in samples), sum(s.brought for s in samples)
     lost = sum(s.plain_right and not s.verified for s in samples)
-    return f"without the prompt: {plain} of {n} already; so {brought} are brought by it, and {lost} are lost with it"
+    by_it, with_it = (f"{k} {'is' if k == 1 else 'are'}" for k in (brought, lost))
+    return f"without the prompt: {plain} of {n} already; so {by_it} brought by it, and {with_it} lost with it"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _amounts(spent: Mapping[str, int]) -> str:

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -173,6 +173,31 @@ def locked(lock: Path, *, patience_seconds: float | None) -> Iterator[None]:
         time.sleep(0.1)
     with handle:
         yield
+
+
+@contextlib.contextmanager
+def begun(lock: Path, announced: Collection[str], *, patience_seconds: float | None) -> Iterator[None]:
+    """Hold the lock of a folder in which work begins, and leave nothing of work that is refused.
+
+    Where an InputError comes while the folder holds no file but the lock and those `announced`, it is removed, with the
+    folders above it that were made for it.
+    """
+    made = [above for above in lock.parent.parents if not above.exists()]
+    refused = False
+    try:
+        with locked(lock, patience_seconds=patience_seconds):
+            try:
+                yield
+            except InputError:
+                if {path.name for path in lock.parent.iterdir()} <= {lock.name, *announced}:
+                    shutil.rmtree(lock.parent)
+                    refused = True
+                raise
+    finally:
+        for above in made if refused else ():
+            # Somebody else may have put something there meanwhile.
+            with contextlib.suppress(OSError):
+                above.rmdir()
 
 
 def _take(lock: Path) -> BinaryIO | None:

@@ -118,7 +118,7 @@ def text_of(subject: LoadedModel, item: Item, form: Form) -> Text:
     """The item's text in one form. Refused: a text of one token, and one that the tokeniser says otherwise."""
     prompter, said = subject.prompter, f"{item.question.strip()} {item.answer.strip()}"
     if form == "raw":
-        target = tuple(subject.tokenizer(said, add_special_tokens=False)["input_ids"])
+        target = tuple(subject.tokenizer(said, add_special_tokens=False, verbose=False)["input_ids"])
         _refuse_unsaid(subject, said, target)
         begin = subject.tokenizer.bos_token_id
         return _checked(Text(Around(() if begin is None else (begin,), (), target), len(target), ()), said)
@@ -258,7 +258,7 @@ def _as_sent(subject: LoadedModel, text: Text, form: Form, prompt: str) -> tuple
     In a `row` the user's turn is still open, so what would end it is taken off.
     """
     if form == "raw":
-        return (*text.around.before, *subject.tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        return (*text.around.before, *subject.tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"])
     ids = subject.prompter.prompt(prompt)
     if form != "row":
         return ids

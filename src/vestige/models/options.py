@@ -50,8 +50,8 @@ class LetterScore:
 def encode_plain(prompter: Prompter, prompt: str, continuation: str) -> Encoded:
     """Token ids of `prompt` and `continuation` with a space between, without a chat template, as benchmarks do it."""
     tokenizer = prompter.tokenizer
-    before = tuple(tokenizer(prompt)["input_ids"])
-    whole = tuple(tokenizer(f"{prompt}{SEPARATOR}{continuation.strip()}")["input_ids"])
+    before = tuple(tokenizer(prompt, verbose=False)["input_ids"])
+    whole = tuple(tokenizer(f"{prompt}{SEPARATOR}{continuation.strip()}", verbose=False)["input_ids"])
     where = f"the prompt {one_line(prompt[-60:], width=60)!r}"
     if whole[: len(before)] != before or len(whole) == len(before):
         raise InputError(

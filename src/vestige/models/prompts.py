@@ -95,7 +95,9 @@ class Prompter:
         """First and one past the last of the question's own tokens in `prompt`; the template's are around them."""
         text, whole = question.strip(), self._render(question, None)
         first = whole.rfind(text)
-        offsets = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        offsets = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
+            "offset_mapping"
+        ]
         own = [i for i, (a, b) in enumerate(offsets) if first < b and a < first + len(text) and a < b]
         if not text or first < 0 or not own:
             raise InputError(f"the question {one_line(question, width=60)!r} is not found in the rendered chat")
@@ -119,7 +121,7 @@ class Prompter:
             # (an empty block of thought, say): what counts is what the model meets when it is asked.
             whole, first = prompt + whole[first:], len(prompt)
         last = first + len(text)
-        encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+        encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
         start = len(self._tokens(prompt))
         stop = start + sum(1 for a, b in offsets[start:] if a < last and b > a)
@@ -142,7 +144,8 @@ class Prompter:
         return Encoded(ids, start, stop, end)
 
     def _tokens(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        # Not verbose: what is too long is refused here, in a sentence, and needs no warning before it.
+        return tuple(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     @cached_property
     def _tail(self) -> str:

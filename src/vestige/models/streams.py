@@ -81,7 +81,7 @@ class Streams:
         n = self.model.config.get_text_config().num_hidden_layers
         if list(self.layers) != sorted(set(self.layers)) or not set(self.layers) <= set(range(n)):
             raise InputError(
-                f"layers {list(self.layers)} of a model of {n}; give some of 0 to {n - 1}, each once, ascending"
+                f"layers {list(self.layers)} of a model of {n} blocks; give some of 0 to {n - 1}, each once, ascending"
             )
 
     def products(self) -> AbstractContextManager[None]:

@@ -15,7 +15,7 @@ from vestige.artifacts.audits import (
     MembershipLine,
     SoundnessLine,
 )
-from vestige.artifacts.prompts import SHUFFLED
+from vestige.artifacts.prompts import SHUFFLED, PromptLine
 from vestige.report.audit_grid import EMPTY, Colours, Grid, GridCell, GridRow, Head, heat, said, told
 from vestige.report.words import interval, listed, number, plain_number, signed
 
@@ -29,6 +29,10 @@ NEEDS: Mapping[str, str] = {
 """The ways of counting what an attack's result needs, in the order in which they are shown."""
 
 
+PROMPT_SHOWN = 60
+"""Characters of a prompt that are shown at once."""
+
+
 class Sound(NamedTuple):
     """A check of the data set: holds, fails or inconclusive, in a word, what was checked, the numbers, the reason."""
 
@@ -37,6 +41,20 @@ class Sound(NamedTuple):
     check: str
     numbers: str
     reason: str
+
+
+class Found(NamedTuple):
+    """A prompt that was found for one model: its text at once and in full, where it stands, what became of replies.
+
+    `whole` is empty where the text is short.
+    """
+
+    label: str
+    css: str
+    text: str
+    whole: str
+    place: str
+    replies: tuple[str, ...]
 
 
 class Attack(NamedTuple):
@@ -52,6 +70,7 @@ class Attack(NamedTuple):
 class Panels:
     """The panels for the template; what an audit does not have is None or empty."""
 
+    prompts: tuple[tuple[str, tuple[Found, ...]], ...]
     budget_heads: tuple[str, ...]
     budget: tuple[Attack, ...]
     membership: Grid | None
@@ -65,6 +84,7 @@ def panels(outcome: AuditOutcome, colours: Colours) -> Panels:
     needs = list(dict.fromkeys(name for b in outcome.budget for name in b.need_bits))
     needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
     return Panels(
+        prompts=_prompts(outcome, colours),
         budget_heads=tuple(NEEDS.get(name, name.replace("_", " ")) for name in needs),
         budget=_budget(outcome, colours, needs),
         membership=_membership(outcome, colours),
@@ -86,6 +106,32 @@ def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
     if not lines or any(g.evidence and not g.saturated for g in lines):
         return ""
     return "; ".join(dict.fromkeys("saturated in every format" if _full(g) else g.why_not for g in lines))
+
+
+def _prompts(outcome: AuditOutcome, colours: Colours) -> tuple[tuple[str, tuple[Found, ...]], ...]:
+    """By attack the prompts that it found, a model each."""
+    attacks = dict.fromkeys(p.attack for p in outcome.prompts)
+    return tuple((a, tuple(_found(p, colours) for p in outcome.prompts if p.attack == a)) for a in attacks)
+
+
+def _found(p: PromptLine, colours: Colours) -> Found:
+    long = len(p.text) > PROMPT_SHOWN
+    return Found(
+        label=p.subject,
+        css=colours.css(p.subject),
+        text=f"{p.text[: PROMPT_SHOWN - 1]}…" if long else p.text,
+        whole=p.text if long else "",
+        place=f"{p.placement} of {p.n_tokens} token{'s' if p.n_tokens != 1 else ''}",
+        replies=(
+            "all" if p.claimed else "not all",
+            *(f"{n} of {p.wanted}" for n in (p.verified, p.anyway, p.brought)),
+        ),
+    )
+
+
+def shuffled(curve: CurveLine) -> CurvePoint | None:
+    """The level with all tokens of the prompt in another order; None of other attacks."""
+    return next((p for p in curve.points if p.point == SHUFFLED), None)
 
 
 def drawn(curve: CurveLine) -> tuple[CurvePoint, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from vestige.artifacts.audits import AuditOutcome, CurveLine, GainLine
 from vestige.core.estimates import Estimate
 from vestige.report.audit_grid import Colours
-from vestige.report.audit_panels import along, drawn, why_no_evidence
+from vestige.report.audit_panels import along, drawn, shuffled, why_no_evidence
 from vestige.report.evidence import forget_label
 
 
@@ -37,7 +37,12 @@ def audit_payload(outcome: AuditOutcome, known: Mapping[str, int]) -> dict[str, 
         ],
         "formats": [{"name": name, "bits": bits} for name, bits in formats],
         "curves": [
-            [*places(c), [[points[c.attack].index(p.point), *_short(p.level), _digits(p.bits)] for p in drawn(c)]]
+            [
+                *places(c),
+                [[points[c.attack].index(p.point), *_short(p.level), _digits(p.bits)] for p in drawn(c)],
+                None if (mixed := shuffled(c)) is None else [*_short(mixed.level), _digits(mixed.bits)],
+                c.no_gain,
+            ]
             for c in outcome.curves
         ],
         "gains": [

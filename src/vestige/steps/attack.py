@@ -5,7 +5,6 @@ and the answers are the same bytes. Bits and steps are counted for the budget (`
 """
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -26,7 +25,7 @@ from vestige.attacks.prompted import asked_with_prompt
 from vestige.attacks.quantize import quantize
 from vestige.attacks.relearn import RelearnSettings
 from vestige.core.errors import InputError
-from vestige.core.files import locked, read_jsonl, write_json, write_jsonl
+from vestige.core.files import begun, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
@@ -37,7 +36,7 @@ from vestige.metrics.information import code_length, prequential, text_capacity
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
-from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate_together, loaded_subject
+from vestige.steps.evaluate import EvaluateRequest, Subject, announce, evaluate_together, loaded_subject
 from vestige.steps.finetune import items_digest
 from vestige.steps.making import LOCK_SECONDS, Made
 from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_identity
@@ -88,7 +87,8 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
     plan = request.attack.plan
     identity = attack_identity(subject, request)
     folder = subject.folder.attack(plan.name, content_id(identity, length=12))
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    announced = [folder.spec.name, folder.shown.name, folder.asked.name]
+    with begun(folder.lock, announced, patience_seconds=LOCK_SECONDS):
         if not folder.done.exists():
             watch = Stopwatch()
             work = _Work(subject, request, folder, content_id(identity, length=64), on_progress)
@@ -96,22 +96,14 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             write_jsonl(folder.shown, map(item_row, request.attack.shown))
             write_json(folder.asked, {asked.id: original for original, asked in work.asked.items()})
             loaded = loaded_subject(subject)
-            try:
-                ended = _KINDS[plan.kind](work, loaded)
-            except InputError:
-                _take_back(folder)
-                raise
+            ended = _KINDS[plan.kind](work, loaded)
+            for who in (subject, request.guide):
+                if who is not None:
+                    announce(who)
             write_provenance(folder.provenance, watch, device=str(loaded.model.device))
             write_json(folder.done, {"schema": SCHEMA, **asdict(ended), "evaluations": work.places})
         Checkpoints(folder.checkpoints).clear()
     return folder
-
-
-def _take_back(folder: AttackFolder) -> None:
-    """Remove the folder of an attack that was refused before it had done anything."""
-    announced = {folder.spec, folder.shown, folder.asked, folder.lock}
-    if announced.issuperset(folder.path.iterdir()):
-        shutil.rmtree(folder.path)
 
 
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:

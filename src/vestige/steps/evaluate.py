@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -15,10 +15,11 @@ from vestige.artifacts.records import (
     read_records,
     read_spec,
     read_versioned,
+    write_spec,
     write_summary,
 )
 from vestige.core.errors import InputError
-from vestige.core.files import append_lines, drop_torn_line, json_line, locked, read_jsonl, write_json, write_jsonl
+from vestige.core.files import append_lines, begun, drop_torn_line, json_line, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item
 from vestige.core.settings import Settings
@@ -27,7 +28,7 @@ from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, View
 from vestige.evals.readings import Reads, collected
 from vestige.models.load import LoadedModel, ModelSettings, load
-from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_weights
+from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_subject, same_weights
 
 CHUNK = 64
 PROBE = 8
@@ -55,7 +56,8 @@ class Subject:
     """Who is evaluated: where its evidence goes, its identity in the run, its digests, and how to load it.
 
     Each `load` gives a model of its own, since an attack changes what it is given. What an attack left of a model is
-    known by what it came from: the digest of `made` names the weights attacked, the attack and the point.
+    known by what it came from: the digest of `made` names the weights attacked, the attack and the point. With
+    `elsewhere` the folder holds evidence alone, and says whose it is when there is some (`announce`).
     """
 
     folder: SubjectFolder
@@ -63,6 +65,18 @@ class Subject:
     made: Made
     load: Callable[[], LoadedModel]
     attacked: bool = False
+    elsewhere: bool = False
+
+
+def announce(subject: Subject) -> None:
+    """Write whose evidence lies in the folder of a subject from elsewhere; one that holds another's is refused."""
+    folder = subject.folder
+    if not subject.elsewhere:
+        return
+    same_subject(folder, subject.spec)
+    if read_done(folder) != subject.made or not folder.spec.exists():
+        write_spec(folder.spec, subject.spec)
+        write_json(folder.done, {"schema": SCHEMA, **asdict(subject.made)})
 
 
 def finished_subject(folder: SubjectFolder, *, device: str = "auto", trust_remote_code: bool = False) -> Subject:
@@ -107,8 +121,8 @@ def evaluate_together(
     plans = [_planned(subject, request) for request in requests]
     with ExitStack() as locks:
         # In one order, so that two processes never wait for each other.
-        for path in sorted({plan.place.lock for plan in plans}):
-            locks.enter_context(locked(path, patience_seconds=LOCK_SECONDS))
+        for place in {plan.place.path: plan.place for plan in sorted(plans, key=lambda p: p.place.path)}.values():
+            locks.enter_context(begun(place.lock, [place.identity.name], patience_seconds=LOCK_SECONDS))
         missing = {plan.place.path: plan for plan in plans if not plan.place.collected.exists()}
         if missing:
             loaded = loaded_subject(subject)
@@ -117,6 +131,7 @@ def evaluate_together(
             for group in _groups(list(missing.values())):
                 _collect(group, loaded, partial(_add_to, on_items, before, of))
                 before += sum(len(plan.asked) for plan in group)
+        announce(subject)
         for plan in plans:
             _sum_up(plan, subject)
     return [plan.place for plan in plans]

@@ -1,12 +1,11 @@
 """Subjects from anywhere: a folder that Vestige made, or any model, whose digests are then taken from its weights."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder, own_folder
-from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, write_spec
+from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
-from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.core.settings import closest
 from vestige.models.load import LoadedModel, ModelSettings, load
@@ -112,7 +111,6 @@ def any_subject(
 
 def _elsewhere(subject: Subject, output_dir: Path) -> Subject:
     folder = SubjectFolder(output_dir)
+    # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).
     same_subject(folder, subject.spec)
-    write_spec(folder.spec, subject.spec)
-    write_json(folder.done, {"schema": SCHEMA, **asdict(subject.made)})
-    return Subject(folder, subject.spec, subject.made, subject.load)
+    return Subject(folder, subject.spec, subject.made, subject.load, elsewhere=True)

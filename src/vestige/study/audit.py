@@ -18,12 +18,12 @@ from vestige.artifacts.audits import (
     PlannedAttack,
     read_outcome,
     read_plan,
-    verdict_rows,
     write_outcome,
     write_plan,
 )
 from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, read_versioned
+from vestige.artifacts.verdicts import verdict_rows
 from vestige.audit.gather import freeform_attacks, read_case
 from vestige.audit.incomplete import without_what_failed
 from vestige.audit.judge import judge

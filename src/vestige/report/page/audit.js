@@ -54,7 +54,11 @@ function curvesLegend(audit) {
 function attackFigure(audit, attack, format) {
   const lines = audit.curves
     .filter(([, a, f]) => a === attack && f === format)
-    .map(([subject, , , points]) => ({ ...audit.subjects[subject], points: points.map(([at, value, low, high, n, carried]) => ({ at, carried, ...numbers([value, low, high, n]) })) }));
+    .map(([subject, , , points, mixed]) => ({
+      ...audit.subjects[subject],
+      points: points.map(([at, ...level]) => ({ at, ...levelOf(level) })),
+      mixed: mixed && levelOf(mixed),
+    }));
   if (!lines.length) return null;
   const { name: title, mark, along, points } = audit.attacks[attack];
   const place = el("div", { class: "plot" });
@@ -62,23 +66,37 @@ function attackFigure(audit, attack, format) {
   return el("figure", { class: mark ? "ceiling" : null }, el("figcaption", {}, el("strong", {}, name(title)), along ? el("small", {}, ` ${along}`) : null, mark ? el("span", { class: "mark-note" }, "never evidence: ", name(mark)) : null), place);
 }
 
+function levelOf([value, low, high, n, carried]) {
+  return { carried, ...numbers([value, low, high, n]) };
+}
+
+// Room to the right of the lines for the prompt with its tokens in another order, which is no share of it.
+const ASIDE = 66;
+// The least room that the name of a point takes.
+const NAMED = 44;
+
 function curves(lines, points, bits, title, width) {
   const height = 190;
-  const box = { left: 34, right: width - 10, top: 8, bottom: height - 24 };
-  const all = lines.flatMap((l) => l.points);
+  const aside = lines.some((l) => l.mixed);
+  const box = { left: 34, right: width - 10 - (aside ? ASIDE : 0), top: 8, bottom: height - 24 };
+  const all = lines.flatMap((l) => [...l.points, ...(l.mixed ? [l.mixed] : [])]);
   const least = bits ? Math.min(...all.map((p) => p.low)) : 0;
   const most = bits ? Math.max(...all.map((p) => p.high)) : 1;
   const y = (v) => box.bottom - ((v - least) / (most - least || 1)) * (box.bottom - box.top);
-  const step = points.length > 1 ? (box.right - box.left - 16) / (points.length - 1) : 0;
-  const x = (at) => (points.length > 1 ? box.left + 8 + at * step : (box.left + box.right) / 2);
-  // Where points stand closer than their names are wide, every so many are named, the last in any case.
-  const every = Math.max(1, Math.ceil(44 / (step || 44)));
-  const told = (i) => (points.length - 1 - i) % every === 0;
+  const span = box.right - box.left - 16;
+  // The model as it is has a place of its own, left of the shares of a prompt.
+  const lead = points.length > 2 && points[0] === "before" ? Math.max(NAMED, span / (points.length - 1)) : 0;
+  const step = points.length > 1 ? (span - lead) / (points.length - (lead ? 2 : 1)) : 0;
+  const along = (at) => (lead ? (at ? lead + (at - 1) * step : 0) : at * step);
+  const x = (at) => (points.length > 1 ? box.left + 8 + along(at) : (box.left + box.right) / 2);
+  // Where points stand closer than their names are wide, every so many are named, the first and last in any case.
+  const every = Math.max(1, Math.ceil(NAMED / (step || NAMED)));
+  const told = (i) => (lead && i === 0) || (points.length - 1 - i) % every === 0;
   const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": plain(title, 80) });
   const ticks = bits ? [least, (least + most) / 2, most] : [0, 0.5, 1];
   root.append(
     ...ticks.flatMap((v) => [
-      svg("line", { class: "grid", x1: box.left, x2: box.right, y1: y(v), y2: y(v) }),
+      svg("line", { class: "grid", x1: box.left, x2: box.right + (aside ? ASIDE : 0), y1: y(v), y2: y(v) }),
       svg("text", { class: "tick", x: box.left - 5, y: y(v) + 4, "text-anchor": "end" }, bits ? number(v) : String(v)),
     ]),
     ...points.flatMap((p, i) => (told(i) ? [svg("text", { class: "tick", x: x(i), y: height - 8, "text-anchor": "middle" }, plain(p, 12))] : [])),
@@ -89,7 +107,27 @@ function curves(lines, points, bits, title, width) {
   // Where there is one point alone, subjects stand side by side.
   const apart = (i) => (points.length > 1 ? 0 : ((i + 0.5) / own.length - 0.5) * (box.right - box.left) * 0.7);
   root.append(...own.map((l, i) => oneCurve(l, points, x, y, box, apart(i))));
+  if (aside) root.append(svg("text", { class: "tick", x: box.right + ASIDE / 2 + 4, y: height - 8, "text-anchor": "middle" }, "shuffled"), ...mixedMarks(lines, box, y));
   return root;
+}
+
+// What the prompt brings with its tokens in another order: open marks beside the lines.
+function mixedMarks(lines, box, y) {
+  const own = lines.filter((l) => l.mixed);
+  return own.map((l, i) => {
+    const at = box.right + 16 + ((i + 0.5) / own.length) * (ASIDE - 24);
+    const group = svg(
+      "g",
+      { class: `curve-group mixed ${l.css}`, tabindex: 0, role: "img", "aria-label": plain(`${l.name}, shuffled: ${number(l.mixed.value)}`, 100) },
+      svg("line", { class: "whisk", x1: at, x2: at, y1: y(l.mixed.low), y2: y(l.mixed.high) }),
+      svg("circle", { cx: at, cy: y(l.mixed.value), r: 3 }),
+    );
+    return explains(group, () => [`${l.name}, shuffled`, [["level", inBits(l.mixed)]]]);
+  });
+}
+
+function inBits(p) {
+  return p.carried === null ? inWords(p) : `${inWords(p)}; ${number(p.carried)} bits of prompt`;
 }
 
 // Between the seeds of the models that never knew lies what the attack carries in.
@@ -118,8 +156,7 @@ function oneCurve(line, points, x, y, box, aside) {
     known ? null : svg("line", { class: "whisk", x1: x(last.at) + aside, x2: x(last.at) + aside, y1: y(last.low), y2: y(last.high) }),
     known ? null : svg("circle", { cx: x(last.at) + (ends.length > 1 ? 0 : aside), cy: y(last.value), r: 3.5 }),
   );
-  const told = (p) => (p.carried === null ? inWords(p) : `${inWords(p)}; ${number(p.carried)} bits of prompt`);
-  return explains(group, () => [line.name, line.points.map((p) => [points[p.at], told(p)])]);
+  return explains(group, () => [line.name, line.points.map((p) => [points[p.at], inBits(p)])]);
 }
 
 const PARTS = ["injection", "repair", "recovery"];
@@ -131,7 +168,8 @@ function gainsTable(audit, format) {
       subject: audit.subjects[subject], attack, saturated, why,
       gain: numbers(gain), injection: numbers(injection), repair: numbers(repair), recovery: numbers(found), saturation: numbers(saturation),
     }));
-  if (!rows.length) return el("p", { class: "none" }, "no gain was measured in this format");
+  const untold = audit.attacks.flatMap((attack, i) => whyNoGain(audit, i, format).map((why) => noGain(attack, why)));
+  if (!rows.length) return el("div", {}, untold.length ? untold : noAttack(audit, format));
   const reach = rows.flatMap((r) => [ends(r)[0], ends(r)[1], r.gain.value]);
   const least = Math.min(0, ...reach);
   const most = Math.max(audit.formats[format].bits ? 0 : 1, ...reach);
@@ -143,7 +181,7 @@ function gainsTable(audit, format) {
     ...PARTS.map((part) => el("th", { scope: "col" }, el("span", { class: `swatch part-${part}` }), part)),
     el("th", { scope: "col" }, "saturation", el("small", {}, "lifts never knew")),
   ];
-  return el(
+  const table = el(
     "table",
     { class: "grid-table gains" },
     el("thead", {}, el("tr", {}, head)),
@@ -152,6 +190,23 @@ function gainsTable(audit, format) {
       return own.length ? el("tbody", { class: attack.mark ? "ceiling" : null }, groupRow(attack), own.map((r) => gainRow(r, x))) : null;
     }),
   );
+  return el("div", {}, table, untold);
+}
+
+// Why an attack that was asked in this format has no gain in it, as the audit says.
+function whyNoGain(audit, attack, format) {
+  if (audit.gains.some(([, a, f]) => a === attack && f === format)) return [];
+  const own = audit.curves.filter(([, a, f]) => a === attack && f === format);
+  return [...new Set(own.map(([, , , , , why]) => why))].filter((why) => why);
+}
+
+function noGain(attack, why) {
+  return el("p", { class: "remark" }, el("b", {}, name(attack.name)), ": its levels are drawn above, and no gain is told from them: ", name(why), ".");
+}
+
+function noAttack(audit, format) {
+  const asked = audit.curves.some(([, , f]) => f === format);
+  return el("p", { class: "none" }, asked ? "levels were measured in this format, and no gain is told from them" : "no attack was asked in this format");
 }
 
 function groupRow(attack) {

@@ -1,0 +1,28 @@
+"""verdicts.json: every verdict of every audit of a run in the rows that outside tools rely on."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from vestige.artifacts.audits import CLAIMS, AuditOutcome
+
+
+def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
+    """The rows of verdicts.json, which outside tools rely on."""
+    return [
+        {
+            "subject": v.subject,
+            "forget": outcome.forget,
+            "claim": v.claim,
+            "statement": CLAIMS[v.claim],
+            "verdict": v.outcome,
+            "reason": v.reason,
+            "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
+            "left_out": list(v.left_out),
+            "items_needed": v.items_needed,
+            "detectable": v.detectable,
+            "thresholds": {"margin": v.margin, "unit": v.unit, **outcome.thresholds},
+        }
+        for outcome in outcomes
+        for v in outcome.verdicts
+    ]
