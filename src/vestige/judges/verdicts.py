@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from vestige.judges.base import Failure
 
@@ -58,7 +58,7 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
     """
     if not text.strip():
         return "empty"
-    wanted = [found for found in _objects(text[-_READ:]) if keys.keys() <= found.keys()]
+    wanted = [found for found in outermost(text[-_READ:], "{") if keys.keys() <= found.keys()]
     if not wanted:
         return "unreadable"
     if any({k: found[k] for k in keys} != {k: wanted[0][k] for k in keys} for found in wanted):
@@ -74,9 +74,9 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
     return values
 
 
-def _objects(text: str) -> list[dict[str, Any]]:
-    """The outermost JSON objects in `text`, wherever they stand."""
-    decoder, found, start = json.JSONDecoder(), [], text.find("{")
+def outermost(text: str, opening: Literal["{", "["]) -> list[Any]:
+    """The outermost JSON objects, or lists, in `text`, wherever they stand."""
+    decoder, found, start = json.JSONDecoder(), [], text.find(opening)
     for _ in range(_MOST_BEGINNINGS):
         if start < 0:
             break
@@ -86,5 +86,5 @@ def _objects(text: str) -> list[dict[str, Any]]:
             end = start + 1
         else:
             found.append(value)
-        start = text.find("{", end)
+        start = text.find(opening, end)
     return found

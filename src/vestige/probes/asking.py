@@ -5,7 +5,6 @@ of k objects with a keyword and a question out. A reply that is anything else is
 never mended; a question that breaks the rules is dropped by itself. Raise `VERSION` when the words change.
 """
 
-import json
 import re
 import unicodedata
 from collections import Counter
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from vestige.judges.base import Failure, Prompt, Spend, Writer
 from vestige.judges.fencing import fenced
+from vestige.judges.verdicts import outermost
 from vestige.probes.keywords import tokens
 from vestige.probes.questions import (
     ANSWERED,
@@ -44,7 +44,7 @@ _ORDER = (
 )
 _TOKENS_EACH, _TOKENS_MORE = 96, 64
 _LONGEST_KEYWORD, _LONGEST_QUESTION = 80, 400
-_READ, _MOST_BEGINNINGS = 40_000, 200
+_READ = 40_000
 _LEANS = re.compile(
     r"\b(?:the|this|that|given)\s+(?:above\s+)?(?:text|passage|article|excerpt|paragraph|document|sample|conversation)\b"
     r"|\b(?:mentioned|described|stated|given)\s+(?:above|here)\b",
@@ -90,7 +90,7 @@ def read_pairs(text: str, k: int) -> tuple[Pair, ...] | Failure:
     """The one list of k pairs in a reply. Two lists that differ are ambiguous, another number is out of range."""
     if not text.strip():
         return "empty"
-    lists = [found for found in _lists(text[-_READ:]) if found and all(_is_pair(entry) for entry in found)]
+    lists = [found for found in outermost(text[-_READ:], "[") if found and all(_is_pair(entry) for entry in found)]
     if not lists:
         return "unreadable"
     if any(found != lists[0] for found in lists):
@@ -110,22 +110,6 @@ def _is_pair(entry: Any) -> bool:
         and entry.keys() == {"keyword", "question"}
         and all(isinstance(value, str) for value in entry.values())
     )
-
-
-def _lists(text: str) -> list[list[Any]]:
-    """The outermost JSON lists in `text`, wherever they stand."""
-    decoder, found, start = json.JSONDecoder(), [], text.find("[")
-    for _ in range(_MOST_BEGINNINGS):
-        if start < 0:
-            break
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            end = start + 1
-        else:
-            found.append(value)
-        start = text.find("[", end)
-    return found
 
 
 def _admit(desk: Desk, source: Source, text: str, pair: Pair) -> bool:
