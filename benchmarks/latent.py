@@ -38,7 +38,7 @@ from vestige.models.planted import Manner, Table, planted
 from vestige.probes import baselines
 from vestige.probes.answering import AnswerSettings, LocalAnswerer
 from vestige.probes.baselines import Yield, yield_of
-from vestige.probes.holes import LATENT_J, Attempt
+from vestige.artifacts.holes import LATENT_J, Attempt
 from vestige.probes.latent import LATENT, Cast, LatentSettings, listed, probe
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy

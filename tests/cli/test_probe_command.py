@@ -7,10 +7,10 @@ from tests.judges.faulty_server import serving
 from tests.probed import make_probed, verdict
 from typer.testing import CliRunner
 
+from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
 from vestige.core.errors import InputError
-from vestige.probes.holes import read_holes, read_table
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 SMALL = (

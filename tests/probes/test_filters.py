@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hand_made_holes import Marks, Says, directions
 
+from vestige.artifacts.holes import Candidate
 from vestige.core.errors import InputError
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
 from vestige.probes.filters import AT_ANOTHER_SEED, REASONS, Actors, FilterSettings, filter_candidates
 from vestige.probes.hole_table import holes_and_table
-from vestige.probes.holes import Candidate
 
 TEXTS = ("first text", "second text")
 LOOSE = FilterSettings(alike=1.0, diverse=False)

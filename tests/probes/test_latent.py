@@ -16,6 +16,7 @@ from tests.judges.faulty_server import serving
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from vestige.artifacts.holes import read_attempts
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -24,7 +25,6 @@ from vestige.judges.prompted import PromptedJudge
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.probes import baselines, latent
 from vestige.probes.baselines import yield_of
-from vestige.probes.holes import read_attempts
 from vestige.probes.latent import Cast, LatentSettings, d_rl, listed, question_of
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from tests.probed import ITEMS, make_probed
 
+from vestige.artifacts.holes import read_holes
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits
@@ -17,7 +18,6 @@ from vestige.models.load import ModelSettings
 from vestige.probes import answering
 from vestige.probes.answering import AnswerSettings
 from vestige.probes.filters import FilterSettings
-from vestige.probes.holes import read_holes
 from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.probe import (

@@ -25,10 +25,10 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vestige.artifacts.holes import HoleTable
     from vestige.data.corpus import Corpus, NamedSplits
     from vestige.models.embedder import Embedder
     from vestige.probes.baselines import Yield
-    from vestige.probes.holes import HoleTable
     from vestige.steps.probe import AdjacentRequest, Asked, Grader, KeptQuestion, Served
     from vestige.steps.probe_forecast import Size
 

@@ -11,8 +11,8 @@ from vestige.cli.tables import side_by_side
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
+    from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
     from vestige.core.estimates import Estimate
-    from vestige.probes.holes import HoleRow, HoleTable, Placebo
     from vestige.steps.probe_forecast import ProbeForecast
 
 

@@ -7,9 +7,9 @@ prompt was empty or had been asked before.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from vestige.artifacts.holes import LATENT_J, Attempt
 from vestige.artifacts.layout import ProbeFolder
 from vestige.metrics.answers import normalised
-from vestige.probes.holes import LATENT_J, Attempt
 from vestige.probes.latent import (
     Cast,
     LatentSettings,

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import NonNegativeFloat, PositiveInt
 
+from vestige.artifacts.holes import Candidate, Tested
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
@@ -29,7 +30,6 @@ from vestige.judges.base import Judge, Judgement, Request
 from vestige.metrics.near_duplicates import THRESHOLD, distinct
 from vestige.metrics.selection import STEP, Selection, as_diverse_as
 from vestige.probes.answering import Answerer
-from vestige.probes.holes import Candidate, Tested
 
 ADJACENT = "adjacent"
 """The source whose prompts the others are compared with in diversity."""

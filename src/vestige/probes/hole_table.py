@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from vestige.artifacts.holes import Diversity, Hole, HoleGroup, HoleRow, HoleTable, Placebo, Tested
 from vestige.core.estimates import Estimate
 from vestige.judges.tasks import QUALITY_SCALE
 from vestige.metrics.bleu import avg_self_bleu, tokens
@@ -18,7 +19,6 @@ from vestige.metrics.near_duplicates import distinct
 from vestige.metrics.selection import Selection
 from vestige.metrics.vendi import vendi
 from vestige.probes.filters import Embed, Filtered, FilterSettings
-from vestige.probes.holes import Diversity, Hole, HoleGroup, HoleRow, HoleTable, Placebo, Tested
 
 _SCALE: Bounds = (float(QUALITY_SCALE.low), float(QUALITY_SCALE.high))
 _CHANGE: Bounds = (_SCALE[0] - _SCALE[1], _SCALE[1] - _SCALE[0])

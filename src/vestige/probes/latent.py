@@ -14,6 +14,7 @@ from typing import NamedTuple
 from pydantic import PositiveInt
 from transformers import PreTrainedTokenizerBase
 
+from vestige.artifacts.holes import LATENT_J, Attempt, read_attempts
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, read_jsonl
@@ -21,7 +22,6 @@ from vestige.core.seeds import derive_seed, generator
 from vestige.judges.base import Judge, Judgement, Request
 from vestige.metrics.answers import is_empty
 from vestige.probes.answering import Answerer
-from vestige.probes.holes import LATENT_J, Attempt, read_attempts
 from vestige.probes.rewards import Embeds, RewardSettings, Seen, neutral, reward
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.updates import Policy, collapsed

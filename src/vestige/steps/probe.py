@@ -8,6 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from vestige.artifacts.holes import (
+    Attempt,
+    Candidate,
+    HoleTable,
+    candidates_of,
+    read_attempts,
+    read_rows,
+    read_table,
+    write_tested,
+)
 from vestige.artifacts.layout import ProbeFolder, own_folder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, read_versioned
@@ -28,16 +38,6 @@ from vestige.probes.answering import AnswerSettings, LocalAnswerer, ServerAnswer
 from vestige.probes.baselines import PARAPHRASE, RANDOM, paraphrase, random_sampling
 from vestige.probes.filters import ADJACENT, Actors, FilterSettings, filter_candidates
 from vestige.probes.hole_table import holes_and_table
-from vestige.probes.holes import (
-    Attempt,
-    Candidate,
-    HoleTable,
-    candidates_of,
-    read_attempts,
-    read_rows,
-    read_table,
-    write_tested,
-)
 from vestige.probes.kept_answers import KeptAnswers
 from vestige.probes.latent import LATENT, Cast, LatentSettings, OnIteration, probe
 from vestige.probes.neighbours import NeighbourSettings, neighbour_questions

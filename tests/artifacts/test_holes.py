@@ -6,11 +6,19 @@ from dataclasses import asdict, replace
 import pytest
 from hand_made_holes import Marks, Says, directions
 
+from vestige.artifacts.holes import (
+    Attempt,
+    Candidate,
+    candidates_of,
+    read_attempts,
+    read_holes,
+    read_table,
+    write_tested,
+)
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.probes.filters import Actors, FilterSettings, filter_candidates
 from vestige.probes.hole_table import holes_and_table
-from vestige.probes.holes import Attempt, Candidate, candidates_of, read_attempts, read_holes, read_table, write_tested
 from vestige.probes.kept_answers import PORTION, KeptAnswers
 
 FOUND = Attempt("latent-1-0", 1, "latent", "a seed", "Why?", "mmm", True, True, 3, 10.0, "", {"ngram": 0.5}, 9.0)
