@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
@@ -243,13 +243,16 @@ def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
         with torch.no_grad():
             for whole, share in zip(model.parameters(), stand_in.parameters(), strict=True):
                 whole.data = full(share.detach())
+        world.wait()
 
 
 def _sharded(model: PreTrainedModel, world: World) -> PreTrainedModel:
     """A stand-in for the model that holds this process's shares, a group of weights for each block."""
     # The stand-in's modules first hold the very parameters of the model: nothing is copied.
     stand_in: PreTrainedModel = copy.deepcopy(model, {id(p): p for p in model.parameters()})
-    mesh = init_device_mesh(model.device.type, (world.size,))
+    # A group of their own: what holds shares keeps it, and its threads, until the interpreter ends. So the group that
+    # all else is said in can be closed, and no thread of it holds a tensor as the process ends, which would abort it.
+    mesh = DeviceMesh.from_group(dist.new_group(timeout=WAIT), model.device.type)
     for block in blocks(stand_in):
         fully_shard(block, mesh=mesh)
     fully_shard(stand_in, mesh=mesh)
