@@ -38,7 +38,7 @@ fix: setup  ## Let the tools settle layout
 test: setup  ## All tests
 	$(BIN)/pytest -n 2
 
-test-fast: setup  ## The tests that take no more than a few seconds each
+test-fast: setup  ## The tests that take less than about a second each
 	$(BIN)/pytest -n 2 -m "not slow"
 
 clean:  ## Remove the environment and caches; runs/ stays

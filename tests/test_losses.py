@@ -343,6 +343,7 @@ def by_activation_distance(values, mask, target, tokens):
     return losses.activation_distance(values, target, mask, n_rows=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [by_kl, by_reverse_kl, by_undial, by_ce_u, by_logit_margin, by_activation_distance])
 @given(seed=st.integers(0, 999), more=st.integers(1, 4))
 def test_padding_changes_neither_value_nor_gradient_of_a_loss_on_vectors(loss, seed, more):

@@ -161,6 +161,7 @@ def test_a_prefix_that_was_changed_leaves_the_buffer_and_all_that_were_scored_go
     assert (found.best, found.losses) == (((1,), 5.0), (6.0, 8.0, 7.5))
 
 
+@pytest.mark.slow
 def test_a_search_killed_at_any_step_goes_on_to_the_same_prefix(nano, target):
     asked = settings(**FULL)
     samples = samples_of(target, QUESTIONS, asked)

@@ -84,6 +84,7 @@ def test_a_verdict_errs_by_what_is_true(true, wrong, power):
     assert planted.meets(dataclasses.replace(row, holds=0, fails=0, inconclusive=10))
 
 
+@pytest.mark.slow
 def test_no_wrong_verdict_on_subjects_that_are_asked_and_what_is_large_is_found():
     one = exam("asked", DEFAULT)
     case = draw_case(one, 1)
@@ -106,12 +107,14 @@ def test_no_wrong_verdict_on_subjects_that_are_asked_and_what_is_large_is_found(
     assert {c.subject for c in outcome.matrix if c.over_forgotten} >= {"over-forgotten", "refuses"}
 
 
+@pytest.mark.slow
 def test_who_never_knew_is_acquitted_where_the_margin_leaves_room():
     outcome = judge(draw_case(exam("asked", WIDE, n=400), 1), resamples=2_000)
     for claim in ("not expressed", "kept"):
         assert verdicts(outcome)["never knew", claim] == "holds", claim
 
 
+@pytest.mark.slow
 def test_what_was_hidden_is_found_and_what_was_carried_in_or_repaired_is_not_counted():
     one = exam("attacked", DEFAULT)
     outcome = judge(draw_case(one, 1), resamples=2_000)

@@ -18,6 +18,7 @@ def attack(taught, kind, *words):
     return CliRunner().invoke(app, ["attack", kind, str(taught / "target"), *given])
 
 
+@pytest.mark.slow
 def test_a_relearning_prints_each_epoch_beside_what_was_before_and_that_it_is_no_evidence(taught):
     done = attack(taught, "relearn", "--items", 3, "--set", "rank=2", "--set", "epochs=2", "--preset", "phi-1.5")
     assert done.exit_code == 0, done.output

@@ -63,6 +63,7 @@ def words(made: Path, **changes: str | None) -> list[str]:
     return ["audit", *(w for name, value in given.items() if value is not None for w in (name, value)), *SET]
 
 
+@pytest.mark.slow
 def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made):
     ended = CliRunner().invoke(app, words(made))
     assert ended.exit_code in (3, 4), ended.output
@@ -77,6 +78,7 @@ def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made):
     assert any("One retrained control was given" in s for s in found["untested"][str(made / "forget.jsonl")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcomes", "code"), [(("holds",), 0), (("holds", "fails", "inconclusive"), 3), (("holds", "inconclusive"), 4)]
 )
@@ -120,6 +122,7 @@ def test_a_dry_run_makes_nothing(made):
     assert not (made / "nothing").exists()
 
 
+@pytest.mark.slow
 def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path, capfd):
     other = tmp_path / "npo"
     shutil.copytree(RunFolder(made / "run").cell("ga", "0").model, other)
@@ -135,6 +138,7 @@ def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path
     assert "verdicts, target" not in " ".join(second.output.split())
 
 
+@pytest.mark.slow
 def test_numbered_names_are_said_with_their_folders(made, tmp_path):
     cell = RunFolder(made / "run").cell("ga", "0").path
     shutil.copytree(cell, tmp_path / "again")

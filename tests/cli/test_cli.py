@@ -1,4 +1,4 @@
-"""The commands as a person runs them: a process each, on small data."""
+"""The commands as a person runs them on small data: in a process each, or in this one where that would show no more."""
 
 import functools
 import json
@@ -6,9 +6,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+from vestige.cli.app import run
+
+
+class Said(NamedTuple):
+    """What a command printed."""
+
+    stdout: str
+    stderr: str
+
 
 TINY = ["--set", "epochs=2", "--set", "batch_size=8", "--set", "stop_when_exact=false"]
 
@@ -17,6 +29,21 @@ def vestige(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([sys.executable, "-m", "vestige.cli", *map(str, words)], capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     return done
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """The command line in the tests' own process, which has loaded torch already."""
+
+    def run_here(*words: object, code: int = 0) -> Said:
+        monkeypatch.setattr(sys, "argv", ["vestige", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        said = Said(*capsys.readouterr())
+        assert ended.value.code == code, said.stderr
+        return said
+
+    return run_here
 
 
 @pytest.fixture
@@ -47,41 +74,41 @@ def test_help_is_instant_and_loads_no_torch():
 
 
 @pytest.mark.slow
-def test_from_data_to_report_on_ones_own_data(tmp_path, data, forget):
+def test_from_data_to_report_on_ones_own_data(here, tmp_path, data, forget):
     run = tmp_path / "run"
     target, retrained, cell = run / "models/target", run / "models/retrained", run / "cells/kl"
     vestige("finetune", "builtin:tiny", "--data", data, "--output-dir", target, *TINY)
-    vestige("finetune", "builtin:tiny", "--data", data, "--forget", forget, "--output-dir", retrained, *TINY)
+    here("finetune", "builtin:tiny", "--data", data, "--forget", forget, "--output-dir", retrained, *TINY)
     words = ["--method", "kl", "--data", data, "--forget", forget, "--output-dir", cell, "--set", "epochs=1"]
     vestige("unlearn", target, *words, "--set", "kl.kl_weight=2")
     for subject in (target, retrained, cell):
-        shown = vestige("evaluate", subject, "--data", data, "--forget", forget, "--max-new-tokens", "8", "--json")
+        shown = here("evaluate", subject, "--data", data, "--forget", forget, "--max-new-tokens", "8", "--json")
         rows = json.loads(shown.stdout)["results"]
         assert {r["split"] for r in rows} == {"forget", "retain"}
         assert {r["n"] for r in rows} == {1, 11}
     spec = json.loads((cell / "spec.json").read_text())
     assert (spec["method"], spec["settings"]["kl.kl_weight"], spec["model"]) == ("kl", 2.0, "builtin:tiny")
     assert spec["parent"] == json.loads((target / "done.json").read_text())["weights"]
-    vestige("report", run)
+    here("report", run)
     assert (run / "report.html").stat().st_size > 10_000
     # The same command again does nothing, and what it made is still the same.
     before = (cell / "model/model.safetensors").stat().st_mtime_ns
-    vestige("unlearn", target, *words, "--set", "kl.kl_weight=2")
+    here("unlearn", target, *words, "--set", "kl.kl_weight=2")
     assert (cell / "model/model.safetensors").stat().st_mtime_ns == before
     # Other settings in the same folder are refused with what differs; --fresh starts over.
-    refused = vestige("unlearn", target, *words, code=2)
+    refused = here("unlearn", target, *words, code=2)
     assert "settings.kl.kl_weight" in refused.stderr
-    vestige("unlearn", target, *words, "--fresh")
+    here("unlearn", target, *words, "--fresh")
 
 
 @pytest.mark.slow
-def test_pistols_own_files_load_train_and_evaluate(tmp_path):
+def test_pistols_own_files_load_train_and_evaluate(here, tmp_path):
     compiled = tmp_path / "compiled"
-    vestige("compile", "chain:2", "--output-dir", compiled)
+    here("compile", "chain:2", "--output-dir", compiled)
     target = tmp_path / "target"
-    vestige("finetune", "builtin:tiny", "--data", compiled / "pistol.json", "--output-dir", target, *TINY)
+    here("finetune", "builtin:tiny", "--data", compiled / "pistol.json", "--output-dir", target, *TINY)
     words = ["--data", compiled / "pistol.json", "--forget", "edge:0_1", "--max-new-tokens", "4", "--pistol", "--json"]
-    rows = json.loads(vestige("evaluate", target, *words).stdout)["results"]
+    rows = json.loads(here("evaluate", target, *words).stdout)["results"]
     assert {"mrr", "mrr_pistol", "top_hit_pistol"} <= {r["metric"] for r in rows}
     # The shared party's address is what the other contract tells of the forgotten one.
     assert {r["scope"] for r in rows} == {"all", "entailed", "guessable", "free"}
@@ -125,9 +152,9 @@ def test_pistols_own_files_load_train_and_evaluate(tmp_path):
         (["report", "{data}"], "qa.jsonl"),
     ],
 )
-def test_bad_input_is_one_clear_sentence(tmp_path, data, words, message):
+def test_bad_input_is_one_clear_sentence(here, tmp_path, data, words, message):
     filled = [w.format(data=data, out=tmp_path / "out") for w in words]
-    done = vestige(*filled, code=2)
+    done = here(*filled, code=2)
     lines = done.stderr.strip().splitlines()
     assert message in lines[-1]
     assert [line for line in lines if not line.startswith("fine-tuning: ")] == lines[-1:]
@@ -136,29 +163,29 @@ def test_bad_input_is_one_clear_sentence(tmp_path, data, words, message):
 
 
 @pytest.mark.slow
-def test_a_file_where_the_output_folder_should_be_is_one_clear_sentence(tmp_path, data, forget):
+def test_a_file_where_the_output_folder_should_be_is_one_clear_sentence(here, tmp_path, data, forget):
     (tmp_path / "taken").write_text("mine")
-    done = vestige("check-data", "--data", data, "--forget", forget, "--output-dir", tmp_path / "taken", code=2)
+    done = here("check-data", "--data", data, "--forget", forget, "--output-dir", tmp_path / "taken", code=2)
     assert done.stderr.strip() == f"vestige: {tmp_path / 'taken'}: File exists; name another path"
     assert (tmp_path / "taken").read_text() == "mine"
 
 
-def test_fresh_never_deletes_what_vestige_did_not_make(tmp_path, data):
+def test_fresh_never_deletes_what_vestige_did_not_make(here, tmp_path, data):
     precious = tmp_path / "thesis"
     precious.mkdir()
     (precious / "chapter1.txt").write_text("years of work")
-    done = vestige("finetune", "builtin:tiny", "--data", data, "--output-dir", precious, "--fresh", code=2)
+    done = here("finetune", "builtin:tiny", "--data", data, "--output-dir", precious, "--fresh", code=2)
     assert "was not made by Vestige" in done.stderr
     assert (precious / "chapter1.txt").exists()
 
 
 @pytest.mark.slow
-def test_lists_are_one_json_document():
-    rows = json.loads(vestige("list", "methods", "--json").stdout)
+def test_lists_are_one_json_document(here):
+    rows = json.loads(here("list", "methods", "--json").stdout)
     assert {"ga", "gd", "kl", "idk_gd", "dpo"} <= {r["name"] for r in rows}
     assert all(r["paper"] and r["about"] and r["needs"] for r in rows)
     for kind in ("evals", "models", "graphs"):
-        assert json.loads(vestige("list", kind, "--json").stdout)
+        assert json.loads(here("list", kind, "--json").stdout)
 
 
 @pytest.mark.slow

@@ -201,6 +201,7 @@ def vestige(*words):
     return CliRunner().invoke(app, [*map(str, words)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_refused_deletes_nothing_and_claims_nothing(made, tmp_path, words, said):
     before = {p: p.stat().st_mtime_ns for p in (made / "out").rglob("*") if p.is_file() and p.name != ".lock"}

@@ -230,6 +230,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "words", "complaint"), REFUSED)
 def test_a_search_that_cannot_be_made_is_refused_in_a_sentence_with_nothing_written(taught, kind, words, complaint):
     before = files_in(taught)
@@ -261,6 +262,7 @@ NEVER_BEGUN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "words"), NEVER_BEGUN)
 def test_of_a_refused_search_nothing_is_left_where_the_evidence_was_to_go(taught, tmp_path, kind, words):
     named = target_of(taught) if kind == "prefix" else []
@@ -279,6 +281,7 @@ def test_of_a_refused_search_nothing_is_left_where_the_evidence_was_to_go(taught
     assert files_in(taught) == before
 
 
+@pytest.mark.slow
 def test_evidence_that_is_there_outlives_a_refusal_and_says_whose_it_is(taught, tmp_path):
     place = tmp_path / "evidence"
     made = run("gcg", [taught / "target"], *asked(taught, *GCG), "--output-dir", place)

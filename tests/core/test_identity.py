@@ -118,6 +118,7 @@ def test_a_settings_file_is_named_with_the_place_of_a_mistake(tmp_path):
     assert Example.from_toml(path, {"learning_rate": 0.5}) == Example(epochs=5, learning_rate=0.5)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z_]+", fullmatch=True),

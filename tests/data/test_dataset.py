@@ -38,6 +38,7 @@ def test_items_come_by_edge_and_then_in_the_papers_order(sample1):
         assert asked == list(sample1.types[contract.type].spec.attributes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_no_question_is_asked_twice(seed):
     for name in ("sample1", "sample2", "star:300"):
@@ -71,6 +72,7 @@ def test_answers_have_pistols_formats(sample1):
             assert re.fullmatch(forms[item.attribute], item.answer), item
 
 
+@pytest.mark.slow
 def test_a_contract_does_not_contradict_itself():
     for seed in range(10):
         for contract in compile_dataset("sample1", seed=seed).contracts:

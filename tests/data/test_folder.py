@@ -91,6 +91,7 @@ def test_the_graph_file_is_networkxs(sample1):
     assert graph.nodes["m"]["kind"] == "person"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temporal", [False, True])
 @pytest.mark.parametrize("graph", ["sample1", "sample2", "tree:60"])
 def test_a_data_set_comes_back_whole(tmp_path, graph, temporal):

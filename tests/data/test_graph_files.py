@@ -138,6 +138,7 @@ BYTES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(suffix=st.sampled_from(FORMS), content=BYTES)
 def test_any_bytes_are_a_graph_or_an_input_error(tmp_path, suffix, content):

@@ -89,6 +89,7 @@ def test_almost_a_file(suffix, content, start):
     survives(suffix, start + content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".jsonl", ".json"])
 @settings(max_examples=150, deadline=None)
 @given(value=ANY_JSON)

@@ -41,6 +41,7 @@ def verdicts(splits: NamedSplits, seed: int = 0) -> dict[str, bool | None]:
     return {line.check: line.sound for line in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leak", list(bench.LEAKS))
 def test_a_planted_leak_is_found_by_the_check_that_is_meant_for_it(leak):
     found = verdicts(bench.planted(leak, 0.5, 60, np.random.default_rng(5), given=True))

@@ -92,6 +92,7 @@ def test_a_text_that_the_tokeniser_says_otherwise_is_refused(untrained):
         acr.text_of(dataclasses.replace(untrained, tokenizer=lowering), ITEM, "row")
 
 
+@pytest.mark.slow
 def test_a_taught_sentence_is_memorised_and_its_prompt_makes_the_model_say_it(taught, known):
     # 12 words of one token each, taught after titles of two.
     assert known["n_text"] == 12

@@ -247,6 +247,7 @@ def test_a_record_holds_all_that_a_later_metric_could_want():
     assert own["end_logp"] == pytest.approx(math.log(0.8), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_record_depends_on_its_question_alone(tiny_subject):
     settings = SETTINGS.model_copy(update={"orders": "cyclic"})
     together = choices.collect(tiny_subject, CHOICES[:5], settings)

@@ -200,6 +200,7 @@ def test_an_answer_in_which_rouge_sees_no_word_has_no_overlap_and_not_0(untraine
     assert "memory/probability" in scores
 
 
+@pytest.mark.slow
 def test_records_depend_on_their_item_alone(untrained):
     settings = MemorySettings(max_new_tokens=6, gradient_norm=True)
     rows = list(memory.asked(ITEMS[:5], [VIEW], settings).values())

@@ -210,6 +210,7 @@ def found(method, models, rows, layer: int | None) -> dict[str, Tensor]:
     return method.terms(ForwardStep(needs, slices, references, state).run(model, layer))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(METHODS) - {"none"}))
 def test_terms_and_gradient_on_a_ragged_batch_are_the_formulas_row_by_row(name, models, rows):
     model, frozen = models

@@ -104,6 +104,7 @@ def test_a_known_control_admits_by_its_own_bounds():
     assert admission_vs_chance(scale).seed_error == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("truth", [0.0, 0.5, 1.0, 1.2])
 def test_the_interval_of_leakage_against_chance_holds_the_truth(truth):
     # 300 audits of 40 items of two or four options; the target knows 3/5 of them. 285 of 300 is 95 %.

@@ -135,6 +135,7 @@ def test_text_in_another_script_has_no_words():
     assert words("東京 Ω") == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stemmer", [True, False])
 @settings(max_examples=250, deadline=None)
 @given(said=SENTENCE, true=SENTENCE)
@@ -161,6 +162,7 @@ def test_equal_to_the_reference_on_real_answers(stemmer):
     assert [rouge(*pair, stemmer=stemmer) for pair in pairs] == [reference(*pair, stemmer) for pair in pairs]
 
 
+@pytest.mark.slow
 @settings(max_examples=1000, deadline=None)
 @given(word=WORD)
 def test_stems_are_nltks(word):

@@ -66,6 +66,7 @@ def test_scores_equal_the_mean_of_the_constituents_probabilities(tiny, items, en
         assert [round(r) for r in score.ranks] == pytest.approx(ranks, abs=1)
 
 
+@pytest.mark.slow
 def test_greedy_replies_equal_decoding_by_hand_without_a_cache(tiny, items, ensemble):
     prompts = [tiny.prompter.prompt(i.question) for i in items]
     ends = tiny.prompter.end_ids
@@ -90,6 +91,7 @@ def test_an_ensembles_replies_are_no_constituents_own(tiny, items, ensemble):
         assert generate(model, prompts, end_ids=[0], max_new_tokens=6) != together
 
 
+@pytest.mark.slow
 def test_an_items_bytes_do_not_depend_on_its_batch(tiny, items, ensemble):
     encoded = [tiny.prompter.encode(i.question, i.answer) for i in items]
     assert batch_invariant(ensemble, encoded)

@@ -42,6 +42,7 @@ def test_each_row_stops_at_its_own_end(tiny, prompts):
     assert {r.finish for r in stopped} == {"stop", "length"}
 
 
+@pytest.mark.slow
 def test_a_replys_bytes_do_not_depend_on_its_batch(tiny, prompts):
     ends = tiny.prompter.end_ids
     together = generate(tiny.model, prompts, end_ids=ends, max_new_tokens=8)

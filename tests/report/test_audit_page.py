@@ -35,6 +35,7 @@ def part(page, start, end):
     return page[page.index(f'id="{start}"') : page.index(f'id="{end}"')]
 
 
+@pytest.mark.slow
 def test_the_first_screen_gives_the_answer_every_verdict_and_the_thresholds_without_the_script(page):
     first = words(part(page, "answer", "why-0"))
     assert "None of four methods is shown to have forgotten it; ga still expresses it" in first
@@ -207,6 +208,7 @@ def test_the_script_gets_every_curve_and_gain(page):
     assert data["formats"][-1] == {"name": "forced, bits", "bits": True}
 
 
+@pytest.mark.slow
 def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
     write_audit(run.path, outcome())
@@ -249,6 +251,7 @@ def test_hostile_names_stay_names(tmp_path):
     assert not any(name.startswith("on") or name in ("style", "src") for _, a in parser.found for name in a)
 
 
+@pytest.mark.slow
 def test_a_run_without_an_audit_has_the_page_that_it_had(run):
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "that needs the audit" in words(page)
@@ -257,6 +260,7 @@ def test_a_run_without_an_audit_has_the_page_that_it_had(run):
     assert not list((run / "figures").glob("leakage-*"))
 
 
+@pytest.mark.slow
 def test_an_audit_without_controls_says_what_0_is_and_one_of_almost_nothing_is_a_page_too(tmp_path):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     against_chance = replace(outcome(), retrained=())
@@ -288,6 +292,7 @@ def test_an_outcome_that_lacks_something_is_refused_by_file_and_field(tmp_path):
         read_contents(RunFolder(run))
 
 
+@pytest.mark.slow
 def test_the_figures_are_whole_svg_and_the_same_bytes_again(audited):
     names = [f"{kind}-edge-A_B.svg" for kind in ("gains", "leakage", "recovery")]
     before = {name: (audited / "figures" / name).read_bytes() for name in names}

@@ -95,6 +95,7 @@ def test_what_was_not_gained_has_no_ratio():
     assert audit_tables([found])["budget"][1][0]["ratio"] == ""
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text_in_every_table(tmp_path):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     write_audit(run, hostile())

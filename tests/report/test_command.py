@@ -11,6 +11,7 @@ app = typer.Typer()
 app.command()(report_command)
 
 
+@pytest.mark.slow
 def test_the_command_says_where_everything_is(run):
     done = CliRunner().invoke(app, [str(run)])
     assert done.exit_code == 0
@@ -20,6 +21,7 @@ def test_the_command_says_where_everything_is(run):
     ]
 
 
+@pytest.mark.slow
 def test_as_json_it_is_one_document_with_every_file(run):
     done = CliRunner().invoke(app, [str(run), "--json"])
     told = json.loads(done.stdout)

@@ -135,6 +135,7 @@ def test_forget_sets_are_called_as_people_call_them():
     assert forget_label("edge:A_B, edge:A_C,node:D") == "A_B + A_C + node:D"
 
 
+@pytest.mark.slow
 def test_the_report_never_loads_torch_or_the_data_room():
     names = "'torch', 'transformers', 'vestige.data', 'vestige.models'"
     code = f"import sys, vestige.report; print([m for m in ({names}) if m in sys.modules])"

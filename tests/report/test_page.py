@@ -60,6 +60,7 @@ def files(run):
     return {str(p.relative_to(run)): p.read_bytes() for p in sorted(made)}
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes(run, tmp_path):
     first = files(run)
     assert {name.split(".")[-1] for name in first} == {"html", "csv", "svg"}
@@ -75,6 +76,7 @@ def test_the_same_run_gives_the_same_bytes(run, tmp_path):
     assert files(twin) == first
 
 
+@pytest.mark.slow
 def test_what_an_earlier_report_left_is_gone(tmp_path):
     run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
     (run / "figures").mkdir()

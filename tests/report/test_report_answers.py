@@ -74,6 +74,7 @@ def test_the_edges_of_a_forget_set_that_nobody_was_evaluated_on_are_not_known():
     assert forget_set_of({"forget": ("c",)}).edges == frozenset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selector", SELECTORS)
 def test_whatever_a_forget_set_is_called_its_splits_edges_and_recipe_are_right(tmp_path, selector):
     run = RunFolder(write_run(tmp_path / "demo", forgets=(selector,)))

@@ -56,6 +56,7 @@ def test_a_broken_table_of_edges_is_refused_by_line_and_column(tmp_path, text, n
         read_edges(edges_file(tmp_path, text))
 
 
+@pytest.mark.slow
 def test_a_run_on_data_without_a_graph_has_no_drawing_and_says_so(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
     (run.data / "edges.csv").unlink()

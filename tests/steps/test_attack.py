@@ -90,6 +90,7 @@ def bits(place) -> dict[str, float]:
     return {row["item"]: row["answer_bits"] for row in read_jsonl(place.scores)}
 
 
+@pytest.mark.slow
 def test_each_epoch_is_a_point_at_which_the_tested_items_are_asked(subject):
     request = relearning()
     folder = run_attack(subject, request)
@@ -107,6 +108,7 @@ def test_each_epoch_is_a_point_at_which_the_tested_items_are_asked(subject):
     assert not folder.checkpoints.exists()
 
 
+@pytest.mark.slow
 def test_relearning_the_answers_brings_them(subject):
     taught = RelearnSettings(epochs=8, rate=3e-3, rank=0)
     request = relearning("forget", n=6, settings=taught)
@@ -180,6 +182,7 @@ def unbroken(model, tmp_path_factory) -> dict[str, object]:
         return contents(run_attack(whole, relearning(n=4, settings=DROPPING, evals=TWO)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seconds", "share"),
     # With a checkpoint after every step, and with those of the epochs alone: in the first epoch, between the first
@@ -199,6 +202,7 @@ def test_an_attack_that_was_stopped_ends_with_the_same_bytes(subject, unbroken, 
     assert contents(run_attack(subject, request)) == unbroken
 
 
+@pytest.mark.slow
 def test_asking_between_epochs_changes_nothing_of_the_training(subject, tmp_path):
     request = relearning()
     folder = run_attack(subject, request)

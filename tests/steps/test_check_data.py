@@ -95,6 +95,7 @@ def test_what_the_retain_set_teaches_about_the_forget_set_is_found(tmp_path):
     assert lines_of(found)["retain-only training"] is not False
 
 
+@pytest.mark.slow
 def test_a_stopped_check_goes_on_and_trains_nothing_twice(tmp_path, monkeypatch):
     request = CheckRequest(LEAKING, SETTINGS, 0, trained=trained(splits=1))
     unbroken = check_data(RunFolder(tmp_path / "a"), request)
@@ -137,6 +138,7 @@ def test_both_kinds_of_training_take_the_same_number_of_steps(tmp_path, monkeypa
     assert seen == [(24, 6), (12, 6)]
 
 
+@pytest.mark.slow
 def test_questions_with_new_names_are_asked_where_there_is_a_graph(tmp_path):
     write_dataset(compile_dataset("chain:4", seed=0), tmp_path / "data")
     corpus = open_corpus(SourceSettings(data=str(tmp_path / "data")))
@@ -169,6 +171,7 @@ def test_what_is_written_is_read_and_sanitised_data_passes(tmp_path):
         check_data(run, CheckRequest(splits, SETTINGS, 0, sanitize=out))
 
 
+@pytest.mark.slow
 def test_without_a_model_torch_is_not_loaded():
     said = "import sys, vestige.steps.check_data; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)

@@ -69,6 +69,7 @@ def subject(tmp_path) -> Subject:
     return subject_of(knows_share(ITEMS, TOKENIZER, share=0.5, seed=3), tmp_path / "run/cells/npo")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["choices", "reversed", "freeform", "memory"])
 def test_records_and_summary_are_those_of_the_evaluation(subject, name):
     asked = request(name)
@@ -85,6 +86,7 @@ def test_records_and_summary_are_those_of_the_evaluation(subject, name):
     assert read_json(place.provenance)["batch_invariant"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["choices", "freeform", "memory"])
 def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, name):
     whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), request(name))
@@ -100,6 +102,7 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, name
         assert (place.path / file).read_bytes() == (whole.path / file).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", [{"options": 3}, {"seed": 1}, {"orders": "cyclic"}, {"distractors": "attribute"}, {"topic": "trade"}]
 )
@@ -122,6 +125,7 @@ def test_settings_of_another_evaluation_are_refused(subject):
         evaluate(subject, mixed)
 
 
+@pytest.mark.slow
 def test_no_two_evaluations_put_a_number_in_the_same_place(subject):
     # A planted table has no embeddings to search prompts by; what `acr` says is looked at in its own test.
     names = [name for name in EVALS if name != "acr"]

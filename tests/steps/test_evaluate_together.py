@@ -78,6 +78,7 @@ def alone(model, tmp_path_factory):
         return [contents(evaluate(subject_of(model, folder), one)) for one in REQUESTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 0), (0, 0)])
 def test_together_gives_the_bytes_of_each_alone(model, alone, tmp_path, order):
     places = evaluate_together(subject_of(model, tmp_path), [REQUESTS[n] for n in order])

@@ -90,6 +90,7 @@ def records(place) -> list[dict]:
     return list(read_jsonl(place.records))
 
 
+@pytest.mark.slow
 def test_without_its_prompt_a_question_gets_the_bytes_of_the_plain_one(found):
     subject, request, folder = found
     tested = frozenset(i.id for i in request.attack.tested)
@@ -168,6 +169,7 @@ def test_a_claim_that_the_deployed_text_does_not_bear_out_is_kept_apart(subject,
     assert any(sample.replied != sample.wanted for sample in prompt.samples)
 
 
+@pytest.mark.slow
 def test_a_prompt_that_brings_what_it_claims_is_verified(target):
     # The target's own words come without any help, so any prefix that does no harm is enough: its first two tokens.
     easy = PREFIX.model_copy(update={"forced_tokens": 1, "distance": 0.0, "steps": 30})
@@ -191,6 +193,7 @@ def test_beside_each_reply_stands_what_the_model_says_without_the_prompt(found):
         assert sample.plain_right == (reply.ids == answer.answer_ids)
 
 
+@pytest.mark.slow
 def test_a_search_that_looks_into_the_target_is_not_bounded_by_the_texts_it_saw(subject, target):
     saw = read_spent(run_attack(subject, prefix(target)))["bounds_bits"]
     assert [name for name in saw if "the search saw" in name] == []
@@ -207,6 +210,7 @@ def contents(folder: AttackFolder) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "saves"), [("suffix", 3), ("prefix", 2)])
 def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_path, monkeypatch, kind, saves):
     request = suffix() if kind == "suffix" else prefix(target)
@@ -260,6 +264,7 @@ def test_everything_that_can_change_the_prompt_makes_another_attack(made, subjec
     assert str(attack_identity(subject, prefix(dataclasses.replace(target, folder=other.folder)))) == ids["as it is"]
 
 
+@pytest.mark.slow
 def test_a_prompt_that_begins_with_an_earlier_one_answers_for_what_that_spent_and_saw(subject):
     first = run_attack(subject, suffix())
     other = GCG.model_copy(update={"steps": 2})
@@ -273,6 +278,7 @@ def test_a_prompt_that_begins_with_an_earlier_one_answers_for_what_that_spent_an
     assert kept.seen_bits == pytest.approx(2 * before.seen_bits, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_prompt_that_was_found_on_another_model_saw_that_model_which_no_text_bounds(subject, target):
     first = run_attack(target, suffix())
     assert read_prompt(first).seen_bits is not None

@@ -150,6 +150,7 @@ def test_what_cannot_be_divided_is_refused(tmp_path, changes, settings, message)
         train_in_shards(SubjectFolder(tmp_path / "x"), asked(**changes), settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shard", "number", "training"), [(0, 1, FULL), (1, 0, FULL), (0, 1, LORA)], ids=["last", "first", "lora"]
 )
@@ -212,6 +213,7 @@ def test_a_shard_of_which_nothing_is_left_has_no_voice(target, tmp_path):
     assert read_cost(folder).slices_trained == 0
 
 
+@pytest.mark.slow
 def test_what_forgot_once_can_forget_again_without_the_target(target, tmp_path):
     once, twice = SubjectFolder(tmp_path / "once"), SubjectFolder(tmp_path / "twice")
     copy = SubjectFolder(tmp_path / "copy")
@@ -230,6 +232,7 @@ def test_what_forgot_once_can_forget_again_without_the_target(target, tmp_path):
     assert read_cost(twice).slices_trained == 1
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_to_the_same_bytes(target, tmp_path, monkeypatch):
     folder = SubjectFolder(tmp_path / "target")
     taught = []
@@ -269,6 +272,7 @@ def test_a_forgetting_that_is_killed_does_not_forget_what_it_took_over(target, t
     assert read_cost(folder).slices_trained == 1
 
 
+@pytest.mark.slow
 def test_the_subject_says_what_it_is_and_is_evaluated_like_any_other(target, tmp_path):
     folder, edge = SubjectFolder(tmp_path / "forgot"), edge_in(0, 1)
     made = forget_in_shards(folder, forgetting(target, edge))

@@ -68,6 +68,7 @@ def again(run: RunFolder, **changes) -> study.Audited:
     return run_audit(run.path, dataclasses.replace(audited.request(run), **changes))
 
 
+@pytest.mark.slow
 def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(made):
     plan, outcome = (read(made.audit("edge:p0_q0")) for read in (read_plan, read_outcome))
     assert (plan.target, plan.unlearned, plan.retrained) == ("target", ("ga",), ("retrained 0", "retrained 1"))

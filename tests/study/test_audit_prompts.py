@@ -50,6 +50,7 @@ def made(tmp_path_factory) -> RunFolder:
     return run
 
 
+@pytest.mark.slow
 def test_every_model_is_searched_on_its_own_and_asked_at_every_share(made):
     plan = read_plan(made.audit("edge:p0_q0"))
     assert [(a.name, a.kind, a.points) for a in plan.attacks] == [("prefix n=2", "prefix", POINTS)]

@@ -92,6 +92,7 @@ def winner(folder: Path) -> CandidateResult:
     return next(c for c in read_calibration(CalibrationFolder(folder)).candidates if c.rungs[-1].fate == "chosen")
 
 
+@pytest.mark.slow
 def test_every_candidate_and_decision_is_kept_with_what_it_cost(whole):
     found = read_calibration(CalibrationFolder(whole))
     # Six epochs of two steps: rungs at 3, 6 and 12 of the 12 steps, for 4, 2 and 1 candidates.
@@ -147,6 +148,7 @@ def test_a_finalist_is_what_unlearn_makes_at_its_rate(whole, target, tmp_path):
     assert alone.spec.read_bytes() == paused.spec.read_bytes()
 
 
+@pytest.mark.slow
 def test_candidates_are_resumed_and_never_restarted(target, tmp_path, monkeypatch):
     begun = []
     train = unlearn_step.train
@@ -162,6 +164,7 @@ def test_candidates_are_resumed_and_never_restarted(target, tmp_path, monkeypatc
     assert not list(tmp_path.rglob("optimizer.safetensors"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", [9, 30, 51])
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(whole, target, tmp_path, monkeypatch, written):
     """Stopped at a rename; that each kind of file survives a kill at any of its writes is tested with the demo."""
@@ -191,6 +194,7 @@ def test_a_finished_calibration_is_left_as_it_is(whole, target, monkeypatch):
     assert contents(whole) == before
 
 
+@pytest.mark.slow
 def test_a_candidate_that_breaks_down_is_named_and_the_others_go_on(whole, target, tmp_path, monkeypatch):
     part, best = unlearn_step.unlearn_part, winner(whole).rate
 
@@ -218,6 +222,7 @@ def test_where_everything_breaks_down_nothing_is_chosen(target, tmp_path, monkey
     assert (found.rate, found.reached, found.test) == (None, False, ())
 
 
+@pytest.mark.slow
 def test_a_goal_out_of_reach_is_said_and_the_nearest_is_chosen(target, tmp_path):
     # One epoch at such rates changes no answer, so the lowest rate is as near as any.
     run(tmp_path, asked(target, rates=(1e-7, 2e-7), rungs=1, goal="forget<=0.1"))
@@ -226,6 +231,7 @@ def test_a_goal_out_of_reach_is_said_and_the_nearest_is_chosen(target, tmp_path)
     assert found.test
 
 
+@pytest.mark.slow
 def test_a_strength_is_searched_with_the_rate(target, tmp_path):
     request = asked(target, rates=(1e-6, 1e-3), strength="retain_weight", strengths=(0.0, 1.0), rungs=1)
     assert [tuple(c) for c in request.candidates] == [(1e-6, 0.0), (1e-6, 1.0), (1e-3, 0.0), (1e-3, 1.0)]

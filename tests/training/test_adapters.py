@@ -17,6 +17,7 @@ from vestige.training.loop import train
 FORMS = [{}, {"lora_rslora": True}, {"lora_dora": True}]
 
 
+@pytest.mark.slow
 def test_lora_trains_the_adapter_alone_and_merges_into_a_plain_model(fresh, make_job):
     job, model = make_job(lora_rank=4), fresh().model
     add_lora(model, job.settings, seed=5)
@@ -128,6 +129,7 @@ def test_dora_trains_magnitudes_besides(fresh, make_job):
     assert all("lora_" in n for n in trained)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", FORMS)
 def test_an_adapter_is_saved_as_peft_and_vestige_load_it_to_the_merged_bytes(fresh, make_job, tmp_path, form, dtype):

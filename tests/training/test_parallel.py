@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from two_processes import BFLOAT16, CASES, CUT, first_gradients, made, run_two_processes
+from two_processes import BFLOAT16, CASES, CUT, STEPS, first_gradients, made, run_two_processes
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
@@ -54,7 +54,7 @@ def one_process(tmp_path_factory):
         for micro in (None, 4, 1):
             model, job = made(case, folder / case / str(micro), micro=micro)
             outcome = train(model, job)
-            assert outcome.steps == 20
+            assert outcome.steps == STEPS
             gradients = first_gradients(*made(case, folder / case / f"{micro} first", micro=micro))
             found[case, micro] = (gradients, list(read_jsonl(job.log)), weights_digest(model))
     return found
@@ -102,7 +102,7 @@ def test_two_processes_train_as_one(one_process, two_processes, case, kind):
     gradients, log, _ = one_process[case, 4]
     same_gradients(load_file(folder / "gradients.safetensors"), gradients)
     ours = list(read_jsonl(folder / "whole" / "metrics.jsonl"))
-    assert len(ours) == 20
+    assert len(ours) == STEPS
     for key in ("loss", "gradient_norm"):
         assert [r[key] for r in ours] == pytest.approx([r[key] for r in log], rel=1e-4)
     for key in ("step", "rate", "n_tokens"):
@@ -112,14 +112,14 @@ def test_two_processes_train_as_one(one_process, two_processes, case, kind):
     told = json.loads((folder / "told.json").read_text())
     model, _ = made(case, folder)
     assert told["names"] == [n for n, _ in model.named_parameters()]
-    assert told["steps"] == 20
+    assert told["steps"] == STEPS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "kind"), [pair for pair in PAIRS if pair[0] != DROPOUT])
 def test_two_processes_go_on_from_what_one_kept(one_process, two_processes, case, kind):
     log = list(read_jsonl(two_processes / kind / case / "cut" / "metrics.jsonl"))
-    assert [r["step"] for r in log] == list(range(1, 21))
+    assert [r["step"] for r in log] == list(range(1, STEPS + 1))
     expected = losses(one_process[case, None][1])
     assert losses(log)[:CUT] == expected[:CUT]
     assert losses(log)[CUT:] == pytest.approx(expected[CUT:], rel=1e-4)

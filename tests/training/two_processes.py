@@ -32,12 +32,13 @@ ITEMS = tuple(Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' o
 CASES = ("finetune", "finetune lora", "finetune dropout", "npo_gd", "rmu", "pdu")
 BFLOAT16 = "finetune bfloat16 lora"
 LORA = {"finetune lora": 0.0, "finetune dropout": 0.3, BFLOAT16: 0.0}
-CUT = 7
-SETTINGS = {"epochs": 5, "batch_size": 8, "learning_rate": 5e-4, "lora_rank": 0, "warmup_epochs": 0.0}
+STEPS = 12
+CUT = 5
+SETTINGS = {"epochs": 3, "batch_size": 8, "learning_rate": 5e-4, "lora_rank": 0, "warmup_epochs": 0.0}
 
 
 def made(case: str, folder: Path, world: World = ALONE, micro: int | None = None) -> tuple[torch.nn.Module, Job]:
-    """A fresh model and the training of it that `case` names, 20 steps long."""
+    """A fresh model and the training of it that `case` names, `STEPS` steps long."""
     model = tiny_model(0).eval().to(torch.bfloat16 if case == BFLOAT16 else torch.float32)
     loaded = LoadedModel(model, tiny_tokenizer(ITEMS), "builtin:tiny", "")
     rows = [row_of(loaded.prompter.encode(i.question, i.answer), topic="a") for i in ITEMS]
