@@ -28,6 +28,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from vestige.artifacts.holes import LATENT_J, Attempt
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.seeds import derive_seed, generator
 from vestige.judges.base import Request
@@ -38,7 +39,6 @@ from vestige.models.planted import Manner, Table, planted
 from vestige.probes import baselines
 from vestige.probes.answering import AnswerSettings, LocalAnswerer
 from vestige.probes.baselines import Yield, yield_of
-from vestige.artifacts.holes import LATENT_J, Attempt
 from vestige.probes.latent import LATENT, Cast, LatentSettings, listed, probe
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy

@@ -1,10 +1,10 @@
-"""Agreement, t-tests and variance components, against arithmetic and SciPy."""
+"""Agreement and variance components, against arithmetic and SciPy."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from vestige.metrics.agreement import agreement, changes, flags_agree, student_test, variance_parts, welch_test
+from vestige.metrics.agreement import agreement, flags_agree, prompt_parts, variance_parts
 
 
 def test_agreement_by_hand_and_without_what_one_did_not_judge():
@@ -43,24 +43,6 @@ def test_kappa_of_flags_by_hand():
     assert flags_agree(a & False, b & False) is None
 
 
-def test_the_t_tests_are_scipys():
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(7.8, 0.1, 3), rng.normal(4.5, 1.2, 9)
-    for ours, equal in ((student_test(a, b), True), (welch_test(a, b), False)):
-        theirs = stats.ttest_ind(b, a, equal_var=equal)
-        assert (ours.t, ours.p, ours.dof) == pytest.approx((theirs.statistic, theirs.pvalue, theirs.df), rel=1e-12)
-        low, high = theirs.confidence_interval(0.95)
-        assert (ours.low, ours.high) == pytest.approx((low, high))
-        assert ours.difference == pytest.approx(b.mean() - a.mean())
-
-
-def test_a_t_test_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="two runs"):
-        welch_test(np.array([1.0]), np.array([1.0, 2.0]))
-    with pytest.raises(ValueError, match="no spread"):
-        student_test(np.array([1.0, 1.0]), np.array([2.0, 2.0]))
-
-
 def test_variance_parts_by_hand_where_only_one_source_varies():
     seeds, gens, judges = np.array([0.0, 3, 6]), np.array([-1.0, 0, 1]), np.array([0.0, 2, 4])
     # Seeds 0, 3, 6 have variance 9; judges 0, 2, 4 have 4; nothing else varies, so nothing is taken off.
@@ -85,16 +67,26 @@ def test_variance_parts_are_right_on_average():
     assert (np.abs(np.mean(found, axis=0) - wanted) < 4 * error).all()
 
 
-def test_changes_test_runs_as_the_paper_does_and_seeds_as_they_should_be():
-    before, after = np.full((1, 3, 2), 7.8) + np.array([-0.1, 0, 0.1])[None, :, None], np.full((3, 3, 2), 4.5)
-    after = after + np.array([-1.0, 0, 1])[:, None, None] + np.array([0.0, 1.0])
-    first, second = changes(before, after)
-    assert first.over_seeds is None, "one model before, so no spread over seeds"
-    assert (first.before_mean, first.after_mean) == pytest.approx((7.8, 4.5))
-    assert second.student.difference == pytest.approx(-2.3)
-    # Nine runs with three values each: the sum of squares is 6, over 8.
-    assert first.after_sd == pytest.approx(np.sqrt(6 / 8))
-    seeds = changes(after + np.arange(3)[:, None, None], after)[0].over_seeds
-    runs = changes(after + np.arange(3)[:, None, None], after)[0].welch
-    assert seeds.dof < runs.dof
-    assert seeds.p > runs.p, "runs of one model are not independent"
+def test_prompt_parts_by_hand_where_only_one_source_varies():
+    models, prompts, draws = np.array([0.0, 3, 6]), np.array([1.0, 3, 5, 7]), np.array([-1.0, 1])
+    zero = np.zeros((3, 2, 4))
+    # Models 0, 3, 6 have variance 9; prompts 1, 3, 5, 7 have 20/3; nothing else varies, so nothing is taken off.
+    assert prompt_parts(models[:, None, None] + zero) == pytest.approx((9, 0, 0, 0))
+    both = models[:, None, None] + prompts + zero
+    assert prompt_parts(both) == pytest.approx((9, 20 / 3, 0, 0))
+    # Draws of -1 and 1 have variance 2 within a cell, of which a half is taken off what models do to single prompts.
+    assert prompt_parts(both + draws[None, :, None]) == pytest.approx((9, 20 / 3, -1, 2))
+    # One model: what it does to single prompts is part of what prompts bring, 20/3 less half of 2.
+    assert prompt_parts((prompts + draws[:, None])[None]) == pytest.approx((None, 20 / 3 - 1, None, 2))
+    with pytest.raises(ValueError, match="two generations and two prompts, got 1 and 4"):
+        prompt_parts(zero[:, :1])
+
+
+def test_prompt_parts_are_right_on_average():
+    rng, wanted, found = np.random.default_rng(3), (4.0, 2.0, 1.0, 0.5), []
+    shapes = ((3, 1, 1), (1, 1, 5), (3, 1, 5), (3, 2, 5))
+    for _ in range(2000):
+        drawn = [rng.normal(0, np.sqrt(v), s) for v, s in zip(wanted, shapes, strict=True)]
+        found.append(prompt_parts(sum(drawn)))
+    error = np.std(found, axis=0) / np.sqrt(len(found))
+    assert (np.abs(np.mean(found, axis=0) - wanted) < 4 * error).all()

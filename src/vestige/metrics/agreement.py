@@ -1,17 +1,13 @@
-"""How far judges agree, how far scores vary over seeds, generations and judges, and whether a change is more than that.
+"""How far judges agree, and how far scores vary over seeds, generations, judges and prompts.
 
-Axes: N items, R runs, S seeds of the model, G generations from each, J judges. A run's score is its mean over prompts.
+Axes: N items or prompts, S seeds of the model, G generations from each, J judges. A run's score is a mean over prompts.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import stdtr, stdtrit
 from scipy.stats import rankdata
-
-_LEVEL = 0.95
 
 
 class Agreement(NamedTuple):
@@ -28,17 +24,6 @@ class Agreement(NamedTuple):
     kappa: float | None
 
 
-class TTest(NamedTuple):
-    """A two-sided t-test of second minus first: `difference` with its 95 % interval, t, degrees of freedom, p."""
-
-    difference: float
-    low: float
-    high: float
-    t: float
-    dof: float
-    p: float
-
-
 class Parts(NamedTuple):
     """Variance of a run's score, by source; as estimated by moments, so that a value below 0 means "none found"."""
 
@@ -49,21 +34,17 @@ class Parts(NamedTuple):
     rest: float
 
 
-class Change(NamedTuple):
-    """One judge's scores before and after, mean and standard deviation over runs, with three tests of the change.
+class PromptParts(NamedTuple):
+    """Variance of a single answer's score, by source; as estimated by moments, so that below 0 means "none found".
 
-    `student` and `welch` take every run for independent, as the paper does. `over_seeds` is Welch's test on the means
-    of seeds: generations from one model share its training, so this is the one to believe. It is None where one side
-    has a single seed.
+    `model_by_prompt` is which prompts a model does worse on than its siblings, `generation` what drawing the answer
+    again changes. With a single model `model` and `model_by_prompt` are None, and the latter is part of `prompt`.
     """
 
-    before_mean: float
-    before_sd: float
-    after_mean: float
-    after_sd: float
-    student: TTest
-    welch: TTest
-    over_seeds: TTest | None
+    model: float | None
+    prompt: float
+    model_by_prompt: float | None
+    generation: float
 
 
 def agreement(first: Float[np.ndarray, " N"], second: Float[np.ndarray, " N"]) -> Agreement:
@@ -97,35 +78,6 @@ def flags_agree(first: Bool[np.ndarray, " N"], second: Bool[np.ndarray, " N"]) -
     return None if chance == 1 else float(((first == second).mean() - chance) / (1 - chance))
 
 
-def student_test(first: Float[np.ndarray, " R"], second: Float[np.ndarray, " R2"]) -> TTest:
-    """Student's two-sample t-test: equal variances, pooled."""
-    n, m = _sizes(first, second)
-    pooled = ((n - 1) * first.var(ddof=1) + (m - 1) * second.var(ddof=1)) / (n + m - 2)
-    return _test(float(second.mean() - first.mean()), math.sqrt(pooled * (1 / n + 1 / m)), float(n + m - 2))
-
-
-def welch_test(first: Float[np.ndarray, " R"], second: Float[np.ndarray, " R2"]) -> TTest:
-    """Welch's two-sample t-test: variances of their own, degrees of freedom after Welch and Satterthwaite."""
-    n, m = _sizes(first, second)
-    a, b = first.var(ddof=1) / n, second.var(ddof=1) / m
-    dof = (a + b) ** 2 / (a**2 / (n - 1) + b**2 / (m - 1)) if a + b else n + m - 2
-    return _test(float(second.mean() - first.mean()), math.sqrt(a + b), float(dof))
-
-
-def _sizes(first: Float[np.ndarray, " R"], second: Float[np.ndarray, " R2"]) -> tuple[int, int]:
-    if min(len(first), len(second)) < 2:
-        raise ValueError(f"a t-test needs two runs on each side, got {len(first)} and {len(second)}")
-    return len(first), len(second)
-
-
-def _test(difference: float, error: float, dof: float) -> TTest:
-    if not error:
-        # No spread at all: runs that repeat one number are no evidence of how they would vary.
-        raise ValueError("all runs of each side are equal, so there is no spread to test against")
-    t, arm = difference / error, float(stdtrit(dof, (1 + _LEVEL) / 2)) * error
-    return TTest(difference, difference - arm, difference + arm, t, dof, float(2 * stdtr(dof, -abs(t))))
-
-
 def variance_parts(scores: Float[np.ndarray, "S G J"]) -> Parts:
     """Components of variance of the balanced design: generations nested in seeds, judges crossed with both.
 
@@ -152,13 +104,26 @@ def variance_parts(scores: Float[np.ndarray, "S G J"]) -> Parts:
     )
 
 
-def changes(before: Float[np.ndarray, "S G J"], after: Float[np.ndarray, "S2 G2 J"]) -> list[Change]:
-    """The change of each judge's score, in the judges' order, as in 2511.00030, Table 6 and appendix C.1."""
-    return [_change(before[:, :, k], after[:, :, k]) for k in range(before.shape[2])]
+def prompt_parts(scores: Float[np.ndarray, "S G N"]) -> PromptParts:
+    """Components of variance of single answers: models crossed with prompts, generations drawn anew for each of both.
 
-
-def _change(before: Float[np.ndarray, "S G"], after: Float[np.ndarray, "S2 G2"]) -> Change:
-    b, a = before.ravel(), after.ravel()
-    seeds = welch_test(before.mean(1), after.mean(1)) if min(len(before), len(after)) > 1 else None
-    sd = [float(x.std(ddof=1)) for x in (b, a)]
-    return Change(float(b.mean()), sd[0], float(a.mean()), sd[1], student_test(b, a), welch_test(b, a), seeds)
+    From expected mean squares: E MS(S) = e + G sn + G N s; E MS(N) = e + G sn + S G n; E MS(S x N) = e + G sn;
+    E MS(within) = e. A generation is no level of its own: what is drawn for one prompt has nothing to do with the next.
+    """
+    s, g, n = scores.shape
+    if min(g, n) < 2:
+        raise ValueError(f"the design needs two generations and two prompts, got {g} and {n}")
+    cells = scores.mean(1)
+    by_model, by_prompt, grand = cells.mean(1), cells.mean(0), cells.mean()
+    within = float(np.sum((scores - cells[:, None, :]) ** 2) / (s * n * (g - 1)))
+    ms_prompt = float(s * g * np.sum((by_prompt - grand) ** 2) / (n - 1))
+    if s == 1:
+        return PromptParts(None, (ms_prompt - within) / g, None, within)
+    ms_model = float(g * n * np.sum((by_model - grand) ** 2) / (s - 1))
+    ms_cell = float(g * np.sum((cells - by_model[:, None] - by_prompt + grand) ** 2) / ((s - 1) * (n - 1)))
+    return PromptParts(
+        model=(ms_model - ms_cell) / (g * n),
+        prompt=(ms_prompt - ms_cell) / (s * g),
+        model_by_prompt=(ms_cell - within) / g,
+        generation=within,
+    )
