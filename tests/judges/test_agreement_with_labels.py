@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 import torch
 
 from vestige.core.items import Item
+from vestige.core.seeds import derive_seed
 from vestige.data.factual import idk_answers
 from vestige.judges import grounded
 from vestige.judges.base import Judge, Judgement, Request, Writer
@@ -139,6 +141,33 @@ def test_without_a_reference_the_target_itself_is_asked(tiny, monkeypatch):
     assert first.values["own_nll"] != first.values["answer_nll"]
 
 
+def test_an_answer_is_held_against_the_nearest_of_several_of_the_targets_own(tiny, monkeypatch):
+    drawn = []
+
+    def generated(model, prompts, *, sampling, **rest):
+        drawn.append(sampling)
+        text = "Osaka 5." if sampling is None else f"Tokyo {len(drawn)}."
+        return [Reply(tuple(tiny.tokenizer(text)["input_ids"]), "stop", 1.0) for _ in prompts]
+
+    class Towns:
+        """Tokyo and Osaka are at right angles."""
+
+        def embed(self, texts):
+            return np.array([[1.0, 0.0] if "Tokyo" in text else [0.0, 1.0] for text in texts])
+
+    monkeypatch.setattr(grounded, "generate", generated)
+    asked = [Request("quality", "Which town?", "Tokyo 9."), Request("quality", "Which town?", "Tokyo 9.", "Osaka 5.")]
+    cosines = {}
+    for n in (1, 3):
+        drawn.clear()
+        judge = GroundedJudge(tiny, Towns(), own_samples=n)
+        cosines[n] = [j.values["cosine"] for j in judge.judge(asked)]
+        assert [s is None for s in drawn] == [True, False, False][:n]
+    # Beside the likeliest answer alone it is another; beside three it is one of them. A reference stands alone.
+    assert cosines == {1: [0, 0], 3: [1, 0]}
+    assert {s.seeds for s in drawn[1:]} == {(derive_seed(0, "grounded", "Which town?", n),) for n in (1, 2)}
+
+
 def test_where_the_target_cannot_read_an_answer_or_has_none_there_is_no_grade(tiny):
     judge = GroundedJudge(tiny)
     # The tiny model reads 256 tokens; an answer of white space is no answer to compare with.
@@ -148,6 +177,18 @@ def test_where_the_target_cannot_read_an_answer_or_has_none_there_is_no_grade(ti
     assert [j.failure for j in judge.judge([long, alone, empty])] == ["not judged", "not judged", ""]
     with pytest.raises(ValueError, match="cannot read"):
         quality(long, Reading(None, 1.0, 1.0, 0.9))
+
+
+def test_a_likelihood_that_is_no_number_is_no_grade(tiny, monkeypatch):
+    real = grounded.score_answers
+
+    def broken(model, encoded):
+        return [replace(score, logp=(math.nan,)) for score in real(model, encoded)]
+
+    monkeypatch.setattr(grounded, "score_answers", broken)
+    (judged,) = GroundedJudge(tiny).judge([Request("quality", "What is Japan?", "Tokyo 2.", "Tokyo 3.")])
+    # Every comparison with it is false, by which the answer would be as good as the target's own.
+    assert judged.failure == "not judged"
 
 
 def test_overlap_in_words():

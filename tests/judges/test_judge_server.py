@@ -16,6 +16,7 @@ from vestige.judges.exchange import Endpoint, _reply, endpoint
 from vestige.judges.prompted import PromptedJudge, prompts_of
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.spending import Amount, Ledger, Limits
+from vestige.judges.under_way import UnderWay
 
 KEY = "sk-secret-0123456789"
 VARIABLE = "VESTIGE_JUDGE_KEY"
@@ -147,7 +148,8 @@ def test_a_killed_run_goes_on_and_asks_again_only_what_was_under_way(tmp_path):
         twice = len(log.paid) - len(set(log.paid))
     assert scores(judged) == [1.0 + i % 10 for i in range(40)]
     assert len(set(log.paid)) == 40
-    assert twice <= 2 * kills, "two threads, so at most two a kill"
+    lost = UnderWay(tmp_path).lost()
+    assert twice <= lost.calls <= 2 * kills, "two threads, so at most two a kill, and none of them unnoticed"
     assert tally(judged).spend.cached_calls >= 25
 
 
@@ -238,6 +240,24 @@ def test_a_limit_stops_before_it_is_passed_and_counts_what_was_paid_before(tmp_p
             for w in [writer(log, tmp_path / "b", Limits(most_calls=7))]
         }
         assert few == 7
+
+
+def test_a_limit_holds_for_all_that_is_asked_in_a_folder_and_counts_what_a_kill_has_lost(tmp_path):
+    with serving(rating) as log:
+        for first in (0, 3):
+            PromptedJudge(writer(log, tmp_path, Limits(most_calls=6))).judge(requests_of(3, first=first))
+        assert len(log.paid) == 6
+        seventh = PromptedJudge(writer(log, tmp_path, Limits(most_calls=6))).judge(requests_of(1, first=6))
+        # Two were under way when a run was killed: the reply to one had been kept, and nobody has seen the other's.
+        name = next(tmp_path.glob("??/*.json")).stem
+        UnderWay(tmp_path).begin(name, 0, Amount(1, 500, 50))
+        UnderWay(tmp_path).begin("0" * 32, 0, Amount(1, 1000, 100))
+        eighth = PromptedJudge(writer(log, tmp_path, Limits(most_calls=7))).judge(requests_of(1, first=7))
+        assert UnderWay(tmp_path).lost() == (1, 1000, 100)
+        ninth = PromptedJudge(writer(log, tmp_path, Limits(most_calls=8))).judge(requests_of(1, first=7))
+    # Six calls were answered and one was lost: a seventh is not to be had for seven, and is for eight.
+    assert [j.failure for j in (*seventh, *eighth, *ninth)] == ["limit", "limit", ""]
+    assert UnderWay(tmp_path).lost().calls == 1
 
 
 def test_a_limit_of_money_needs_prices():

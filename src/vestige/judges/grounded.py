@@ -20,22 +20,28 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from pydantic import PositiveInt
 
 from vestige.core.errors import InputError
+from vestige.core.seeds import derive_seed
+from vestige.core.settings import Settings
 from vestige.judges.base import Judgement, Request
 from vestige.judges.degeneration import degeneration
 from vestige.judges.tasks import find_task, reward
 from vestige.metrics.answers import contains, normalised
 from vestige.metrics.refusals import is_refusal
 from vestige.models.embedder import Embedder
-from vestige.models.generation import generate
+from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, context_tokens
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 
+VERSION = 1
+"""Part of every identity that such a judge is in; raised when the same answer would be graded otherwise."""
 GIBBERISH_NATS = 5.0
 """An answer this much less likely a token than the target's own is no language that the target knows."""
 BEARING_NATS = 1.0
+OWN_TEMPERATURE = 0.7
 UNLIKE, ALIKE = 0.1, 0.8
 REFUSED, FALSE, TRUE = 2.0, 3.0, 8.0
 INVALID_NATS = 7.0
@@ -43,6 +49,13 @@ INVALID_NATS = 7.0
 _EMPTY_REQUEST = "Please say something."
 _SUPPORTED_WORDS = 0.8
 _CONTENT_LETTERS = 4
+
+
+class GroundedSettings(Settings):
+    """How many answers of its own the target is held to, and how long they are; see `GroundedJudge`."""
+
+    own_tokens: PositiveInt = 128
+    own_samples: PositiveInt = 1
 
 
 class Reading(NamedTuple):
@@ -61,13 +74,16 @@ class GroundedJudge:
     So is an answer that the target cannot read (too long, say), or to which it has no answer of its own to compare.
 
     A request's `reference` is the target's own answer; where it is empty, the target is asked, greedily, for at most
-    `own_tokens`. Overlap is looked for in words alone: the truth stands in the sample; where it is not known, the
-    reference does, or 80 % of its longer words.
+    `own_tokens`. With `own_samples` above 1 it is asked for so many answers, the others drawn at `OWN_TEMPERATURE`, and
+    likeness is that to the nearest: where a question has several good answers, whoever gives another than the target's
+    likeliest is not taken for worse. Overlap is looked for in words alone: the truth stands in the sample; where it is
+    not known, the reference does, or 80 % of its longer words.
     """
 
     target: LoadedModel
     embedder: Embedder | None = None
     own_tokens: int = 128
+    own_samples: int = 1
 
     @property
     def name(self) -> str:
@@ -99,16 +115,21 @@ class GroundedJudge:
 
     def readings(self, requests: Sequence[Request]) -> list[Reading]:
         """What is measured of each request's answer."""
-        own = self._own(requests)
+        said = self._own(list(dict.fromkeys(r.question for r in requests if not r.reference)))
+        own = [(r.reference,) if r.reference else said[r.question] for r in requests]
         legible = [i for i, r in enumerate(requests) if not degeneration(r.answer)]
         answer = self._nll([(requests[i].question, requests[i].answer) for i in legible])
-        reference = self._nll([(requests[i].question, own[i]) for i in legible])
+        reference = self._nll([(requests[i].question, own[i][0]) for i in legible])
         empty = self._nll([(_EMPTY_REQUEST, requests[i].answer) for i in legible])
         cosine: list[float | None] = [None] * len(legible)
         if self.embedder is not None:
-            a = self.embedder.embed([requests[i].answer for i in legible])
-            b = self.embedder.embed([own[i] for i in legible])
-            cosine = [float(x) for x in np.sum(a * b, axis=1)]
+            pairs = [(i, text) for i in legible for text in own[i]]
+            a = self.embedder.embed([requests[i].answer for i, _ in pairs])
+            b = self.embedder.embed([text for _, text in pairs])
+            nearest: dict[int, float] = {}
+            for (i, _), x in zip(pairs, np.sum(a * b, axis=1), strict=True):
+                nearest[i] = max(float(x), nearest.get(i, -1.0))
+            cosine = [nearest[i] for i in legible]
         found = {i: Reading(*parts) for i, *parts in zip(legible, answer, reference, empty, cosine, strict=True)}
         return [found.get(i, Reading(None, None, None, None)) for i in range(len(requests))]
 
@@ -118,18 +139,24 @@ class GroundedJudge:
         nll = dict(zip(legible, self._nll([(_EMPTY_REQUEST, questions[i]) for i in legible]), strict=True))
         return [(found := nll.get(i)) is not None and found < INVALID_NATS for i in range(len(questions))]
 
-    def _own(self, requests: Sequence[Request]) -> list[str]:
-        questions = list(dict.fromkeys(r.question for r in requests if not r.reference))
-        prompter = self.target.prompter
-        replies = generate(
-            self.target.model,
-            [prompter.prompt(question) for question in questions],
-            end_ids=prompter.end_ids,
-            max_new_tokens=self.own_tokens,
-            context=context_tokens(self.target.model),
-        )
-        said = dict(zip(questions, (prompter.decode(reply.ids) for reply in replies), strict=True))
-        return [r.reference or said[r.question] for r in requests]
+    def _own(self, questions: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The target's own answers: the greedy one first, then those drawn, which follow from the question alone."""
+        found: dict[str, tuple[str, ...]] = dict.fromkeys(questions, ())
+        for n in range(self.own_samples):
+            seeds = tuple(derive_seed(0, "grounded", question, n) for question in questions)
+            replies = generate(
+                self.target.model,
+                [self.target.prompter.prompt(question) for question in questions],
+                end_ids=self.target.prompter.end_ids,
+                max_new_tokens=self.own_tokens,
+                context=context_tokens(self.target.model),
+                sampling=Sampling(OWN_TEMPERATURE, 1.0, seeds) if n else None,
+            )
+            for question, reply in zip(questions, replies, strict=True):
+                text = self.target.prompter.decode(reply.ids)
+                # A drawn answer that is none is no example of a good one.
+                found[question] += () if n and degeneration(text) else (text,)
+        return found
 
     def _nll(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
         """Nats a token of each second text as the answer to the first; None where the model cannot read it as one."""
@@ -138,7 +165,8 @@ class GroundedJudge:
         readable = {pair: e for pair, e in encoded.items() if e is not None}
         scores = score_answers(self.target.model, list(readable.values()))
         nll = {pair: -float(np.mean(score.logp)) for pair, score in zip(readable, scores, strict=True)}
-        return [nll.get(pair) for pair in pairs]
+        # A likelihood that is no number would pass every comparison.
+        return [None if (value := nll.get(pair)) is None or math.isnan(value) else value for pair in pairs]
 
     def _encoded(self, question: str, answer: str) -> Encoded | None:
         try:

@@ -4,7 +4,7 @@ A file holds every reply to its request, those too in which no verdict could be 
 failed before a reply came is not kept, and is asked again. No file holds a key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +46,11 @@ class Shelf(NamedTuple):
             return [Kept(**reply) for reply in kept["replies"]]
         except (TypeError, KeyError) as error:
             raise InputError(f"{path} is no file of kept replies; remove it to have its request asked again") from error
+
+    def everything(self) -> Iterator[list[Kept]]:
+        """The replies to every request in the folder."""
+        for path in sorted(self.folder.glob("[0-9a-f][0-9a-f]/*.json")):
+            yield self.read(path.stem)
 
     def write(self, name: str, url: str, body: Mapping[str, Any], replies: list[Kept]) -> None:
         """Keep all replies to the request so far."""

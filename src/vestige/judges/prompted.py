@@ -1,10 +1,11 @@
 """A judge that is a language model: prompts from the tasks, verdicts from what it writes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vestige.judges.base import Judgement, Prompt, Request, Writer, Written
 from vestige.judges.tasks import LONGEST_TEXT, Task, find_task
+from vestige.judges.verdicts import Verdict
 
 
 @dataclass(frozen=True)
@@ -20,19 +21,19 @@ class PromptedJudge:
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order. A text beyond `tasks.LONGEST_TEXT` characters is "too long"."""
-        judged: dict[int, Judgement] = {}
+        found: dict[int, Judgement] = {}
         asked: dict[int, tuple[Task, Prompt]] = {}
         for i, request in enumerate(requests):
             task = find_task(request.task)
             texts = (request.question, request.answer, request.reference, request.sample)
             if max(map(len, texts)) > LONGEST_TEXT:
-                judged[i] = Judgement(None, failure="too long")
+                found[i] = Judgement(None, failure="too long")
             else:
                 asked[i] = task, task.prompt(request, self.writer.reserved)
         written = self.writer.write([prompt for _, prompt in asked.values()])
         for (i, (task, _)), text in zip(asked.items(), written, strict=True):
-            judged[i] = _judged(task, text)
-        return [judged[i] for i in range(len(requests))]
+            found[i] = judged(task.read, text)
+        return [found[i] for i in range(len(requests))]
 
 
 def prompts_of(requests: Sequence[Request], reserved: tuple[str, ...] = ()) -> list[Prompt]:
@@ -40,8 +41,9 @@ def prompts_of(requests: Sequence[Request], reserved: tuple[str, ...] = ()) -> l
     return [find_task(request.task).prompt(request, reserved) for request in requests]
 
 
-def _judged(task: Task, written: Written) -> Judgement:
-    verdict = task.read(written.text)
+def judged(read: Callable[[str], Verdict], written: Written) -> Judgement:
+    """What was written, read as a verdict; a failure of either is named."""
+    verdict = read(written.text)
     # A whole verdict counts although the reply ended at its limit of tokens. Where both failed, the reading says more
     # of a reply that came, and the writer more of one that did not.
     if written.failure not in {"", "cut short"}:

@@ -1,7 +1,8 @@
 """A writer that is any OpenAI-compatible server: several requests at a time, retried, limited, kept on the disk.
 
 A reply that came is never paid for twice: it is on the disk before it is used. Of a killed run only the requests that
-were under way, at most `concurrency`, are asked again, since nobody has seen their replies.
+were under way, at most `concurrency`, are asked again, since nobody has seen their replies; they are counted
+(`under_way`), and at their most against the limits.
 """
 
 import threading
@@ -20,6 +21,7 @@ from vestige.judges.base import Prompt, Spend, Written
 from vestige.judges.exchange import Endpoint, Fault, Reply, ask, endpoint
 from vestige.judges.kept import Kept, Shelf
 from vestige.judges.spending import Amount, Forecast, Ledger, Limits, estimated_tokens, forecast, most_of
+from vestige.judges.under_way import UnderWay
 
 _FILTERED = "content_filter"
 _CUT = "length"
@@ -90,8 +92,11 @@ class ServerWriter:
         asked = _asked(self.settings, to, shelf, prompts)
         with locked(self.folder / ".lock", patience_seconds=0.0):
             before = {a.name: shelf.read(a.name) for a in asked}
-            for replies in before.values():
-                ledger.add(_amount(replies))
+            UnderWay(self.folder).settle()
+            if self.limits.bind:
+                for replies in shelf.everything():
+                    ledger.add(_amount(replies))
+                ledger.add(UnderWay(self.folder).lost())
             desk = Desk(self.settings, to, shelf, ledger)
             found = {a.name: self._final(a, before[a.name], _cached(before[a.name])) for a in asked}
             left = list({a.name: a for a in asked if found[a.name] is None}.values())
@@ -115,6 +120,7 @@ class Desk:
     def __init__(self, settings: ServerSettings, to: Endpoint, shelf: Shelf, ledger: Ledger) -> None:
         """Begin with nothing answered."""
         self._settings, self._to, self._shelf, self._ledger = settings, to, shelf, ledger
+        self._under_way = UnderWay(shelf.folder)
         self.stop = threading.Event()
         self.last_rejection = ""
         self._answered = False
@@ -129,17 +135,18 @@ class Desk:
 
     def _seen_through(self, asked: Asked, replies: list[Kept], spend: Spend) -> Written:
         while (done := _come_to(asked.prompt, replies, spend, self._settings.readings)) is None:
-            got, faults = self._reply(asked)
+            got, faults = self._reply(asked, len(replies))
             spend += Spend(faults=faults)
             if isinstance(got, Fault):
                 return Written(replies[-1].text if replies else "", got.failure, spend)
             replies.append(got)
             self._shelf.write(asked.name, self._to.url, asked.body, replies)
+            self._under_way.end(asked.name)
             spend += Spend(1, got.prompt_tokens, got.completion_tokens, estimated_calls=int(got.estimated))
         return done
 
-    def _reply(self, asked: Asked) -> tuple[Kept | Fault, int]:
-        """One reply, or the fault that was the last; and how many faults there were."""
+    def _reply(self, asked: Asked, n_kept: int) -> tuple[Kept | Fault, int]:
+        """One reply, still noted as under way, or the fault that was the last; and how many faults there were."""
         fault = Fault("connection", "stopped")
         for attempt in range(self._settings.attempts):
             if self.stop.is_set():
@@ -148,6 +155,7 @@ class Desk:
             if not self._ledger.book(most):
                 return Fault("limit", "tokens, calls or money are used up"), attempt
             taken = Amount(0, 0, 0)
+            self._under_way.begin(asked.name, n_kept, most)
             try:
                 got = ask(self._to, asked.body, timeout_seconds=self._settings.timeout_seconds)
                 if isinstance(got, Reply):
@@ -157,6 +165,7 @@ class Desk:
             finally:
                 self._ledger.settle(most, taken)
             fault = got
+            self._under_way.end(asked.name)
             self._note(fault)
             if not fault.again:
                 return fault, attempt + 1

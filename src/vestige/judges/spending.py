@@ -21,7 +21,8 @@ _TEMPLATE_TOKENS = 64
 class Limits(Settings):
     """The most that may be spent, and the prices. A limit that is None does not bind.
 
-    What counts is all that the answers of a run took, also those that an earlier, interrupted run has paid for.
+    What counts is all that lies in the folder of the replies: what earlier commands and interrupted ones have paid for
+    too, and what was under way when one was killed, at its most.
     """
 
     most_calls: int | None = None
@@ -29,6 +30,11 @@ class Limits(Settings):
     most_cost: float | None = None
     price_per_million_prompt_tokens: float | None = None
     price_per_million_completion_tokens: float | None = None
+
+    @property
+    def bind(self) -> bool:
+        """Whether there is any limit."""
+        return not (self.most_calls is None and self.most_tokens is None and self.most_cost is None)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         """What they cost; None where no prices are given."""
