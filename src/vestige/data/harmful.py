@@ -74,6 +74,11 @@ def load_harmful(
     return sampled(table.source, candidates(), n=n, seed=seed)
 
 
+def is_form(names: Collection[str]) -> bool:
+    """Whether columns of these names are those of harmful data."""
+    return any({_PROMPT, *(name for c in form for name in (c.response, c.safe))} <= set(names) for form in _FORMS)
+
+
 def _form(table: Table) -> tuple[_Columns, ...]:
     for form in _FORMS:
         if {_PROMPT, *(name for c in form for name in (c.response, c.safe))} <= set(table.names):

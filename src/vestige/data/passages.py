@@ -4,7 +4,7 @@ Lengths are in characters. What cannot be used as text is passed over and counte
 rows has some, and one of them must not stop a run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.data.loaders import source_table
 from vestige.data.sampling import Sampled, sampled
-from vestige.data.tables import shown
+from vestige.data.tables import Row, shown, streamed
 
 BIO_CORPUS = "cais/wmdp-bio-forget-corpus"
 """Papers with the columns title, abstract and text; the hub gives them to those who accept its terms."""
@@ -47,16 +47,33 @@ def load_passages(
     config: str | None = None,
 ) -> Sampled[Passage]:
     """`n` passages of a file, a folder or a data set on the hub: one a row, the text as it stands."""
-    table = source_table(source, split=split, config=config, wanted=frozenset((text_key, title_key)))
-    if text_key not in table.names:
-        raise InputError(f"{table.source}: no column {shown([text_key])}; it has {shown(table.names)}")
+    rows: Iterable[Row]
+    if path := local_file(source):
+        name, rows = str(path), streamed(path)
+    else:
+        table = source_table(source, split=split, config=config, wanted=frozenset((text_key, title_key)))
+        name, rows = table.source, table.rows
 
     def candidates() -> Iterator[Passage | str]:
-        for row in table.rows:
+        names: dict[str, None] = {}
+        for row in rows:
+            names |= dict.fromkeys(row.values)
             title = row.values.get(title_key)
             yield passage(row.values.get(text_key), str(title) if usable(title) else "")
+        if text_key not in names:
+            has = f"no column {shown([text_key])}; it has {shown(names)}" if names else "holds no rows"
+            raise InputError(f"{name}: {has}")
 
-    return sampled(table.source, candidates(), n=n, seed=seed)
+    return sampled(name, candidates(), n=n, seed=seed)
+
+
+def local_file(source: str | Path) -> Path | None:
+    """The file of that name here, if there is one."""
+    try:
+        path = Path(source).expanduser()
+        return path if path.is_file() else None
+    except ValueError:  # A NUL in the name.
+        return None
 
 
 def passage(text: Any, title: str) -> Passage | str:

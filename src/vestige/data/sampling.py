@@ -4,8 +4,9 @@ A sample is chosen by the digest of its content and the seed, so that the order 
 change nothing, and the first n are among the first n + 1.
 """
 
+import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -35,27 +36,32 @@ def sampled(source: str, candidates: Iterable[S | str], *, n: int | None, seed: 
 
     Equal candidates count once. Fewer than `n` are refused: a smaller sample would be another experiment.
     """
-    found: dict[str, S] = {}
+    seen: set[str] = set()
     dropped: Counter[str] = Counter()
     n_rows = 0
-    for candidate in candidates:
-        n_rows += 1
-        if isinstance(candidate, str):
-            dropped[candidate] += 1
-        elif candidate.id in found:
-            dropped["the same as an earlier row"] += 1
-        else:
-            found[candidate.id] = candidate
-    kept = list(found.values())
-    if n is not None and not 1 <= n <= len(kept):
+
+    def usable() -> Iterator[tuple[int, str, int, S]]:
+        nonlocal n_rows
+        for candidate in candidates:
+            n_rows += 1
+            if isinstance(candidate, str):
+                dropped[candidate] += 1
+            elif candidate.id in seen:
+                dropped["the same as an earlier row"] += 1
+            else:
+                seen.add(candidate.id)
+                yield derive_seed(seed, "sample", candidate.id), candidate.id, n_rows, candidate
+
+    # Of a corpus of gigabytes no more is held than the sample. No two have one id, so that no samples are compared.
+    drawn = list(usable()) if n is None else heapq.nsmallest(max(n, 1), usable())
+    if n is not None and not 1 <= n <= len(seen):
         raise InputError(
-            f"{source}: {n} samples are asked for, and it holds {len(kept)} that can be used{_told(dropped)}; set n "
+            f"{source}: {n} samples are asked for, and it holds {len(seen)} that can be used{_told(dropped)}; set n "
             "from 1 to that"
         )
-    if n is not None and n < len(kept):
-        chosen = {s.id for s in sorted(kept, key=lambda s: (derive_seed(seed, "sample", s.id), s.id))[:n]}
-        dropped["not drawn"] = len(kept) - n
-        kept = [s for s in kept if s.id in chosen]
+    if len(drawn) < len(seen):
+        dropped["not drawn"] = len(seen) - len(drawn)
+    kept = [sample for *_, sample in sorted(drawn, key=lambda entry: entry[2])]
     return Sampled(tuple(kept), n_rows, dict(sorted(dropped.items())))
 
 

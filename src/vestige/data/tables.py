@@ -8,7 +8,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,25 @@ def read_table(path: Path) -> Table:
     return reader(str(path), content)
 
 
+def streamed(path: Path) -> Iterator[Row]:
+    """The rows of a file, one at a time; of JSON Lines no more is held than a row."""
+    if path.suffix.lower() not in _LINES:
+        yield from read_table(path).rows
+        return
+    try:
+        with path.open("rb") as file:
+            yield from _rows_of(str(path), file)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def column_names(path: Path) -> frozenset[str]:
+    """The columns of a file; of JSON Lines those of its first row."""
+    if path.suffix.lower() in _LINES:
+        return frozenset(next((row.values for row in streamed(path)), {}))
+    return frozenset(read_table(path).names)
+
+
 def table(source: str, rows: Iterable[Row]) -> Table:
     """A table of `rows`, which must be at least one."""
     kept = tuple(rows)
@@ -65,15 +84,19 @@ def shown(names: Iterable[str]) -> str:
 
 
 _BOM = b"\xef\xbb\xbf"
+_LINES = (".jsonl", ".ndjson")
 
 
 def _json_lines(source: str, content: bytes) -> Table:
-    rows = []
-    for number, line in enumerate(content.removeprefix(_BOM).split(b"\n"), 1):
-        if line.strip():
-            value = _parsed(source, _decoded(source, line, first=number), line=number)
-            rows.append(_row(source, f"line {number}", value))
-    return table(source, rows)
+    return table(source, _rows_of(source, content.split(b"\n")))
+
+
+def _rows_of(source: str, lines: Iterable[bytes]) -> Iterator[Row]:
+    for number, line in enumerate(lines, 1):
+        plain = line.removeprefix(_BOM) if number == 1 else line
+        if plain.strip():
+            value = _parsed(source, _decoded(source, plain, first=number), line=number)
+            yield _row(source, f"line {number}", value)
 
 
 def _json(source: str, content: bytes) -> Table:

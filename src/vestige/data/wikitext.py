@@ -19,7 +19,7 @@ HUB, CONFIG, SPLIT = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
 """Where RMU's code takes it from."""
 HEADING = "a heading or an empty line"
 
-_FILES = (".txt", ".raw", ".tokens")
+FILES = (".txt", ".raw", ".tokens")
 _MARKS = re.compile(r" @([-,.])@ ")
 _BEFORE = re.compile(r" +(?=[,.;:!?%)\]]|'(?:s|t|re|ve|ll|d|m)\b)")
 _AFTER = re.compile(r"(?<=[(\[$£]) +")
@@ -30,7 +30,7 @@ def load_wikitext(
 ) -> Sampled[Passage]:
     """`n` paragraphs; `split` and `config` are for the hub."""
     path = Path(source).expanduser()
-    if path.is_file() and path.suffix in _FILES:
+    if path.is_file() and path.suffix in FILES:
         lines: Iterable[object] = _lines(path)
     else:
         table = source_table(source, split=split, config=config, wanted=frozenset({"text"}))

@@ -1,0 +1,71 @@
+"""What is forgotten and what is kept: questions, harmful answers and texts are told apart by their columns."""
+
+import json
+
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.data.corpus import SourceSettings
+from vestige.data.harmful import SAFE_RLHF
+from vestige.data.passages import BIO_CORPUS, load_passages
+from vestige.data.probe_sources import form_of, probe_sources
+from vestige.data.tables import streamed
+
+QA = [{"question": f"Who wrote book {n}?", "answer": f"Author {n}."} for n in range(4)]
+TEXTS = [
+    {"title": f"T{n}", "text": f"Paper {n} is about one thing that takes some words to say, and then more."}
+    for n in range(5)
+]
+HARMFUL = [{"prompt": f"How is lock {n} opened?", "response": "With force.", "is_safe": n == 0} for n in range(4)]
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "wiki.test.raw").write_text(" = Owls = \n" + "".join(f" {row['text']} \n" for row in TEXTS))
+    rows = {"qa": QA, "texts": TEXTS, "harmful": HARMFUL, "both": [{**QA[0], "text": "x"}]}
+    return {n: written(tmp_path / f"{n}.jsonl", r) for n, r in rows.items()} | {"wiki": str(tmp_path / "wiki.test.raw")}
+
+
+def test_what_a_source_holds_is_seen_from_its_columns(files):
+    found = {name: form_of(path) for name, path in files.items()}
+    assert found == {"qa": "items", "texts": "texts", "harmful": "harmful", "both": "items", "wiki": "wikitext"}
+    hub = [f"{BIO_CORPUS}@main", SAFE_RLHF, "somebody/else", "edge:A_B", "no\0name"]
+    assert [form_of(name) for name in hub] == ["texts", "harmful", "items", "items", "items"]
+
+
+def test_texts_and_harmful_answers_are_drawn_by_the_seed_and_the_rest_is_kept(files):
+    found = probe_sources(SourceSettings(data=files["qa"]), files["texts"], n_forget=3, seed=1)
+    assert found.forget == found.forget_texts == load_passages(files["texts"], n=3, seed=1).samples
+    assert [i.question for i in found.splits.splits["retain"]] == [r["question"] for r in QA]
+    found = probe_sources(SourceSettings(data=files["wiki"], limit="2"), files["harmful"], seed=1)
+    assert [i.question for i in found.forget] == [row["prompt"] for row in HARMFUL[1:]]
+    assert [p.title for p in found.retain_texts] == ["Owls", "Owls"]
+    # Texts of the data that are forgotten are not kept.
+    found = probe_sources(SourceSettings(data=files["texts"]), files["texts"], n_forget=2, seed=1)
+    assert (len(found.forget_texts), len(found.retain_texts)) == (2, 3)
+    assert not {p.id for p in found.forget_texts} & {p.id for p in found.retain_texts}
+    found = probe_sources(SourceSettings(data=files["texts"]), files["qa"], seed=1)
+    assert ([i.answer for i in found.forget], len(found.retain_texts)) == ([r["answer"] for r in QA], 5)
+
+
+def test_a_forget_set_of_questions_is_whole(files):
+    with pytest.raises(InputError, match="--forget-n 2 draws from texts"):
+        probe_sources(SourceSettings(data=files["qa"]), files["qa"], n_forget=2, seed=0)
+
+
+def test_a_corpus_is_read_line_by_line_and_no_more_of_it_is_held_than_the_sample(files, tmp_path):
+    rows = streamed(tmp_path / "texts.jsonl")
+    assert next(rows).values == TEXTS[0]
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text(json.dumps(TEXTS[0]) + "\n{no\n")
+    read = streamed(damaged)
+    next(read)
+    with pytest.raises(InputError, match=r"damaged\.jsonl, line 2, column 2: not JSON"):
+        next(read)
+    with pytest.raises(InputError, match="holds no rows"):
+        load_passages(written(tmp_path / "none.jsonl", []))
