@@ -154,6 +154,7 @@ class HoleTable:
     `failures` counts what the judge could not judge, by stage and name of the failure. `selection` says in words what
     was kept of each source for being as diverse as the adjacent prompts. `n_distinct_holes` counts holes of all sources
     that are no near-duplicates of each other. Calls are prompts asked while testing, those of a search not among them.
+    `naming` says in words how the groups came by their names; "" in a table of before there were two ways.
     """
 
     rows: tuple[HoleRow, ...]
@@ -166,6 +167,31 @@ class HoleTable:
     n_distinct_holes: int
     target_calls: int
     unlearned_calls: int
+    naming: str = ""
+
+
+@dataclass(frozen=True)
+class MapPoint:
+    """One prompt that was tested, at its place in the picture; `group` is "" where it is no hole."""
+
+    id: str
+    x: float
+    y: float
+    group: str
+    source: str
+    hole: bool
+
+
+@dataclass(frozen=True)
+class HoleMap:
+    """The prompts that were tested, in two dimensions: near each other where their embeddings are alike.
+
+    `shown` is the share of the embeddings' variance that lies in the picture: of 0.2, four fifths of what tells two
+    prompts apart are not to be seen, so that prompts which lie together need not be alike.
+    """
+
+    points: tuple[MapPoint, ...]
+    shown: float
 
 
 T = TypeVar("T")
@@ -198,12 +224,21 @@ def candidates_of(attempts: Iterable[Attempt]) -> list[Candidate]:
 
 
 def write_tested(
-    folder: ProbeFolder, tested: Iterable[Tested], holes: Iterable[Hole], table: HoleTable, identity: Mapping[str, Any]
+    folder: ProbeFolder,
+    tested: Iterable[Tested],
+    holes: Iterable[Hole],
+    table: HoleTable,
+    identity: Mapping[str, Any],
+    *,
+    hole_map: HoleMap | None = None,
 ) -> None:
     """Write what came of testing; the summary, last, says by being there that all is whole."""
     folder.summary.unlink(missing_ok=True)
+    folder.map.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
     write_jsonl(folder.holes, map(asdict, holes))
+    if hole_map is not None:
+        write_json(folder.map, {"schema": SCHEMA, "map": asdict(hole_map)})
     write_json(folder.summary, {"schema": SCHEMA, "identity": dict(identity), "table": asdict(table)})
 
 
@@ -219,3 +254,20 @@ def read_table(folder: ProbeFolder) -> tuple[HoleTable, dict[str, Any]]:
 def read_holes(folder: ProbeFolder) -> list[Hole]:
     """The holes that were confirmed, in the order in which their prompts were found."""
     return list(read_rows(folder.holes, Hole))
+
+
+def read_tested(folder: ProbeFolder) -> list[Tested]:
+    """What became of each candidate, in the order in which they were found."""
+    return list(read_rows(folder.tested, Tested))
+
+
+def read_map(folder: ProbeFolder) -> HoleMap | None:
+    """The picture of what was tested; None in a folder of before there was one."""
+    if not folder.map.exists():
+        return None
+    try:
+        return TypeAdapter(HoleMap).validate_python(read_versioned(folder.map, "map")["map"])
+    except ValidationError as error:
+        raise InputError(
+            f"{folder.map} is damaged; delete it and summary.json and run the same command again"
+        ) from error

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vestige.artifacts.probe_layout import MitigationFolder as MitigationFolder
 from vestige.artifacts.probe_layout import ProbeFolder as ProbeFolder
 from vestige.core.ids import slug
 
@@ -308,6 +309,12 @@ class RunFolder:
     def audits(self) -> list[AuditFolder]:
         """The audits that are done, in the order of their names."""
         return [AuditFolder(p.parent) for p in sorted(self.path.glob("audit/*/outcome.json"))]
+
+    def probes(self) -> list[ProbeFolder]:
+        """The finished searches for holes: the folder `holes`, or else those in it, in the order of their names."""
+        whole = ProbeFolder(self.path / "holes")
+        inside = [ProbeFolder(p.parent) for p in sorted(self.path.glob("holes/*/summary.json"))]
+        return [whole] if whole.summary.exists() else [probe for probe in inside if probe.tested.exists()]
 
     @property
     def lock(self) -> Path:

@@ -1,0 +1,215 @@
+"""Benchmarks beside the holes: what a model got on each task, question by question, and the table of all models.
+
+    <folder>/results/<weights>/<task>-<id>/   asked.json items.jsonl done.json (last) provenance.json
+    <folder>/bench.json bench.csv             the table of the last command
+    <folder>/judge/                           replies of a judge on a server, which were paid for
+
+A result is found by the digest of the weights and by everything else that can change it, never by a model's name, so
+no model is given the numbers of another. Scores are in the unit of their metric: shares in [0, 1], MT-bench 1..10.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from vestige.artifacts.records import SCHEMA, read_versioned, write_csv
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.files import read_jsonl, write_json, write_jsonl
+from vestige.core.ids import content_id, file_digest, slug
+
+
+@dataclass(frozen=True)
+class BenchItem:
+    """One question of a task: its number, the digest of its content, the values of its metrics, and what was said.
+
+    `said` is what the metrics were computed from: log-probabilities (nats) of options, or a text. Items of one
+    `cluster`, where it is named, are not independent of each other: the two turns of a conversation.
+    """
+
+    number: int
+    content: str
+    values: Mapping[str, float]
+    said: Any
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """All questions of one task under one model; `shots` are the examples shown before each of them.
+
+    `units` and `bounds` are those of each metric by name, `failures` counts questions without a value, by reason, and
+    `left_out` names metrics that are no mean over questions. `cut` counts the questions with a prompt that was cut on
+    its left, since the model does not read as much.
+    """
+
+    task: str
+    version: str
+    shots: int
+    items: tuple[BenchItem, ...]
+    units: Mapping[str, str]
+    bounds: Mapping[str, tuple[float, float] | None]
+    failures: Mapping[str, int] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    cut: int = 0
+
+    @property
+    def content(self) -> str:
+        """The digest of the questions, in their order."""
+        return content_id([[item.number, item.content] for item in self.items], length=32)
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """One number: `metric` of `task` under `model`, whose weights have the digest `weights`, over `n` questions.
+
+    `difference` is that to the first model on the same questions, pair by pair; None for the first. `parts` are the
+    tasks that a group's number is over, of `of_parts` that the group has; both are empty for a task of its own.
+    `part_of` is the group that a part was asked for.
+    """
+
+    model: str
+    weights: str
+    task: str
+    metric: str
+    value: Estimate
+    n: int
+    version: str
+    shots: int
+    difference: Estimate | None = None
+    parts: tuple[str, ...] = ()
+    of_parts: int = 0
+    part_of: str = ""
+    failures: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BenchFolder:
+    """Where benchmarks are kept."""
+
+    path: Path
+
+    def result(self, weights: str, task: str, id_: str) -> "ResultFolder":
+        """The folder of one task under the model of these weights."""
+        return ResultFolder(self.path / "results" / slug(weights[:16]) / f"{slug(task)}-{id_}")
+
+    @property
+    def table(self) -> Path:
+        """The table of the last command."""
+        return self.path / "bench.json"
+
+    @property
+    def csv(self) -> Path:
+        """The same, for spreadsheets."""
+        return self.path / "bench.csv"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that works here."""
+        return self.path / ".lock"
+
+
+@dataclass(frozen=True)
+class ResultFolder:
+    """One task under one model."""
+
+    path: Path
+
+    @property
+    def asked(self) -> Path:
+        """Everything that can change the result."""
+        return self.path / "asked.json"
+
+    @property
+    def answers(self) -> Path:
+        """What the model wrote so far, a line a question, where answers are written before they are judged."""
+        return self.path / "answers.jsonl"
+
+    @property
+    def judged(self) -> Path:
+        """What the judge said so far, a line a judgement."""
+        return self.path / "judged.jsonl"
+
+    @property
+    def items(self) -> Path:
+        """One line a question."""
+        return self.path / "items.jsonl"
+
+    @property
+    def provenance(self) -> Path:
+        """Versions, hardware, command and times."""
+        return self.path / "provenance.json"
+
+    @property
+    def done(self) -> Path:
+        """Written last: that the result is whole, and all of it but the questions."""
+        return self.path / "done.json"
+
+
+def write_run(folder: ResultFolder, run: TaskRun) -> None:
+    """Write a task's result; `done.json`, last, says by being there that it is whole."""
+    write_jsonl(folder.items, map(asdict, run.items))
+    kept = {name: value for name, value in asdict(run).items() if name != "items"}
+    write_json(folder.done, {"schema": SCHEMA, **kept, "n": len(run.items), "digest": file_digest(folder.items)})
+
+
+def read_run(folder: ResultFolder) -> TaskRun:
+    """A task's result that is whole, as it was written."""
+    stored = read_versioned(folder.done, "task", "version", "shots", "units", "bounds", "n", "digest")
+    if not folder.items.exists() or file_digest(folder.items) != stored["digest"]:
+        raise InputError(f"{folder.items} was changed after it was written; delete {folder.path} and run again")
+    about = {name: value for name, value in stored.items() if name not in {"schema", "n", "digest"}}
+    try:
+        return TypeAdapter(TaskRun).validate_python({**about, "items": list(read_jsonl(folder.items))})
+    except ValidationError as error:
+        raise InputError(f"{folder.path} is damaged; delete it and run the same command again") from error
+
+
+def write_table(folder: BenchFolder, results: Sequence[BenchResult]) -> None:
+    """Write the table for programs and for spreadsheets."""
+    write_json(folder.table, {"schema": SCHEMA, "results": [asdict(result) for result in results]})
+    write_csv(folder.csv, _COLUMNS, result_rows(results))
+
+
+def read_bench(folder: BenchFolder) -> tuple[BenchResult, ...]:
+    """The table of the last command in the folder."""
+    stored = read_versioned(folder.table, "results")
+    try:
+        return TypeAdapter(tuple[BenchResult, ...]).validate_python(stored["results"])
+    except ValidationError as error:
+        raise InputError(f"{folder.table} is damaged; delete it and run the same command again") from error
+
+
+_COLUMNS = (
+    *("model", "weights", "task", "metric", "value", "low", "high", "n", "difference", "difference_low"),
+    *("difference_high", "version", "shots", "parts", "of_parts", "part_of", "failed"),
+)
+
+
+def result_rows(results: Iterable[BenchResult]) -> list[dict[str, Any]]:
+    """The rows of bench.csv."""
+    return [
+        {
+            "model": r.model,
+            "weights": r.weights,
+            "task": r.task,
+            "metric": r.metric,
+            "value": r.value.value,
+            "low": r.value.low,
+            "high": r.value.high,
+            "n": r.n,
+            "difference": None if r.difference is None else r.difference.value,
+            "difference_low": None if r.difference is None else r.difference.low,
+            "difference_high": None if r.difference is None else r.difference.high,
+            "version": r.version,
+            "shots": r.shots,
+            "parts": len(r.parts),
+            "of_parts": r.of_parts,
+            "part_of": r.part_of,
+            "failed": sum(r.failures.values()),
+        }
+        for r in results
+    ]
