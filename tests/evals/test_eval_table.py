@@ -11,7 +11,7 @@ from vestige.core.settings import Settings
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation
 
-SHARED_FILES = {"__init__", "base", "readings", "summing", "wordings"}
+SHARED_FILES = {"__init__", "base", "bench_table", "harness", "mt_bench", "readings", "summing", "wordings"}
 FUNCTIONS = {name for name, value in vars(Evaluation).items() if inspect.isfunction(value) and not name.startswith("_")}
 
 

@@ -9,6 +9,7 @@ import typer
 
 from vestige.cli.attack import attack_app
 from vestige.cli.audit import audit_command
+from vestige.cli.bench import bench_command
 from vestige.cli.calibrate import calibrate_command
 from vestige.cli.check_data import check_data_command
 from vestige.cli.compile import compile_command
@@ -41,6 +42,7 @@ app.command("unlearn")(unlearn_command)
 app.command("calibrate")(calibrate_command)
 app.command("evaluate")(evaluate_command)
 app.command("audit")(audit_command)
+app.command("bench")(bench_command)
 app.command("check-data")(check_data_command)
 app.command("report")(report_command)
 app.command("list")(list_command)

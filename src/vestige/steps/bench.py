@@ -1,0 +1,210 @@
+"""Benchmarks as a step: every model on every task of lm-evaluation-harness and on MT-bench, each kept once it is done.
+
+A result is found again by the weights' digest and all else that can change it; the harness's cache is never used.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from vestige.artifacts.bench import BenchFolder, BenchResult, TaskRun, read_run, write_run, write_table
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.artifacts.records import SCHEMA
+from vestige.core.errors import InputError
+from vestige.core.files import locked, write_json
+from vestige.core.ids import content_id
+from vestige.data.bench_rows import WHOLE, LocalData, Splits
+from vestige.evals.bench_table import Contestant, Wanted, bench_table
+from vestige.evals.harness import Catalogue, HarnessSettings, harness_version, run_task
+from vestige.evals.mt_bench import TASK as MT_BENCH
+from vestige.steps.making import LOCK_SECONDS
+from vestige.steps.mt_bench import Held, MtBenchRequest, hold, rate
+from vestige.steps.probe import Asked
+
+VERSION = 1
+"""Part of every identity; raised when the code would measure something else."""
+_ASKED_SPLITS = {WHOLE, "test", "validation"}
+
+
+class Entrant(NamedTuple):
+    """A model by the name that the table gives it, and how it is loaded."""
+
+    name: str
+    load: Callable[[], Asked]
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """Which tasks are asked with which data, and whether MT-bench is; `bars` shows the harness's own progress."""
+
+    tasks: tuple[str, ...] = ()
+    data: LocalData = field(default_factory=LocalData)
+    settings: HarnessSettings = field(default_factory=HarnessSettings)
+    mt_bench: MtBenchRequest | None = None
+    seed: int = 0
+    bars: bool = False
+    on_stage: Callable[[str], None] = field(default=lambda stage: None)
+
+
+class Benched(NamedTuple):
+    """The table, and what to know of it in sentences."""
+
+    results: tuple[BenchResult, ...]
+    notes: tuple[str, ...]
+
+
+class _Part(NamedTuple):
+    """A task to be asked: its rows, None where they come from the hub, and their digest."""
+
+    rows: Splits | None
+    data: str
+
+
+@dataclass(frozen=True)
+class _Plan:
+    catalogue: Catalogue
+    parts: Mapping[str, _Part]
+    wanted: tuple[Wanted, ...]
+    notes: tuple[str, ...]
+
+
+def bench(folder: BenchFolder, entrants: Sequence[Entrant], request: BenchRequest) -> Benched:
+    """Every number of every model, the first of which the others are compared with; one model is in memory at a time.
+
+    Raises InputError before any model is loaded where a task, or its data, are not to be had.
+    """
+    if not request.tasks and request.mt_bench is None:
+        raise InputError("nothing is asked for: name tasks, or MT-bench's folder")
+    names = [entrant.name for entrant in entrants]
+    if len(set(names)) < len(names):
+        raise InputError(f"a model is given twice ({', '.join(names)}); give each once")
+    plan = _planned(request)
+    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+        runs, held = _measured(folder, entrants, plan, request)
+        if request.mt_bench is not None:
+            _rate_all(folder, names, held, runs, request.mt_bench, request)
+        contestants = [Contestant(name, held[name].weights, runs[name]) for name in names]
+        lines = (*plan.wanted, *([Wanted(MT_BENCH, (MT_BENCH,))] if request.mt_bench is not None else []))
+        results = bench_table(contestants, lines, seed=request.seed)
+        write_table(folder, results)
+    return Benched(results, (*plan.notes, *_remarks(runs)))
+
+
+def _measured(
+    folder: BenchFolder, entrants: Sequence[Entrant], plan: _Plan, request: BenchRequest
+) -> tuple[dict[str, dict[str, TaskRun]], dict[str, Held]]:
+    """The runs of every model by task, and its conversations; without MT-bench these are none."""
+    runs: dict[str, dict[str, TaskRun]] = {}
+    held: dict[str, Held] = {}
+    for entrant in entrants:
+        asked = entrant.load()
+        runs[entrant.name] = {}
+        for number, (name, part) in enumerate(plan.parts.items(), 1):
+            request.on_stage(f"{entrant.name}: {name} ({number} of {len(plan.parts)})")
+            runs[entrant.name][name] = _run(folder, asked, name, part, plan.catalogue, request)
+        held[entrant.name] = Held(asked.weights, ())
+        if request.mt_bench is not None:
+            held[entrant.name] = hold(folder, asked, request.mt_bench, _portions(request, entrant.name, "answers"))
+        # Let go before the next is loaded, so that there is never more than one.
+        del asked
+    return runs, held
+
+
+def _rate_all(
+    folder: BenchFolder,
+    names: Sequence[str],
+    held: Mapping[str, Held],
+    runs: dict[str, dict[str, TaskRun]],
+    mt_bench: MtBenchRequest,
+    request: BenchRequest,
+) -> None:
+    """Rate every model's conversations; a judge by likeness does not rate the first, which it compares with."""
+    grader, first = mt_bench.grader(), held[names[0]]
+    for name in names[1:] if grader.by_likeness else names:
+        told = _portions(request, name, "judgements")
+        runs[name][MT_BENCH] = rate(folder, held[name], first, mt_bench, grader, told)
+
+
+def _portions(request: BenchRequest, name: str, what: str) -> Callable[[int, int], None]:
+    return lambda done, of: request.on_stage(f"{name}: {MT_BENCH}, {done} of {of} {what}")
+
+
+def _run(
+    folder: BenchFolder, asked: Asked, name: str, part: _Part, catalogue: Catalogue, request: BenchRequest
+) -> TaskRun:
+    identity: dict[str, Any] = {
+        "version": VERSION,
+        "harness": harness_version(),
+        "weights": asked.weights,
+        "prompts": asked.loaded.prompter.digest,
+        "dtype": str(asked.loaded.model.dtype),
+        "task": name,
+        "data": part.data,
+        "settings": request.settings.identity(),
+    }
+    place = folder.result(asked.weights, name, content_id(identity, length=12))
+    if place.done.exists():
+        return read_run(place)
+    write_json(place.asked, {"schema": SCHEMA, **identity})
+    watch = Stopwatch()
+    run = run_task(asked.loaded, name, catalogue.task(name, part.rows), request.settings, bars=request.bars)
+    write_provenance(place.provenance, watch, device=str(asked.loaded.model.device))
+    write_run(place, run)
+    return run
+
+
+def _planned(request: BenchRequest) -> _Plan:
+    """What the names stand for, and where the rows of each part come from."""
+    catalogue, parts, notes = Catalogue(), dict[str, _Part](), list[str]()
+    wanted: list[Wanted] = []
+    for name in dict.fromkeys(request.tasks):
+        asked = catalogue.asked(name)
+        found = {part: own for part in asked.parts if (own := _part(part, request.data)) is not None}
+        if not found:
+            raise InputError(
+                f"there is no data of {name} where --task-data points; call a file {asked.parts[0]}.jsonl, or say "
+                f"which it is: --task-data {asked.parts[0]}=FILE"
+            )
+        if len(found) < len(asked.parts):
+            notes.append(f"{name}: {len(found)} of its {len(asked.parts)} parts have data, and the rest is left out")
+        parts |= found
+        if asked.parts == (name,):
+            wanted.append(Wanted(name, (name,)))
+            continue
+        if asked.pooled:
+            wanted.append(Wanted(name, tuple(found), of_parts=len(asked.parts)))
+        wanted += [Wanted(part, (part,), part_of=name) for part in found]
+    return _Plan(catalogue, parts, tuple(wanted), tuple(notes))
+
+
+def _part(name: str, data: LocalData) -> _Part | None:
+    """Where the task's rows come from; None where they were to come from files that are not there."""
+    if not data.covers(name):
+        return _Part(None, "hub")
+    rows = data.rows(name)
+    if rows is None or not _ASKED_SPLITS & set(rows):
+        return None
+    try:
+        return _Part(rows, content_id({split: list(own) for split, own in rows.items()}, length=32))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"the rows of {name} hold values that JSON has not ({error}); give text and numbers"
+        ) from error
+
+
+def _remarks(runs: Mapping[str, Mapping[str, TaskRun]]) -> list[str]:
+    """What is missing from the numbers, in sentences."""
+    said = []
+    for name, own in runs.items():
+        for task, run in own.items():
+            if run.failures:
+                counted = ", ".join(f"{n} {reason}" for reason, n in sorted(run.failures.items()))
+                said.append(f"{name}, {task}: without a value: {counted}, of {len(run.items)}")
+            if run.cut:
+                said.append(
+                    f"{name}, {task}: {run.cut} of {len(run.items)} prompts are longer than the model reads, and were "
+                    "cut on their left"
+                )
+            if run.left_out:
+                said.append(f"{name}, {task}: no mean over questions, so left out: {', '.join(run.left_out)}")
+    return list(dict.fromkeys(said))
