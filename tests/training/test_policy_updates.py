@@ -182,7 +182,8 @@ def test_only_tensors_and_json_are_kept_and_the_newest_alone(tmp_path):
         policy.step(rollouts, wanted(rollouts))
         policy.save(tmp_path / "policy")
     files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file())
-    assert files == [f"policy/step-2/{name}" for name in ("model.safetensors", "optimizer.safetensors", "state.json")]
+    kept = [f"policy/step-2/{name}" for name in ("model.safetensors", "optimizer.safetensors", "state.json")]
+    assert files == ["policy/identity.json", *kept]
 
 
 def test_a_policy_stays_as_it_is_where_none_was_saved_whole(tmp_path):
@@ -203,6 +204,20 @@ def test_a_damaged_policy_is_refused_by_name(tmp_path):
     (tmp_path / "policy" / "step-1" / "model.safetensors").write_bytes(b"12345678")
     with pytest.raises(InputError, match=r"model\.safetensors is damaged"):
         policy.restore(tmp_path / "policy")
+
+
+def test_a_policy_of_other_settings_or_another_seed_is_not_taken_up(tmp_path):
+    policy = fresh()
+    policy.step(rollouts := drawn(policy), wanted(rollouts))
+    policy.save(tmp_path / "policy")
+    with pytest.raises(InputError, match=r"trained otherwise \(it differs in learning_rate\)"):
+        fresh(learning_rate=0.5).restore(tmp_path / "policy")
+    policy.seed += 1
+    with pytest.raises(InputError, match="differs in seed"):
+        policy.restore(tmp_path / "policy")
+    (tmp_path / "policy" / "identity.json").unlink()
+    with pytest.raises(InputError, match="does not say how the policy there was trained"):
+        fresh().restore(tmp_path / "policy")
 
 
 def test_the_reference_is_the_model_before_any_training():

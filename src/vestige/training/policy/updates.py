@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -14,6 +15,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError, NotFinite
+from vestige.core.files import read_json, write_json
+from vestige.core.ids import changed_keys
 from vestige.core.seeds import generator
 from vestige.models.head import how_to_read
 from vestige.training.adapters import add_lora
@@ -26,6 +29,8 @@ from vestige.training.policy.products import LeanProducts
 from vestige.training.policy.rollouts import Rollouts
 from vestige.training.policy.settings import PolicySettings as PolicySettings
 from vestige.training.settings import TrainingSettings
+
+_IDENTITY = "identity.json"
 
 
 @dataclass
@@ -95,22 +100,38 @@ class Policy:
         }
 
     def save(self, path: Path) -> None:
-        """Keep adapters, value head, the optimiser's moments and the number of iterations: whole, or what was there."""
+        """Keep adapters, value head, the optimiser's moments and the number of iterations: whole, or what was there.
+
+        Beside them lie the settings and the seed, without which its next step would be another one.
+        """
+        write_json(path / _IDENTITY, self._identity())
         Checkpoints(path).save(self.n_steps, _modules(self.actor), self.optimizer, {})
 
     def restore(self, path: Path) -> bool:
         """Become the policy that was saved there, whose next step has the same bytes; False where there is none.
 
-        A kill while the first was written leaves none. Seed and settings are not kept. Raises InputError where what
-        was saved is damaged or of another shape.
+        A kill while the first was written leaves none. Raises InputError where what was saved is damaged, of another
+        shape, or of a policy with other settings or another seed.
         """
         kept = Checkpoints(path)
         n_steps = kept.newest()
         if n_steps is None:
             return False
+        theirs = read_json(path / _IDENTITY) if (path / _IDENTITY).exists() else None
+        if not isinstance(theirs, dict):
+            raise InputError(f"{path / _IDENTITY} does not say how the policy there was trained; delete {path}")
+        if differs := changed_keys(self._identity(), theirs):
+            raise InputError(
+                f"the policy in {path} was trained otherwise (it differs in {', '.join(differs)}); delete that folder, "
+                "or use its settings and seed"
+            )
         kept.restore(n_steps, _modules(self.actor), self.optimizer)
         self.n_steps = n_steps
         return True
+
+    def _identity(self) -> dict[str, Any]:
+        """What decides its next step beside its weights."""
+        return {"seed": self.seed, **self.settings.identity()}
 
     def _batches(self, n: int) -> Iterator[list[int]]:
         """Replies of each step of the optimiser, in an order that follows from seed, iteration and epoch."""
