@@ -52,7 +52,7 @@ def saying(tokens: Sequence[int]) -> LlamaForCausalLM:
     return model
 
 
-def make_embedder(path: Path) -> None:
+def make_embedder(path: Path, *, seed: int = 0) -> None:
     """A nano BERT with random weights that reads single letters."""
     vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS])}
     letters = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -62,7 +62,7 @@ def make_embedder(path: Path) -> None:
     )
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     PreTrainedTokenizerFast(tokenizer_object=letters, **names).save_pretrained(path)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     small = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     BertModel(BertConfig(vocab_size=len(vocabulary), hidden_size=16, **small)).eval().save_pretrained(path)
 

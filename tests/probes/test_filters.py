@@ -61,6 +61,26 @@ def test_each_candidate_is_dropped_for_the_first_reason_that_holds():
     assert set(reasons) <= {*REASONS}
 
 
+def test_a_prompt_that_names_what_was_forgotten_is_no_benign_one():
+    # Basil stands in both forgotten texts; Kuwait does too, and in a retained one; Goncourt in one text of two.
+    texts = ("Is Basil of Kuwait? Yes, Basil is.", "Has Basil of Kuwait the Prix Goncourt?")
+    prompts = ["who is Basil's wife", "Where is Kuwait?", "Who was Goncourt?"]
+    good, bad = every(prompts, "9"), every(prompts, "1")
+
+    def dropped(settings, retained):
+        actors = Actors(Says("t", good), Says("u", bad), Marks(), directions)
+        found = filter_candidates(latent(*prompts), texts, actors, settings, retained=retained, seed=0)
+        return [t.dropped for t in found.tested]
+
+    named = "names what was forgotten"
+    assert dropped(LOOSE, ("We saw Kuwait.",)) == [named, "", ""]
+    assert (
+        dropped(LOOSE, ())
+        == dropped(LOOSE.model_copy(update={"subject_share": 0.0}), ("We saw Kuwait.",))
+        == ["", "", ""]
+    )
+
+
 def test_a_hole_is_counted_by_fresh_answers_alone():
     # The target's first answers are all good. Fresh: 0 good and bad; 1 is bad for the target too; 2 good for both;
     # 3 is at both thresholds, 7 and 3; 4 is a half beyond.

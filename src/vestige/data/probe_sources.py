@@ -41,6 +41,11 @@ class ProbeSources:
         """What is forgotten."""
         return self.forget_texts or self.splits.splits["forget"]
 
+    @property
+    def retain(self) -> tuple[Item | Passage, ...]:
+        """What is known to be kept."""
+        return self.retain_texts or self.splits.splits.get("retain", ())
+
 
 def probe_sources(
     settings: SourceSettings, forget: str, *, retain: str | None = None, n_forget: int | None = None, seed: int

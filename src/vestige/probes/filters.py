@@ -2,24 +2,26 @@
 
 Scores are the judge's quality, 1..10, higher for a better answer. Axes: N prompts, D width of an embedding.
 
-In this order a candidate is dropped that repeats a prompt, is not valid, that the target does not answer well, that
-the forget set answers (one text that supports the target's answer is enough), that is a near-duplicate of one kept
-before it from its source, or that goes beyond as many as are together as diverse as the adjacent prompts. What is left
-is asked anew: target and unlearned model answer again, at another seed, and both answers are judged. Without that a
-prompt chosen for one bad answer regresses to the mean and is counted as a hole. Target against itself at yet another
-seed is the placebo: the share of such pairs that look like a hole is the rate of false holes.
+In this order a candidate is dropped that repeats a prompt, names what was forgotten, is not valid, that the target does
+not answer well, that the forget set answers (one text that supports the target's answer is enough), that is a
+near-duplicate of one kept before it from its source, or that goes beyond as many as are together as diverse as the
+adjacent prompts. What is left is asked anew: target and unlearned model answer again, at another seed, and both answers
+are judged. Without that a prompt chosen for one bad answer regresses to the mean and is counted as a hole. Target
+against itself at yet another seed is the placebo: the share of such pairs that look like a hole is the rate of false
+holes.
 
-Filters and order: Knowledge Holes, 2511.00030, sections 3 and 4, appendix B. Asking anew, placebos and the threshold
-`unlearned_at_most` are ours.
+Filters and order: Knowledge Holes, 2511.00030, sections 3 and 4, appendix B. Asking anew, placebos, the
+filter by names and the threshold `unlearned_at_most` are ours.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from vestige.artifacts.holes import Candidate, Tested
 from vestige.core.errors import InputError
@@ -30,12 +32,16 @@ from vestige.judges.base import Judge, Judgement, Request
 from vestige.metrics.near_duplicates import THRESHOLD, distinct
 from vestige.metrics.selection import STEP, Selection, as_diverse_as
 from vestige.probes.answering import Answerer
+from vestige.probes.subjects import forgotten_names, names_one
 
 ADJACENT = "adjacent"
 """The source whose prompts the others are compared with in diversity."""
 AT_ANOTHER_SEED = "target at another seed"
+OWN_NAMES = ("target", "unlearned", AT_ANOTHER_SEED)
+"""Who is asked whatever the placebos are; a placebo of such a name would be taken for them."""
 REASONS = (
     "repeats a prompt",
+    "names what was forgotten",
     "not valid",
     "target does not answer well",
     "forget set answers it",
@@ -55,7 +61,9 @@ class FilterSettings(Settings):
     `unlearned_at_most` for the unlearned model. Prompts of one source with a cosine above `alike` are one. `diverse`
     keeps of each search the first so many, in steps of `step`, that are together as diverse as the adjacent prompts.
     `nearest_texts` holds a prompt only against that many texts of the forget set, those nearest to it by embedding;
-    None: against all, as the paper does.
+    None: against all, as the paper does. `name_groups` says who says what holes are about: the terms that tell groups
+    of embeddings apart, or the language model that judges (`probes.naming`). A prompt is dropped that has a name which
+    `subject_share` of the forget set's texts have and no retained text; 0 keeps it, as the paper does.
     """
 
     target_at_least: NonNegativeFloat = 7.0
@@ -64,6 +72,8 @@ class FilterSettings(Settings):
     diverse: bool = True
     step: PositiveInt = STEP
     nearest_texts: PositiveInt | None = None
+    name_groups: Literal["terms", "writer"] = "terms"
+    subject_share: float = Field(default=0.1, ge=0, le=1)
 
     def check(self) -> None:
         """Refuse lines that contradict each other."""
@@ -86,7 +96,8 @@ class FilterSettings(Settings):
 class Actors:
     """Who answers, judges and embeds. `placebos` are asked as if each were the unlearned model, beside the target.
 
-    A placebo knows what the target knows: the target tuned on retained data alone, say.
+    A placebo knows what the target knows: the target tuned on retained data alone, say. None may have one of
+    `OWN_NAMES`.
     """
 
     target: Answerer
@@ -94,6 +105,11 @@ class Actors:
     judge: Judge
     embed: Embed
     placebos: Mapping[str, Answerer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a placebo under the name of somebody else, whose answers it would replace."""
+        if taken := sorted(self.placebos.keys() & set(OWN_NAMES)):
+            raise InputError(f"a placebo is called {taken[0]!r}, as one of the pair is; give it another name")
 
 
 @dataclass(frozen=True)
@@ -165,14 +181,16 @@ def filter_candidates(
     actors: Actors,
     settings: FilterSettings,
     *,
+    retained: Sequence[str] = (),
     seed: int,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Filtered:
-    """What becomes of `candidates`; `texts` are those of the forget set."""
+    """What becomes of `candidates`; `texts` are those of the forget set, `retained` of what is known to be kept."""
     settings.check()
     if not texts:
         raise InputError("the forget set has no texts, so nobody can say whether it answers a prompt")
     desk = _Desk(candidates, actors, settings, _repeats(candidates), {})
+    _drop_by_name(desk, texts, retained)
     on_stage(f"validity of {len(desk.left)} prompts")
     _drop_invalid(desk)
     on_stage(f"first answers of the target to {len(desk.left)} prompts")
@@ -200,6 +218,15 @@ def _repeats(candidates: Sequence[Candidate]) -> dict[int, str]:
             repeats[i] = "repeats a prompt"
         seen.add(key)
     return repeats
+
+
+def _drop_by_name(desk: _Desk, texts: Sequence[str], retained: Sequence[str]) -> None:
+    if desk.settings.subject_share == 0:
+        return
+    names = forgotten_names(texts, retained, share=desk.settings.subject_share)
+    for i in desk.left:
+        if names_one(desk.candidates[i].prompt, names):
+            desk.dropped[i] = "names what was forgotten"
 
 
 def _drop_invalid(desk: _Desk) -> None:

@@ -10,33 +10,36 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from vestige.artifacts.holes import Diversity, Hole, HoleGroup, HoleRow, HoleTable, Placebo, Tested
+from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
+from vestige.judges.base import Writer
 from vestige.judges.tasks import QUALITY_SCALE
 from vestige.metrics.bleu import avg_self_bleu, tokens
-from vestige.metrics.grouping import groups
 from vestige.metrics.intervals import Bounds, interval_of_mean
 from vestige.metrics.near_duplicates import distinct
 from vestige.metrics.selection import Selection
 from vestige.metrics.vendi import vendi
 from vestige.probes.filters import Embed, Filtered, FilterSettings
+from vestige.probes.naming import NO_WRITER, Naming, by_terms, by_writer
 
 _SCALE: Bounds = (float(QUALITY_SCALE.low), float(QUALITY_SCALE.high))
 _CHANGE: Bounds = (_SCALE[0] - _SCALE[1], _SCALE[1] - _SCALE[0])
 _SHARE: Bounds = (0.0, 1.0)
 _EXCESS: Bounds = (-1.0, 1.0)
-_UNNAMED = "without terms"
 
 
 def holes_and_table(
-    filtered: Filtered, settings: FilterSettings, embed: Embed, *, seed: int
+    filtered: Filtered, settings: FilterSettings, embed: Embed, *, seed: int, writer: Writer | None = None
 ) -> tuple[tuple[Hole, ...], HoleTable]:
-    """The confirmed holes in the order of the candidates, each in its group, and the table of what was tested."""
+    """The confirmed holes in the order of the candidates, each in its group, and the table of what was tested.
+
+    `writer` names the groups where the settings say so.
+    """
     confirmed = [t for t in filtered.tested if t.hole]
     prompts = [t.prompt for t in confirmed]
     embeddings = embed(prompts) if prompts else np.zeros((0, 1))
-    found = groups(prompts, embeddings)
-    named = [HoleGroup(", ".join(group.terms) or _UNNAMED, len(group.members)) for group in found]
-    group_of = {place: own.name for group, own in zip(found, named, strict=True) for place in group.members}
+    naming = _naming(prompts, embeddings, settings, writer)
+    group_of = {place: group.name for group in naming.groups for place in group.members}
     by_source = _by_source(t for t in filtered.tested if not t.dropped)
     all_by_source = _by_source(filtered.tested)
     table = HoleTable(
@@ -44,14 +47,28 @@ def holes_and_table(
         dropped={source: dict(Counter(t.dropped for t in own if t.dropped)) for source, own in all_by_source.items()},
         failures=filtered.failures,
         diversity={source: _diversity([t.prompt for t in own], embed) for source, own in by_source.items()},
-        groups=tuple(named),
+        groups=tuple(HoleGroup(group.name, len(group.members)) for group in naming.groups),
         selection={source: _in_words(chosen) for source, chosen in filtered.selections.items()},
         n_holes=len(confirmed),
         n_distinct_holes=len(distinct(embeddings, threshold=settings.alike)) if prompts else 0,
         target_calls=filtered.target_calls,
         unlearned_calls=filtered.unlearned_calls,
+        naming=naming.how,
     )
     return tuple(_hole(t, group_of[n]) for n, t in enumerate(confirmed)), table
+
+
+def check_naming(settings: FilterSettings, writer: Writer | None) -> None:
+    """Refuse to have groups named by a language model where there is none."""
+    if settings.name_groups == "writer" and writer is None:
+        raise InputError(NO_WRITER)
+
+
+def _naming(prompts: Sequence[str], embeddings: np.ndarray, settings: FilterSettings, writer: Writer | None) -> Naming:
+    check_naming(settings, writer)
+    if settings.name_groups == "terms" or writer is None:
+        return by_terms(prompts, embeddings)
+    return by_writer(prompts, embeddings, writer)
 
 
 def _hole(tested: Tested, group: str) -> Hole:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from pydantic import PositiveInt
 from transformers import PreTrainedTokenizerBase
 
-from vestige.artifacts.holes import LATENT_J, Attempt, read_attempts
+from vestige.artifacts.holes import LATENT_J, Attempt, read_attempts, read_rows
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
-from vestige.core.files import append_lines, drop_torn_line, json_line, read_jsonl
+from vestige.core.files import append_lines, drop_torn_line, json_line
 from vestige.core.seeds import derive_seed, generator
 from vestige.judges.base import Judge, Judgement, Request
 from vestige.metrics.answers import is_empty
@@ -126,8 +126,12 @@ def listed(seeds: Sequence[str], n: int, seed: int, iteration: int, row: int) ->
     distinct = sorted(set(seeds))
     drawn = generator(seed, "latent seeds", iteration, row).choice(len(distinct), n, replace=False)
     examples = [on_a_line(distinct[i]) for i in drawn]
-    lines = [f"{number}. {example}" for number, example in enumerate(examples, 1)]
-    return Opening("\n".join(examples), "\n".join([_HEADING, *lines, f"{n + 1}."]))
+    return Opening("\n".join(examples), f"{listed_questions(examples)}\n{n + 1}.")
+
+
+def listed_questions(questions: Sequence[str]) -> str:
+    """Questions as a numbered list under its heading, which a policy goes on with."""
+    return "\n".join([_HEADING, *[f"{number}. {question}" for number, question in enumerate(questions, 1)]])
 
 
 def on_a_line(text: str) -> str:
@@ -147,7 +151,7 @@ def run(
     drop_torn_line(folder.attempts)
     drop_torn_line(folder.iterations)
     logged = read_attempts(folder)
-    told = sum(1 for _ in read_jsonl(folder.iterations)) if folder.iterations.exists() else 0
+    told = list(read_rows(folder.iterations, Iteration)) if folder.iterations.exists() else []
     if search.learns and folder.policy.exists():
         cast.policy.restore(folder.policy)
     elif cast.policy.n_steps:
@@ -164,12 +168,14 @@ def run(
                 )
             campaign.seen.novelty([a.prompt for a in before])
             attempts += before
+            if number <= len(told):
+                watch(told[number - 1])
             continue
         rollouts, new = campaign.attempts(number, before)
         attempts += new
         numbers = cast.policy.step(rollouts, [a.reward for a in new]) if search.learns else {}
         done = _iteration(number, new, attempts, numbers, collapsed(rollouts, cast.policy.settings))
-        if number > told:
+        if number > len(told):
             append_lines(folder.iterations, [json_line(done._asdict())])
         if search.learns and (number % settings.keep_every == 0 or number == settings.n_iterations):
             cast.policy.save(folder.policy)

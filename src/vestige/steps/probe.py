@@ -6,7 +6,7 @@ model or paid for to a judge is on the disk before it is used.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from vestige.artifacts.holes import (
     Attempt,
@@ -14,47 +14,50 @@ from vestige.artifacts.holes import (
     HoleTable,
     candidates_of,
     read_attempts,
-    read_rows,
     read_table,
     write_tested,
 )
 from vestige.artifacts.layout import ProbeFolder, own_folder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.core.errors import InputError
-from vestige.core.files import drop_torn_line, locked, write_json, write_jsonl
-from vestige.core.ids import changed_keys, content_id
-from vestige.core.items import Item
-from vestige.data.corpus import NamedSplits
-from vestige.data.dataset import Dataset
+from vestige.core.files import drop_torn_line, locked
+from vestige.core.ids import content_id
 from vestige.judges.base import Judge, Writer
 from vestige.judges.server import ServerSettings
-from vestige.judges.spending import Limits
+from vestige.judges.spending import Amount, Limits
 from vestige.judges.tasks import LONGEST_TEXT, TASKS
+from vestige.judges.under_way import UnderWay
+from vestige.models.digests import weights_digest
 from vestige.models.embedder import Embedder
 from vestige.models.load import LoadedModel, ModelSettings, load
-from vestige.probes.adjacent import adjacent
 from vestige.probes.answering import AnswerSettings, LocalAnswerer, ServerAnswerer
 from vestige.probes.baselines import PARAPHRASE, RANDOM, paraphrase, random_sampling
 from vestige.probes.filters import ADJACENT, Actors, FilterSettings, filter_candidates
-from vestige.probes.hole_table import holes_and_table
+from vestige.probes.hole_map import VERSION as MAP_VERSION
+from vestige.probes.hole_map import hole_map
+from vestige.probes.hole_table import check_naming, holes_and_table
 from vestige.probes.kept_answers import KeptAnswers
 from vestige.probes.latent import LATENT, Cast, LatentSettings, OnIteration, probe
-from vestige.probes.neighbours import NeighbourSettings, neighbour_questions
-from vestige.probes.questions import Adjacent, AdjacentQuestion, AdjacentSettings, as_they_are, plain, source_text
+from vestige.probes.naming import VERSION as NAMING_VERSION
+from vestige.probes.questions import Source, source_text
 from vestige.steps.evaluate import finished_subject, loaded_subject
 from vestige.steps.making import LOCK_SECONDS
+from vestige.steps.probe_adjacent import AdjacentRequest as AdjacentRequest
+from vestige.steps.probe_adjacent import By as By
+from vestige.steps.probe_adjacent import KeptQuestion as KeptQuestion
+from vestige.steps.probe_adjacent import adjacent_of as adjacent_of
+from vestige.steps.probe_adjacent import beginnings_in as beginnings_in
+from vestige.steps.probe_adjacent import make_adjacent as make_adjacent
+from vestige.steps.probe_adjacent import read_adjacent as read_adjacent
+from vestige.steps.probe_parts import VERSION, put_down, refuse_another
 from vestige.steps.subjects import own_dtype
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
-VERSION = 1
-"""Part of every identity; raised when the code would find something else."""
 BASELINES = {RANDOM: random_sampling, PARAPHRASE: paraphrase}
 SEARCHES = (LATENT, *BASELINES)
 FIXED = ("target", "unlearned", "forget")
 """What must stay the same in a folder where candidates are tested again."""
-By = Literal["graph", "offline"] | Writer
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,19 @@ class Asked:
     loaded: LoadedModel
     weights: str
 
+    @property
+    def name(self) -> str:
+        """What it was called."""
+        return self.loaded.name
+
+    @property
+    def prompts(self) -> str:
+        """What is known of how it is asked: the digest of its tokeniser and template."""
+        return self.loaded.prompter.digest
+
     def answers(self, settings: AnswerSettings, folder: ProbeFolder) -> KeptAnswers:
         """The model as somebody who is asked, with what it said kept on the disk."""
-        identity = {"weights": self.weights, "prompts": self.loaded.prompter.digest, **settings.identity()}
+        identity = {"weights": self.weights, "prompts": self.prompts, **settings.identity()}
         return KeptAnswers(LocalAnswerer(self.loaded, settings), folder.answers, identity)
 
 
@@ -78,9 +91,19 @@ class Served:
     limits: Limits
 
     @property
+    def name(self) -> str:
+        """What it is called on its server."""
+        return self.server.model
+
+    @property
     def weights(self) -> str:
         """What the model is known by."""
         return f"{self.server.model} at {self.server.url}"
+
+    @property
+    def prompts(self) -> str:
+        """What is known of how it is asked: nothing, since the server renders the prompt."""
+        return "the server's"
 
     def answers(self, settings: AnswerSettings, folder: ProbeFolder) -> ServerAnswerer:
         """The model as somebody who is asked; what it said is kept on the disk."""
@@ -89,29 +112,11 @@ class Served:
 
 @dataclass(frozen=True)
 class Grader:
-    """The judge, and all of it that can change a verdict."""
+    """The judge, all of it that can change a verdict, and the language model in it, if that is what it is."""
 
     judge: Judge
     identity: Mapping[str, Any]
-
-
-class KeptQuestion(NamedTuple):
-    """An adjacent question as it lies on the disk: of the forget or of the retain set."""
-
-    of: Literal["forget", "retain"]
-    question: AdjacentQuestion
-
-
-@dataclass(frozen=True)
-class AdjacentRequest:
-    """Of which items adjacent questions are made, and how: from the graph, from templates, or by a language model."""
-
-    splits: NamedSplits
-    dataset: Dataset | None
-    by: By
-    settings: AdjacentSettings
-    neighbours: NeighbourSettings
-    seed: int
+    writer: Writer | None = None
 
 
 @dataclass(frozen=True)
@@ -132,9 +137,12 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class FilterRequest:
-    """Whose holes are looked for among the candidates, against which forget set, and by which judge."""
+    """Whose holes are looked for among the candidates, against which forget set, and by which judge.
 
-    forget: tuple[Item, ...]
+    `retain` is what is known to be kept, by which names are known to be the forget set's own.
+    """
+
+    forget: tuple[Source, ...]
     target: Asked | Served
     unlearned: Asked | Served
     placebos: Mapping[str, Asked | Served]
@@ -144,6 +152,7 @@ class FilterRequest:
     embedder_weights: str
     settings: FilterSettings
     seed: int
+    retain: tuple[Source, ...] = ()
     on_stage: Callable[[str], None] = field(default=lambda stage: None)
 
 
@@ -163,42 +172,15 @@ def asked_model(settings: ModelSettings, *, dtype: str | None = None) -> Asked:
     return Asked(loaded_subject(subject), subject.made.weights)
 
 
-def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQuestion]:
-    """The adjacent questions of both sets, in the folder; made unless they are there."""
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
-        identity = _adjacent_identity(request)
-        if _is_there(folder, "adjacent", identity):
-            return read_adjacent(folder)
-        made = adjacent_of(request)
-        rows = [{"of": of, "question": asdict(q)} for of, found in made.items() for q in found.questions]
-        write_jsonl(folder.adjacent, rows)
-        _put_down(folder, "adjacent", identity, {of: _counts(found) for of, found in made.items()})
-        return read_adjacent(folder)
-
-
-def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
-    """The adjacent questions of the forget set, and the retain set's own questions as they are."""
-    return {"forget": _near(request), "retain": as_they_are(request.splits.splits.get("retain", ()))}
-
-
-def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:
-    """The adjacent questions in the folder; none where none were made."""
-    return list(read_rows(folder.adjacent, KeptQuestion)) if folder.adjacent.exists() else []
-
-
 def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:
     """All attempts of one search, which begins from the adjacent questions; made, or gone on with, in the folder."""
-    questions: dict[str, str] = {}
-    for kept in read_adjacent(folder):
-        questions.setdefault(plain(kept.question.question), kept.question.question)
-    if not questions:
-        raise InputError(f"{folder.path} holds no adjacent questions to begin from; run `vestige probe adjacent` first")
+    questions = beginnings_in(folder)
     place = folder.search(request.source)
     with locked(place.lock, patience_seconds=LOCK_SECONDS):
         model = asked_model(request.policy)
-        identity = _search_identity(request, model, list(questions.values()))
-        _refuse_another(place, "search", identity)
-        _put_down(place, "search", identity, {})
+        identity = _search_identity(request, model, questions)
+        refuse_another(place, "search", identity)
+        put_down(place, "search", identity, {})
         drop_torn_line(place.attempts)
         made = read_attempts(place)
         if (
@@ -209,27 +191,42 @@ def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:
         policy = Policy.of(model.loaded.model, request.policy_settings, seed=request.seed)
         asked = request.unlearned.answers(request.answers, place)
         cast = Cast(policy, model.loaded.tokenizer, asked, request.grader.judge, request.embedder)
-        begun = cast, list(questions.values()), request.settings
+        begun = cast, questions, request.settings
         if request.source == LATENT:
             made = probe(*begun, seed=request.seed, folder=place, on_iteration=request.on_iteration)
         else:
-            made = BASELINES[request.source](*begun, seed=request.seed, folder=place)
+            made = BASELINES[request.source](*begun, seed=request.seed, folder=place, on_iteration=request.on_iteration)
     return made
 
 
+def lost_requests(folder: ProbeFolder) -> Amount:
+    """What was under way to servers, the judge's and models', when a probe was killed: sent again, and perhaps paid."""
+    places = [folder.judge, *(place.answers / "served" for place in (folder, *folder.searches()))]
+    lost = [UnderWay(place).lost() for place in places]
+    return Amount(*(sum(amounts) for amounts in zip(*lost, strict=True)))
+
+
 def candidates_in(folder: ProbeFolder) -> list[Candidate]:
-    """What may be a hole: the adjacent questions of the forget set, then what each search found (D_RL)."""
+    """What may be a hole: the adjacent questions of the forget set, then what each search found (D_RL).
+
+    A folder without any is refused.
+    """
     adjacent_ones = [
         Candidate(kept.question.question, ADJACENT, kept.question.source_id, kept.question.answer)
         for kept in read_adjacent(folder)
         if kept.of == "forget"
     ]
     found = [candidate for place in folder.searches() for candidate in candidates_of(read_attempts(place))]
+    if not (adjacent_ones or found):
+        raise InputError(
+            f"{folder.path} holds no prompts that could be holes; run `vestige probe adjacent` or `vestige probe "
+            "latent` there first"
+        )
     return [*adjacent_ones, *found]
 
 
-def forget_texts(items: Sequence[Item]) -> list[str]:
-    """What of the forget set prompts are held against."""
+def forget_texts(items: Sequence[Source]) -> list[str]:
+    """What of a set prompts are held against."""
     return [source_text(item, LONGEST_TEXT) for item in items]
 
 
@@ -239,11 +236,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
     With more candidates, other settings or another judge it is made anew, from answers that are there already.
     """
     candidates = candidates_in(folder)
-    if not candidates:
-        raise InputError(
-            f"{folder.path} holds no prompts that could be holes; run `vestige probe adjacent` or `vestige probe "
-            "latent` there first"
-        )
+    check_naming(request.settings, request.grader.writer)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         identity = _filter_identity(request, candidates)
         if folder.summary.exists():
@@ -251,8 +244,8 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
             if content_id(theirs) == content_id(identity):
                 return table
         fixed = {key: identity[key] for key in FIXED}
-        _refuse_another(folder, "holes", fixed)
-        _put_down(folder, "holes", fixed, {})
+        refuse_another(folder, "holes", fixed)
+        put_down(folder, "holes", fixed, {})
         watch = Stopwatch()
         embed = request.embedder.embed
         actors = Actors(
@@ -267,42 +260,24 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
             forget_texts(request.forget),
             actors,
             request.settings,
+            retained=forget_texts(request.retain),
             seed=request.seed,
             on_stage=request.on_stage,
         )
-        holes, table = holes_and_table(filtered, request.settings, embed, seed=request.seed)
-        write_provenance(folder.provenance, watch, device=str(request.embedder.model.device))
-        write_tested(folder, filtered.tested, holes, table, identity)
+        holes, table = holes_and_table(
+            filtered, request.settings, embed, seed=request.seed, writer=request.grader.writer
+        )
+        picture = hole_map(filtered.tested, holes, embed)
+        device = str(request.embedder.model.device)
+        write_provenance(folder.provenance, watch, device=device, models=_names(request))
+        write_tested(folder, filtered.tested, holes, table, identity, hole_map=picture)
     return table
 
 
-def _near(request: AdjacentRequest) -> Adjacent:
-    forget = request.splits.splits["forget"]
-    if request.by == "graph":
-        if request.dataset is None:
-            raise InputError("the data has no graph to look for neighbours in; make the questions offline")
-        edges = sorted({item.edge for item in forget if item.edge is not None})
-        return neighbour_questions(request.dataset, edges, request.neighbours, seed=request.seed)
-    background = [source_text(i, request.settings.most_characters) for i in request.splits.splits.get("retain", ())]
-    return adjacent(forget, request.settings, by=request.by, seed=request.seed, background=background)
-
-
-def _counts(found: Adjacent) -> dict[str, Any]:
-    """What is kept of the making beside the questions."""
-    counts = {"n": len(found.questions), "n_sources": found.n_sources}
-    return {**counts, "dropped": found.dropped, "failures": found.failures, "spend": asdict(found.spend)}
-
-
-def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
-    by_graph = request.by == "graph"
-    return {
-        "version": VERSION,
-        "by": request.by if isinstance(request.by, str) else request.by.name,
-        "forget": content_id([i.id for i in request.splits.splits["forget"]], length=32),
-        "retain": content_id([i.id for i in request.splits.splits.get("retain", ())], length=32),
-        "settings": (request.neighbours if by_graph else request.settings).identity(),
-        "seed": request.seed,
-    }
+def _names(request: FilterRequest) -> dict[str, str]:
+    """What the models were called; who they are, the identity says by their weights."""
+    asked = {"target": request.target, "unlearned": request.unlearned, **request.placebos}
+    return {role: who.name for role, who in asked.items()}
 
 
 def _search_identity(request: SearchRequest, policy: Asked, seeds: Sequence[str]) -> dict[str, Any]:
@@ -310,11 +285,15 @@ def _search_identity(request: SearchRequest, policy: Asked, seeds: Sequence[str]
         "version": VERSION,
         "source": request.source,
         "policy": policy.weights,
+        "policy_reads": policy.prompts,
         "policy_settings": request.policy_settings.identity(),
         "settings": request.settings.identity(),
         "unlearned": request.unlearned.weights,
+        "asked": request.unlearned.prompts,
         "answers": request.answers.identity(),
         "judge": dict(request.grader.identity),
+        "task": TASKS["reward"].version,
+        "embedder": weights_digest(request.embedder.model),
         "seeds": content_id(list(seeds), length=32),
         "seed": request.seed,
     }
@@ -326,35 +305,16 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
         "target": request.target.weights,
         "unlearned": request.unlearned.weights,
         "placebos": {name: who.weights for name, who in request.placebos.items()},
+        "asked": [who.prompts for who in (request.target, request.unlearned, *request.placebos.values())],
         "answers": request.answers.identity(),
         "judge": dict(request.grader.identity),
         "tasks": {name: TASKS[name].version for name in ("validity", "quality", "overlap")},
+        **({"naming": NAMING_VERSION} if request.settings.name_groups == "writer" else {}),
         "embedder": request.embedder_weights,
+        "map": MAP_VERSION,
         "settings": request.settings.identity(),
         "forget": content_id(forget_texts(request.forget), length=32),
+        "retain": content_id(forget_texts(request.retain), length=32),
         "candidates": content_id([asdict(c) for c in candidates], length=32),
         "seed": request.seed,
     }
-
-
-def _is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> bool:
-    """Whether the part is done; another one in its place is refused."""
-    _refuse_another(folder, part, identity)
-    return folder.asked(part).exists()
-
-
-def _refuse_another(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> None:
-    if not folder.asked(part).exists():
-        return
-    theirs = read_versioned(folder.asked(part), "identity")["identity"]
-    # Both as they come from the disk, where a tuple is a list.
-    if content_id(theirs) != content_id(dict(identity)):
-        changed = ", ".join(changed_keys(dict(identity), theirs)) or "the form of its values"
-        raise InputError(
-            f"{folder.path} holds the part {part!r} made otherwise (it differs in {changed}); choose another "
-            "--output-dir or delete this one"
-        )
-
-
-def _put_down(folder: ProbeFolder, part: str, identity: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    write_json(folder.asked(part), {"schema": SCHEMA, "identity": dict(identity), "found": dict(found)})

@@ -8,7 +8,9 @@ from vestige.judges.base import Request
 from vestige.judges.prompted import prompts_of
 from vestige.judges.spending import Limits, estimated_tokens
 from vestige.judges.tasks import TASKS
+from vestige.metrics.grouping import MOST_GROUPS
 from vestige.probes.filters import FilterSettings
+from vestige.probes.naming import LABEL_CHARACTERS, label_prompt, place_prompt
 
 # English text in the common tokenisers, as in `judges.spending`.
 _CHARACTERS_PER_TOKEN = 4
@@ -66,6 +68,11 @@ def forecast_probe(
     }
     prompt_tokens = sum(requests[t] * estimated_tokens(p.system + p.user) for t, p in each.items())
     completion_tokens = sum(requests[t] * TASKS[t].max_tokens for t in each)
+    if settings.name_groups == "writer":
+        asked = [(1, label_prompt([example] * n)), (n, place_prompt(["x" * LABEL_CHARACTERS] * MOST_GROUPS, example))]
+        requests["naming"] = n + 1
+        prompt_tokens += sum(times * estimated_tokens(p.system + p.user) for times, p in asked)
+        completion_tokens += sum(times * p.max_tokens for times, p in asked)
     return ProbeForecast(
         target_calls=3 * n,
         unlearned_calls=size.n_attempts + n,

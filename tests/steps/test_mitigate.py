@@ -1,0 +1,362 @@
+"""Mending: what is trained and scored, that a killed mending comes to the same bytes, and what is refused."""
+
+import copy
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.probed import ITEMS, make_probed
+
+from vestige.artifacts import holes as records
+from vestige.artifacts.layout import ProbeFolder, SubjectFolder
+from vestige.artifacts.mitigation import (
+    ADJACENT_HELD_OUT,
+    ADJACENT_USED,
+    LATENT_BEFORE,
+    LATENT_NEW,
+    LATENT_USED,
+    Sample,
+    read_mitigation,
+    read_samples,
+)
+from vestige.artifacts.records import read_spec
+from vestige.core.errors import InputError
+from vestige.data.corpus import NamedSplits
+from vestige.judges.base import Judgement
+from vestige.metrics import intervals
+from vestige.models.embedder import load_embedder
+from vestige.models.load import ModelSettings
+from vestige.probes import answering
+from vestige.probes.answering import AnswerSettings
+from vestige.probes.filters import FilterSettings
+from vestige.probes.latent import LatentSettings
+from vestige.probes.mitigation import MendingSettings, MitigationSettings
+from vestige.probes.neighbours import NeighbourSettings
+from vestige.probes.questions import AdjacentSettings
+from vestige.steps.evaluate import finished_subject
+from vestige.steps.mitigate import mitigate, mitigation_folder
+from vestige.steps.mitigate_request import (
+    Again,
+    MitigationRequest,
+    Searching,
+    TakingPart,
+    measured_otherwise,
+    new_latent,
+)
+from vestige.steps.probe import AdjacentRequest, FilterRequest, Grader, asked_model, filter_holes, make_adjacent
+from vestige.training import loop
+from vestige.training.policy.settings import PolicySettings
+from vestige.training.settings import UnlearningSettings
+
+SPLITS = NamedSplits("forget", {"forget": ITEMS[:3], "retain": ITEMS[3:]}, {})
+NEAR = AdjacentRequest(SPLITS, None, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)
+ANSWERS = AnswerSettings(temperature=0.0, max_tokens=3)
+
+
+@dataclass
+class Silence:
+    """Scores 1 for nothing and 9 for words, of rewards 10 and 2; breaks off at its `breaks`-th call."""
+
+    breaks: int = 0
+    calls: int = 0
+    name: str = "silence"
+
+    def judge(self, requests):
+        self.calls += 1
+        if self.calls == self.breaks:
+            raise KeyboardInterrupt
+        return [self.verdict(r) for r in requests]
+
+    def verdict(self, r):
+        said = bool(r.answer.strip())
+        if r.task == "harm":
+            return Judgement(None, failure="not judged")
+        if r.task == "reward":
+            return Judgement(2.0 if said else 10.0, {"valid": 1.0, "gibberish": float(not said), "c": 2.0})
+        return Judgement({"validity": 1.0, "overlap": 0.0}.get(r.task, 9.0 if said else 1.0))
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", 200)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return make_probed(tmp_path_factory.mktemp("probed"))
+
+
+def taking_part(models, name):
+    settings = ModelSettings(model=str(models / name), device="cpu")
+    return TakingPart(asked_model(settings), settings)
+
+
+@pytest.fixture(scope="module")
+def request_(models):
+    return MitigationRequest(
+        way="kl",
+        splits=SPLITS,
+        target=taking_part(models, "target"),
+        unlearned=taking_part(models, "unlearned"),
+        answers=ANSWERS,
+        grader=Grader(Silence(), {}),
+        embedder=load_embedder(str(models / "embedder"), device="cpu"),
+        embedder_weights="letters",
+        settings=MitigationSettings(every="4 steps", held_out=0.3, answer_tokens=4),
+        training=MendingSettings(max_steps=8, batch_size=3, learning_rate=0.5, lora_rank=0, schedule="constant"),
+        searching=Searching(
+            sources=("latent",),
+            policy=ModelSettings(model=str(models / "target"), device="cpu"),
+            policy_settings=PolicySettings(n_rollouts=4, n_tokens=6, epochs=1, lora_rank=2),
+            settings=LatentSettings(n_iterations=1),
+            filters=FilterSettings(alike=1.0, diverse=False),
+        ),
+        seed=0,
+    )
+
+
+def probed(folder, request):
+    """A finished probe: six adjacent questions, and two prompts that a search is said to have found."""
+    make_adjacent(folder, NEAR)
+    place = folder.search("latent")
+    place.path.mkdir(parents=True)
+    judged = {"valid": True, "gibberish": True, "c": 0, "j": 10.0, "failure": "", "novelty": {}, "reward": 0.0}
+    for n, prompt in enumerate(("Why do owls hoot?", "Which bridge is oldest?")):
+        attempt = {"id": str(n), "iteration": 1, "source": "latent", "seed": "s", "prompt": prompt, "answer": ""}
+        with place.attempts.open("a") as file:
+            file.write(json.dumps(attempt | judged) + "\n")
+    filter_holes(
+        folder,
+        FilterRequest(
+            forget=ITEMS[:3],
+            target=request.target.asked,
+            unlearned=request.unlearned.asked,
+            placebos={},
+            answers=request.answers,
+            grader=Grader(Silence(), {}),
+            embedder=request.embedder,
+            embedder_weights="letters",
+            settings=FilterSettings(alike=1.0, diverse=False),
+            seed=0,
+        ),
+    )
+    return folder
+
+
+def files(folder: Path):
+    """What a mending leaves, besides logs with times in them."""
+    kept = (".jsonl", ".json", ".safetensors")
+    timed = {"provenance.json", "metrics.jsonl"}
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.suffix in kept and p.name not in timed
+    }
+
+
+def scores(table, arm, at=0):
+    """The mean qualities of one row by set."""
+    row = next(r for r in table.rows if (r.arm, r.at) == (arm, at))
+    return {name: score.quality.value for name, score in row.sets.items()}
+
+
+@pytest.mark.parametrize("way", ["gd", "kl"])
+def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_path, request_, way):
+    folder, asked = probed(ProbeFolder(tmp_path), request_), replace(request_, way=way)
+    table = mitigate(folder, asked)
+    place = mitigation_folder(folder, asked)
+    assert read_mitigation(place) == table
+    # Six adjacent questions of three items: two items' four are used, the third's two held out; both holes are used.
+    assert table.sizes == {"forget": 3, ADJACENT_USED: 4, ADJACENT_HELD_OUT: 2, LATENT_USED: 2}
+    samples = {s.prompt: s for s in read_samples(place)}
+    origins = [{s.origin for s in samples.values() if s.set == name} for name in (ADJACENT_USED, ADJACENT_HELD_OUT)]
+    assert origins[0] & origins[1] == set()
+    assert [(r.arm, r.at, r.kept) for r in table.rows] == [
+        ("target", 0, False),
+        ("unlearned", 0, False),
+        (way, 4, False),
+        (way, 8, True),
+    ]
+    assert set(scores(table, "target").values()) == {9.0}
+    assert set(scores(table, "unlearned").values()) == {1.0}
+    # What was silent speaks again, of what it was not tuned on and of the forget set too.
+    assert set(scores(table, way, 8).values()) == {9.0}
+    assert [r.forget["quality"].value for r in table.rows] == [9, 1, table.rows[2].forget["quality"].value, 9]
+    assert table.rows[1].sets[LATENT_USED].lowest.value == 1
+    # It says nothing that the search could find.
+    assert LATENT_NEW not in table.rows[3].sets
+    assert any("no D_LP new" in note for note in table.notes)
+    spec = read_spec(SubjectFolder(place.subject).spec)
+    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.unlearned.asked.weights, f"mended_{way}")
+    subject = finished_subject(SubjectFolder(place.subject), device="cpu", trust_remote_code=False)
+    assert subject.made.weights == table.models[0].weights != spec.parent
+    # Taught is what the target says, and nothing where it is only asked.
+    assert {s.set for s in samples.values() if s.taught} == {ADJACENT_USED, LATENT_USED}
+
+
+def test_a_killed_mending_comes_to_the_same_bytes_and_asks_no_checkpoint_twice(tmp_path, request_, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    asked = replace(request_, way="gd", searching=None)
+    whole, broken = (probed(ProbeFolder(tmp_path / name), asked) for name in ("whole", "broken"))
+    mitigate(whole, asked)
+    done = files(mitigation_folder(whole, asked).path)
+    prompts, generate = [], answering.generate
+
+    def counted(model, given, **more):
+        prompts.extend(given)
+        return generate(model, given, **more)
+
+    def killed_at(step):
+        def on_step(now):
+            if now.step == step:
+                raise KeyboardInterrupt
+
+        return on_step
+
+    monkeypatch.setattr(answering, "generate", counted)
+    # In the first scoring, between two checkpoints, in the scoring of one, after it, and before the last step.
+    moments = [
+        {"grader": Grader(Silence(breaks=1), {})},
+        {"on_step": killed_at(3)},
+        {"on_stage": killed_at_stage("answers of step 4")},
+        {"on_step": killed_at(5)},
+        {"on_step": killed_at(8)},
+    ]
+    for moment in moments:
+        with pytest.raises(KeyboardInterrupt):
+            mitigate(broken, replace(asked, **moment))
+        assert not mitigation_folder(broken, asked).table.exists()
+    table = mitigate(broken, asked)
+    assert files(mitigation_folder(broken, asked).path) == done
+    # Four models, eleven prompts each, however often it was killed.
+    assert len(prompts) == 4 * 11
+    assert mitigate(broken, asked) == table
+    assert len(prompts) == 4 * 11
+
+
+def killed_at_stage(stage):
+    def on_stage(told):
+        if told.startswith(stage):
+            raise KeyboardInterrupt
+
+    return on_stage
+
+
+@dataclass
+class Severe(Silence):
+    """The same, and every prompt that a search tries is worth J = 10."""
+
+    def verdict(self, r):
+        worst = {"valid": 1.0, "gibberish": 1.0, "c": 9.0}
+        return Judgement(10.0, worst) if r.task == "reward" else Silence.verdict(self, r)
+
+
+@pytest.mark.slow
+def test_rounds_unlearn_anew_with_what_the_last_probe_found_and_a_killed_one_goes_on(tmp_path, request_):
+    settings = MitigationSettings(n_adjacent=2, n_latent=2, n_retain=1, rounds=2, latent="tested", answer_tokens=4)
+    training = UnlearningSettings(epochs=1, batch_size=3, lora_rank=0, learning_rate=1e-6)
+    asked = replace(
+        request_,
+        way="iterative",
+        settings=settings,
+        again=Again("gd", {}, training, ()),
+        grader=Grader(Severe(), {}),
+    )
+    whole, broken = (probed(ProbeFolder(tmp_path / name), asked) for name in ("whole", "broken"))
+    table = mitigate(whole, asked)
+    place = mitigation_folder(whole, asked)
+    assert [(r.arm, r.at) for r in table.rows] == [("target", 0), ("round 0", 0), ("round 1", 1), ("round 2", 2)]
+    # Round 0 is the silent model; the rates are so low that each round's is all but the target, which speaks.
+    before = [r.sets[LATENT_BEFORE].quality.value for r in table.rows[2:]]
+    assert before == [1, 9]
+    assert [r.sets[LATENT_USED].quality.value for r in table.rows[1:]] == [1, 9, 9]
+    assert [r.sets[LATENT_NEW].quality.value for r in table.rows[1:]] == [1, 9, 9]
+    used = [[s.prompt for s in read_samples(p) if s.set == LATENT_USED] for p in (place, place.round(2))]
+    found = {t["prompt"] for t in map(json.loads, place.round(1).anew.tested.read_text().splitlines())}
+    assert len(used[0]) == len(used[1]) == 2
+    assert set(used[1]) <= found
+    assert set(used[0]) & set(used[1]) == set()
+    # Two latent prompts, two adjacent ones and one item of the retain set.
+    card = (SubjectFolder(place.round(2).subject).model / "README.md").read_text()
+    assert json.loads(card[card.index("{") : card.rindex("}") + 1])["retain_items"]["n"] == 5
+    # Killed before the search of round 1, while its holes are tested, and between two rounds.
+    for stage in ("a new search", "fresh answers", "round 2"):
+        with pytest.raises(KeyboardInterrupt):
+            mitigate(broken, replace(asked, on_stage=killed_at_stage(stage)))
+    assert mitigate(broken, asked) == table
+    assert files(mitigation_folder(broken, asked).path) == files(place.path)
+
+
+class Directions:
+    """Embeds a prompt as the direction of its number, in degrees."""
+
+    def embed(self, texts):
+        return np.array([[np.cos(np.radians(float(t))), np.sin(np.radians(float(t)))] for t in texts])
+
+
+def test_prompts_nearly_like_those_that_were_trained_on_are_not_new(request_):
+    searching = replace(request_.searching, filters=FilterSettings(alike=0.8))
+    asked = replace(request_, embedder=Directions(), searching=searching)
+    tested = [
+        records.Tested(str(n), str(n), "latent", "", "", unlearned_score=float(n % 9 + 1)) for n in (0, 10, 60, 80)
+    ]
+    # Cosines with 0: 1, 0.98, 0.5, 0.17. The first is used, the second nearly the same.
+    found = new_latent(tested, [Sample(LATENT_USED, "0", "", "")], asked)[LATENT_NEW]
+    assert (found.n, found.quality.value) == (2, (60 % 9 + 1 + 80 % 9 + 1) / 2)
+    # A probe that was made before anything was trained has nothing to leave out.
+    assert new_latent(tested, [], asked)[LATENT_NEW].n == 4
+
+
+def test_a_mending_knows_models_templates_scores_and_how_the_probe_was_measured(tmp_path, request_):
+    folder = probed(ProbeFolder(tmp_path), request_)
+    tested = [records.Tested("a", "a", "latent", "", "", unlearned_score=1.0)]
+    of = request_.identity(tested)
+    assert of != request_.identity([replace(tested[0], unlearned_score=2.0)])
+    asked = request_.target.asked
+    tokenizer = copy.deepcopy(asked.loaded.tokenizer)
+    tokenizer.chat_template = "{{ messages[0]['content'] }}!"
+    rendered = replace(asked.loaded, tokenizer=tokenizer)
+    other = replace(request_, target=TakingPart(replace(asked, loaded=rendered), request_.target.settings))
+    assert of != other.identity(tested)
+    # The first round's D_LP is compared with the later ones' only where all were measured alike.
+    assert measured_otherwise(folder, request_) == []
+    otherwise = replace(request_, grader=Grader(Silence(), {"judge": "another"}), answers=AnswerSettings(max_tokens=9))
+    assert measured_otherwise(folder, otherwise) == ["judge", "way to answer"]
+    searching = replace(request_.searching, filters=FilterSettings(alike=0.5, diverse=False))
+    assert measured_otherwise(folder, replace(request_, searching=searching)) == ["filter"]
+
+
+def test_what_cannot_be_mended_is_refused_in_a_sentence(tmp_path, request_):
+    with pytest.raises(InputError, match="holds no finished probe; run `vestige probe"):
+        mitigate(ProbeFolder(tmp_path / "none"), request_)
+    folder = probed(ProbeFolder(tmp_path / "probe"), request_)
+    swapped = replace(request_, target=request_.unlearned)
+    with pytest.raises(InputError, match="was of another target"):
+        mitigate(folder, swapped)
+    rounds = replace(request_, way="iterative", again=Again("npo", {}, UnlearningSettings(), ()))
+    with pytest.raises(InputError, match="'npo' reads no retain set"):
+        mitigate(folder, rounds)
+    with pytest.raises(InputError, match="name a search"):
+        mitigate(folder, replace(rounds, searching=None))
+    with pytest.raises(InputError, match="is no pace"):
+        mitigate(folder, replace(request_, settings=MitigationSettings(every="often")))
+    # Harm that nobody can judge is no harm score of nothing.
+    with pytest.raises(InputError, match="judge of harm, silence, judged no answer"):
+        mitigate(folder, replace(request_, harm=Grader(Silence(), {})))
+
+
+def test_a_checkpoint_that_is_gone_is_not_replaced_by_another(tmp_path, request_):
+    asked = replace(request_, way="gd", searching=None)
+    folder = probed(ProbeFolder(tmp_path), asked)
+    table = mitigate(folder, asked)
+    place = mitigation_folder(folder, asked)
+    for path in (place.table, place.scored("step 4"), *place.judged.iterdir()):
+        path.unlink()
+    # From the answers that were kept it is judged anew.
+    assert mitigate(folder, asked) == table
+    for path in (place.table, place.scored("step 4"), *place.answers.iterdir()):
+        path.unlink()
+    with pytest.raises(InputError, match="answers of step 4 are gone"):
+        mitigate(folder, asked)
