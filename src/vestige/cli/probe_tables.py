@@ -1,0 +1,112 @@
+"""`vestige probe tables`: the Knowledge Holes paper's tables by one command."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vestige.cli.asked import refuse_torchrun, say
+from vestige.cli.options import AsJson, Fresh, OutputDir
+from vestige.cli.output import output_in
+from vestige.cli.progress import progress_bar
+from vestige.core.errors import PartialFailure
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.study.hole_study_forecast import StudyForecast
+    from vestige.study.hole_study_request import HoleStudySettings
+
+
+PAPER = ("llmu", "gakl", "npo_gd", "rmu")
+"""The presets of `probes.presets`, which are looked up on the hub."""
+
+
+def tables_command(
+    config: Annotated[str, typer.Argument(help="A preset (sample1, llmu, gakl, npo_gd, rmu) or a TOML file.")],
+    output_dir: OutputDir,
+    only: Annotated[str | None, typer.Option(help="Tables by the paper's numbers, apart by commas: 1,2,10.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the study's own seed.")] = None,
+    device: Annotated[str | None, typer.Option(help="Instead of the study's own device.")] = None,
+    embedder: Annotated[
+        str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread; 1 for a GPU.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how much would be asked, and ask nothing.")] = False,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Quality before and after, diversity, mitigation, judges, checkpoints and RL ablation: Tables 1-4, 6, 7 and 10.
+
+    Makes what is missing and writes tables.md and a CSV for each table; the same command goes on where a stopped one
+    ended. Ends with 5 if a task failed; see docs/hole_tables.md.
+    """
+    refuse_torchrun("probe tables")
+    from vestige.study.hole_study_request import study_named, tables_named
+
+    if config in PAPER:
+        _paper(config, dry_run=dry_run, as_json=as_json)
+        return
+    settings, tables = _changed(study_named(config), seed, device, embedder), tables_named(only)
+    if dry_run:
+        from vestige.study.hole_study_forecast import forecast_study
+
+        _foresee(forecast_study(output_dir, settings, tables), as_json=as_json)
+        return
+
+    from vestige.artifacts.hole_study import HoleStudyFolder
+    from vestige.study.hole_study import run_hole_study
+
+    with output_in(output_dir, fresh=fresh, made_by="study.json", inputs=(config,)), progress_bar("tables") as show:
+        end = run_hole_study(
+            output_dir, settings, tables, workers=workers, show=lambda state: show(state.share, state.at_work)
+        )
+    for name, error in end.failed.items():
+        say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
+    place = HoleStudyFolder(output_dir)
+    paths = [str(place.page), *(str(place.table(number)) for number in tables)]
+    if as_json:
+        failed = {name: str(error) for name, error in end.failed.items()}
+        typer.echo(json.dumps({"tables": paths, "failed": failed}, indent=2))
+    else:
+        typer.echo(f"tables in {place.page}")
+    if end.failed:
+        raise PartialFailure(f"{len(end.failed)} of {end.n_tasks} tasks failed; the same command tries them again")
+
+
+def _paper(name: str, *, dry_run: bool, as_json: bool) -> None:
+    """The size of one of the paper's own experiments, or what is left to do for it."""
+    from vestige.study.hole_study_paper import paper_size, refuse_paper
+
+    if not dry_run:
+        refuse_paper(name)
+    found = paper_size(name)
+    if as_json:
+        sizes = {"target": found.forecast.target_calls, "unlearned": found.forecast.unlearned_calls}
+        typer.echo(json.dumps({**found._asdict(), "forecast": {**sizes, **found.forecast.judge_requests}}, indent=2))
+        return
+    typer.echo(f"target {found.target}, policy {found.policy}, judge {found.judge}; at most:")
+    typer.echo(f"  {found.forecast.target_calls:>12,} prompts to the target model")
+    typer.echo(f"  {found.forecast.unlearned_calls:>12,} prompts to the unlearned model")
+    for task, n in found.forecast.judge_requests.items():
+        typer.echo(f"  {n:>12,} judgements of {task}")
+
+
+def _changed(
+    settings: "HoleStudySettings", seed: int | None, device: str | None, embedder: str | None
+) -> "HoleStudySettings":
+    given = {name: value for name, value in (("seed", seed), ("device", device)) if value is not None}
+    judge = settings.judge if embedder is None else settings.judge.model_copy(update={"embedder": embedder})
+    return settings.model_copy(update={**given, "judge": judge})
+
+
+def _foresee(forecast: "StudyForecast", *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(asdict(forecast), indent=2))
+        return
+    typer.echo(f"at most; nothing was asked: {forecast.n_tasks} tasks, {forecast.n_probes} of them probes, which take")
+    for who, n in forecast.prompts.items():
+        typer.echo(f"  {n:>12,} prompts to the {who} model")
+    for task, n in forecast.judgements.items():
+        typer.echo(f"  {n:>12,} judgements of {task}")
+    typer.echo(f"  {forecast.judge_prompt_tokens:>12,} tokens to a judge that is a language model, estimated")

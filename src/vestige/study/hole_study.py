@@ -1,0 +1,217 @@
+"""The Knowledge Holes paper's tables (2511.00030) by one command: models, probes and scores as tasks that resume.
+
+Each task leaves its own files and does nothing where they are whole; the tables are made from the files alone, so that
+a study that was killed and resumed ends with the same bytes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vestige.artifacts.hole_study import GeneralScore, HoleStudyFolder, write_general
+from vestige.artifacts.layout import ProbeFolder, own_folder
+from vestige.artifacts.mitigation import WAYS
+from vestige.artifacts.records import SCHEMA, read_summary, read_versioned
+from vestige.core.errors import InputError
+from vestige.core.files import locked, write_json
+from vestige.core.ids import changed_keys, content_id, file_digest
+from vestige.core.seeds import derive_seed
+from vestige.data.corpus import NamedSplits, everything
+from vestige.steps.making import read_done
+from vestige.study.hole_study_cast import Cast, corpus_of, model_of, splits_of
+from vestige.study.hole_study_mending import mend_task, variance_task
+from vestige.study.hole_study_models import COMPILE, POLICY, making_tasks
+from vestige.study.hole_study_request import TARGET, HoleStudySettings
+from vestige.study.hole_study_tables import write_tables
+from vestige.study.runner import Report, State, Task, run_tasks
+
+LOCK_SECONDS = 10.0
+"""How long to wait for another command in the same folder."""
+RECALL = "rouge1_recall"
+"""What is scored of answers to the data's own questions."""
+SPLITS = ("forget", "retain", "factual")
+_WEIGHTS = {"probe": 45.0, "general": 8.0, "mitigation": 90.0, "variance": 60.0}
+"""Processor seconds of a task on sample dataset 1."""
+
+
+@dataclass(frozen=True)
+class ProbeJob:
+    """One probe: whose, where, at which seed, with which settings."""
+
+    name: str
+    unlearned: str
+    folder: ProbeFolder
+    seed: int
+    settings: HoleStudySettings
+
+
+@dataclass(frozen=True)
+class StudyEnd:
+    """What became of a study: failures by task, and how many tasks there were."""
+
+    failed: Mapping[str, Exception]
+    n_tasks: int
+
+
+def run_hole_study(
+    folder: Path,
+    settings: HoleStudySettings,
+    tables: Sequence[int],
+    *,
+    workers: int = 1,
+    show: Callable[[State], None] = lambda _: None,
+) -> StudyEnd:
+    """Everything that the tables need, and the tables; resumes, and does nothing that is there."""
+    settings.check()
+    place = HoleStudyFolder(folder)
+    with locked(place.lock, patience_seconds=LOCK_SECONDS):
+        _same_study(place, settings)
+        tasks = study_tasks(place, settings, tables)
+        failed = run_tasks(tasks, workers=workers, show=show)
+        write_tables(place, settings, tables)
+    return StudyEnd(failed, len(tasks))
+
+
+def _same_study(place: HoleStudyFolder, settings: HoleStudySettings) -> None:
+    # What lies under a name may be another model by now, of which tasks that are done would not be done again.
+    contents = {name: _content(name) for name in settings.names()}
+    ours = {**settings.what_is_asked(), **({"contents": contents} if contents else {})}
+    if place.asked.exists():
+        theirs = {k: v for k, v in read_versioned(place.asked).items() if k != "schema"}
+        if changed := changed_keys(ours, theirs):
+            raise InputError(
+                f"{place.path} holds another study (it differs in {', '.join(changed)}); choose another folder or "
+                "start over with --fresh"
+            )
+    write_json(place.asked, {"schema": SCHEMA, **ours})
+
+
+def _content(name: str) -> str | None:
+    """The digest of what lies on this disk under the name of a model or of data; None of an id of the hub."""
+    path, own = Path(name).expanduser(), own_folder(name)
+    if own is not None and (made := read_done(own)) is not None:
+        return made.weights
+    if path.is_dir():
+        files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+        return content_id({p.name: file_digest(p) for p in files}, length=32)
+    return file_digest(path) if path.is_file() else None
+
+
+def probe_jobs(place: HoleStudyFolder, settings: HoleStudySettings, tables: Sequence[int]) -> list[ProbeJob]:
+    """The probes that the tables need; all tables build on those of the unlearned models, which come first."""
+    seed = settings.seed
+    jobs = [ProbeJob(f"probe {name}", name, place.probe(name), seed, settings) for name in settings.unlearned]
+    if 10 in tables and settings.ablation:
+        of = settings.ablation.of
+        jobs += [
+            ProbeJob(f"probe {v.name}", of, place.variant(v.name), seed, settings.varied(v))
+            for v in settings.variants()
+        ]
+    if 7 in tables:
+        jobs += [
+            ProbeJob(f"probe {label}, run {run}", label, place.checkpoint(label, run), run_seed(seed, run), settings)
+            for label in settings.steps()
+            for run in range(1, settings.runs + 1)
+        ]
+    return jobs
+
+
+def run_seed(seed: int, run: int) -> int:
+    """The seed of one run of a checkpoint; the first is the study's own, as that of the whole training's probe is."""
+    return seed if run == 1 else derive_seed(seed, "checkpoint run", run)
+
+
+def study_tasks(place: HoleStudyFolder, settings: HoleStudySettings, tables: Sequence[int]) -> list[Task]:
+    """The plan: models, what each scores on the data's own questions, the probes, and what works in their folders."""
+    labels = settings.steps() if 7 in tables else ()
+    repeats = settings.repeats() if 6 in tables else ()
+    made = making_tasks(place.path, settings, checkpoints=labels, repeats=repeats) if settings.making else []
+    names = {task.name for task in made}
+    base = {"place": str(place.path), "settings": settings}
+    tasks = [
+        *made,
+        *(
+            Task(f"general {name}", general_task, {**base, "name": name}, _after(names, name), _WEIGHTS["general"])
+            for name in (TARGET, *settings.unlearned, *labels)
+        ),
+        *(
+            Task(
+                job.name,
+                probe_task,
+                {"place": str(place.path), "job": job},
+                _after(names, TARGET, POLICY, job.unlearned),
+                _WEIGHTS["probe"],
+            )
+            for job in probe_jobs(place, settings, tables)
+        ),
+    ]
+    return [*tasks, *_in_probes(base, settings, tables, _after(names, *repeats))]
+
+
+def _in_probes(
+    base: Mapping[str, Any], settings: HoleStudySettings, tables: Sequence[int], repeats: tuple[str, ...]
+) -> list[Task]:
+    """What works in the folder of a finished probe: mendings and repeated measurements."""
+    mended, measured, tasks = settings.mitigation, settings.variance, []
+    ways = [way for way in WAYS if (4 if way == "iterative" else 3) in tables]
+    if mended:
+        after = (f"probe {mended.of}",)
+        tasks += [Task(f"mend {w}", mend_task, {**base, "way": w}, after, _WEIGHTS["mitigation"]) for w in ways]
+    if measured and 6 in tables:
+        waits = (f"probe {measured.of}", *repeats)
+        tasks.append(Task("variance", variance_task, base, waits, _WEIGHTS["variance"]))
+    return tasks
+
+
+def _after(made: set[str], *wanted: str) -> tuple[str, ...]:
+    return tuple(name for name in dict.fromkeys((COMPILE, *wanted)) if name in made)
+
+
+def general_task(place: str, settings: HoleStudySettings, name: str, report: Report) -> None:
+    """Ask one model the data's own questions."""
+    from vestige.evals.qa import QASettings
+    from vestige.steps.evaluate import EvaluateRequest, evaluate, view_of
+    from vestige.steps.subjects import any_subject
+
+    folder = HoleStudyFolder(Path(place))
+    if folder.general(name).exists():
+        return
+    model = model_of(folder, settings, name)
+    subject = any_subject(model, None if settings.making else str(folder.evidence(name)), name=name)
+    found = splits_of(corpus_of(folder, settings), settings)
+    kept = NamedSplits(found.forget, {n: found.splits[n] for n in SPLITS if n in found.splits}, {})
+    questions = QASettings(max_new_tokens=settings.general_tokens)
+    request = EvaluateRequest(everything([kept]), (view_of(kept),), questions, settings.seed)
+    done = evaluate(subject, request, lambda done, of: report(done / of))
+    results = read_summary(done.summary(found.forget)).results
+    scores = tuple(
+        GeneralScore(r.split, r.estimate)
+        for r in results
+        if r.split in SPLITS and r.scope == "all" and r.estimate.metric == RECALL and not r.attack
+    )
+    write_general(folder.general(name), subject.made.weights, scores)
+
+
+def probe_task(place: str, job: ProbeJob, report: Report) -> None:
+    """One probe: adjacent questions, the search, and which of both are holes."""
+    from vestige.probes.neighbours import NeighbourSettings
+    from vestige.probes.questions import AdjacentSettings
+    from vestige.steps.probe import filter_holes, search
+    from vestige.steps.probe_adjacent import AdjacentRequest, make_adjacent
+
+    if job.folder.summary.exists():
+        return
+    settings, k = job.settings, job.settings.k
+    cast = Cast(HoleStudyFolder(Path(place)), job.folder, settings, job.unlearned, job.seed)
+    near = AdjacentRequest(
+        splits=cast.splits,
+        dataset=cast.corpus.dataset,
+        by="graph" if settings.by == "graph" else "offline",
+        settings=AdjacentSettings(k=k),
+        neighbours=NeighbourSettings(k=k),
+        seed=settings.seed,
+    )
+    make_adjacent(job.folder, near)
+    search(job.folder, cast.search_request(report))
+    filter_holes(job.folder, cast.filter_request())

@@ -1,0 +1,171 @@
+"""Who takes part in the probes of a study of holes: models, embedder, and judges with what they are told."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from vestige.artifacts.hole_study import HoleStudyFolder
+from vestige.artifacts.layout import ProbeFolder
+from vestige.data.corpus import Corpus, NamedSplits, named_splits, open_corpus
+from vestige.study.hole_study_models import POLICY, made_corpus
+from vestige.study.hole_study_request import TARGET, HoleStudySettings
+
+if TYPE_CHECKING:
+    from vestige.models.embedder import Embedder
+    from vestige.models.load import ModelSettings
+    from vestige.steps.probe import Asked, FilterRequest, Grader, SearchRequest
+    from vestige.study.runner import Report
+
+
+def model_of(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> "ModelSettings":
+    """How the model called `name` is read: one that the study made, or the one that was named."""
+    from vestige.models.load import ModelSettings
+
+    models = settings.models
+    if models is None:
+        return ModelSettings(model=str(place.model(name).path), device=settings.device)
+    named = {TARGET: models.target, POLICY: models.policy, **models.unlearned}
+    named |= settings.checkpoints.models if settings.checkpoints else {}
+    named |= settings.variance.models if settings.variance else {}
+    return ModelSettings(model=named[name], device=settings.device)
+
+
+def corpus_of(place: HoleStudyFolder, settings: HoleStudySettings) -> Corpus:
+    """The data of the study; compiled before, where the study makes its own."""
+    return open_corpus(settings.data) if settings.data else made_corpus(place)
+
+
+def splits_of(corpus: Corpus, settings: HoleStudySettings) -> NamedSplits:
+    """What is forgotten and what is kept."""
+    return named_splits(corpus, settings.forget, retain=settings.retain, seed=settings.seed)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Everybody who takes part in the probe in `folder`, each loaded when first wanted."""
+
+    place: HoleStudyFolder
+    folder: ProbeFolder
+    settings: HoleStudySettings
+    unlearned_name: str
+    seed: int
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The data."""
+        return corpus_of(self.place, self.settings)
+
+    @cached_property
+    def splits(self) -> NamedSplits:
+        """What is forgotten and what is kept."""
+        return splits_of(self.corpus, self.settings)
+
+    @cached_property
+    def target(self) -> "Asked":
+        """The model that knows."""
+        return self.asked(TARGET)
+
+    @cached_property
+    def unlearned(self) -> "Asked":
+        """The model that forgot."""
+        return self.asked(self.unlearned_name)
+
+    def asked(self, name: str) -> "Asked":
+        """A model of the study, loaded."""
+        from vestige.steps.probe import asked_model
+
+        return asked_model(model_of(self.place, self.settings, name))
+
+    @cached_property
+    def embedder(self) -> "Embedder":
+        """Who embeds prompts and answers."""
+        from vestige.models.embedder import HUB_ID, load_embedder
+
+        return load_embedder(self.settings.judge.embedder or HUB_ID, device=self.settings.device)
+
+    @cached_property
+    def embedder_weights(self) -> str:
+        """The digest of the embedder's weights."""
+        from vestige.models.digests import weights_digest
+
+        return weights_digest(self.embedder.model)
+
+    @cached_property
+    def grader(self) -> "Grader":
+        """The judge of the study."""
+        from vestige.steps.probe import Grader
+        from vestige.study.hole_study_judge import KnownAnswersJudge
+
+        plain = self.plain_grader
+        if not self.settings.judge.truth:
+            return plain
+        judge = KnownAnswersJudge(plain.judge, (*self.corpus.items, *self.corpus.factual))
+        return Grader(judge, {**plain.identity, "known_answers": judge.digest})
+
+    @cached_property
+    def plain_grader(self) -> "Grader":
+        """The same judge, told no answers of the data."""
+        from vestige.judges.grounded import GroundedJudge
+        from vestige.steps.probe import Grader
+
+        if self.settings.judge.kind != "grounded":
+            return _language_model(self.settings, self.folder)
+        grounded = GroundedJudge(self.target.loaded, self.embedder)
+        identity = {"judge": "grounded", "target": self.target.weights, "embedder": self.embedder_weights}
+        return Grader(grounded, {**identity, "own_tokens": grounded.own_tokens})
+
+    def search_request(self, report: "Report") -> "SearchRequest":
+        """The latent search."""
+        from vestige.probes.latent import LATENT
+        from vestige.steps.probe import SearchRequest
+
+        settings = self.settings
+        return SearchRequest(
+            source=LATENT,
+            policy=model_of(self.place, settings, POLICY),
+            policy_settings=settings.policy,
+            settings=settings.latent,
+            unlearned=self.unlearned,
+            answers=settings.answers,
+            grader=self.grader,
+            embedder=self.embedder,
+            seed=self.seed,
+            on_iteration=lambda done: report(0.8 * done.number / settings.latent.n_iterations),
+        )
+
+    def filter_request(self) -> "FilterRequest":
+        """The test of what was found."""
+        from vestige.steps.probe import FilterRequest
+
+        return FilterRequest(
+            forget=self.splits.splits["forget"],
+            retain=self.splits.splits["retain"],
+            target=self.target,
+            unlearned=self.unlearned,
+            placebos={},
+            answers=self.settings.answers,
+            grader=self.grader,
+            embedder=self.embedder,
+            embedder_weights=self.embedder_weights,
+            settings=self.settings.filter,
+            seed=self.seed,
+        )
+
+
+def _language_model(settings: HoleStudySettings, folder: ProbeFolder) -> "Grader":
+    """A judge that is a language model, here or on a server; what a server was paid for lies in the probe's folder."""
+    from vestige.judges.local import LocalWriter
+    from vestige.judges.prompted import PromptedJudge
+    from vestige.judges.server import ServerSettings, ServerWriter
+    from vestige.judges.spending import Limits
+    from vestige.models.load import ModelSettings
+    from vestige.steps.probe import Grader, asked_model
+
+    asked = settings.judge
+    if asked.kind == "local":
+        local = asked_model(ModelSettings(model=str(asked.model), device=settings.device))
+        return Grader(PromptedJudge(LocalWriter(local.loaded)), {"judge": "local", "weights": local.weights})
+    server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
+    told = {"url", "model", "temperature", "seed", "readings"}
+    identity: dict[str, Any] = {k: v for k, v in server.identity().items() if k in told}
+    return Grader(PromptedJudge(ServerWriter(server, folder.judge, Limits())), {"judge": "server", **identity})

@@ -1,0 +1,313 @@
+"""What a study of holes is asked for: models, data, judge, sizes, what is varied. A preset's name or a TOML file."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from vestige.core.errors import InputError
+from vestige.core.settings import Settings, closest, read_toml
+from vestige.core.text import one_line
+from vestige.data.corpus import SourceSettings
+from vestige.probes.answering import AnswerSettings
+from vestige.probes.filters import FilterSettings
+from vestige.probes.latent import LatentSettings
+from vestige.probes.mitigation import MendingSettings, MitigationSettings
+from vestige.training.policy.settings import PolicySettings
+
+TABLES = (1, 2, 3, 4, 6, 7, 10)
+"""The paper's numbers of the tables that are made here."""
+VARIED = ("policy", "latent")
+"""The sections whose settings an ablation varies."""
+TARGET = "target"
+
+
+class StudyModels(Settings):
+    """Folders or ids of the models: who knows, who learns to ask, and by name who forgot."""
+
+    target: str
+    policy: str
+    unlearned: dict[str, str] = Field(min_length=1)
+
+
+class Checkpoints(Settings):
+    """For Table 7: models of one training by label, first to last, each searched `runs` times at seeds of their own."""
+
+    models: dict[str, str] = Field(min_length=1)
+    runs: PositiveInt = 3
+
+
+class Ablation(Settings):
+    """For Table 10: which unlearned model is searched again, and the values of each hyper-parameter, one at a time.
+
+    Names are `policy.kl_coef` and the like.
+    """
+
+    of: str
+    variants: dict[str, tuple[float, ...]] = Field(min_length=1)
+
+
+class StudyMitigation(Settings):
+    """For Tables 3 and 4: which unlearned model is mended, in both one-shot ways and in rounds, with which settings."""
+
+    of: str
+    settings: MitigationSettings = MitigationSettings()
+    training: MendingSettings = MendingSettings()
+
+
+class StudyVariance(Settings):
+    """For Table 6: whose prompts are answered again, `generations` times by each model.
+
+    Beside `of` answer `models` by name, unlearned like it from other seeds; a study that makes its models makes them
+    from `seeds`.
+    """
+
+    of: str
+    generations: PositiveInt = 3
+    seeds: tuple[int, ...] = ()
+    models: dict[str, str] = Field(default_factory=dict)
+
+
+class StudyJudge(Settings):
+    """Who grades. `truth`: the data's own questions have one right answer each, and others are not valid.
+
+    `embedder` is a folder or a hub id; all-MiniLM-L6-v2 by default.
+    """
+
+    kind: Literal["grounded", "local", "server"] = "grounded"
+    model: str | None = None
+    url: str | None = None
+    truth: bool = False
+    embedder: str | None = None
+
+
+class Unlearning(Settings):
+    """How the study makes one unlearned model: a method, its own settings, and its learning rate."""
+
+    method: str
+    learning_rate: PositiveFloat
+    settings: dict[str, float] = Field(default_factory=dict)
+
+
+class Making(Settings):
+    """How the study makes its models itself, from a graph of contracts and `builtin:tiny`.
+
+    The policy is taught `policy_lists` lists of `policy_questions` retained and factual questions, and no answer.
+    `checkpoints` are steps of the training of `checkpoints_of`.
+    """
+
+    graph: str
+    unlearned: dict[str, Unlearning] = Field(min_length=1)
+    unlearning_epochs: PositiveInt
+    policy_lists: PositiveInt
+    policy_questions: PositiveInt
+    policy_epochs: PositiveInt
+    checkpoints_of: str
+    checkpoints: tuple[PositiveInt, ...]
+    checkpoint_runs: PositiveInt
+
+
+class HoleStudySettings(Settings):
+    """A study of holes, from one file. Either `making` or `data` and `models` say whose holes are looked for.
+
+    `k` is the number of adjacent questions of a forgotten item, `by` how they are made: graph or templates.
+    `general_tokens` bounds the answers to the data's own questions. `bench` is a folder of `vestige bench` with target
+    and unlearned models, whose numbers Table 1 then shows too.
+    """
+
+    forget: str
+    retain: str | None = None
+    data: SourceSettings | None = None
+    models: StudyModels | None = None
+    making: Making | None = None
+    checkpoints: Checkpoints | None = None
+    ablation: Ablation | None = None
+    mitigation: StudyMitigation | None = None
+    variance: StudyVariance | None = None
+    judge: StudyJudge = StudyJudge()
+    k: PositiveInt = 4
+    by: Literal["graph", "templates"] = "templates"
+    answers: AnswerSettings = AnswerSettings()
+    latent: LatentSettings = LatentSettings()
+    policy: PolicySettings = PolicySettings()
+    filter: FilterSettings = FilterSettings()
+    general_tokens: PositiveInt = 64
+    bench: str | None = None
+    device: str = "auto"
+    seed: int = 0
+
+    @property
+    def unlearned(self) -> tuple[str, ...]:
+        """The names of the unlearned models, in the order of the tables."""
+        whole = self.making.unlearned if self.making else self.models.unlearned if self.models else {}
+        return tuple(whole)
+
+    def what_is_asked(self) -> dict[str, Any]:
+        """The settings as JSON values, without where the embedder lies and on which device models are: see `Cast`."""
+        found = self.identity()
+        return {**found, "judge": {**found["judge"], "embedder": None}, "device": None}
+
+    def names(self) -> tuple[str, ...]:
+        """Folders, files or ids of everything that is there before the study: models and data."""
+        if self.models is None:
+            return ()
+        models = {**self.models.unlearned, **(self.checkpoints.models if self.checkpoints else {})}
+        models |= self.variance.models if self.variance else {}
+        data = [self.data.data if self.data else None, self.forget, self.retain]
+        given = [self.models.target, self.models.policy, *models.values(), *data]
+        return tuple(dict.fromkeys(name for name in given if name is not None))
+
+    def steps(self) -> tuple[str, ...]:
+        """The labels of the checkpoints, first to last, the whole training not among them."""
+        if self.making:
+            return tuple(f"{self.making.checkpoints_of} step {step}" for step in self.making.checkpoints)
+        return tuple(self.checkpoints.models) if self.checkpoints else ()
+
+    @property
+    def runs(self) -> int:
+        """How often each checkpoint is searched."""
+        if self.making:
+            return self.making.checkpoint_runs
+        return self.checkpoints.runs if self.checkpoints else 0
+
+    def repeats(self) -> tuple[str, ...]:
+        """The names of the models that were unlearned from other seeds."""
+        if self.variance is None:
+            return ()
+        return tuple(f"{self.variance.of} seed {seed}" for seed in self.variance.seeds) or tuple(self.variance.models)
+
+    def variants(self) -> "Iterator[Variant]":
+        """The single changes of the ablation, in their order."""
+        for name, values in (self.ablation.variants if self.ablation else {}).items():
+            section, _, key = name.partition(".")
+            for value in values:
+                yield Variant(f"{name}={value:g}", section, key, value)
+
+    def varied(self, variant: "Variant") -> "HoleStudySettings":
+        """The study with one hyper-parameter changed; an InputError where it has none of that name."""
+        section: Settings = {"policy": self.policy, "latent": self.latent}[variant.section]
+        known = type(section).model_fields
+        if variant.key not in known:
+            raise InputError(f"[ablation] {variant.name}: no such setting; {closest(variant.key, list(known))}")
+        whole = float(variant.value).is_integer() and isinstance(section.identity()[variant.key], int)
+        value = int(variant.value) if whole else variant.value
+        changed = type(section).build({**section.identity(), variant.key: value}, where=f"[ablation] {variant.name}")
+        return self.model_copy(update={variant.section: changed})
+
+    def check(self) -> None:
+        """Refuse what does not go together, before anything is made."""
+        if (self.making is None) == (self.models is None) or (self.models is None) != (self.data is None):
+            raise InputError("a study has [models] and [data], or [making]; give the one or the other")
+        if self.making and self.checkpoints:
+            raise InputError("[checkpoints] are those of models that are there; [making] has checkpoints of its own")
+        if self.judge.kind != "grounded" and self.judge.model is None:
+            raise InputError(f"[judge] kind = {self.judge.kind!r} needs a model")
+        if self.judge.kind == "server" and self.judge.url is None:
+            raise InputError("[judge] kind = 'server' needs a url, such as http://localhost:8000/v1")
+        if self.variance and (self.variance.models if self.making else self.variance.seeds):
+            raise InputError("[variance] seeds are for a study with [making], and models for one without")
+        about = [part.of for part in (self.ablation, self.mitigation, self.variance) if part]
+        for name in [*about, *([self.making.checkpoints_of] if self.making else [])]:
+            if name not in self.unlearned:
+                raise InputError(f"no unlearned model {one_line(name)!r}; {closest(name, list(self.unlearned))}")
+        for variant in self.variants():
+            if variant.section not in VARIED:
+                raise InputError(f"[ablation] {one_line(variant.name)}: name policy.KEY or latent.KEY")
+            self.varied(variant)
+        self.filter.check()
+
+
+class Variant(NamedTuple):
+    """One hyper-parameter at another value."""
+
+    name: str
+    section: str
+    key: str
+    value: float
+
+
+def tables_named(words: str | None) -> tuple[int, ...]:
+    """The tables named by their numbers, apart by commas; all of them where nobody says."""
+    if words is None:
+        return TABLES
+    known = [str(number) for number in TABLES]
+    names = list(dict.fromkeys(word.strip() for word in words.split(",") if word.strip()))
+    for name in names:
+        if name not in known:
+            raise InputError(f"--only {one_line(name)}: no such table here; known: {', '.join(known)}")
+    if not names:
+        raise InputError(f"--only names no table; give some of {', '.join(known)}")
+    return tuple(number for number in TABLES if str(number) in names)
+
+
+SAMPLE1: Mapping[str, Any] = {
+    "forget": "edge:A_B",
+    "making": {
+        "graph": "sample1",
+        # Rates that docs/method_table.md found for this contract.
+        "unlearned": {
+            "llmu": {"method": "llmu", "learning_rate": 9.69e-5},
+            "gakl": {"method": "kl", "learning_rate": 4.54e-5},
+            "npo_gd": {"method": "npo_gd", "learning_rate": 4.54e-5},
+            "rmu": {"method": "rmu", "learning_rate": 2e-3, "settings": {"alpha": 0.1}},
+        },
+        "unlearning_epochs": 20,
+        "policy_lists": 400,
+        "policy_questions": 5,
+        "policy_epochs": 10,
+        "checkpoints_of": "llmu",
+        "checkpoints": (25, 50, 75),
+        "checkpoint_runs": 1,
+    },
+    "judge": {"truth": True},
+    "by": "graph",
+    "answers": {"max_tokens": 16},
+    "general_tokens": 16,
+    "latent": {"n_iterations": 6, "n_examples": 2, "ngram_coef": 3.0, "semantic_coef": 3.0},
+    "policy": {
+        "n_rollouts": 64,
+        "n_tokens": 32,
+        "epochs": 2,
+        "batch_size": 32,
+        "minibatch_size": 32,
+        "learning_rate": 1e-3,
+        "kl_coef": 0.03,
+        "lora_rank": 8,
+    },
+    # Questions about two contracts differ in names alone, and are two pieces of knowledge.
+    "filter": {"alike": 0.95},
+    "ablation": {
+        "of": "llmu",
+        "variants": {
+            "policy.kl_coef": (0.003, 0.3),
+            "policy.entropy_coef": (0.001, 0.1),
+            "latent.ngram_coef": (1.0, 10.0),
+            "latent.semantic_coef": (1.0, 10.0),
+            "policy.learning_rate": (3e-4, 3e-3),
+            "policy.temperature": (0.5, 1.0),
+        },
+    },
+    "mitigation": {
+        "of": "llmu",
+        "settings": {"rounds": 2, "n_latent": 40, "n_adjacent": 40, "n_retain": 40, "every": "50 steps"},
+        # All parameters and a rate at which the tiny model learns what it is shown, in 100 steps for the paper's 800.
+        "training": {"max_steps": 100, "learning_rate": 1e-4, "lora_rank": 0},
+    },
+    "variance": {"of": "llmu", "generations": 3, "seeds": (1, 2)},
+    "device": "cpu",
+}
+"""PISTOL's sample dataset 1, sized for a CPU. The paper varies six hyper-parameters and publishes neither their values
+nor two of their names (2511.00030, Table 5): the first four are its coefficients, the last two and all values ours."""
+
+
+def study_named(config: str) -> HoleStudySettings:
+    """The study of a preset's name, or in a TOML file."""
+    if config == "sample1":
+        found = HoleStudySettings.build(SAMPLE1, where="sample1")
+    elif Path(config).suffix == ".toml" or Path(config).is_file():
+        found = HoleStudySettings.build(read_toml(Path(config)), where=config)
+    else:
+        raise InputError(f"no study {one_line(config)!r}; {closest(config, ['sample1'])}, or name a TOML file")
+    found.check()
+    return found
