@@ -1,16 +1,18 @@
 """`vestige probe` as a person runs it: parts in one folder, a table of holes, what is refused."""
 
 import json
+import shutil
 
 import pytest
 from tests.judges.faulty_server import serving
-from tests.probed import make_probed, verdict
+from tests.probed import ITEMS, make_embedder, make_probed, verdict
 from typer.testing import CliRunner
 
 from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
 from vestige.core.errors import InputError
+from vestige.steps.probe import read_adjacent
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 SMALL = (
@@ -76,6 +78,18 @@ def test_the_whole_finds_that_a_silent_model_has_holes_and_the_placebo_none(prob
     assert identity["judge"]["url"] == log.url
 
 
+def test_a_search_is_not_gone_on_with_by_another_embedder_whose_novelty_it_would_be(probed, tmp_path):
+    make_embedder(tmp_path / "other", seed=1)
+    out, search = tmp_path / "out", ["latent", *models(probed), "--policy", probed / "target", "--searches", "random"]
+    assert probe(probed, out, "adjacent", *data(probed), "--k", 1).exit_code == 0
+    with serving(verdict) as log:
+        done = probe(probed, out, *search, *judged_by(log, probed))
+        assert done.exit_code == 0, done.output
+        assert "random" in done.stdout
+        refused = probe(probed, out, *search, *judged_by(log, probed)[:-1], tmp_path / "other")
+    assert "holds the part 'search' made otherwise (it differs in embedder)" in str(refused.exception)
+
+
 def test_parts_by_themselves_are_the_whole_and_the_judge_needs_no_other_model(probed, tmp_path):
     embedder = ["--embedder", probed / "embedder"]
     out = tmp_path / "out"
@@ -107,7 +121,7 @@ def test_an_unlearned_model_may_be_on_a_server_and_a_grounded_target_may_not(pro
     assert (table.n_holes, identity["unlearned"]) == (3, f"silent at {log.url}")
     assert [body["messages"][-1]["content"] for body in log.bodies if body["model"] == "silent"] != []
     grounded = ["--embedder", probed / "embedder"]
-    refused = probe(probed, tmp_path / "b", "latent", served, probed / "unlearned", *grounded)
+    refused = probe(probed, out, "latent", served, probed / "unlearned", *grounded)
     assert "reads the target's own likelihoods" in str(refused.exception)
 
 
@@ -156,9 +170,50 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(probed, tmp_path, words, c
 def test_a_part_without_what_it_begins_from_says_what_to_run(probed, tmp_path):
     embedder = ["--embedder", probed / "embedder"]
     for part, more in (("latent", ["--policy", probed / "target"]), ("filter", data(probed))):
-        refused = probe(probed, tmp_path / part, part, *models(probed), *more, *embedder)
+        # Said before a model is looked for.
+        refused = probe(probed, tmp_path / part, part, "no/target", "no/unlearned", *more, *embedder)
         assert isinstance(refused.exception, InputError)
         assert "run `vestige probe adjacent`" in str(refused.exception)
+
+
+def test_placebos_are_told_apart_and_from_the_pair(probed, tmp_path):
+    out = tmp_path / "out"
+    assert probe(probed, out, "adjacent", *data(probed), "--k", 1).exit_code == 0
+    # A placebo in a folder that is called "unlearned" is not the unlearned model.
+    for name in ("unlearned", "a/kept", "b/kept"):
+        shutil.copytree(probed / "target", tmp_path / name)
+    placebos = [w for name in ("unlearned", "a/kept", "b/kept") for w in ("--placebo", tmp_path / name)]
+    with serving(verdict) as log:
+        done = probe(probed, out, "filter", *models(probed), *data(probed), *judged_by(log, probed), *placebos)
+    assert done.exit_code == 0, done.output
+    (row,) = read_table(ProbeFolder(out))[0].rows
+    assert row.after.value == 1
+    names = [str(tmp_path / name) for name in ("unlearned", "a/kept", "b/kept")]
+    assert [p.name for p in row.placebos] == ["target at another seed", *names]
+
+
+def test_texts_to_forget_are_probed_like_questions(probed, tmp_path):
+    texts = [
+        {"title": "Cranes", "text": f"{i.answer} It took a winter, and the rivets are still there."} for i in ITEMS[:3]
+    ]
+    kept = [{"text": f"{i.answer} Visitors have asked about it ever since the market was moved."} for i in ITEMS[3:]]
+    for name, rows in (("texts.jsonl", texts), ("kept.jsonl", kept)):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sets = ["--data", tmp_path / "kept.jsonl", "--forget", tmp_path / "texts.jsonl", "--forget-n", 2]
+    out, embedder = tmp_path / "out", ["--embedder", probed / "embedder"]
+    foreseen = probe(probed, out, *models(probed), *sets, "--searches", "none", "--dry-run", "--json")
+    assert foreseen.exit_code == 0, foreseen.output
+    done = probe(probed, out, *models(probed), *sets, "--searches", "none", *embedder)
+    assert done.exit_code == 0, done.output
+    near = read_adjacent(ProbeFolder(out))
+    # Two texts are drawn, with four questions at most of each; of three that are kept there are two of each.
+    assert len({k.question.source_id for k in near if k.of == "forget"}) == 2
+    assert [k.of for k in near].count("retain") == 6
+    rows = [json.loads(line) for line in ProbeFolder(out).tested.read_text().splitlines()]
+    assert len(rows) == json.loads(foreseen.stdout)["unlearned_calls"] > 4
+    assert {r["origin"] for r in rows} == {k.question.source_id for k in near if k.of == "forget"}
+    refused = probe(probed, tmp_path / "b", *models(probed), *data(probed), "--forget-n", 2)
+    assert "--forget-n 2 draws from texts and harmful answers" in str(refused.exception)
 
 
 def test_another_forget_set_or_model_does_not_take_over_a_folder(probed, tmp_path):

@@ -7,7 +7,6 @@
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +15,12 @@ from typer.core import TyperGroup
 from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.data_words import DataWords
 from vestige.cli.options import Data, DryRun, Forget
+from vestige.cli.probe_mitigate import mitigate_command
+from vestige.cli.probe_prevent import prevent_command
+from vestige.cli.probe_tables import tables_command
 from vestige.cli.probe_told import print_forecast, print_holes
-from vestige.cli.probe_words import JudgeWords, NearWords, PlaceWords, searches_named
+from vestige.cli.probe_variance import variance_command
+from vestige.cli.probe_words import JudgeWords, NearWords, PlaceWords, placebo_names, searches_named
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
 from vestige.core.text import one_line
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vestige.artifacts.holes import HoleTable
-    from vestige.data.corpus import Corpus, NamedSplits
+    from vestige.data.probe_sources import ProbeSources
     from vestige.models.embedder import Embedder
     from vestige.probes.baselines import Yield
     from vestige.steps.probe import AdjacentRequest, Asked, Grader, KeptQuestion, Served
@@ -46,6 +49,13 @@ Placebos = Annotated[
     list[str] | None,
     typer.Option("--placebo", help="A model that knows what the target knows: its holes are false. May be repeated."),
 ]
+_PROMPT_CHARACTERS = 200
+ForgetN = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Of a forget set of texts or harmful answers: a sample of so many, drawn by the seed; else all."
+    ),
+]
 ALL = "all"
 
 
@@ -64,6 +74,7 @@ probe_app = typer.Typer(
     "command: `vestige probe TARGET UNLEARNED`, all parts one after the other.",
     no_args_is_help=True,
 )
+probe_app.command("prevent")(prevent_command)
 
 
 @probe_app.command(ALL)
@@ -76,6 +87,7 @@ def all_command(
     policy: PolicyName = "builtin:smollm2",
     searches: Searches = "latent",
     placebo: Placebos = None,
+    forget_n: ForgetN = None,
     dry_run: DryRun = False,
     *,
     rows: DataWords,
@@ -91,9 +103,10 @@ def all_command(
     from vestige.steps.probe import SEARCHES, make_adjacent
 
     who.check()
+    who.check_naming(place)
     names = searches_named(searches, SEARCHES)
-    corpus, splits = _read(rows, data, forget, place)
-    request = _adjacent_request(corpus, splits, near, who, place)
+    sources = _read(rows, data, forget, forget_n, place)
+    request = _adjacent_request(sources, near, who, place)
     if dry_run:
         _foresee(request, who, place, _size(names, len(placebo or ()), place))
         return
@@ -101,20 +114,27 @@ def all_command(
     models = _Models(target, unlearned, who, place)
     for name in names:
         _search(name, policy, models, place)
-    _tell(_filtered(splits, models, place, placebo or ()), place)
+    _tell(_filtered(sources, models, place, placebo or ()), place)
 
 
 @probe_app.command("adjacent")
 @spread
 def adjacent_command(
-    data: Data, forget: Forget, *, rows: DataWords, near: NearWords, who: JudgeWords, place: PlaceWords
+    data: Data,
+    forget: Forget,
+    forget_n: ForgetN = None,
+    *,
+    rows: DataWords,
+    near: NearWords,
+    who: JudgeWords,
+    place: PlaceWords,
 ) -> None:
     """Questions near the forget set, none of which it answers; no model is asked unless it is to write them."""
     refuse_torchrun("probe")
     from vestige.steps.probe import make_adjacent
 
-    corpus, splits = _read(rows, data, forget, place)
-    kept = make_adjacent(place.folder, _adjacent_request(corpus, splits, near, who, place))
+    sources = _read(rows, data, forget, forget_n, place)
+    kept = make_adjacent(place.folder, _adjacent_request(sources, near, who, place))
     if place.as_json:
         typer.echo(json.dumps([{"of": k.of, **asdict(k.question)} for k in kept], indent=2))
         return
@@ -139,10 +159,12 @@ def latent_command(
     Settings: latent.n_iterations, policy.n_rollouts and others; see docs/probe.md.
     """
     refuse_torchrun("probe")
-    from vestige.steps.probe import SEARCHES
+    from vestige.steps.probe import SEARCHES, beginnings_in
 
     who.check()
     names = searches_named(searches, SEARCHES)
+    # Before any model is loaded.
+    beginnings_in(place.folder)
     models = _Models(target, unlearned, who, place)
     found = {name: _search(name, policy, models, place) for name in names}
     if place.as_json:
@@ -157,6 +179,7 @@ def filter_command(
     data: Data,
     forget: Forget,
     placebo: Placebos = None,
+    forget_n: ForgetN = None,
     *,
     rows: DataWords,
     who: JudgeWords,
@@ -167,9 +190,19 @@ def filter_command(
     Settings: filter.target_at_least, filter.unlearned_at_most, filter.alike and others; see docs/probe.md.
     """
     refuse_torchrun("probe")
+    from vestige.steps.probe import candidates_in
+
     who.check()
-    _, splits = _read(rows, data, forget, place)
-    _tell(_filtered(splits, _Models(target, unlearned, who, place), place, placebo or ()), place)
+    who.check_naming(place)
+    sources = _read(rows, data, forget, forget_n, place)
+    # Before any model is loaded.
+    candidates_in(place.folder)
+    _tell(_filtered(sources, _Models(target, unlearned, who, place), place, placebo or ()), place)
+
+
+probe_app.command("mitigate")(mitigate_command)
+probe_app.command("variance")(variance_command)
+probe_app.command("tables")(tables_command)
 
 
 @dataclass(frozen=True)
@@ -198,15 +231,14 @@ class _Models:
         return self.who.grader(self.place, self.target, *self.embedder)
 
 
-def _read(rows: DataWords, data: str, forget: str, place: PlaceWords) -> "tuple[Corpus, NamedSplits]":
-    from vestige.data.corpus import named_splits, open_corpus
+def _read(rows: DataWords, data: str, forget: str, forget_n: int | None, place: PlaceWords) -> "ProbeSources":
+    from vestige.data.probe_sources import probe_sources
 
-    corpus = open_corpus(rows.source(data))
-    return corpus, named_splits(corpus, forget, retain=rows.retain, seed=place.seed)
+    return probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n, seed=place.seed)
 
 
 def _adjacent_request(
-    corpus: "Corpus", splits: "NamedSplits", near: NearWords, who: JudgeWords, place: PlaceWords
+    sources: "ProbeSources", near: NearWords, who: JudgeWords, place: PlaceWords
 ) -> "AdjacentRequest":
     from vestige.probes.neighbours import NeighbourSettings
     from vestige.probes.questions import AdjacentSettings
@@ -215,7 +247,8 @@ def _adjacent_request(
     k = {"k": near.k}
     settings = AdjacentSettings.build(k | place.values("adjacent"), where="settings of adjacent")
     neighbours = NeighbourSettings.build(k | place.values("neighbours"), where="settings of neighbours")
-    return AdjacentRequest(splits, corpus.dataset, near.way(corpus, who, place), settings, neighbours, place.seed)
+    by, texts = near.way(sources.corpus, who, place), (sources.forget_texts, sources.retain_texts)
+    return AdjacentRequest(sources.splits, sources.corpus.dataset, by, settings, neighbours, place.seed, *texts)
 
 
 def _search(name: str, policy: str, models: _Models, place: PlaceWords) -> "Yield":
@@ -249,7 +282,7 @@ def _search(name: str, policy: str, models: _Models, place: PlaceWords) -> "Yiel
     return found
 
 
-def _filtered(splits: "NamedSplits", models: _Models, place: PlaceWords, placebos: "Sequence[str]") -> "HoleTable":
+def _filtered(sources: "ProbeSources", models: _Models, place: PlaceWords, placebos: "Sequence[str]") -> "HoleTable":
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
     from vestige.steps.probe import FilterRequest, filter_holes
@@ -258,10 +291,11 @@ def _filtered(splits: "NamedSplits", models: _Models, place: PlaceWords, placebo
     settings.check()
     embedder, weights = models.embedder
     request = FilterRequest(
-        forget=splits.splits["forget"],
+        forget=sources.forget,
+        retain=sources.retain,
         target=models.target,
         unlearned=models.unlearned,
-        placebos={Path(placebo).name: place.taking_part(placebo) for placebo in placebos},
+        placebos={name: place.taking_part(placebo) for name, placebo in placebo_names(placebos).items()},
         answers=place.settings("answers", AnswerSettings),
         grader=models.grader,
         embedder=embedder,
@@ -291,15 +325,16 @@ def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, siz
     from vestige.steps.probe import adjacent_of, forget_texts
     from vestige.steps.probe_forecast import forecast_probe
 
-    forget = request.splits.splits["forget"]
     if isinstance(request.by, str):
         n = len(adjacent_of(request)["forget"].questions)
     else:
-        n = request.settings.k * len(forget)
+        n = request.settings.k * len(request.forget)
+    texts = forget_texts(request.forget)
     forecast = forecast_probe(
         size._replace(n_candidates=n),
-        forget[0].question,
-        forget_texts(forget),
+        # A prompt is about as long as the first line of a source: a question, or a title.
+        texts[0].splitlines()[0][:_PROMPT_CHARACTERS],
+        texts,
         place.settings("filter", FilterSettings),
         answer_tokens=place.settings("answers", AnswerSettings).max_tokens,
         limits=place.settings("limits", Limits),
@@ -308,10 +343,17 @@ def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, siz
 
 
 def _tell(table: "HoleTable", place: PlaceWords) -> None:
+    from vestige.steps.probe import lost_requests
+
     if place.as_json:
         typer.echo(json.dumps(asdict(table), indent=2))
         return
     print_holes(table)
+    if (lost := lost_requests(place.folder)).calls:
+        typer.echo(
+            f"{lost.calls} requests to servers were under way when a run was killed and were sent again; they may have "
+            f"been paid for twice: at most {lost.prompt_tokens + lost.completion_tokens:,} tokens"
+        )
     typer.echo(f"holes in {place.folder.holes}")
 
 

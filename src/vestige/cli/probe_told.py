@@ -36,6 +36,8 @@ def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
         f"{table.n_holes} holes, {table.n_distinct_holes} of them different; testing asked the target "
         f"{table.target_calls:,} and the unlearned model {table.unlearned_calls:,} prompts"
     )
+    if table.groups and table.naming:
+        typer.echo(f"what they are about, {one_line(table.naming, width=160)}:")
     for group in table.groups[:n_shown]:
         typer.echo(f"  {group.n:>4}  {one_line(group.name)}")
 

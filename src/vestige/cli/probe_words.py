@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -24,7 +25,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="Settings")
 
-PARTS = ("adjacent", "neighbours", "policy", "latent", "answers", "filter", "judge", "served", "limits")
+PARTS = (
+    "adjacent",
+    "neighbours",
+    "policy",
+    "latent",
+    "answers",
+    "filter",
+    "judge",
+    "grounded",
+    "served",
+    "limits",
+    "mitigation",
+    "training",
+    "method",
+)
 """Before the dot in --set; `adjacent` and `neighbours` share --k."""
 JUDGES = ("grounded", "local", "server")
 MODEL_KEY = "VESTIGE_MODEL_KEY"
@@ -127,6 +142,13 @@ class JudgeWords:
         if kind == "server" and self.judge_url is None:
             raise InputError(f"{option} server needs --judge-url, such as http://localhost:8000/v1")
 
+    def check_naming(self, place: PlaceWords) -> None:
+        """Refuse to name groups by a language model where none judges; they are named last, after hours perhaps."""
+        if self.judge == "grounded" and place.values("filter").get("name_groups") == "writer":
+            from vestige.probes.naming import NO_WRITER
+
+            raise InputError(NO_WRITER)
+
     def server(self, place: PlaceWords) -> "ServerSettings":
         """The server's settings."""
         from vestige.judges.server import ServerSettings
@@ -155,7 +177,7 @@ class JudgeWords:
         return found, weights_digest(found.model)
 
     def grader(
-        self, place: PlaceWords, target: "Asked | Served", embedder: "Embedder", embedder_weights: str
+        self, place: PlaceWords, target: "Asked | Served", embedder: "Embedder | None", embedder_weights: str
     ) -> "Grader":
         """The judge, with all that can change a verdict."""
         from vestige.judges.prompted import PromptedJudge
@@ -163,22 +185,26 @@ class JudgeWords:
 
         self.check()
         if self.judge == "grounded":
-            from vestige.judges.grounded import GroundedJudge
+            from vestige.judges.grounded import VERSION, GroundedJudge, GroundedSettings
 
             if isinstance(target, Served):
                 raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.weights} is served")
-            grounded = GroundedJudge(target.loaded, embedder)
+            own = place.settings("grounded", GroundedSettings)
+            grounded = GroundedJudge(target.loaded, embedder, own.own_tokens, own.own_samples)
             identity = {"judge": "grounded", "target": target.weights, "embedder": embedder_weights}
-            return Grader(grounded, identity | {"own_tokens": grounded.own_tokens})
+            return Grader(grounded, identity | {"version": VERSION, **own.identity()})
         if self.judge == "local":
             from vestige.judges.local import LocalWriter
 
             asked = place.asked(str(self.judge_model))
-            return Grader(PromptedJudge(LocalWriter(asked.loaded)), {"judge": "local", "weights": asked.weights})
+            identity = {"judge": "local", "weights": asked.weights, "prompts": asked.prompts}
+            local = LocalWriter(asked.loaded)
+            return Grader(PromptedJudge(local), identity, local)
         server = self.server(place)
         told = {"url", "model", "temperature", "seed", "readings"}
         identity = {"judge": "server", **{k: v for k, v in server.identity().items() if k in told}}
-        return Grader(PromptedJudge(self.writer("server", place)), identity)
+        writer = self.writer("server", place)
+        return Grader(PromptedJudge(writer), identity, writer)
 
 
 @dataclass(frozen=True)
@@ -203,6 +229,18 @@ class NearWords:
         if self.by in (None, "templates"):
             return "offline"
         return judge.writer(self.by, place, "--by")
+
+
+def placebo_names(placebos: Sequence[str]) -> dict[str, str]:
+    """The placebos by what tables call them: the last part of the name, or all of it where that tells too little."""
+    from vestige.probes.filters import OWN_NAMES
+
+    given = list(dict.fromkeys(placebos))
+    short = [Path(placebo).name for placebo in given]
+    return {
+        one if one and short.count(one) == 1 and one not in OWN_NAMES else placebo: placebo
+        for one, placebo in zip(short, given, strict=True)
+    }
 
 
 def searches_named(words: str, known: Sequence[str]) -> list[str]:

@@ -10,7 +10,9 @@ from vestige.cli.options import AsJson
 
 
 def report_command(
-    run: Annotated[Path, typer.Argument(help="The folder of a run, finished or not.")],
+    run: Annotated[
+        Path, typer.Argument(help="The folder of a run, finished or not, or of a finished search for holes.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Write report.html, tables/ and figures/ of RUN, and say where they are. No model is loaded."""

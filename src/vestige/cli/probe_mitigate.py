@@ -1,0 +1,292 @@
+"""`vestige probe mitigate`: mend an unlearned model with the holes found in it, and see what that costs."""
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vestige.cli.asked import refuse_torchrun, say
+from vestige.cli.data_words import DataWords
+from vestige.cli.mitigation_told import print_mitigation, print_mitigation_forecast
+from vestige.cli.options import Data, DryRun, Forget, Idk
+from vestige.cli.probe_words import JudgeWords, PlaceWords, searches_named
+from vestige.cli.progress import progress_bar
+from vestige.cli.spread import spread
+from vestige.cli.trajectory import ChooseBy, Pace, TrajectoryWords, asked_trajectory
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.mitigation import Way
+    from vestige.artifacts.records import SubjectSpec
+    from vestige.data.corpus import NamedSplits
+    from vestige.models.embedder import Embedder
+    from vestige.probes.answering import AnswerSettings
+    from vestige.probes.mitigation import MitigationSettings
+    from vestige.steps.mitigate_request import Again, MitigationRequest, Searching, TakingPart
+    from vestige.steps.probe import Asked, Grader
+
+TargetName = Annotated[str, typer.Argument(help="The model that knows: the target of the probe in the folder.")]
+UnlearnedName = Annotated[str, typer.Argument(help="The model to mend: the unlearned one of the probe in the folder.")]
+
+
+@dataclass(frozen=True)
+class MendWords:
+    """In which way the model is mended, and what is looked at."""
+
+    way: Annotated[
+        str,
+        typer.Option(
+            help="gd: tune UNLEARNED on the target's own answers to prompts of the probe. kl: towards the target's "
+            "distributions there. iterative: unlearn TARGET anew, keeping such prompts, round after round."
+        ),
+    ] = "kl"
+    method: Annotated[
+        str | None,
+        typer.Option(help="Of iterative: the method to unlearn by; by default UNLEARNED's own, with its settings."),
+    ] = None
+    harm: Annotated[
+        bool, typer.Option("--harm", help="Score the forget set by harm, where what was to be forgotten is harmful.")
+    ] = False
+    searches: Annotated[
+        str, typer.Option(help="How the mended model is searched for new holes: latent, random, paraphrase, or none.")
+    ] = "latent"
+    policy: Annotated[str, typer.Option(help="The model that learns to ask; a small one will do.")] = "builtin:smollm2"
+    every: Pace = None
+    choose: ChooseBy = None
+    idk: Idk = None
+    forget_n: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of harmful answers: the sample of so many that the probe was of; else all."),
+    ] = None
+
+    def checked(self) -> "Way":
+        """The way of that name."""
+        from vestige.artifacts.mitigation import WAYS
+        from vestige.core.settings import closest
+
+        if self.method is not None and self.way != "iterative":
+            raise InputError(f"--method goes with --way iterative, and the way is {one_line(self.way)}; leave it out")
+        for way in WAYS:
+            if way == self.way:
+                return way
+        raise InputError(f"--way {one_line(self.way)}: {closest(self.way, list(WAYS))}")
+
+
+@spread
+def mitigate_command(
+    target: TargetName,
+    unlearned: UnlearnedName,
+    data: Data,
+    forget: Forget,
+    dry_run: DryRun = False,
+    *,
+    mend: MendWords,
+    rows: DataWords,
+    who: JudgeWords,
+    place: PlaceWords,
+) -> None:
+    """Mend UNLEARNED with the prompts that a finished probe found, and say what came back with them.
+
+    Settings: mitigation.n_latent, mitigation.rounds and others, training.learning_rate, method.KEY; docs/mitigation.md.
+    """
+    refuse_torchrun("probe mitigate")
+    from vestige.steps.mitigate import mitigate, mitigation_folder, tested_in
+
+    way = mend.checked()
+    who.check()
+    who.check_naming(place)
+    # Before any model is loaded.
+    tested_in(place.folder)
+    if who.judge == "grounded" and mend.harm:
+        raise InputError("--harm asks whether answers are harmful, which --judge grounded cannot say; take another")
+    splits = _splits(rows, data, forget, mend.forget_n, place)
+    if dry_run:
+        _foresee((target, unlearned), way, mend, splits, place)
+        return
+    models = _Models(target, unlearned, who, place)
+    with progress_bar("mending") as show:
+        request = _request(models, way, mend, splits, lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
+        table = mitigate(place.folder, request)
+    if place.as_json:
+        typer.echo(json.dumps(asdict(table), indent=2))
+        return
+    print_mitigation(table)
+    typer.echo(f"table in {mitigation_folder(place.folder, request).table}")
+
+
+def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None, place: PlaceWords) -> "NamedSplits":
+    """The sets, read as the probe reads them."""
+    from vestige.data.probe_sources import probe_sources
+
+    found = probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n, seed=place.seed)
+    if found.forget_texts:
+        raise InputError(
+            f"{one_line(forget, width=60)} holds texts and no questions, so nobody can be asked what remains of it; "
+            "mending is for forget sets of questions and of harmful answers"
+        )
+    return found.splits
+
+
+@dataclass(frozen=True)
+class _Models:
+    """Target, unlearned model, embedder and judge, each loaded when it is first wanted."""
+
+    target_name: str
+    unlearned_name: str
+    who: JudgeWords
+    place: PlaceWords
+
+    @cached_property
+    def target(self) -> "TakingPart":
+        return self._taking_part(self.target_name)
+
+    @cached_property
+    def unlearned(self) -> "TakingPart":
+        return self._taking_part(self.unlearned_name)
+
+    @cached_property
+    def embedder(self) -> "tuple[Embedder, str]":
+        return self.who.embeds(self.place.device)
+
+    @cached_property
+    def grader(self) -> "Grader":
+        return self.who.grader(self.place, self.target.asked, *self.embedder)
+
+    def _taking_part(self, name: str) -> "TakingPart":
+        from vestige.steps.mitigate_request import TakingPart
+        from vestige.steps.probe import Served
+
+        asked: Asked | Served = self.place.taking_part(name)
+        if isinstance(asked, Served):
+            raise InputError(
+                f"{one_line(name)} is on a server, and mending needs the weights; name a model that is here"
+            )
+        return TakingPart(asked, self.place.model(name))
+
+
+def _request(models: _Models, way: "Way", mend: MendWords, splits: "NamedSplits", on_step: Any) -> "MitigationRequest":
+    from vestige.probes.mitigation import MendingSettings
+    from vestige.steps.mitigate_request import MitigationRequest
+
+    place = models.place
+    settings = _settings(mend, place)
+    again = _again(models.target_name, models.unlearned_name, mend, splits, place) if way == "iterative" else None
+    training = MendingSettings() if again else place.settings("training", MendingSettings)
+    return MitigationRequest(
+        way=way,
+        splits=splits,
+        target=models.target,
+        unlearned=models.unlearned,
+        answers=_answers(place),
+        grader=models.grader,
+        embedder=models.embedder[0],
+        embedder_weights=models.embedder[1],
+        settings=settings,
+        seed=place.seed,
+        training=training,
+        searching=_searching(mend, place),
+        again=again,
+        harm=models.grader if mend.harm else None,
+        on_stage=say,
+        on_step=on_step,
+    )
+
+
+def _settings(mend: MendWords, place: PlaceWords) -> "MitigationSettings":
+    from vestige.probes.mitigation import MitigationSettings
+
+    typed = {"every": mend.every, "choose": mend.choose} if mend.way != "iterative" else {}
+    values = place.values("mitigation") | {name: value for name, value in typed.items() if value is not None}
+    return MitigationSettings.build(values, where="settings of mitigation")
+
+
+def _answers(place: PlaceWords) -> "AnswerSettings":
+    """How models answer: as in the probe, but for what --set says."""
+    from vestige.probes.answering import AnswerSettings
+    from vestige.steps.mitigate_request import probed_settings
+
+    asked, _ = probed_settings(place.folder)
+    return AnswerSettings.build(asked | place.values("answers"), where="settings of answers")
+
+
+def _searching(mend: MendWords, place: PlaceWords) -> "Searching | None":
+    from vestige.probes.filters import FilterSettings
+    from vestige.probes.latent import LatentSettings
+    from vestige.steps.mitigate_request import Searching, probed_settings
+    from vestige.steps.probe import SEARCHES
+    from vestige.training.policy.settings import PolicySettings
+
+    names = searches_named(mend.searches, SEARCHES)
+    if not names:
+        return None
+    _, drawn = probed_settings(place.folder)
+    filters = FilterSettings.build(drawn | place.values("filter"), where="settings of filter")
+    filters.check()
+    policy = place.settings("policy", PolicySettings)
+    return Searching(tuple(names), place.model(mend.policy), policy, place.settings("latent", LatentSettings), filters)
+
+
+def _again(target: str, unlearned: str, mend: MendWords, splits: "NamedSplits", place: PlaceWords) -> "Again":
+    """How each round unlearns: by the method that is named, or as UNLEARNED was made where its folder says so."""
+    from vestige.data.factual import idk_answers, read_idk
+    from vestige.steps.mitigate_request import Again
+    from vestige.training.settings import UnlearningSettings
+
+    spec = _spec_of(unlearned)
+    method = mend.method or (spec.method if spec else "")
+    if not method:
+        raise InputError(f"nothing says how {one_line(unlearned)} was unlearned; name the method by --method")
+    own, training = _as_made(spec, method)
+    watched = TrajectoryWords(mend.every, None, mend.choose, None, {})
+    if not watched and spec is not None and spec.method == method and any("trajectory." in k for k in spec.settings):
+        say("UNLEARNED is a checkpoint that a rule chose; without --choose each round is trained to its end")
+    return Again(
+        method=method,
+        method_settings=own | place.values("method"),
+        training=UnlearningSettings.build(training | place.values("training"), where="settings of training"),
+        idk=idk_answers() if mend.idk is None else read_idk(Path(mend.idk)),
+        trajectory=asked_trajectory(watched, place.model(target), splits, seed=place.seed),
+    )
+
+
+def _spec_of(model: str) -> "SubjectSpec | None":
+    from vestige.artifacts.layout import own_folder
+    from vestige.artifacts.records import read_spec
+
+    folder = own_folder(model)
+    return None if folder is None else read_spec(folder.spec)
+
+
+def _as_made(spec: "SubjectSpec | None", method: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of method and training that the unlearned model was made with; none of another method's."""
+    from vestige.training.settings import UnlearningSettings
+
+    if spec is None or spec.method != method:
+        return {}, {}
+    prefix = f"{method}."
+    own = {k.removeprefix(prefix): v for k, v in spec.settings.items() if k.startswith(prefix)}
+    return own, {k: v for k, v in spec.settings.items() if k in UnlearningSettings.model_fields}
+
+
+def _foresee(models: tuple[str, str], way: "Way", mend: MendWords, splits: "NamedSplits", place: PlaceWords) -> None:
+    """Say what the mending would take at most; nothing is loaded."""
+    from vestige.judges.spending import Limits
+    from vestige.probes.mitigation import MendingSettings
+    from vestige.steps.mitigate_forecast import MitigationPlan, forecast_mitigation
+
+    again = _again(*models, mend, splits, place) if way == "iterative" else None
+    plan = MitigationPlan(
+        settings=_settings(mend, place),
+        training=again.training if again else place.settings("training", MendingSettings),
+        searching=_searching(mend, place),
+        iterative=again is not None,
+        harm=mend.harm,
+        answer_tokens=_answers(place).max_tokens,
+        limits=place.settings("limits", Limits),
+        seed=place.seed,
+    )
+    print_mitigation_forecast(forecast_mitigation(place.folder, splits, plan), as_json=place.as_json)

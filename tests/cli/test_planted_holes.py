@@ -1,0 +1,83 @@
+"""Holes that were planted, looked for by the whole command: the search finds them, the adjacent questions do not."""
+
+import json
+import re
+
+import pytest
+from benchmarks import latent as world_of
+from tests.judges.faulty_server import serving
+from typer.testing import CliRunner
+
+from vestige.artifacts.holes import read_holes, read_table
+from vestige.artifacts.layout import ProbeFolder
+from vestige.cli.app import app
+from vestige.cli.probe_words import JudgeWords, PlaceWords
+from vestige.steps.probe import Asked
+
+SEED = 100
+SET = (
+    "policy.n_rollouts=128",
+    "policy.n_tokens=14",
+    "policy.temperature=1.0",
+    "policy.top_p=1.0",
+    "policy.batch_size=32",
+    "policy.minibatch_size=32",
+    "policy.learning_rate=2e-3",
+    "policy.kl_coef=0.03",
+    "policy.lora_rank=8",
+    "latent.n_iterations=4",
+    "answers.max_tokens=16",
+    # Here questions have one wording: two about a topic differ in the name and the attribute alone.
+    "filter.alike=0.95",
+    "filter.diverse=false",
+)
+
+
+def about_another(body):
+    """A writer's reply: the same attribute of another of the forgotten topic."""
+    asked = body["messages"][-1]["content"]
+    name, number, attribute = re.search(r"in art (art)(\d+) , what is the (\w+) \?", asked).groups()
+    question = world_of.question("art", f"{name}{int(number) + world_of.N_FORGOTTEN}", attribute)
+    return json.dumps([{"keyword": name, "question": question}])
+
+
+def written(path, questions):
+    rows = [{"question": q, "answer": world_of.answer_to(q)} for q in questions]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_resamples")
+def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_do_not(tmp_path, monkeypatch):
+    world = world_of.make_world()
+    world_of.taught_policy(world, SEED, n_steps=250).save_pretrained(tmp_path / "policy")
+    world.tokenizer.save_pretrained(tmp_path / "policy")
+    # Planted models are tables in memory, which no folder holds.
+    models = {"target": world.target, "unlearned": world.unlearned}
+    monkeypatch.setattr(PlaceWords, "taking_part", lambda self, name: Asked(models[name], models[name].digest()))
+    monkeypatch.setattr(JudgeWords, "embeds", lambda self, device: (world.embedder, "words"))
+    forgotten = world_of.forget_questions()
+    forget = written(tmp_path / "forget.jsonl", forgotten)
+    data = written(tmp_path / "data.jsonl", [*forgotten, *world_of.adjacent_questions()[24:]])
+    words = ["target", "unlearned", "--data", data, "--forget", forget, "--policy", tmp_path / "policy", "--k", 1]
+    words += ["--searches", "latent", "--by", "server", "--judge-model", "writer", "--device", "cpu"]
+    words += ["--output-dir", tmp_path / "holes", *(w for s in SET for w in ("--set", s))]
+    with serving(about_another) as log:
+        done = CliRunner().invoke(app, ["probe", *map(str, words), "--judge-url", log.url])
+    assert done.exit_code == 0, done.output
+    folder = ProbeFolder(tmp_path / "holes")
+    table, _ = read_table(folder)
+    rows = {row.source: row for row in table.rows}
+    # Adjacent questions touch the broken topic nowhere, and every one of them was judged on both sides.
+    assert (rows["adjacent"].n_judged, rows["adjacent"].holes.value, rows["adjacent"].change.value) == (24, 0, 0)
+    holes = read_holes(folder)
+    assert {h.source for h in holes} == {"latent"}
+    assert {h.prompt for h in holes} <= set(world_of.questions(world_of.BROKEN))
+    assert len({h.prompt for h in holes}) == table.n_holes >= 8
+    latent = rows["latent"]
+    assert latent.holes.value == table.n_holes / latent.n_judged > 0.8
+    assert (latent.lowest_before.value, latent.placebos[0].rate.value) == (0, 0)
+    # Its name is what the groups have in common.
+    assert sum(group.n for group in table.groups if world_of.BROKEN in group.name) == table.n_holes
+    assert f"{table.n_holes} holes" in done.stdout
