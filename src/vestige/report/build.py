@@ -2,28 +2,46 @@
 
 from pathlib import Path
 
-from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.layout import ProbeFolder, RunFolder
 from vestige.core.files import new_folder, write_text
 from vestige.report.audit_figures import write_audit_figures
 from vestige.report.contents import read_contents
 from vestige.report.figures import write_figures
-from vestige.report.page import render
+from vestige.report.holes import is_probe, read_probe
+from vestige.report.holes_figure import write_hole_maps
+from vestige.report.holes_tables import write_hole_tables
+from vestige.report.page import render, render_holes
 from vestige.report.tables import write_tables
 
 
 def build_report(run: Path) -> Path:
-    """Write tables/, figures/ and report.html of the run in `run`, and say where the page is.
+    """Write tables/, figures/ and report.html of the run, or of the search for holes, in `run`; say where the page is.
 
     The same run gives the same bytes. What an earlier report left in the two folders is replaced as a whole.
     A run that is partly finished gives a report that says what is missing; one without any subject is
     refused.
     """
+    if is_probe(ProbeFolder(run)):
+        return _build_holes(ProbeFolder(run))
     folder = RunFolder(run)
     contents = read_contents(folder)
     with new_folder(folder.tables) as tables:
         write_tables(tables, folder, contents)
+        if contents.probes:
+            write_hole_tables(tables, contents.probes)
     with new_folder(folder.figures) as figures:
         write_figures(figures, contents)
         write_audit_figures(figures, contents)
+        write_hole_maps(figures, contents.probes)
     write_text(folder.report, render(contents))
+    return folder.report
+
+
+def _build_holes(folder: ProbeFolder) -> Path:
+    probe = read_probe(folder)
+    with new_folder(folder.tables) as tables:
+        write_hole_tables(tables, [probe])
+    with new_folder(folder.figures) as figures:
+        write_hole_maps(figures, [probe])
+    write_text(folder.report, render_holes(probe))
     return folder.report

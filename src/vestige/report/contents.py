@@ -1,5 +1,6 @@
 """All that the tables, the figures and the page are made from, read once."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,13 +11,15 @@ from vestige.report.answers import Answers, ForgetSet, forget_set, read_answers
 from vestige.report.evidence import Evidence, Subject, forget_label, greedy_rouge, read_evidence
 from vestige.report.findings import Finding, find, pooled
 from vestige.report.graph import Drawing, Edge, draw, read_edges
+from vestige.report.holes import Probe, read_probe
 
 
 @dataclass(frozen=True)
 class Contents:
     """A run, read. `findings` and `forget_sets` go by forget set; `no_graph` says why there is no drawing.
 
-    `audits` are those that are done; a run may have none. `unjudged` names in sentences the models that they leave out.
+    `audits` and `probes` are those that are done; a run may have none. `unjudged` names in sentences the models that
+    audits leave out.
     """
 
     evidence: Evidence
@@ -28,6 +31,7 @@ class Contents:
     no_graph: str
     audits: tuple[AuditOutcome, ...]
     unjudged: tuple[str, ...]
+    probes: tuple[Probe, ...]
 
     @cached_property
     def colours(self) -> dict[str, int]:
@@ -53,7 +57,15 @@ def read_contents(run: RunFolder) -> Contents:
         no_graph=no_graph,
         audits=tuple(read_outcome(folder) for folder in run.audits()),
         unjudged=tuple(_unjudged(run, evidence)),
+        probes=tuple(read_probe(folder, _labels(evidence)) for folder in run.probes()),
     )
+
+
+def _labels(evidence: Evidence) -> dict[str, str]:
+    """The labels of the run's models by the digest of their weights; weights that two of them have name neither."""
+    found = [(str((s.done or {}).get("weights", "")), s.label) for s in evidence.subjects]
+    once = Counter(weights for weights, _ in found)
+    return {weights: label for weights, label in found if weights and once[weights] == 1}
 
 
 def _unjudged(run: RunFolder, evidence: Evidence) -> list[str]:

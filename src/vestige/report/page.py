@@ -8,6 +8,7 @@ readable without the script; names in it are escaped by the template, all else e
 import base64
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -16,6 +17,9 @@ from markupsafe import Markup
 
 from vestige.report.audit_grid import heat_rules
 from vestige.report.contents import Contents
+from vestige.report.holes import Probe
+from vestige.report.holes_payload import holes_payload
+from vestige.report.holes_sections import holes_block
 from vestige.report.palette import custom_properties
 from vestige.report.payload import payload
 from vestige.report.sections import sections
@@ -23,16 +27,28 @@ from vestige.report.visible import visible
 from vestige.report.words import interval, number
 
 _PAGE = files("vestige.report") / "page"
-_SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "items", "audit", "main")
-_STYLES = ("report.css", "audit.css", "narrow.css")
+_SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
+_HOLE_SCRIPTS = ("dom", "tooltip", "paging", "holes", "holes_main")
+_STYLES = ("report.css", "audit.css", "holes.css", "narrow.css")
 
 # In a script element `<` could end it or open a comment; U+2028 and U+2029 end lines in older scripts.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
 def render(contents: Contents) -> str:
-    """The whole page as text."""
-    script, style = _script(), _style()
+    """The whole page of a run as text."""
+    return _whole("page.html.j2", _SCRIPTS, payload(contents), sections(contents))
+
+
+def render_holes(probe: Probe) -> str:
+    """The whole page of a search for holes as text."""
+    block = holes_block(probe)
+    variables = {"headline": block["headline"], "block": block}
+    return _whole("holes_page.html.j2", _HOLE_SCRIPTS, {"probes": [holes_payload(probe)]}, variables)
+
+
+def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[str, Any]) -> str:
+    script, style = _script(scripts), _style()
     environment = Environment(
         loader=FunctionLoader(_read),
         autoescape=True,
@@ -42,13 +58,13 @@ def render(contents: Contents) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"visible": visible, "number": number, "interval": interval}
-    return environment.get_template("page.html.j2").render(
+    return environment.get_template(template).render(
         policy=_policy(script, style),
         # Markup: our own files, whose digests the policy names; and JSON with all markup characters escaped.
         script=Markup(script),
         style=Markup(style),
-        data=Markup(embedded(payload(contents))),
-        **sections(contents),
+        data=Markup(embedded(data)),
+        **variables,
     )
 
 
@@ -58,8 +74,8 @@ def embedded(value: Any) -> str:
     return text.translate(_ESCAPES)
 
 
-def _script() -> str:
-    body = "\n".join(_read(f"{name}.js") for name in _SCRIPTS)
+def _script(names: Sequence[str]) -> str:
+    body = "\n".join(_read(f"{name}.js") for name in names)
     return f'"use strict";\n(() => {{\n{body}}})();\n'
 
 

@@ -11,6 +11,7 @@ from vestige.report.answers import Reply, split_of
 from vestige.report.audit_payload import audit_payload
 from vestige.report.contents import Contents
 from vestige.report.evidence import Cell, Subject, forget_label, greedy_rouge
+from vestige.report.holes_payload import holes_payload
 
 _SPLITS = ("forget", "retain", "independent")
 _SCOPES = ("free", "guessable", "entailed")
@@ -39,6 +40,7 @@ def payload(contents: Contents) -> dict[str, Any]:
         "graph": _graph(contents),
         "items": _items(contents),
         "audits": [audit_payload(outcome, contents.colours) for outcome in contents.audits],
+        "probes": [holes_payload(probe) for probe in contents.probes],
     }
 
 

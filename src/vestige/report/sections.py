@@ -3,8 +3,7 @@
 Everything here is text and numbers for the template, which escapes them.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,8 @@ from vestige.report.audit_sections import audit_block, standfirst
 from vestige.report.contents import Contents
 from vestige.report.evidence import PANELS, Cell, Subject, forget_label, greedy_rouge
 from vestige.report.findings import ADMISSION_GAP, TOLERATED_LOSS, Finding, pooled
+from vestige.report.holes_sections import holes_block
+from vestige.report.run_values import named_values, provenance_lines
 from vestige.report.sentences import Span, answer, level_words, qualifiers, rest_words
 from vestige.report.words import interval, listed, number
 
@@ -72,6 +73,7 @@ def sections(contents: Contents) -> dict[str, Any]:
         "facts": _facts(contents),
         "standfirst": standfirst(contents.audits),
         "audits": [audit_block(i, outcome, contents.colours) for i, outcome in enumerate(contents.audits)],
+        "probes": [holes_block(probe) for probe in contents.probes],
         "answers": [_answer(contents, finding) for finding in contents.findings],
         "missing": (*evidence.missing, *contents.unjudged),
         "no_graph": contents.no_graph,
@@ -79,8 +81,8 @@ def sections(contents: Contents) -> dict[str, Any]:
         "drawn": len(contents.drawing.edges) if contents.drawing else 0,
         "admission_gap": ADMISSION_GAP,
         "tolerated_loss": TOLERATED_LOSS,
-        "settings": _pairs(evidence.settings),
-        "provenance": _provenance(evidence.provenance),
+        "settings": named_values(evidence.settings),
+        "provenance": provenance_lines(evidence.provenance),
         "subjects": [_made(s) for s in evidence.subjects],
         "recompute": _recompute(contents),
     }
@@ -158,18 +160,6 @@ def _row(contents: Contents, finding: Finding, subject: Subject, cells: Sequence
     )
 
 
-def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in values.items()]
-
-
-def _provenance(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The run's provenance, a line a fact: nested tables as `name: value, name: value`."""
-    return [
-        (key, ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value))
-        for key, value in provenance.items()
-    ]
-
-
 def _made(subject: Subject) -> dict[str, Any]:
     done, provenance = subject.done or {}, subject.provenance or {}
     spec = subject.spec
@@ -193,8 +183,8 @@ def _made(subject: Subject) -> dict[str, Any]:
             ("started from", spec.parent or "the model itself"),
             ("code version", str(spec.version)),
             ("answers", subject.answers.path.name if subject.answers else "none yet"),
-            *((f"setting {k}", v) for k, v in _pairs(spec.settings)),
-            *_provenance(provenance),
+            *((f"setting {k}", v) for k, v in named_values(spec.settings)),
+            *provenance_lines(provenance),
         ],
     }
 

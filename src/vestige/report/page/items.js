@@ -2,8 +2,6 @@
 //
 // A reply is [text, rouge, probability, refused, empty, truncated]; the text is an index into DATA.items.texts.
 
-const PAGE = 25;
-const CLAMP = 280;
 const EVERY = "every";
 
 function items(root) {
@@ -123,37 +121,4 @@ function replyBox(subject, reply) {
     el("p", { class: "reply-text" }, clamped(DATA.items.texts[text])),
     marks.length ? el("p", { class: "marks" }, marks.map(([word]) => el("span", { class: "chip warn" }, word))) : null,
   );
-}
-
-// A long text shows its beginning, and the rest on demand.
-function clamped(text) {
-  const box = el("bdi", { class: "foreign", dir: "auto" });
-  if (text.length <= CLAMP) {
-    box.append(visible(text));
-    return box;
-  }
-  const head = text.slice(0, CLAMP - 40).replace(/[\ud800-\udbff]$/, "");
-  const button = el("button", { type: "button", class: "more", "aria-expanded": "false" }, `… all ${text.length.toLocaleString("en")} characters`);
-  box.append(visible(head));
-  button.addEventListener("click", () => {
-    const open = button.getAttribute("aria-expanded") === "true";
-    button.setAttribute("aria-expanded", String(!open));
-    button.textContent = open ? `… all ${text.length.toLocaleString("en")} characters` : "less";
-    box.replaceChildren(visible(open ? head : text));
-  });
-  return el("span", {}, box, button);
-}
-
-function pageButtons(state, last, go) {
-  if (last === 0) return [];
-  const button = (words, page, enabled) => {
-    const b = el("button", { type: "button", disabled: !enabled }, words);
-    b.addEventListener("click", () => go(page));
-    return b;
-  };
-  return [
-    button("← previous", state.page - 1, state.page > 0),
-    el("span", {}, `page ${state.page + 1} of ${last + 1}`),
-    button("next →", state.page + 1, state.page < last),
-  ];
 }

@@ -1,0 +1,171 @@
+"""The parts of a search for holes that are plain HTML: the answer with its table, what was dropped, what was run.
+
+Everything here is text and numbers for the template, which escapes them. Quality is 1..10, shares are 0..1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vestige.artifacts.holes import HoleRow, Placebo
+from vestige.core.estimates import Estimate
+from vestige.report.holes import DIGEST_CHARACTERS, Probe
+from vestige.report.holes_mending import mended_blocks
+from vestige.report.holes_words import (
+    STANDFIRST,
+    STANDING_TONES,
+    STANDING_WORDS,
+    about,
+    caveat,
+    headline,
+    qualifiers,
+    sentence,
+    silent,
+    source_name,
+    standing,
+)
+from vestige.report.run_values import named_values, provenance_lines
+from vestige.report.sentences import Span
+from vestige.report.words import number
+
+COLOURS = 8
+"""How many groups have a colour of their own; those after begin again with another sign."""
+_SCORES, _SHARES = (1.0, 10.0), (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """An estimate in the table, with the ends of the scale that it is drawn on; None where nothing was measured."""
+
+    estimate: Estimate | None
+    scale: tuple[float, float] | None
+
+    def place(self, value: float) -> float:
+        """Where a value lies on the scale, 0..1."""
+        low, high = self.scale or _SHARES
+        return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One source on the first screen: its sentence, what qualifies it, the verdict in words, and its numbers."""
+
+    name: str
+    n: str
+    spans: tuple[Span, ...]
+    qualifiers: tuple[str, ...]
+    verdict: str
+    tone: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of holes, its size and its colour."""
+
+    name: str
+    n: int
+    css: str
+
+
+HEADS = (
+    ("quality", "before"),
+    ("quality", "after"),
+    ("change", ""),
+    ("lowest score", "before"),
+    ("lowest score", "after"),
+    ("holes", ""),
+    ("false holes", ""),
+    ("beyond these", ""),
+)
+"""The columns of the table: what is measured, and of which answers."""
+
+
+def holes_block(probe: Probe) -> dict[str, Any]:
+    """The template's variables for one search."""
+    table = probe.table
+    return {
+        "name": probe.name,
+        "headline": headline(probe),
+        "standfirst": STANDFIRST,
+        "facts": _facts(probe),
+        "heads": HEADS,
+        "rows": [_row(probe, row) for row in table.rows],
+        "about": about(probe),
+        "caveat": caveat(probe),
+        "groups": [Group(g.name, g.n, f"method-{i % COLOURS}") for i, g in enumerate(table.groups)],
+        "shown": "" if probe.map is None or not probe.map.points else f"{100 * probe.map.shown:.0f}",
+        "dropped": [(source_name(s), sorted(d.items(), key=_count)) for s, d in table.dropped.items() if d],
+        "failures": [(stage, sorted(found.items(), key=_count)) for stage, found in table.failures.items() if found],
+        "diversity": [
+            (source_name(s), d.n, number(d.vendi_share), _number_or_none(d.distinct_ngrams))
+            for s, d in table.diversity.items()
+        ],
+        "selection": [(source_name(s), words) for s, words in table.selection.items()],
+        "mended": mended_blocks(probe),
+        "n_candidates": len(probe.tested),
+        "calls": (table.target_calls, table.unlearned_calls),
+        "asked": _asked(probe),
+        "made_by": provenance_lines(probe.provenance),
+    }
+
+
+def _facts(probe: Probe) -> list[str]:
+    facts = [f"{role} {_short(probe.models[role])}" for role in ("target", "unlearned") if role in probe.models]
+    judge = probe.identity.get("judge", {})
+    if isinstance(judge, Mapping) and "judge" in judge:
+        facts.append(f"judge: {judge['judge']}{' ' + str(judge['model']) if 'model' in judge else ''}")
+    facts.append(f"{len(probe.tested):,} candidates, {len(probe.asked_anew):,} tested")
+    if "times" in probe.provenance:
+        facts.append(f"started {probe.provenance['times'].get('started', '')[:10]}")
+    return facts
+
+
+def _short(name: str) -> str:
+    """The last part of a model's name, which may be a path."""
+    return name.rstrip("/").rpartition("/")[2] or name
+
+
+def _row(probe: Probe, row: HoleRow) -> SourceRow:
+    stands = standing(probe, row)
+    placebo = next((p for p in row.placebos if not silent(p)), None)
+    return SourceRow(
+        name=source_name(row.source),
+        n=f"n = {row.n_judged:,}" if row.n_judged == row.n else f"n = {row.n_judged:,} of {row.n:,}",
+        spans=tuple(sentence(probe, row)),
+        qualifiers=tuple(qualifiers(probe, row)),
+        verdict=STANDING_WORDS[stands],
+        tone=STANDING_TONES[stands],
+        cells=(
+            Cell(row.before, _SCORES),
+            Cell(row.after, _SCORES),
+            Cell(row.change, None),
+            *(Cell(share, _SHARES) for share in (row.lowest_before, row.lowest_after, row.holes)),
+            *_false(placebo),
+        ),
+    )
+
+
+def _false(placebo: Placebo | None) -> tuple[Cell, Cell]:
+    if placebo is None:
+        return Cell(None, None), Cell(None, None)
+    return Cell(placebo.rate, _SHARES), Cell(placebo.excess, None)
+
+
+def _asked(probe: Probe) -> list[tuple[str, str]]:
+    """The models by name and digest, and every setting that can change what is found."""
+    weights = {**probe.identity, **probe.identity.get("placebos", {})}
+    models = [(role, f"{name} ({str(weights[role])[:DIGEST_CHARACTERS]}…)") for role, name in probe.models.items()]
+    left = {k: v for k, v in probe.identity.items() if k not in ("target", "unlearned", "placebos")}
+    flat: dict[str, Any] = {}
+    for key, value in left.items():
+        flat |= {f"{key}: {inner}": x for inner, x in value.items()} if isinstance(value, Mapping) else {key: value}
+    return [*models, *named_values(flat)]
+
+
+def _number_or_none(x: float | None) -> str:
+    return "–" if x is None else number(x)
+
+
+def _count(pair: tuple[str, int]) -> tuple[int, str]:
+    return -pair[1], pair[0]

@@ -1,0 +1,235 @@
+"""The page of a search for holes: it claims no more than its placebos allow, and nothing in it acts."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from chromium import chromium, find_chromium
+from synthetic_holes import asked, candidates, write_probe
+from synthetic_run import HOSTILE, IMAGE, SCRIPT, write_run
+from test_page import Elements
+
+from vestige.artifacts.holes import read_holes
+from vestige.artifacts.layout import ProbeFolder
+from vestige.artifacts.mitigation import MitigationRow, MitigationTable, SetScore, write_mitigation
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.ids import content_id
+from vestige.metrics import intervals
+from vestige.report import build_report
+from vestige.report.holes import read_probe
+from vestige.report.holes_words import headline, sentence, standing
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = write_probe(tmp_path_factory.mktemp("probed") / "holes", candidates())
+    build_report(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def first_screen(page):
+    text = re.sub(r"<script.*|<style>.*?</style>", "", page, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", text).replace("\N{NO-BREAK SPACE}", " ").split())
+
+
+def files(folder):
+    made = [folder / "report.html", *(folder / "tables").iterdir(), *(folder / "figures").iterdir()]
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(made)}
+
+
+def test_the_same_search_gives_the_same_bytes(folder):
+    first = files(folder)
+    assert list(first) == ["figures/hole-map.svg", "report.html", "tables/hole_sources.csv", "tables/holes.csv"]
+    build_report(folder)
+    assert files(folder) == first
+
+
+def test_the_first_screen_answers_without_the_script(page):
+    words = first_screen(page)
+    assert "13 knowledge holes in 37 prompts tested" in words
+    # Adjacent: one hole, and one false hole, of 20.
+    assert "1 of 20 prompts is a hole" in words
+    assert "no holes beyond false ones" in words
+    # Latent: 12 of 16 judged, no false one; 1 more was not judged.
+    assert "12 of 16 prompts are holes; a share of 0.75 [" in words
+    assert "1 of 17 prompts tested were not judged on both sides" in words
+    # 12 scores of 1 and 4 of 8: (12 + 32) / 16 = 2.75, before (12 x 9 + 4 x 8) / 16 = 8.75.
+    assert "Mean quality: 8.75 before, 2.75 after (−6.00 [" in words
+    assert "target knows unlearned npo judge: grounded" in words
+    assert "13 holes" in words
+    assert "2 not valid" in words
+    assert "not whether an answer is true" in words
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "said"),
+    [
+        ([asked(f"q{n}", "latent", 9.0, 8.0) for n in range(30)], "none", "No knowledge holes in 30 prompts tested"),
+        (
+            # 2 holes and 1 false one: 0.03 beyond, in an interval that holds 0.
+            [asked(f"q{n}", "latent", 9.0, 1.0 if n < 2 else 8.0, placebo=1.0 if n > 28 else 9.0) for n in range(30)],
+            "chance",
+            "2 suspected holes in 30 prompts tested, no more than chance makes",
+        ),
+        ([asked(f"q{n}", "latent", 9.0, 1.0) for n in range(30)], "beyond", "30 knowledge holes in 30 prompts tested"),
+        (
+            [replace(asked("q", "latent", 9.0, 1.0), placebo_answers={"target at another seed": "It is so."})],
+            "unknown",
+            "1 suspected hole in 1 prompt tested",
+        ),
+    ],
+)
+def test_what_may_be_said_follows_from_the_placebo(found, verdict, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(intervals, "RESAMPLES", 200)
+    probe = read_probe(ProbeFolder(write_probe(tmp_path / "holes", found)))
+    assert standing(probe, probe.table.rows[0]) == verdict
+    assert headline(probe) == said
+    words = "".join(span.text for span in sentence(probe, probe.table.rows[0]))
+    assert ("no placebo says how many" in words) == (verdict == "unknown")
+    assert ("which may be none" in words) == (verdict == "chance")
+
+
+def test_no_element_loads_links_out_or_acts_and_hostile_text_stays_text(page):
+    elements = Elements()
+    elements.feed(page)
+    for tag, attributes in elements.found:
+        assert tag not in {"img", "iframe", "object", "embed", "form", "base", "video", "audio"}
+        assert not any(name.startswith("on") or name in ("style", "src", "srcset") for name in attributes), tag
+        target = attributes.get("href") or ""
+        assert target in ("", "data:,") or target.startswith("#"), target
+    assert [t for t, _ in elements.found].count("script") == 2
+    block = elements.contents("script")[0]
+    assert not set("<>&\u2028\u2029") & set(block)
+    assert set(HOSTILE[:3]) <= {row["unlearned"][0] for row in json.loads(block)["probes"][0]["rows"] if "hole" in row}
+    assert SCRIPT not in page
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", page)
+
+
+def test_names_that_are_markup_stay_names(tmp_path):
+    path = write_probe(tmp_path / "holes", candidates()[-10:])
+    hostile = json.dumps(f"{IMAGE}\u202e")
+    for name in ("summary.json", "tested.jsonl", "holes.jsonl", "map.json"):
+        text = (path / name).read_text(encoding="utf-8")
+        groups = {hole.group for hole in read_holes(ProbeFolder(path))} if name == "summary.json" else ()
+        for word in ("latent", "target at another seed", "not valid", *groups):
+            text = text.replace(json.dumps(word), hostile)
+        (path / name).write_text(text, encoding="utf-8")
+    provenance = {"command": IMAGE, "models": {"target": IMAGE, "unlearned": IMAGE}, "times": {"started": IMAGE}}
+    (path / "provenance.json").write_text(json.dumps(provenance))
+    page = build_report(path).read_text(encoding="utf-8")
+    elements = Elements()
+    elements.feed(page)
+    assert "img" not in {tag for tag, _ in elements.found}
+    assert "<img" not in page
+    # Source, placebo, group, reason and both models: each is there, spelt out.
+    assert page.count("&lt;img src=x") >= 8
+    assert "\u202e" not in page
+    with (path / "tables" / "hole_sources.csv").open(encoding="utf-8", newline="") as file:
+        assert "‹U+202E›" in next(csv.DictReader(file))["source"]
+
+
+def test_the_tables_hold_every_hole_and_the_form_of_table_1(folder):
+    with (folder / "tables" / "holes.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 13
+    assert rows[0]["prompt"] == "Where is harbour 0?"
+    assert (rows[0]["target_score"], rows[0]["unlearned_score"]) == ("9.0", "2.0")
+    with (folder / "tables" / "hole_sources.csv").open(encoding="utf-8", newline="") as file:
+        adjacent, latent = csv.DictReader(file)
+    assert (adjacent["verdict"], adjacent["false_holes_value"]) == ("no holes beyond false ones", "0.05")
+    assert (latent["holes_value"], latent["holes_n"], latent["tested"]) == ("0.75", "16", "17")
+
+
+def test_a_folder_of_before_there_were_maps_is_still_read(tmp_path):
+    path = write_probe(tmp_path / "holes", candidates(), mapped=False)
+    summary = json.loads((path / "summary.json").read_text())
+    del summary["table"]["naming"]
+    (path / "summary.json").write_text(json.dumps(summary))
+    (path / "provenance.json").unlink()
+    page = build_report(path).read_text(encoding="utf-8")
+    assert "There is no map in this folder" in page
+    assert "target aaaaaaaaaaaa" in first_screen(page)
+    assert not list((path / "figures").iterdir())
+
+
+def test_a_search_that_is_not_finished_is_refused_with_the_way_out(tmp_path):
+    (tmp_path / "asked-adjacent.json").write_text("{}")
+    with pytest.raises(InputError, match="no finished search for holes; run `vestige probe filter` there first"):
+        build_report(tmp_path)
+
+
+def test_a_run_shows_its_holes_under_the_labels_of_its_models(tmp_path):
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    cell = next(p for p in (run / "cells").iterdir() if p.name.startswith("dpo"))
+    write_probe(run / "holes", candidates(), unlearned=content_id(cell.name, length=64))
+    page = build_report(run).read_text(encoding="utf-8")
+    assert '<section id="holes-0"' in page
+    assert "unlearned dpo" in first_screen(page)
+    assert (run / "tables" / "holes.csv").exists()
+    assert (run / "figures" / "hole-map.svg").exists()
+
+
+def test_what_mending_costs_stands_in_the_page_and_in_a_table(tmp_path):
+    def estimate(value, n=40):
+        return Estimate("m", "score", value, value - 0.5, value + 0.5, n, "by hand")
+
+    path = write_probe(tmp_path / "holes", candidates())
+    scores = {"D_LP used": SetScore(30, 28, estimate(7.25, 28), estimate(0.25, 28))}
+    rows = (
+        MitigationRow("unlearned", 0, False, {"rougeL_recall": estimate(0.5)}, {}),
+        MitigationRow("kl", 800, True, {"rougeL_recall": estimate(0.75)}, scores),
+    )
+    table = MitigationTable("kl", rows, {"D_LP used": 30}, (), (f"30 of 600 holes {SCRIPT}",))
+    write_mitigation(ProbeFolder(path).mitigation("kl-1"), table, {})
+    page = build_report(path).read_text(encoding="utf-8")
+    words = first_screen(page)
+    assert "What mending costs: one tuning towards the target's distributions (kl)" in words.replace("&#39;", "'")
+    assert "kl, step 800 kept 0.75 [0.25, 1.25] 7.25 [6.75, 7.75] 0.25 at 1, 28 of 30 judged" in words
+    assert "unlearned, step 0 0.50 [0.00, 1.00] –" in words
+    assert SCRIPT not in page
+    with (path / "tables" / "mitigation.csv").open(encoding="utf-8", newline="") as file:
+        shown = ("arm", "at", "set", "metric", "value", "n", "n_asked")
+        found = [tuple(row[column] for column in shown) for row in csv.DictReader(file)]
+    assert found == [
+        ("unlearned", "0", "forget", "rougeL_recall", "0.5", "40", "40"),
+        ("kl", "800", "forget", "rougeL_recall", "0.75", "40", "40"),
+        ("kl", "800", "D_LP used", "quality", "7.25", "28", "30"),
+        ("kl", "800", "D_LP used", "lowest", "0.25", "28", "30"),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed")
+def test_in_a_browser_the_map_leads_to_the_prompt_and_nothing_runs(folder, tmp_path):
+    with chromium(tmp_path) as browser:
+        for width in (1280, 420):
+            browser.resize(width, 900)
+            browser.open(folder / "report.html")
+            assert browser.run("document.documentElement.scrollWidth") <= width
+        count = "document.querySelectorAll({!r}).length".format
+        assert browser.run(count(".hole-map .plot .hole-dot")) == 37
+        assert browser.run(count(".hole-map .plot .hole-dot:not(.plain)")) == 13
+        assert browser.run(count(".hole-list .item")) == 13
+        browser.run("document.querySelector('.hole-map .plot .hole-dot.plain').dispatchEvent(new Event('click'))")
+        assert browser.run("document.querySelector('.hole-list .found').textContent").startswith("chosen in the map")
+        assert browser.run(count(".hole-list .item")) == 1
+        browser.run("document.querySelector('.hole-list .found button').click()")
+        search = "document.querySelector('.hole-list input[type=search]')"
+        browser.run(f"{search}.value = 'harbour 0'; {search}.dispatchEvent(new Event('input'))")
+        # The adjacent question, and the first of the latent ones: "Which harbour 0? ...".
+        assert browser.run(count(".hole-list .item")) == 2
+        dot = "document.querySelector('.hole-map .plot .hole-dot:not(.plain)')"
+        browser.run(f"{dot}.dispatchEvent(new Event('focus'))")
+        assert "unlearned" in browser.run("document.querySelector('.tooltip').textContent")
+        assert browser.run("window.pwned ?? null") is None
+        shown = browser.run("document.body.innerText")
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]", shown)
+        assert browser.complaints() == []
