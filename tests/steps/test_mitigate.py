@@ -45,7 +45,8 @@ from vestige.steps.mitigate_request import (
     measured_otherwise,
     new_latent,
 )
-from vestige.steps.probe import AdjacentRequest, FilterRequest, Grader, asked_model, filter_holes, make_adjacent
+from vestige.steps.probe import FilterRequest, Grader, asked_model, filter_holes
+from vestige.steps.probe_adjacent import AdjacentRequest, make_adjacent
 from vestige.training import loop
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import UnlearningSettings

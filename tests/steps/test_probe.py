@@ -20,16 +20,8 @@ from vestige.probes.answering import AnswerSettings
 from vestige.probes.filters import FilterSettings
 from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.questions import AdjacentSettings
-from vestige.steps.probe import (
-    AdjacentRequest,
-    FilterRequest,
-    Grader,
-    asked_model,
-    candidates_in,
-    filter_holes,
-    make_adjacent,
-    read_adjacent,
-)
+from vestige.steps.probe import FilterRequest, Grader, asked_model, candidates_in, filter_holes
+from vestige.steps.probe_adjacent import AdjacentRequest, make_adjacent, read_adjacent
 
 SPLITS = NamedSplits("forget", {"forget": ITEMS[:3], "retain": ITEMS[3:]}, {})
 NEAR = AdjacentRequest(SPLITS, None, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)

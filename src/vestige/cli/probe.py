@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from vestige.data.probe_sources import ProbeSources
     from vestige.models.embedder import Embedder
     from vestige.probes.baselines import Yield
-    from vestige.steps.probe import AdjacentRequest, Asked, Grader, KeptQuestion, Served
+    from vestige.steps.probe import Asked, Grader, Served
+    from vestige.steps.probe_adjacent import AdjacentRequest, KeptQuestion
     from vestige.steps.probe_forecast import Size
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: a folder, any model, or URL#MODEL.")]
@@ -100,7 +101,8 @@ def all_command(
     Each part is kept; the same command goes on where a stopped one ended, and asks and pays for nothing twice.
     """
     refuse_torchrun("probe")
-    from vestige.steps.probe import SEARCHES, make_adjacent
+    from vestige.steps.probe import SEARCHES
+    from vestige.steps.probe_adjacent import make_adjacent
 
     who.check()
     who.check_naming(place)
@@ -131,7 +133,7 @@ def adjacent_command(
 ) -> None:
     """Questions near the forget set, none of which it answers; no model is asked unless it is to write them."""
     refuse_torchrun("probe")
-    from vestige.steps.probe import make_adjacent
+    from vestige.steps.probe_adjacent import make_adjacent
 
     sources = _read(rows, data, forget, forget_n, place)
     kept = make_adjacent(place.folder, _adjacent_request(sources, near, who, place))
@@ -159,7 +161,8 @@ def latent_command(
     Settings: latent.n_iterations, policy.n_rollouts and others; see docs/probe.md.
     """
     refuse_torchrun("probe")
-    from vestige.steps.probe import SEARCHES, beginnings_in
+    from vestige.steps.probe import SEARCHES
+    from vestige.steps.probe_adjacent import beginnings_in
 
     who.check()
     names = searches_named(searches, SEARCHES)
@@ -242,7 +245,7 @@ def _adjacent_request(
 ) -> "AdjacentRequest":
     from vestige.probes.neighbours import NeighbourSettings
     from vestige.probes.questions import AdjacentSettings
-    from vestige.steps.probe import AdjacentRequest
+    from vestige.steps.probe_adjacent import AdjacentRequest
 
     k = {"k": near.k}
     settings = AdjacentSettings.build(k | place.values("adjacent"), where="settings of adjacent")
@@ -322,7 +325,8 @@ def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, siz
     from vestige.judges.spending import Limits
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
-    from vestige.steps.probe import adjacent_of, forget_texts
+    from vestige.steps.probe import forget_texts
+    from vestige.steps.probe_adjacent import adjacent_of
     from vestige.steps.probe_forecast import forecast_probe
 
     if isinstance(request.by, str):

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from vestige.judges.server import ServerSettings
     from vestige.models.embedder import Embedder
     from vestige.models.load import ModelSettings
-    from vestige.steps.probe import Asked, By, Grader, Served
+    from vestige.steps.probe import Asked, Grader, Served
+    from vestige.steps.probe_adjacent import By
 
 T = TypeVar("T", bound="Settings")
 

@@ -42,13 +42,7 @@ from vestige.probes.naming import VERSION as NAMING_VERSION
 from vestige.probes.questions import Source, source_text
 from vestige.steps.evaluate import finished_subject, loaded_subject
 from vestige.steps.making import LOCK_SECONDS
-from vestige.steps.probe_adjacent import AdjacentRequest as AdjacentRequest
-from vestige.steps.probe_adjacent import By as By
-from vestige.steps.probe_adjacent import KeptQuestion as KeptQuestion
-from vestige.steps.probe_adjacent import adjacent_of as adjacent_of
-from vestige.steps.probe_adjacent import beginnings_in as beginnings_in
-from vestige.steps.probe_adjacent import make_adjacent as make_adjacent
-from vestige.steps.probe_adjacent import read_adjacent as read_adjacent
+from vestige.steps.probe_adjacent import beginnings_in, read_adjacent
 from vestige.steps.probe_parts import VERSION, put_down, refuse_another
 from vestige.steps.subjects import own_dtype
 from vestige.training.policy.settings import PolicySettings
