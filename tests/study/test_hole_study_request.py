@@ -48,6 +48,11 @@ def test_an_ablation_changes_one_setting_at_a_time(tmp_path):
         ('[judge]\nkind = "server"\nmodel = "m"\n', "needs a url"),
         ('[variance]\nof = "npo"\nseeds = [1]\n', "seeds are for a study with"),
         ("[filter]\nunlearned_at_most = 8\n", "must be below target_at_least"),
+        ('[filter]\nname_groups = "writer"\n', "[filter]: filter.name_groups=writer needs a language model"),
+        # A model of such a name would have been taken for the target.
+        ('target = "cells/gd"\n', "two models of the study are called 'target'"),
+        ('[checkpoints.models]\nnpo = "early"\n', "two models of the study are called 'npo'"),
+        ('[variance]\nof = "npo"\n[variance.models]\nnpo = "again"\n', "two models of the study are called 'npo'"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_its_name(tmp_path, more, said):

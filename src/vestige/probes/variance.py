@@ -141,16 +141,16 @@ def _change(before: Scores, after: Scores, origins: Sequence[str], *, seed: int)
 def _tests(before: Scores, after: Scores, origins: Sequence[str]) -> ChangeTests:
     runs = before.mean(2).ravel(), after.mean(2).ravel()
     by_model = after.mean((1, 2))
-    by_origin = _by_origin(before.mean((0, 1)), origins), _by_origin(after.mean((0, 1)), origins)
+    origin_means = by_origin(before.mean((0, 1)), origins), by_origin(after.mean((0, 1)), origins)
     return ChangeTests(
         student=_outcome(lambda: student_test(*runs)),
         welch=_outcome(lambda: welch_test(*runs)),
         over_models=_outcome(lambda: paired_test(np.full(len(by_model), runs[0].mean()), by_model)),
-        over_prompts=_outcome(lambda: paired_test(*by_origin)),
+        over_prompts=_outcome(lambda: paired_test(*origin_means)),
     )
 
 
-def _by_origin(values: Float[np.ndarray, " N"], origins: Sequence[str]) -> Float[np.ndarray, " K"]:
+def by_origin(values: Float[np.ndarray, " N"], origins: Sequence[str]) -> Float[np.ndarray, " K"]:
     """The mean of each origin's prompts: what was made from one thing is one observation."""
     _, place = np.unique(np.asarray(origins, dtype=str), return_inverse=True)
     means: Float[np.ndarray, " K"] = np.bincount(place, values) / np.bincount(place)

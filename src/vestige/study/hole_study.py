@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.hole_study import GeneralScore, HoleStudyFolder, write_general
 from vestige.artifacts.layout import ProbeFolder, own_folder
 from vestige.artifacts.mitigation import WAYS
@@ -21,8 +22,8 @@ from vestige.data.corpus import NamedSplits, everything
 from vestige.steps.making import read_done
 from vestige.study.hole_study_cast import Cast, corpus_of, model_of, splits_of
 from vestige.study.hole_study_mending import mend_task, variance_task
-from vestige.study.hole_study_models import COMPILE, POLICY, making_tasks
-from vestige.study.hole_study_request import TARGET, HoleStudySettings
+from vestige.study.hole_study_models import making_tasks
+from vestige.study.hole_study_request import COMPILE, POLICY, TARGET, HoleStudySettings
 from vestige.study.hole_study_tables import write_tables
 from vestige.study.runner import Report, State, Task, run_tasks
 
@@ -64,6 +65,9 @@ def run_hole_study(
 ) -> StudyEnd:
     """Everything that the tables need, and the tables; resumes, and does nothing that is there."""
     settings.check()
+    if settings.bench is not None:
+        # Read last, after hours perhaps.
+        read_bench(BenchFolder(Path(settings.bench)))
     place = HoleStudyFolder(folder)
     with locked(place.lock, patience_seconds=LOCK_SECONDS):
         _same_study(place, settings)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from vestige.artifacts.hole_study import HoleStudyFolder
 from vestige.artifacts.layout import ProbeFolder
 from vestige.data.corpus import Corpus, NamedSplits, named_splits, open_corpus
-from vestige.study.hole_study_models import POLICY, made_corpus
-from vestige.study.hole_study_request import TARGET, HoleStudySettings
+from vestige.study.hole_study_models import made_corpus
+from vestige.study.hole_study_request import POLICY, TARGET, HoleStudySettings
 
 if TYPE_CHECKING:
     from vestige.models.embedder import Embedder
@@ -100,7 +100,7 @@ class Cast:
         if not self.settings.judge.truth:
             return plain
         judge = KnownAnswersJudge(plain.judge, (*self.corpus.items, *self.corpus.factual))
-        return Grader(judge, {**plain.identity, "known_answers": judge.digest})
+        return Grader(judge, {**plain.identity, "known_answers": judge.digest}, plain.writer)
 
     @cached_property
     def plain_grader(self) -> "Grader":
@@ -164,8 +164,10 @@ def _language_model(settings: HoleStudySettings, folder: ProbeFolder) -> "Grader
     asked = settings.judge
     if asked.kind == "local":
         local = asked_model(ModelSettings(model=str(asked.model), device=settings.device))
-        return Grader(PromptedJudge(LocalWriter(local.loaded)), {"judge": "local", "weights": local.weights})
+        here = LocalWriter(local.loaded)
+        return Grader(PromptedJudge(here), {"judge": "local", "weights": local.weights, "prompts": local.prompts}, here)
     server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
     told = {"url", "model", "temperature", "seed", "readings"}
     identity: dict[str, Any] = {k: v for k, v in server.identity().items() if k in told}
-    return Grader(PromptedJudge(ServerWriter(server, folder.judge, Limits())), {"judge": "server", **identity})
+    writer = ServerWriter(server, folder.judge, Limits())
+    return Grader(PromptedJudge(writer), {"judge": "server", **identity}, writer)

@@ -10,8 +10,8 @@ from vestige.core.files import write_json
 from vestige.core.text import one_line
 from vestige.data.factual import idk_answers
 from vestige.study.hole_study_cast import Cast, model_of
-from vestige.study.hole_study_models import POLICY, unlearn_request
-from vestige.study.hole_study_request import TARGET, HoleStudySettings
+from vestige.study.hole_study_models import unlearn_request
+from vestige.study.hole_study_request import POLICY, TARGET, HoleStudySettings
 from vestige.study.runner import Report
 from vestige.training.loop import Progress
 

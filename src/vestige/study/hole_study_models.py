@@ -14,7 +14,7 @@ from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, named_splits, open_corpus
 from vestige.data.factual import idk_answers
 from vestige.probes.latent import listed_questions
-from vestige.study.hole_study_request import TARGET, HoleStudySettings, Making
+from vestige.study.hole_study_request import COMPILE, POLICY, TARGET, HoleStudySettings, Making
 from vestige.study.presets import TINY_FINETUNE, tiny_unlearning
 from vestige.study.runner import Report, Task
 from vestige.training.settings import UnlearningSettings
@@ -22,7 +22,6 @@ from vestige.training.settings import UnlearningSettings
 if TYPE_CHECKING:
     from vestige.steps.unlearn import UnlearnRequest
 
-COMPILE, POLICY = "compile", "policy"
 _TINY = "builtin:tiny"
 _END = "Done."
 """The answer to a list of questions: a chat needs one, and nobody reads it."""

@@ -14,13 +14,15 @@ from vestige.probes.answering import AnswerSettings
 from vestige.probes.filters import FilterSettings
 from vestige.probes.latent import LatentSettings
 from vestige.probes.mitigation import MendingSettings, MitigationSettings
+from vestige.probes.naming import NO_WRITER
 from vestige.training.policy.settings import PolicySettings
 
 TABLES = (1, 2, 3, 4, 6, 7, 10)
 """The paper's numbers of the tables that are made here."""
 VARIED = ("policy", "latent")
 """The sections whose settings an ablation varies."""
-TARGET = "target"
+TARGET, POLICY, COMPILE = "target", "policy", "compile"
+"""Who and what takes part in every study; no other model may have one of these names."""
 
 
 class StudyModels(Settings):
@@ -203,10 +205,14 @@ class HoleStudySettings(Settings):
             raise InputError("[checkpoints] are those of models that are there; [making] has checkpoints of its own")
         if self.judge.kind != "grounded" and self.judge.model is None:
             raise InputError(f"[judge] kind = {self.judge.kind!r} needs a model")
+        if self.judge.kind == "grounded" and self.filter.name_groups == "writer":
+            # Groups are named last, after hours perhaps.
+            raise InputError(f"[filter]: {NO_WRITER}")
         if self.judge.kind == "server" and self.judge.url is None:
             raise InputError("[judge] kind = 'server' needs a url, such as http://localhost:8000/v1")
         if self.variance and (self.variance.models if self.making else self.variance.seeds):
             raise InputError("[variance] seeds are for a study with [making], and models for one without")
+        self._refuse_one_name_twice()
         about = [part.of for part in (self.ablation, self.mitigation, self.variance) if part]
         for name in [*about, *([self.making.checkpoints_of] if self.making else [])]:
             if name not in self.unlearned:
@@ -216,6 +222,14 @@ class HoleStudySettings(Settings):
                 raise InputError(f"[ablation] {one_line(variant.name)}: name policy.KEY or latent.KEY")
             self.varied(variant)
         self.filter.check()
+
+    def _refuse_one_name_twice(self) -> None:
+        """A name stands for one model, whose folder and whose rows in the tables go by it."""
+        taken: list[str] = [TARGET, POLICY, COMPILE]
+        for name in (*self.unlearned, *self.steps(), *self.repeats()):
+            if name in taken:
+                raise InputError(f"two models of the study are called {one_line(name)!r}; give one another name")
+            taken.append(name)
 
 
 class Variant(NamedTuple):

@@ -75,7 +75,8 @@ class _Probe:
             if t.source == source and t.target_score is not None and t.unlearned_score is not None
         ]
         before = np.array([t.target_score for t in judged], dtype=float)
-        return change_tests(before, np.array([t.unlearned_score for t in judged], dtype=float))
+        after = np.array([t.unlearned_score for t in judged], dtype=float)
+        return change_tests(before, after, [t.origin or t.id for t in judged])
 
 
 def _quality(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
@@ -100,9 +101,9 @@ def _quality(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
         (
             "Quality is the judge's mean, 1 to 10; in brackets behind it the share at the lowest score. ROUGE-1 recall "
             "is of greedy answers to the data's own questions, beside which benchmarks stand where there are any.",
-            "p-values are of t-tests over prompts, paired, Welch's and Student's, and take prompts for independent; "
-            "the intervals allow for prompts that were made from one thing. False holes are those of the target asked "
-            "at another seed.",
+            "p-values are of t-tests over prompts. The paired one counts what was made from one thing once, and the "
+            "intervals allow for it; Welch's and Student's take all prompts, and both sides, for independent. "
+            "False holes are those of the target asked at another seed.",
         ),
         tuple(numbers),
     )

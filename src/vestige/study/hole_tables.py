@@ -14,6 +14,7 @@ from jaxtyping import Float
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line
 from vestige.metrics.t_tests import TTest, paired_test, student_test, welch_test
+from vestige.probes.variance import by_origin
 
 COLUMNS = ("row", "set", "measure", "value", "low", "high", "n", "interval")
 """Of every CSV file. `low`, `high` and `interval` are empty for what has no interval, as a count or a p-value."""
@@ -88,7 +89,10 @@ def bare_number(row: str, set_: str, measure: str, value: float, n: int) -> dict
 
 @dataclass(frozen=True)
 class ChangeTests:
-    """The t-tests of after minus before over prompts: paired, Welch's and Student's; a reason where there is none."""
+    """The t-tests of after minus before: paired, Welch's and Student's; a reason where there is none.
+
+    In the paired one what was made from one thing counts once; the other two take all prompts for independent.
+    """
 
     paired: TTest | str
     welch: TTest | str
@@ -104,9 +108,12 @@ class ChangeTests:
         return [bare_number(row, set_, name, test.p, n) for name, test in found if isinstance(test, TTest)]
 
 
-def change_tests(before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"]) -> ChangeTests:
+def change_tests(
+    before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"], origins: Sequence[str]
+) -> ChangeTests:
     """The three tests of the same prompts' scores; a test of nothing is its reason."""
-    return ChangeTests(*(_tested(test, before, after) for test in (paired_test, welch_test, student_test)))
+    paired = _tested(paired_test, by_origin(before, origins), by_origin(after, origins))
+    return ChangeTests(paired, *(_tested(test, before, after) for test in (welch_test, student_test)))
 
 
 def _tested(test: Any, before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"]) -> TTest | str:
