@@ -72,6 +72,19 @@ def test_variance_of_a_probe_with_two_judges_is_paid_for_once(tmp_path):
     assert identity["answers"]["max_tokens"] == 4
 
 
+def test_a_model_that_is_given_twice_is_refused_and_not_counted_once(tmp_path):
+    refused = probe(tmp_path, "variance", "t", "u", "u")
+    assert isinstance(refused.exception, InputError)
+    assert "an unlearned model is given twice (u, u); give each once" in str(refused.exception)
+
+
+def test_a_probe_does_not_write_over_who_made_a_model(tmp_path):
+    (tmp_path / "spec.json").write_text("{}")
+    refused = probe(tmp_path, "variance", "t", "u")
+    assert isinstance(refused.exception, InputError)
+    assert "is the folder of a model; give the probe one of its own" in str(refused.exception)
+
+
 def test_judges_are_named_in_one_word():
     served = judge_words("server:http://h:8000/v1#org/name", None)
     assert (served.judge, served.judge_url, served.judge_model) == ("server", "http://h:8000/v1", "org/name")

@@ -54,7 +54,8 @@ def test_the_same_search_gives_the_same_bytes(folder):
 
 def test_the_first_screen_answers_without_the_script(page):
     words = first_screen(page)
-    assert "13 knowledge holes in 37 prompts tested" in words
+    # Of the 13 one is by a source that is not beyond its placebo.
+    assert "12 knowledge holes in 37 prompts tested, and 1 more suspected" in words
     # Adjacent: one hole, and one false hole, of 20.
     assert "1 of 20 prompts is a hole" in words
     assert "no holes beyond false ones" in words
@@ -77,7 +78,7 @@ def test_the_first_screen_answers_without_the_script(page):
             # 2 holes and 1 false one: 0.03 beyond, in an interval that holds 0.
             [asked(f"q{n}", "latent", 9.0, 1.0 if n < 2 else 8.0, placebo=1.0 if n > 28 else 9.0) for n in range(30)],
             "chance",
-            "2 suspected holes in 30 prompts tested, no more than chance makes",
+            "2 suspected holes in 30 prompts tested, not shown to be more than chance makes",
         ),
         ([asked(f"q{n}", "latent", 9.0, 1.0) for n in range(30)], "beyond", "30 knowledge holes in 30 prompts tested"),
         (

@@ -158,6 +158,8 @@ def test_a_judge_by_likeness_compares_with_the_first_and_does_not_rate_it(asked,
     assert [turn.own for turn in judge.seen[:3]] == ["good 0", "b", "good 1"]
     assert judge.seen[1].said == ("q0", "bad 0", "r0", "b")
     assert judge.seen[1].references == ("x", "y")
+    # Who reads the table must not take it for a score of MT-bench.
+    assert found.notes[0].startswith("mt_bench: by likeness to the answers of good, which shows what was lost")
 
 
 def test_what_cannot_be_asked_is_refused_before_a_model_is_loaded(asked, tmp_path):

@@ -143,13 +143,15 @@ def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader"
 
         embedder, weights = who.embeds(place.device)
         asked = place.asked(first)
-        identity = {"judge": "grounded", "target": asked.weights, "embedder": weights}
-        return TurnGrader(LikenessTurnJudge(GroundedJudge(asked.loaded, embedder)), identity, by_likeness=True)
+        judge = GroundedJudge(asked.loaded, embedder)
+        identity = {"judge": "grounded", "target": asked.weights, "embedder": weights, **judge.identity()}
+        return TurnGrader(LikenessTurnJudge(judge), identity, by_likeness=True)
     if who.judge == "local":
         from vestige.judges.local import LocalWriter
 
         asked = place.asked(str(who.judge_model))
-        return TurnGrader(WritingTurnJudge(LocalWriter(asked.loaded)), {"judge": "local", "weights": asked.weights})
+        identity = {"judge": "local", "weights": asked.weights, "prompts": asked.prompts}
+        return TurnGrader(WritingTurnJudge(LocalWriter(asked.loaded)), identity)
     told = {"url", "model", "temperature", "seed", "readings"}
     identity = {"judge": "server", **{k: v for k, v in who.server(place).identity().items() if k in told}}
     return TurnGrader(WritingTurnJudge(who.writer("server", place)), identity)

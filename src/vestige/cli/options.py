@@ -25,6 +25,9 @@ Parallel = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print what the training would take, memory above all, and train nothing.")
 ]
+DryStudy = Annotated[
+    bool, typer.Option("--dry-run", help="Say how much would be asked and trained at most, and do none of it.")
+]
 ReportTo = Annotated[
     str | None,
     typer.Option("--report-to", help="Send the log of the training to trackio or wandb as well. Off unless you ask."),

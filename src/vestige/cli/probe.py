@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.data_words import DataWords
-from vestige.cli.options import Data, DryRun, Forget
+from vestige.cli.options import Data, DryStudy, Forget
 from vestige.cli.probe_mitigate import mitigate_command
 from vestige.cli.probe_prevent import prevent_command
 from vestige.cli.probe_tables import tables_command
@@ -89,7 +89,7 @@ def all_command(
     searches: Searches = "latent",
     placebo: Placebos = None,
     forget_n: ForgetN = None,
-    dry_run: DryRun = False,
+    dry_run: DryStudy = False,
     *,
     rows: DataWords,
     near: NearWords,

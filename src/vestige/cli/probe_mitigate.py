@@ -11,7 +11,7 @@ import typer
 from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.data_words import DataWords
 from vestige.cli.mitigation_told import print_mitigation, print_mitigation_forecast
-from vestige.cli.options import Data, DryRun, Forget, Idk
+from vestige.cli.options import Data, DryStudy, Forget, Idk
 from vestige.cli.probe_words import JudgeWords, PlaceWords, searches_named
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
@@ -82,7 +82,7 @@ def mitigate_command(
     unlearned: UnlearnedName,
     data: Data,
     forget: Forget,
-    dry_run: DryRun = False,
+    dry_run: DryStudy = False,
     *,
     mend: MendWords,
     rows: DataWords,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.options import DryRun
+from vestige.cli.options import DryStudy
 from vestige.cli.probe_words import JUDGES, JudgeWords, PlaceWords, placebo_names
 from vestige.cli.spread import spread
 from vestige.cli.variance_told import print_variance
@@ -51,7 +51,7 @@ def variance_command(
     generations: Generations = 3,
     criteria: Criteria = False,
     embedder: EmbedderName = None,
-    dry_run: DryRun = False,
+    dry_run: DryStudy = False,
     *,
     place: PlaceWords,
 ) -> None:
@@ -63,6 +63,8 @@ def variance_command(
     from vestige.probes.answering import AnswerSettings
     from vestige.steps.variance import VarianceRequest, count_variance, probed_answers, variance
 
+    if len(set(unlearned)) < len(unlearned):
+        raise InputError(f"an unlearned model is given twice ({', '.join(map(one_line, unlearned))}); give each once")
     judges = {name: judge_words(name, embedder) for name in judge or ["grounded"]}
     own = probed_answers(place.folder).identity()
     answers = AnswerSettings.build(own | place.values("answers"), where="settings of answers")

@@ -67,9 +67,11 @@ class PlaceWords:
 
     @property
     def folder(self) -> "ProbeFolder":
-        """The folder of the search for holes."""
-        from vestige.artifacts.layout import ProbeFolder
+        """The folder of the search for holes. That of a model is refused: who made it would be written over."""
+        from vestige.artifacts.layout import ProbeFolder, SubjectFolder
 
+        if SubjectFolder(self.output_dir).spec.exists():
+            raise InputError(f"{self.output_dir} is the folder of a model; give the probe one of its own")
         return ProbeFolder(self.output_dir)
 
     def model(self, name: str) -> "ModelSettings":
@@ -186,14 +188,14 @@ class JudgeWords:
 
         self.check()
         if self.judge == "grounded":
-            from vestige.judges.grounded import VERSION, GroundedJudge, GroundedSettings
+            from vestige.judges.grounded import GroundedJudge, GroundedSettings
 
             if isinstance(target, Served):
                 raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.weights} is served")
             own = place.settings("grounded", GroundedSettings)
             grounded = GroundedJudge(target.loaded, embedder, own.own_tokens, own.own_samples)
             identity = {"judge": "grounded", "target": target.weights, "embedder": embedder_weights}
-            return Grader(grounded, identity | {"version": VERSION, **own.identity()})
+            return Grader(grounded, identity | grounded.identity())
         if self.judge == "local":
             from vestige.judges.local import LocalWriter
 

@@ -88,7 +88,8 @@ def _p(outcome: "Outcome") -> str:
 
 def _notes(table: "VarianceTable") -> "Iterator[str]":
     """What stands below the table, a line each."""
-    yield f"{len(table.models)} unlearned models, {table.generations} generations of each and of the target"
+    models = f"{len(table.models)} unlearned model{'' if len(table.models) == 1 else 's'}"
+    yield f"{models}, {table.generations} generations of each and of the target"
     if table.probed:
         yield f"the prompts were chosen on {one_line(table.probed)}; its scores are fresh, and the others' too"
     else:

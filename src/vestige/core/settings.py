@@ -66,10 +66,18 @@ def to_toml(values: Mapping[str, Any]) -> str:
     )
 
 
+_MOST_NAMED = 100
+"""Of longer lists, such as the tasks of lm-evaluation-harness, an error would be a wall of names."""
+
+
 def closest(name: str, known: list[str]) -> str:
-    """A hint for a name that is not known: the nearest one, or all of them."""
+    """A hint for a name that is not known: the nearest one, else all of them, or their number where it is large."""
     near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+    if near:
+        return f"did you mean {near[0]!r}?"
+    if len(known) > _MOST_NAMED:
+        return f"none of the {len(known):,} that are known is called nearly so"
+    return f"known: {', '.join(sorted(known))}"
 
 
 _MUST = {

@@ -34,7 +34,7 @@ def read_mt_bench(folder: Path, *, limit: int | None = None) -> tuple[Conversati
     if not questions.is_file():
         raise InputError(f"{folder} holds no question.jsonl; give the folder of FastChat's data/mt_bench")
     if len(answers) != 1:
-        raise InputError(f"{folder / 'reference_answer'} holds {len(answers)} files of reference answers; leave one")
+        raise InputError(f"{folder / 'reference_answer'} holds {len(answers)} files of reference answers; give one")
     references = _references(answers[0])
     found: dict[str, Conversation] = {}
     for number, row in enumerate(read_jsonl(questions), 1):

@@ -90,6 +90,10 @@ class GroundedJudge:
         """What tables call it."""
         return "reference-grounded"
 
+    def identity(self) -> dict[str, int]:
+        """What can change a grade beside the weights of target and embedder."""
+        return {"version": VERSION, "own_tokens": self.own_tokens, "own_samples": self.own_samples}
+
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
         graded = [i for i, r in enumerate(requests) if r.task in {"quality", "quality_with_reference", "reward"}]

@@ -122,8 +122,11 @@ def _facts(probe: Probe) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """The last part of a model's name, which may be a path."""
-    return name.rstrip("/").rpartition("/")[2] or name
+    """The last part of a model's name, which may be a path; a subject is called by its folder, not by `model` in it."""
+    parts = [part for part in name.split("/") if part]
+    if len(parts) > 1 and parts[-1] == "model":
+        parts.pop()
+    return parts[-1] if parts else name
 
 
 def _row(probe: Probe, row: HoleRow) -> SourceRow:

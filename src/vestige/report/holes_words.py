@@ -67,9 +67,11 @@ def headline(probe: Probe) -> str:
     if not n:
         return f"No knowledge holes in {prompts}"
     found = {standing(probe, row) for row in probe.table.rows}
-    if "beyond" in found:
-        return f"{n:,} knowledge {_holes(n)} in {prompts}"
-    more = ", no more than chance makes" if found <= {"none", "chance"} else ""
+    shown = sum(probe.holes_of(row) for row in probe.table.rows if standing(probe, row) == "beyond")
+    if shown:
+        more = f", and {n - shown:,} more suspected" if n > shown else ""
+        return f"{shown:,} knowledge {_holes(shown)} in {prompts}{more}"
+    more = ", not shown to be more than chance makes" if found <= {"none", "chance"} else ""
     return f"{n:,} suspected {_holes(n)} in {prompts}{more}"
 
 

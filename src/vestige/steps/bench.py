@@ -78,16 +78,16 @@ def bench(folder: BenchFolder, entrants: Sequence[Entrant], request: BenchReques
     names = [entrant.name for entrant in entrants]
     if len(set(names)) < len(names):
         raise InputError(f"a model is given twice ({', '.join(names)}); give each once")
-    plan = _planned(request)
+    plan, rated = _planned(request), list[str]()
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         runs, held = _measured(folder, entrants, plan, request)
         if request.mt_bench is not None:
-            _rate_all(folder, names, held, runs, request.mt_bench, request)
+            rated = _rate_all(folder, names, held, runs, request.mt_bench, request)
         contestants = [Contestant(name, held[name].weights, runs[name]) for name in names]
         lines = (*plan.wanted, *([Wanted(MT_BENCH, (MT_BENCH,))] if request.mt_bench is not None else []))
         results = bench_table(contestants, lines, seed=request.seed)
         write_table(folder, results)
-    return Benched(results, (*plan.notes, *_remarks(runs)))
+    return Benched(results, (*plan.notes, *rated, *_remarks(runs)))
 
 
 def _measured(
@@ -117,12 +117,21 @@ def _rate_all(
     runs: dict[str, dict[str, TaskRun]],
     mt_bench: MtBenchRequest,
     request: BenchRequest,
-) -> None:
-    """Rate every model's conversations; a judge by likeness does not rate the first, which it compares with."""
+) -> list[str]:
+    """Rate every model's conversations, and say what the numbers are where they are no ratings of quality.
+
+    A judge by likeness does not rate the first model, which it compares with.
+    """
     grader, first = mt_bench.grader(), held[names[0]]
     for name in names[1:] if grader.by_likeness else names:
         told = _portions(request, name, "judgements")
         runs[name][MT_BENCH] = rate(folder, held[name], first, mt_bench, grader, told)
+    if not grader.by_likeness:
+        return []
+    return [
+        f"{MT_BENCH}: by likeness to the answers of {names[0]}, which shows what was lost and not how good an answer "
+        "is; it stands beside no published score"
+    ]
 
 
 def _portions(request: BenchRequest, name: str, what: str) -> Callable[[int, int], None]:

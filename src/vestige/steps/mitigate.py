@@ -106,9 +106,10 @@ def _refuse_anothers(folder: ProbeFolder, request: MitigationRequest) -> None:
     }
     other = [name for name, value in ours.items() if theirs[name] != value]
     if other:
+        words = {"target": "target", "unlearned": "unlearned model", "forget": "forget set"}
         raise InputError(
-            f"the probe in {folder.path} was of another {' and another '.join(other)}; name the folder of the probe "
-            "of these, or what it was of"
+            f"the probe in {folder.path} was of another {' and another '.join(words[name] for name in other)}; name "
+            "the folder of the probe of these, or what it was of"
         )
 
 

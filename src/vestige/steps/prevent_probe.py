@@ -39,7 +39,7 @@ def probed_arms(
     target = asked_model(asked.target)
     judge = GroundedJudge(target.loaded, embedder)
     identity = {"judge": "grounded", "target": target.weights, "embedder": embedder_weights}
-    grader = Grader(judge, identity | {"own_tokens": judge.own_tokens})
+    grader = Grader(judge, identity | judge.identity())
 
     found: list[ArmRow] = []
     for arm in request.arms:

@@ -80,7 +80,7 @@ def run_hole_study(
 def _same_study(place: HoleStudyFolder, settings: HoleStudySettings) -> None:
     # What lies under a name may be another model by now, of which tasks that are done would not be done again.
     contents = {name: _content(name) for name in settings.names()}
-    ours = {**settings.what_is_asked(), **({"contents": contents} if contents else {})}
+    ours = {**settings.what_is_asked(), **({"contents": contents} if contents else {}), "versions": _versions()}
     if place.asked.exists():
         theirs = {k: v for k, v in read_versioned(place.asked).items() if k != "schema"}
         if changed := changed_keys(ours, theirs):
@@ -89,6 +89,16 @@ def _same_study(place: HoleStudyFolder, settings: HoleStudySettings) -> None:
                 "start over with --fresh"
             )
     write_json(place.asked, {"schema": SCHEMA, **ours})
+
+
+def _versions() -> dict[str, int]:
+    """The versions of what the tasks run: one that was done by another is not done again, and would stand beside."""
+    from vestige.judges import grounded
+    from vestige.steps import finetune, mitigate_request, probe_parts, unlearn, variance
+
+    parts = {"finetune": finetune, "unlearn": unlearn, "probe": probe_parts, "mitigation": mitigate_request}
+    parts |= {"variance": variance, "grounded judge": grounded}
+    return {name: part.VERSION for name, part in parts.items()}
 
 
 def _content(name: str) -> str | None:

@@ -112,7 +112,7 @@ class Cast:
             return _language_model(self.settings, self.folder)
         grounded = GroundedJudge(self.target.loaded, self.embedder)
         identity = {"judge": "grounded", "target": self.target.weights, "embedder": self.embedder_weights}
-        return Grader(grounded, {**identity, "own_tokens": grounded.own_tokens})
+        return Grader(grounded, {**identity, **grounded.identity()})
 
     def search_request(self, report: "Report") -> "SearchRequest":
         """The latent search."""
