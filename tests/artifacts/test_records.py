@@ -83,7 +83,9 @@ def test_the_id_of_a_subject_changes_with_each_of_its_fields(name):
 @pytest.mark.parametrize("schema", [SCHEMA + 1, None, str(SCHEMA)])
 def test_a_file_of_another_schema_is_refused(place, schema):
     path = damaged(place, schema, "schema")
-    with pytest.raises(InputError, match=rf"{path}: made by another version .* not {SCHEMA}\); run again with --fresh"):
+    with pytest.raises(
+        InputError, match=rf"{path}: made by another version .* not {SCHEMA}\); delete it, or run again with --fresh"
+    ):
         read_summary(path)
 
 
@@ -97,7 +99,7 @@ def test_fields_that_a_reader_needs_are_asked_for_by_name(tmp_path):
     path = tmp_path / "done.json"
     write_json(path, {"schema": SCHEMA, "weights": "w"})
     assert read_versioned(path, "weights") == {"schema": SCHEMA, "weights": "w"}
-    with pytest.raises(InputError, match=rf"{path}: no field 'steps', .*run again with --fresh"):
+    with pytest.raises(InputError, match=rf"{path}: no field 'steps', .*delete it, or run again with --fresh"):
         read_versioned(path, "weights", "steps")
 
 
@@ -105,7 +107,7 @@ def test_fields_that_a_reader_needs_are_asked_for_by_name(tmp_path):
 def test_an_identity_without_one_of_its_fields_is_refused_by_name(tmp_path, name):
     path = tmp_path / "spec.json"
     write_json(path, {"schema": SCHEMA, **{k: v for k, v in asdict(SPEC).items() if k != name}})
-    with pytest.raises(InputError, match=rf"{path}: no field '{name}', .*run again with --fresh"):
+    with pytest.raises(InputError, match=rf"{path}: no field '{name}', .*delete it, or run again with --fresh"):
         read_spec(path)
 
 
@@ -123,7 +125,7 @@ def test_a_summary_without_one_of_its_fields_is_refused_by_name(place, keys, nam
     with pytest.raises(InputError) as refused:
         read_summary(path)
     assert str(refused.value) == (
-        f"{path}: no field {named!r}, so another version of Vestige made it; run again with --fresh"
+        f"{path}: no field {named!r}, so another version of Vestige made it; delete it, or run again with --fresh"
     )
 
 
@@ -145,7 +147,7 @@ def test_a_summary_that_holds_something_else_is_refused_with_its_place(place, va
     with pytest.raises(InputError) as refused:
         read_summary(path)
     assert str(refused.value).startswith(f"{path}: {named}")
-    assert str(refused.value).endswith("run again with --fresh")
+    assert str(refused.value).endswith("delete it, or run again with --fresh")
 
 
 def test_the_summaries_of_a_run_come_controls_first_and_give_a_row_an_estimate(tmp_path):

@@ -119,7 +119,7 @@ def test_a_summary_of_an_older_version_is_refused_by_file_and_field(tmp_path):
     stored = read_json(path)
     del stored["splits"]
     write_json(path, stored)
-    with pytest.raises(InputError, match=rf"{path}: no field 'splits', .*run again with --fresh"):
+    with pytest.raises(InputError, match=rf"{path}: no field 'splits', .*delete it, or run again with --fresh"):
         build_report(run.path)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.study.hole_study_request import TABLES, study_named, tables_named
+from vestige.study.hole_study_request import TABLES, refuse_sections_missing, study_named, tables_named
 
 OWN = """
 forget = "forget.jsonl"
@@ -81,3 +81,12 @@ def test_where_the_embedder_lies_is_no_part_of_what_is_asked():
     other = found.model_copy(update={"judge": found.judge.model_copy(update={"embedder": "/x"}), "device": "cuda"})
     assert other.what_is_asked() == found.what_is_asked()
     assert found.model_copy(update={"seed": 1}).what_is_asked() != found.what_is_asked()
+
+
+def test_a_table_that_is_asked_for_by_its_number_needs_its_section(tmp_path):
+    found = named(tmp_path, OWN + '[checkpoints.models]\n"step 100" = "early"\n')
+    for words in (None, "1,2", "7"):
+        refuse_sections_missing(found, words)
+    for number, section in ((3, "mitigation"), (4, "mitigation"), (6, "variance"), (10, "ablation")):
+        with pytest.raises(InputError, match=rf"table {number} needs a section \[{section}\]"):
+            refuse_sections_missing(found, f"1,{number}")

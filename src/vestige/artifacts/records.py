@@ -16,7 +16,7 @@ from vestige.core.ids import content_id
 SCHEMA = 1
 """Version of every schema in this file. A file of another version is refused, never guessed at."""
 
-_AGAIN = "run again with --fresh"
+_AGAIN = "delete it, or run again with --fresh"
 
 
 @dataclass(frozen=True)

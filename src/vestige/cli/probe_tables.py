@@ -42,12 +42,13 @@ def tables_command(
     ended. Ends with 5 if a task failed; see docs/hole_tables.md.
     """
     refuse_torchrun("probe tables")
-    from vestige.study.hole_study_request import study_named, tables_named
+    from vestige.study.hole_study_request import refuse_sections_missing, study_named, tables_named
 
     if config in PAPER:
         _paper(config, dry_run=dry_run, as_json=as_json)
         return
     settings, tables = _changed(study_named(config), seed, device, embedder), tables_named(only)
+    refuse_sections_missing(settings, only)
     if dry_run:
         from vestige.study.hole_study_forecast import forecast_study
 

@@ -49,7 +49,7 @@ def _print_rows(table: "HoleTable") -> None:
     from rich.text import Text
 
     if not table.rows:
-        typer.echo("no prompt was left to be tested and judged")
+        typer.echo("no prompt was left to be tested and judged; docs/probe.md says what can be done (Nothing left)")
         return
     console = Console()
     measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]

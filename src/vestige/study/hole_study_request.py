@@ -255,6 +255,20 @@ def tables_named(words: str | None) -> tuple[int, ...]:
     return tuple(number for number in TABLES if str(number) in names)
 
 
+def refuse_sections_missing(settings: HoleStudySettings, words: str | None) -> None:
+    """Refuse a table that was asked for by its number and whose section the study has not."""
+    if words is None:
+        return
+    needed = {3: "mitigation", 4: "mitigation", 6: "variance", 7: "checkpoints", 10: "ablation"}
+    parts = {"mitigation": settings.mitigation, "variance": settings.variance, "ablation": settings.ablation}
+    given = {name for name, part in parts.items() if part is not None} | (
+        {"checkpoints"} if settings.steps() else set()
+    )
+    for number in tables_named(words):
+        if number in needed and needed[number] not in given:
+            raise InputError(f"--only {number}: table {number} needs a section [{needed[number]}], which is not there")
+
+
 SAMPLE1: Mapping[str, Any] = {
     "forget": "edge:A_B",
     "making": {
