@@ -73,7 +73,7 @@ class FilterSettings(Settings):
     step: PositiveInt = STEP
     nearest_texts: PositiveInt | None = None
     name_groups: Literal["terms", "writer"] = "terms"
-    subject_share: float = Field(default=0.1, ge=0, le=1)
+    subject_share: float = Field(default=0.3, ge=0, le=1)
 
     def check(self) -> None:
         """Refuse lines that contradict each other."""
