@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from vestige.cli.app import run
+from vestige.cli.app import _but_of_masks, run
 
 
 class Said(NamedTuple):
@@ -35,10 +36,15 @@ def vestige(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
     """The command line in the tests' own process, which has loaded torch already."""
 
+    # What the command sets of the process that it is alone in is taken back.
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
     def run_here(*words: object, code: int = 0) -> Said:
         monkeypatch.setattr(sys, "argv", ["vestige", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
             run()
+        logging.getLogger("transformers.modeling_utils").removeFilter(_but_of_masks)
         said = Said(*capsys.readouterr())
         assert ended.value.code == code, said.stderr
         return said
