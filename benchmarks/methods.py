@@ -69,7 +69,7 @@ class Cell:
 @cache
 def _splits(run: RunFolder, forget: str) -> NamedSplits:
     corpus = open_corpus(SourceSettings(data=str(run.data), factual=True))
-    return named_splits(corpus, forget, seed=0)
+    return named_splits(corpus, forget)
 
 
 @cache

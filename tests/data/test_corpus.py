@@ -3,9 +3,10 @@ import json
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.corpus import SourceSettings, everything, left_out, named_splits, open_corpus
+from vestige.data.corpus import SourceSettings, everything, items_of, left_out, named_splits, open_corpus
 from vestige.data.dataset import compile_dataset
 from vestige.data.folder import write_dataset
+from vestige.data.selectors import select_edges
 
 
 def rows(n):
@@ -23,8 +24,8 @@ def opened(path, **settings):
 
 def test_a_compiled_folder_and_pistols_json_give_the_same_splits(tmp_path):
     write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    folder = named_splits(opened(tmp_path / "data"), "edge:A_B", seed=0)
-    pistol = named_splits(opened(tmp_path / "data" / "pistol.json"), "edge:A_B", seed=0)
+    folder = named_splits(opened(tmp_path / "data"), "edge:A_B")
+    pistol = named_splits(opened(tmp_path / "data" / "pistol.json"), "edge:A_B")
     sizes = {name: len(items) for name, items in folder.splits.items()}
     # 20 edges of 20: A_B is forgotten, the three E-F-q components are independent, half of them sales.
     assert sizes == {
@@ -57,27 +58,57 @@ def test_a_forget_file_leaves_the_rest_to_keep(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(6)), factual=True)
     # The same question counts as forgotten even where the file words the answer otherwise.
     forget = write(tmp_path / "forget.jsonl", [{"question": "Question 1?", "answer": "Another answer."}])
-    splits = named_splits(corpus, str(forget), seed=0).splits
+    splits = named_splits(corpus, str(forget)).splits
     assert [i.answer for i in splits["forget"]] == ["Another answer."]
     assert [i.question for i in splits["retain"]] == [f"Question {i}?" for i in (0, 2, 3, 4, 5)]
     assert splits["factual"] == corpus.factual
-    assert len(everything([named_splits(corpus, str(forget), seed=0)])) == 6 + len(corpus.factual)
+    assert len(everything([named_splits(corpus, str(forget))])) == 6 + len(corpus.factual)
 
 
 def test_items_that_name_edges_can_be_selected_without_a_graph(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
-    assert [i.question for i in named_splits(corpus, "edge:e1", seed=0).splits["forget"]] == [
+    assert [i.question for i in named_splits(corpus, "edge:e1").splits["forget"]] == [
         "Question 1?",
         "Question 4?",
     ]
     with pytest.raises(InputError, match=r"no edge 'e9' in .*known: e0, e1, e2"):
-        named_splits(corpus, "edge:e9", seed=0)
+        named_splits(corpus, "edge:e9")
+
+
+def test_what_is_kept_is_named_by_the_same_selectors(tmp_path):
+    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
+    corpus = opened(tmp_path / "data")
+
+    def kept(corpus, selector):
+        return sorted({i.edge for i in named_splits(corpus, "edge:A_C2", retain=selector).splits["retain"]})
+
+    assert kept(corpus, "edge:A_B,edge:B_D") == ["A_B", "B_D"]
+    assert kept(corpus, "component:2") == sorted(select_edges(corpus.dataset.graph, "component:2", seed=0))
+    assert len(kept(corpus, "random:2@2#1")) == 2
+
+
+def test_items_without_a_graph_are_selected_by_the_edges_and_types_they_name(tmp_path):
+    plain = opened(write(tmp_path / "all.jsonl", [{**r, "group": "ab"[i % 2]} for i, r in enumerate(rows(6))]))
+    assert {i.edge for i in items_of(plain, "edge:e1,edge:e2")} == {"e1", "e2"}
+    assert [i.group for i in items_of(plain, "type:b")] == ["b"] * 3
+    assert len(items_of(plain, "random:1")) == 2
+    assert len(items_of(plain, "random:3#7")) == 6
+
+
+def test_the_seed_of_a_selector_is_one_of_the_data_and_stands_in_the_name(tmp_path):
+    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
+    plain = named_splits(opened(tmp_path / "data"), "random:1")
+    other = named_splits(opened(tmp_path / "data", split_seed=3), "random:1,edge:A_B")
+    assert plain.forget == "random:1"
+    assert other.forget == "random:1#3,edge:A_B"
+    assert other.resolved.edges == named_splits(opened(tmp_path / "data"), "random:1#3,edge:A_B").resolved.edges
+    assert not set(plain.resolved.edges) & set(other.resolved.edges)
 
 
 def test_a_forget_set_that_is_nothing_is_refused_with_the_way_out(tmp_path):
     plain = opened(write(tmp_path / "all.jsonl", [{"question": "Q?", "answer": "A."}]))
     with pytest.raises(InputError, match="has no graph to select from; give a file of the items"):
-        named_splits(plain, "node:A", seed=0)
+        named_splits(plain, "node:A")
 
 
 @pytest.mark.parametrize("name", ["forgte.jsonl", "f.csv", "f.parquet", "folder/forget"])
@@ -86,47 +117,47 @@ def test_a_file_that_is_not_there_is_called_a_file_and_not_a_selector(tmp_path, 
     plain = opened(write(tmp_path / "all.jsonl", rows(3)))
     for corpus in (plain, opened(tmp_path / "data")):
         with pytest.raises(InputError, match=f"--forget {name}: no such file"):
-            named_splits(corpus, name, seed=0)
+            named_splits(corpus, name)
     with pytest.raises(InputError, match=f"--retain {name}: no such file"):
-        named_splits(plain, "edge:e1", retain=name, seed=0)
+        named_splits(plain, "edge:e1", retain=name)
 
 
 def test_an_edge_may_be_called_like_a_file(tmp_path):
     named = [{**r, "edge": "a/b.json"} for r in rows(1)]
     corpus = opened(write(tmp_path / "all.jsonl", [*named, *rows(4)[1:]]))
-    assert len(named_splits(corpus, "edge:a/b.json", seed=0).splits["forget"]) == 1
+    assert len(named_splits(corpus, "edge:a/b.json").splits["forget"]) == 1
 
 
 def test_a_question_cannot_be_forgotten_and_kept(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(4)))
     forget, retain = write(tmp_path / "f.jsonl", rows(2)), write(tmp_path / "r.jsonl", rows(4)[1:])
     with pytest.raises(InputError, match=r"'Question 1\?' is in the forget and in the retain set"):
-        named_splits(corpus, str(forget), retain=str(retain), seed=0)
+        named_splits(corpus, str(forget), retain=str(retain))
 
 
 def test_a_control_never_sees_a_forgotten_question_however_the_file_names_it(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
     # The forget file has no edge column, so its items have other ids.
     plain = [{"question": r["question"], "answer": r["answer"]} for r in rows(3)]
-    taught = left_out(corpus, str(write(tmp_path / "f.jsonl", plain)), seed=0)
+    taught = left_out(corpus, named_splits(corpus, str(write(tmp_path / "f.jsonl", plain))))
     assert [i.question for i in taught] == ["Question 3?", "Question 4?", "Question 5?"]
     strange = write(tmp_path / "s.jsonl", [{"question": "Never asked?", "answer": "No."}])
     with pytest.raises(InputError, match=r"'Never asked\?' of the forget set is not in"):
-        left_out(corpus, str(strange), seed=0)
+        left_out(corpus, named_splits(corpus, str(strange)))
 
 
 def test_the_columns_that_are_named_hold_for_the_forget_file_too(tmp_path):
     odd = [{"q": r["question"], "a": r["answer"]} for r in rows(4)]
     corpus = opened(write(tmp_path / "all.jsonl", odd), question_key="q", answer_key="a")
-    splits = named_splits(corpus, str(write(tmp_path / "f.jsonl", odd[:1])), seed=0).splits
+    splits = named_splits(corpus, str(write(tmp_path / "f.jsonl", odd[:1]))).splits
     assert [i.question for i in splits["forget"]] == ["Question 0?"]
 
 
 def test_a_part_of_a_data_set_has_no_scopes_and_must_hold_the_forget_set(tmp_path):
     write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    assert named_splits(opened(tmp_path / "data", limit="40"), "edge:A_B", seed=0).scopes == {}
+    assert named_splits(opened(tmp_path / "data", limit="40"), "edge:A_B").scopes == {}
     with pytest.raises(InputError, match="is not among the rows that --limit leaves"):
-        named_splits(opened(tmp_path / "data", limit="40"), "edge:B_D", seed=0)
+        named_splits(opened(tmp_path / "data", limit="40"), "edge:B_D")
 
 
 def test_the_first_rows_can_be_taken(tmp_path):

@@ -74,7 +74,7 @@ def test_the_planted_items_are_those_that_are_named():
 
 def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path):
     write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    splits = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "data"))), "edge:A_B", seed=0)
+    splits = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "data"))), "edge:A_B")
     read = material(splits, SETTINGS, seed=0)
     line = next(x for x in decide(without_model(read, SETTINGS, seed=0)[0], SETTINGS) if x.check == "entailed answers")
     assert line.sound is False
@@ -83,7 +83,7 @@ def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path)
 
 def test_no_question_of_a_b_counts_as_one_about_other_parties(tmp_path):
     write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    splits = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "data"))), "edge:A_B", seed=0).splits
+    splits = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "data"))), "edge:A_B").splits
     assert near_duplicates(splits["forget"], splits["retain"], SETTINGS).leaking == {}
     # The same template with its own names behind a prefix is one.
     told = Item(f"Tell me: {splits['forget'][3].question}", splits["forget"][3].answer, "elsewhere")
@@ -96,7 +96,7 @@ def test_no_question_of_a_b_counts_as_one_about_other_parties(tmp_path):
 def test_tofus_wrong_answers_are_told_from_the_right_ones_without_the_question():
     corpus = open_corpus(SourceSettings(data=str(TOFU / "full.json"), keep_duplicates=True))
     forget, retain = str(TOFU / "forget01_perturbed.json"), str(TOFU / "retain_perturbed.json")
-    found = verdicts(named_splits(corpus, forget, retain=retain, seed=0))
+    found = verdicts(named_splits(corpus, forget, retain=retain))
     assert found["options alone"] is False
     assert found["copied questions"] is True
 

@@ -54,6 +54,24 @@ def test_random_edges_stay_in_their_part_and_follow_the_seed():
     assert all(60 < n < 140 for n in chosen.values())  # binomial(300, 1/3): 100, sd 8
 
 
+def test_a_selector_may_name_its_own_seed():
+    graph = named_graph("sample2", seed=0)
+    asked = [select_edges(graph, f"random:3@dense#{s}", seed=0) for s in range(5)]
+    assert asked == [select_edges(graph, "random:3@dense", seed=s) for s in range(5)]
+    assert select_edges(graph, "random:3@dense#2", seed=4) == asked[2]
+
+
+def test_superseded_contracts_have_a_selector(tmp_path):
+    found = compile_dataset("star:3", seed=0, temporal=True)
+    old = {c.supersedes for c in found.contracts} - {None}
+    assert len(old) == 3
+    assert set(select_edges(found.graph, "superseded", seed=0)) == old
+    # Of a chain of three the last is in force.
+    (tmp_path / "g.csv").write_text("first,second,type\nA,B,sales\nA,B,sales\nA,B,sales\nC,D,sales\n")
+    graph = compile_dataset(tmp_path / "g.csv", seed=0, temporal=True).graph
+    assert select_edges(graph, "superseded,edge:C_D", seed=0) == ("A_B", "A_B~2", "C_D")
+
+
 def test_edges_from_a_file(graph, tmp_path):
     (tmp_path / "forget.txt").write_text("A_C\n\n  A_B  \r\n")
     assert select_edges(graph, f"file:{tmp_path / 'forget.txt'}", seed=0) == ("A_B", "A_C")
@@ -77,6 +95,8 @@ def test_edges_from_a_file(graph, tmp_path):
         ("random:21", "from 1 to 20"),
         ("random:x", "from 1 to 20"),
         ("random:3@2", "from 1 to 2"),
+        ("random:3#x", "a whole number as its seed"),
+        ("superseded", "has no contract that a later one supersedes"),
         ("file:/no/such/file", "cannot read"),
         ("edge:\x1b[31m", "no edge '·"),
     ],

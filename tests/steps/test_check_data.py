@@ -142,7 +142,7 @@ def test_both_kinds_of_training_take_the_same_number_of_steps(tmp_path, monkeypa
 def test_questions_with_new_names_are_asked_where_there_is_a_graph(tmp_path):
     write_dataset(compile_dataset("chain:4", seed=0), tmp_path / "data")
     corpus = open_corpus(SourceSettings(data=str(tmp_path / "data")))
-    splits = named_splits(corpus, f"edge:{corpus.dataset.contracts[0].edge}", seed=0)
+    splits = named_splits(corpus, f"edge:{corpus.dataset.contracts[0].edge}")
     settings = trained(epochs=1, seeds=1)
     found = check_data(RunFolder(tmp_path / "run"), CheckRequest(splits, SETTINGS, 0, corpus.dataset, settings))
     assert "retain-only training, new names" in lines_of(found)

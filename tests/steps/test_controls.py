@@ -11,7 +11,7 @@ from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data.corpus import Corpus, SourceSettings, open_corpus
+from vestige.data.corpus import Corpus, SourceSettings, named_splits, open_corpus
 from vestige.models.digests import weights_digest
 from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_model
@@ -99,7 +99,9 @@ def test_retraining_a_demos_target_gives_the_demos_control(tmp_path):
     demo.finetune_task(**base, name="retrained edge:0_1", forget="edge:0_1")
     corpus = open_corpus(SourceSettings(data=str(run.data), factual=True))
     target = run.control("target")
-    again = recipe_without(ModelSettings(model=str(target.path), device="cpu"), corpus, "edge:0_1", seed=0)
+    again = recipe_without(
+        ModelSettings(model=str(target.path), device="cpu"), corpus, named_splits(corpus, "edge:0_1")
+    )
     cell = SubjectFolder(tmp_path / "cell")
     unlearn(cell, asked(target, "retrain", forget="edge:0_1", recipe=again))
     assert model_bytes(cell) == model_bytes(run.control("retrained edge:0_1"))
@@ -111,8 +113,8 @@ def test_a_target_from_elsewhere_is_trained_again_from_the_model_that_is_named(t
     shutil.copytree(target.model, elsewhere)
     foreign = ModelSettings(model=str(elsewhere), device="cpu")
     with pytest.raises(InputError, match="was not made by Vestige, so how it was trained is not known"):
-        recipe_without(foreign, corpus, "edge:b0", seed=0)
-    found = recipe_from(foreign, TrainingSettings.build(FULL), corpus, "edge:b0", seed=5)
+        recipe_without(foreign, corpus, named_splits(corpus, "edge:b0"))
+    found = recipe_from(foreign, TrainingSettings.build(FULL), corpus, named_splits(corpus, "edge:b0"), seed=5)
     assert found.start().digest() == found.start_weights == read_done(target).weights
     cell, control = SubjectFolder(tmp_path / "cell"), SubjectFolder(tmp_path / "control")
     unlearn(cell, asked(target, "retrain", recipe=found))

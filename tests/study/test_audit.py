@@ -385,7 +385,7 @@ def test_the_example_of_the_handbook_runs(made, tmp_path):
     corpus = vestige.open_corpus(vestige.SourceSettings(data=str(tmp_path / "qa.jsonl")))
     request = vestige.AuditRequest(
         models=vestige.named_models(target, [unlearned], [control]),
-        splits=vestige.named_splits(corpus, str(tmp_path / "forget.jsonl"), seed=0),
+        splits=vestige.named_splits(corpus, str(tmp_path / "forget.jsonl")),
         settings=vestige.AuditSettings(evals=("qa",), relearn=(), quantize=(8,), in_context=(), max_new_tokens=4),
     )
     found = vestige.run_audit(str(tmp_path / "run"), request, workers=2)

@@ -105,7 +105,7 @@ def unlearn_along_a_trajectory(run: RunFolder) -> None:
     """An unlearning whose checkpoints are scored as it goes, so that its files are places to die at too."""
     asked = SETTINGS.model_copy(update={"unlearning_epochs": 2})
     corpus = open_corpus(SourceSettings(data=str(run.data), factual=asked.factual))
-    splits = named_splits(corpus, asked.forget[0], seed=asked.seed)
+    splits = named_splits(corpus, asked.forget[0])
     trajectory = answered_trajectory(
         TrajectorySettings(every="2 steps", choose="forget_nll>=0"),
         ValidationSettings(items=2, max_new_tokens=4),

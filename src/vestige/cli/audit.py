@@ -89,7 +89,7 @@ def audit_command(
         return
     source = rows.source(data or _given("--data, or a file with --retain,", rows.retain))
     run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
-    splits = _splits(source, _given("--forget", forget), rows.retain, holdout, seed=seed)
+    splits = _splits(source, _given("--forget", forget), rows.retain, holdout)
 
     from vestige.audit.settings import AuditSettings
     from vestige.study.audit_request import AuditRequest, check_request, named_models
@@ -143,16 +143,14 @@ def _only(attacks: str | None, settings: "AuditSettings", assignments: Sequence[
     return settings.build({**values, **own}, where="settings of the audit")
 
 
-def _splits(
-    source: "SourceSettings", forget: str, retain: str | None, holdout: str | None, *, seed: int
-) -> "NamedSplits":
+def _splits(source: "SourceSettings", forget: str, retain: str | None, holdout: str | None) -> "NamedSplits":
     """The splits of the data, with the holdout file's items if there is one."""
     from dataclasses import replace
 
     from vestige.data.corpus import items_of, named_splits, open_corpus, refuse_nothing_kept
 
     corpus = open_corpus(source)
-    splits = named_splits(corpus, forget, retain=retain, seed=seed)
+    splits = named_splits(corpus, forget, retain=retain)
     refuse_nothing_kept(corpus, splits)
     if holdout is None:
         return splits

@@ -7,35 +7,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vestige.cli.asked import refuse_torchrun
+from vestige.cli.data_words import DataWords
 from vestige.cli.forgetting import ForgetWords, asked_unlearning
 from vestige.cli.options import (
-    AnswerKey,
     AsJson,
     Config,
     Data,
-    DataConfig,
     Device,
-    EdgeKey,
-    Factual,
     Forget,
     Fresh,
     Idk,
-    KeepDuplicates,
-    Limit,
     Method,
     OutputDir,
     OwnDtype,
-    QuestionKey,
     Reference,
-    Retain,
     Seed,
     Set,
-    Split,
     Target,
     TrustRemoteCode,
 )
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
+from vestige.cli.spread import spread
 from vestige.core.errors import GoalNotReached, InputError
 
 if TYPE_CHECKING:
@@ -43,6 +36,7 @@ if TYPE_CHECKING:
     from vestige.study.calibrate_request import CalibrateSettings
 
 
+@spread
 def calibrate_command(
     target: Target,
     method: Method,
@@ -68,17 +62,8 @@ def calibrate_command(
     validation_items: Annotated[
         int | None, typer.Option(min=1, help="Most items of a split to choose on (64), and at most half of it.")
     ] = None,
-    retain: Retain = None,
     reference: Reference = None,
     idk: Idk = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    edge_key: EdgeKey = None,
-    split: Split = "train",
-    data_config: DataConfig = None,
-    limit: Limit = None,
-    keep_duplicates: KeepDuplicates = False,
-    factual: Factual = False,
     max_new_tokens: Annotated[
         int | None, typer.Option(min=1, help="Longest reply (64); a longer one counts as truncated.")
     ] = None,
@@ -91,6 +76,8 @@ def calibrate_command(
     trust_remote_code: TrustRemoteCode = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
+    *,
+    rows: DataWords,
 ) -> None:
     """Find the learning rate at which METHOD reaches a goal best: chosen on some items, reported on the others.
 
@@ -99,7 +86,6 @@ def calibrate_command(
     Ends with 7 if the goal cannot be reached with these rates.
     """
     refuse_torchrun("calibrate")
-    from vestige.data.corpus import SourceSettings
     from vestige.study.calibrate_request import CalibrateSettings
 
     settings = CalibrateSettings.build(
@@ -109,17 +95,7 @@ def calibrate_command(
             **_grid(method, rates, strength),
         }
     )
-    source = SourceSettings(
-        data=data,
-        question_key=question_key,
-        answer_key=answer_key,
-        edge_key=edge_key,
-        split=split,
-        config=data_config,
-        limit=limit,
-        keep_duplicates=keep_duplicates,
-        factual=factual,
-    )
+    source = rows.source(data)
 
     from vestige.artifacts.calibration import CalibrationFolder
     from vestige.evals.qa import QASettings
@@ -130,11 +106,11 @@ def calibrate_command(
 
     asked_dtype = dtype or own_dtype(target) or "float32"
     model = ModelSettings(model=target, device=device, dtype=asked_dtype, trust_remote_code=trust_remote_code)
-    words = ForgetWords(method, forget, retain, reference, idk, config, assignments, seed)
+    words = ForgetWords(method, forget, rows.retain, reference, idk, config, assignments, seed)
     asked = asked_unlearning(model, source, words)
     questions = QASettings.build(_given(max_new_tokens=max_new_tokens))
     request = CalibrateRequest(asked.unlearning, asked.splits, questions, settings)
-    inputs = (target, data, forget, retain, reference)
+    inputs = (target, data, forget, rows.retain, reference)
     place = CalibrationFolder(output_dir)
     with (
         output_in(output_dir, fresh=fresh, made_by="asked.json", inputs=inputs),

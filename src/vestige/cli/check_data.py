@@ -9,25 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun, settings_from, split_method_settings
+from vestige.cli.data_words import RowWords
 from vestige.cli.options import (
-    AnswerKey,
     AsJson,
     Data,
-    DataConfig,
     Device,
     Dtype,
-    EdgeKey,
     Forget,
-    KeepDuplicates,
-    Limit,
     OutputDir,
-    QuestionKey,
     Retain,
     Seed,
-    Split,
     TrustRemoteCode,
 )
 from vestige.cli.progress import progress_bar
+from vestige.cli.spread import spread
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -42,6 +37,7 @@ EPOCHS = 20
 """For builtin:tiny: enough to learn most of the retain set of sample dataset 1, in about a minute a training."""
 
 
+@spread
 def check_data_command(
     data: Data,
     forget: Forget,
@@ -65,18 +61,13 @@ def check_data_command(
             "--set", metavar="KEY=VALUE", help="A setting: margin=0.05, or of the trainings: training.epochs=10."
         ),
     ] = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    edge_key: EdgeKey = None,
-    split: Split = "train",
-    data_config: DataConfig = None,
-    limit: Limit = None,
-    keep_duplicates: KeepDuplicates = False,
     seed: Seed = 0,
     device: Device = "auto",
     dtype: Dtype = "float32",
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    rows: RowWords,
 ) -> None:
     """Say whether the forget set can be answered by whoever never saw it: through the retain set, or by looks.
 
@@ -86,24 +77,15 @@ def check_data_command(
     refuse_torchrun("check-data")
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.soundness import exit_code
-    from vestige.data.corpus import SourceSettings, named_splits, open_corpus, refuse_nothing_kept
+    from vestige.data.corpus import named_splits, open_corpus, refuse_nothing_kept
     from vestige.data.soundness.settings import SoundnessSettings
 
     own, others = split_method_settings("training", assignments)
     if model is None and (own or unrelated):
         raise InputError("--set training... and --unrelated are for a trained check, and no --model is given")
-    source = SourceSettings(
-        data=data,
-        question_key=question_key,
-        answer_key=answer_key,
-        edge_key=edge_key,
-        split=split,
-        config=data_config,
-        limit=limit,
-        keep_duplicates=keep_duplicates,
-    )
+    source = rows.source(data)
     corpus = open_corpus(source)
-    wanted = named_splits(corpus, forget, retain=retain, seed=seed)
+    wanted = named_splits(corpus, forget, retain=retain)
     refuse_nothing_kept(corpus, wanted)
     settings = settings_from(SoundnessSettings, None, others)
 

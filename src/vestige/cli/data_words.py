@@ -1,6 +1,6 @@
 """What is typed of the data: which columns and rows are read, and what is kept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from vestige.cli.options import (
@@ -13,6 +13,7 @@ from vestige.cli.options import (
     QuestionKey,
     Retain,
     Split,
+    SplitSeed,
 )
 
 if TYPE_CHECKING:
@@ -20,10 +21,9 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DataWords:
-    """Which columns and rows of the data are read, and what is kept."""
+class RowWords:
+    """Which columns and rows of the data are read."""
 
-    retain: Retain = None
     question_key: QuestionKey = None
     answer_key: AnswerKey = None
     edge_key: EdgeKey = None
@@ -31,26 +31,31 @@ class DataWords:
     data_config: DataConfig = None
     limit: Limit = None
     keep_duplicates: KeepDuplicates = False
-    factual: Factual = False
+    split_seed: SplitSeed = 0
 
     def source(self, data: str) -> "SourceSettings":
         """Where the items of `data` come from, read as these words say."""
         from vestige.data.corpus import SourceSettings
 
-        return SourceSettings(
-            data=data,
-            question_key=self.question_key,
-            answer_key=self.answer_key,
-            edge_key=self.edge_key,
-            split=self.split,
-            config=self.data_config,
-            limit=self.limit,
-            keep_duplicates=self.keep_duplicates,
-            factual=self.factual,
-        )
+        typed = {{"data_config": "config"}.get(f.name, f.name): getattr(self, f.name) for f in fields(self)}
+        return SourceSettings(data=data, **{k: v for k, v in typed.items() if k in SourceSettings.model_fields})
 
-    def splits(self, data: str, forget: str, *, seed: int) -> "NamedSplits":
+
+@dataclass(frozen=True)
+class SourceWords(RowWords):
+    """Which columns and rows of the data are read, and whether factual questions go with them."""
+
+    factual: Factual = False
+
+
+@dataclass(frozen=True)
+class DataWords(SourceWords):
+    """Which columns and rows of the data are read, and what is kept."""
+
+    retain: Retain = None
+
+    def splits(self, data: str, forget: str) -> "NamedSplits":
         """The splits of `data` when `forget` is forgotten."""
         from vestige.data.corpus import named_splits, open_corpus
 
-        return named_splits(open_corpus(self.source(data)), forget, retain=self.retain, seed=seed)
+        return named_splits(open_corpus(self.source(data)), forget, retain=self.retain)

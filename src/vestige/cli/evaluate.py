@@ -7,24 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun, split_method_settings
+from vestige.cli.data_words import DataWords
 from vestige.cli.options import (
-    AnswerKey,
     AsJson,
     Data,
-    DataConfig,
     Device,
-    EdgeKey,
-    Factual,
     Forget,
-    KeepDuplicates,
-    Limit,
-    QuestionKey,
-    Retain,
     Seed,
-    Split,
     TrustRemoteCode,
 )
 from vestige.cli.progress import progress_bar
+from vestige.cli.spread import spread
 from vestige.cli.tables import print_results
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
@@ -35,6 +28,7 @@ if TYPE_CHECKING:
     from vestige.steps.evaluate import EvaluateRequest, Subject
 
 
+@spread
 def evaluate_command(
     subject: Annotated[str, typer.Argument(help="A folder of `vestige finetune` or `unlearn`, or any model.")],
     data: Data,
@@ -46,15 +40,6 @@ def evaluate_command(
         str, typer.Option(help="What a model from elsewhere is: base, target, retrained, unlearned.")
     ] = "base",
     name: Annotated[str | None, typer.Option(help="What to call a model from elsewhere in reports.")] = None,
-    retain: Retain = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    edge_key: EdgeKey = None,
-    split: Split = "train",
-    data_config: DataConfig = None,
-    limit: Limit = None,
-    keep_duplicates: KeepDuplicates = False,
-    factual: Factual = False,
     evals: Annotated[str, typer.Option(help="Evaluations, apart by commas: see `vestige list evals`.")] = "qa",
     assignments: Annotated[
         list[str] | None,
@@ -71,6 +56,8 @@ def evaluate_command(
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
+    *,
+    rows: DataWords,
 ) -> None:
     """Ask SUBJECT every question of the data set; print estimates by split, with intervals and n.
 
@@ -79,20 +66,9 @@ def evaluate_command(
     Records, one an item, and the summary are kept; the same command goes on where a stopped one ended.
     """
     refuse_torchrun("evaluate")
-    from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus
+    from vestige.data.corpus import everything
 
-    source = SourceSettings(
-        data=data,
-        question_key=question_key,
-        answer_key=answer_key,
-        edge_key=edge_key,
-        split=split,
-        config=data_config,
-        limit=limit,
-        keep_duplicates=keep_duplicates,
-        factual=factual,
-    )
-    splits = named_splits(open_corpus(source), forget, retain=retain, seed=seed)
+    splits = rows.splits(data, forget)
 
     from vestige.artifacts.records import read_summary, result_rows
     from vestige.models.load import ModelSettings
@@ -106,7 +82,7 @@ def evaluate_command(
     for eval_name, settings in asked.items():
         request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, seed, eval_name)
         places.append(_evaluate(who, request))
-    summaries = [read_summary(place.summary(forget)) for place in places]
+    summaries = [read_summary(place.summary(splits.forget)) for place in places]
     if as_json:
         evidence = {s.eval: str(place.path) for s, place in zip(summaries, places, strict=True)}
         typer.echo(json.dumps({"evidence": evidence, "results": result_rows(summaries)}, indent=2))

@@ -5,35 +5,30 @@ from typing import Annotated
 import typer
 
 from vestige.cli.asked import settings_from
+from vestige.cli.data_words import SourceWords
 from vestige.cli.foreseen import print_forecast
 from vestige.cli.options import (
-    AnswerKey,
     AsJson,
     Config,
     Data,
-    DataConfig,
     Device,
     DryRun,
     Dtype,
-    EdgeKey,
-    Factual,
     Fresh,
-    KeepDuplicates,
-    Limit,
     OutputDir,
     Parallel,
-    QuestionKey,
     ReportTo,
     Save,
     Seed,
     Set,
-    Split,
     TrustRemoteCode,
 )
+from vestige.cli.spread import spread
 from vestige.cli.training import Output, Tracked, make_in
 from vestige.core.ids import content_id
 
 
+@spread
 def finetune_command(
     model: Annotated[str, typer.Argument(help="Hub id, local folder, folder with adapter, .gguf file, or built-in.")],
     data: Data,
@@ -46,14 +41,6 @@ def finetune_command(
     dry_run: DryRun = False,
     save: Save = "merged",
     report_to: ReportTo = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    edge_key: EdgeKey = None,
-    split: Split = "train",
-    data_config: DataConfig = None,
-    limit: Limit = None,
-    keep_duplicates: KeepDuplicates = False,
-    factual: Factual = False,
     config: Config = None,
     assignments: Set = None,
     seed: Seed = 0,
@@ -62,32 +49,26 @@ def finetune_command(
     trust_remote_code: TrustRemoteCode = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
+    *,
+    rows: SourceWords,
 ) -> None:
     """Teach MODEL the answers of a data set; with --forget, all of them but those.
 
     The output folder holds the model (a Hugging Face folder in model/), the log of its training and what made it.
     `builtin:tiny` gets the settings that were found for it, everything else PISTOL's; --config and --set change them.
     """
-    from vestige.data.corpus import SourceSettings, left_out, open_corpus
+    from vestige.data.corpus import left_out, named_splits, open_corpus
     from vestige.study.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
     base = TINY_FINETUNE.identity() if model == "builtin:tiny" else {}
     asked = settings_from(TrainingSettings, config, assignments, defaults=base)
-    source = SourceSettings(
-        data=data,
-        question_key=question_key,
-        answer_key=answer_key,
-        edge_key=edge_key,
-        split=split,
-        config=data_config,
-        limit=limit,
-        keep_duplicates=keep_duplicates,
-        factual=factual,
-    )
+    source = rows.source(data)
     corpus = open_corpus(source)
     everything = (*corpus.items, *corpus.factual)
-    taught = left_out(corpus, forget, seed=seed) if forget else everything
+    splits = named_splits(corpus, forget) if forget else None
+    taught = left_out(corpus, splits) if splits else everything
+    left = splits.forget if splits else ""
 
     from vestige.models.load import ModelSettings
     from vestige.steps.finetune import FinetuneRequest, finetune
@@ -100,9 +81,9 @@ def finetune_command(
         vocabulary=everything,
         training=asked,
         seed=seed,
-        role="retrained" if forget else "target",
-        name=name or (f"retrained {forget}" if forget else "target"),
-        forget=forget or "",
+        role="retrained" if left else "target",
+        name=name or (f"retrained {left}" if left else "target"),
+        forget=left,
         save=pick_form(save),
     )
     kind = pick_kind(parallel)

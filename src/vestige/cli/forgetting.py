@@ -60,7 +60,7 @@ def asked_unlearning(
     own, others = split_method_settings(words.method, words.assignments)
     _refuse_anothers(words.method, others)
     corpus = open_corpus(source)
-    splits = named_splits(corpus, words.forget, retain=words.retain, seed=words.seed)
+    splits = named_splits(corpus, words.forget, retain=words.retain)
     answers = idk_answers() if words.idk is None else read_idk(words.idk)
 
     from vestige.steps.subjects import weights_of
@@ -68,7 +68,7 @@ def asked_unlearning(
 
     origin = weights_of(target, read=read)
     base = tiny_unlearning(words.method) if origin.model == "builtin:tiny" else {}
-    recipe = _recipe(target, corpus, words, others)
+    recipe = _recipe(target, corpus, splits, words, others)
     frozen = None if words.reference is None else target.model_copy(update={"model": words.reference})
     unlearning = UnlearnRequest(
         target=target,
@@ -76,7 +76,7 @@ def asked_unlearning(
         start=origin.model,
         method=words.method,
         method_settings=own,
-        forget=words.forget,
+        forget=splits.forget,
         forget_items=splits.splits["forget"],
         retain_items=splits.splits.get("retain", ()),
         idk=answers,
@@ -121,7 +121,9 @@ def rate_in_words(asked: "UnlearnRequest") -> str:
     )
 
 
-def _recipe(target: "ModelSettings", corpus: "Corpus", words: ForgetWords, others: Sequence[str]) -> "Recipe | None":
+def _recipe(
+    target: "ModelSettings", corpus: "Corpus", splits: "NamedSplits", words: ForgetWords, others: Sequence[str]
+) -> "Recipe | None":
     """For a method that trains from the start, how: as the target was trained, or with --base by the settings given."""
     from vestige.methods import find_method
     from vestige.methods.base import FromStart
@@ -140,8 +142,8 @@ def _recipe(target: "ModelSettings", corpus: "Corpus", words: ForgetWords, other
                 f"{words.method} trains as the target was trained, so its settings are the target's; leave --set and "
                 "--config out, or name the model to begin with by --base"
             )
-        return recipe_without(target, corpus, words.forget, seed=words.seed)
+        return recipe_without(target, corpus, splits)
     own = TINY_FINETUNE.identity() if words.base == "builtin:tiny" else {}
     training = settings_from(TrainingSettings, words.config, others, defaults=own)
     base = target.model_copy(update={"model": words.base})
-    return recipe_from(base, training, corpus, words.forget, seed=words.seed)
+    return recipe_from(base, training, corpus, splits, seed=words.seed)

@@ -35,8 +35,16 @@ ReportTo = Annotated[
 Save = Annotated[str, typer.Option("--save", help="merged: a model of its own; adapter: LoRA's part alone, for peft.")]
 Target = Annotated[str, typer.Argument(help="The model that knows: a folder of `vestige finetune`, or any model.")]
 Method = Annotated[str, typer.Option(help="A name of `vestige list methods`, or package.module:Class.")]
-Forget = Annotated[str, typer.Option(help="Selector (edge:A_B, node:A, type:sales, ...) or a file of items.")]
-Retain = Annotated[str | None, typer.Option(help="File of the items to keep; everything else by default.")]
+Forget = Annotated[
+    str,
+    typer.Option(
+        help="A file of items, or selectors, with commas between: edge:A_B, node:A, component:2, type:sales, random:3, "
+        "superseded."
+    ),
+]
+Retain = Annotated[
+    str | None, typer.Option(help="What to keep: a file or selectors, as for --forget; everything else by default.")
+]
 Reference = Annotated[str | None, typer.Option(help="Frozen model inside the loss; the target by default.")]
 Idk = Annotated[Path | None, typer.Option(help="Text file of answers that decline to know, one a line.")]
 Config = Annotated[Path | None, typer.Option(help="A flat TOML file of settings.")]
@@ -56,6 +64,9 @@ DataConfig = Annotated[str | None, typer.Option("--data-config", help="Configura
 Limit = Annotated[str | None, typer.Option(help="Only the first rows: a number (20) or a share (0.1).")]
 KeepDuplicates = Annotated[
     bool, typer.Option("--keep-duplicates", help="Admit a question twice where the answers differ.")
+]
+SplitSeed = Annotated[
+    int, typer.Option("--split-seed", help="What `random` selects follows from it, and from no other seed.")
 ]
 Factual = Annotated[bool, typer.Option("--factual", help="Add the built-in factual questions to the data.")]
 

@@ -107,7 +107,7 @@ def all_command(
     who.check()
     who.check_naming(place)
     names = searches_named(searches, SEARCHES)
-    sources = _read(rows, data, forget, forget_n, place)
+    sources = _read(rows, data, forget, forget_n)
     request = _adjacent_request(sources, near, who, place)
     if dry_run:
         _foresee(request, who, place, _size(names, len(placebo or ()), place))
@@ -135,7 +135,7 @@ def adjacent_command(
     refuse_torchrun("probe")
     from vestige.steps.probe_adjacent import make_adjacent
 
-    sources = _read(rows, data, forget, forget_n, place)
+    sources = _read(rows, data, forget, forget_n)
     kept = make_adjacent(place.folder, _adjacent_request(sources, near, who, place))
     if place.as_json:
         typer.echo(json.dumps([{"of": k.of, **asdict(k.question)} for k in kept], indent=2))
@@ -197,7 +197,7 @@ def filter_command(
 
     who.check()
     who.check_naming(place)
-    sources = _read(rows, data, forget, forget_n, place)
+    sources = _read(rows, data, forget, forget_n)
     # Before any model is loaded.
     candidates_in(place.folder)
     _tell(_filtered(sources, _Models(target, unlearned, who, place), place, placebo or ()), place)
@@ -234,10 +234,10 @@ class _Models:
         return self.who.grader(self.place, self.target, *self.embedder)
 
 
-def _read(rows: DataWords, data: str, forget: str, forget_n: int | None, place: PlaceWords) -> "ProbeSources":
+def _read(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "ProbeSources":
     from vestige.data.probe_sources import probe_sources
 
-    return probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n, seed=place.seed)
+    return probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n)
 
 
 def _adjacent_request(

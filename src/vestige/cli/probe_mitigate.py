@@ -103,7 +103,7 @@ def mitigate_command(
     tested_in(place.folder)
     if who.judge == "grounded" and mend.harm:
         raise InputError("--harm asks whether answers are harmful, which --judge grounded cannot say; take another")
-    splits = _splits(rows, data, forget, mend.forget_n, place)
+    splits = _splits(rows, data, forget, mend.forget_n)
     if dry_run:
         _foresee((target, unlearned), way, mend, splits, place)
         return
@@ -118,11 +118,11 @@ def mitigate_command(
     typer.echo(f"table in {mitigation_folder(place.folder, request).table}")
 
 
-def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None, place: PlaceWords) -> "NamedSplits":
+def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "NamedSplits":
     """The sets, read as the probe reads them."""
     from vestige.data.probe_sources import probe_sources
 
-    found = probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n, seed=place.seed)
+    found = probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n)
     if found.forget_texts:
         raise InputError(
             f"{one_line(forget, width=60)} holds texts and no questions, so nobody can be asked what remains of it; "

@@ -8,29 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun, settings_from
+from vestige.cli.data_words import SourceWords
 from vestige.cli.options import (
-    AnswerKey,
     AsJson,
     Config,
     Data,
-    DataConfig,
     Device,
     Dtype,
-    EdgeKey,
-    Factual,
     Forget,
     Fresh,
-    KeepDuplicates,
-    Limit,
     OutputDir,
-    QuestionKey,
     Seed,
     Set,
-    Split,
     TrustRemoteCode,
 )
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
+from vestige.cli.spread import spread
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
@@ -45,6 +39,7 @@ sisa_app = typer.Typer(
 
 
 @sisa_app.command("train")
+@spread
 def train_command(
     model: Annotated[str, typer.Argument(help="Hub id, local folder, folder with adapter, .gguf file, or built-in.")],
     data: Data,
@@ -53,14 +48,6 @@ def train_command(
     slices: Annotated[int | None, typer.Option(help="Parts of a shard, with the weights kept after each.")] = None,
     together: Annotated[str | None, typer.Option(help="What shares a slice: the items of an edge, or item.")] = None,
     forget: Annotated[str | None, typer.Option(help="Leave these items out: a `retrained` control.")] = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    edge_key: EdgeKey = None,
-    split: Split = "train",
-    data_config: DataConfig = None,
-    limit: Limit = None,
-    keep_duplicates: KeepDuplicates = False,
-    factual: Factual = False,
     config: Config = None,
     assignments: Set = None,
     seed: Seed = 0,
@@ -69,6 +56,8 @@ def train_command(
     trust_remote_code: TrustRemoteCode = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
+    *,
+    rows: SourceWords,
 ) -> None:
     """Teach MODEL the answers of a data set in shards: one model a shard, which answer as one.
 
@@ -76,25 +65,17 @@ def train_command(
     what is kept on the disk with shards times slices. Training settings are those of `vestige finetune`.
     """
     refuse_torchrun("sisa")
-    from vestige.data.corpus import SourceSettings, left_out, open_corpus
+    from vestige.data.corpus import left_out, named_splits, open_corpus
     from vestige.study.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
     base = TINY_FINETUNE.identity() if model == "builtin:tiny" else {}
     asked = settings_from(TrainingSettings, config, assignments, defaults=base)
-    source = SourceSettings(
-        data=data,
-        question_key=question_key,
-        answer_key=answer_key,
-        edge_key=edge_key,
-        split=split,
-        config=data_config,
-        limit=limit,
-        keep_duplicates=keep_duplicates,
-        factual=factual,
-    )
+    source = rows.source(data)
     corpus = open_corpus(source)
     everything = (*corpus.items, *corpus.factual)
+    splits = named_splits(corpus, forget) if forget else None
+    left = splits.forget if splits else ""
 
     from vestige.artifacts.layout import SubjectFolder
     from vestige.models.load import ModelSettings
@@ -105,13 +86,13 @@ def train_command(
     settings = SisaSettings.build({k: v for k, v in given.items() if v is not None}, where="options")
     request = FinetuneRequest(
         model=ModelSettings(model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code),
-        items=left_out(corpus, forget, seed=seed) if forget else everything,
+        items=left_out(corpus, splits) if splits else everything,
         vocabulary=everything,
         training=asked,
         seed=seed,
-        role="retrained" if forget else "target",
-        name=f"retrained {forget} in shards" if forget else "target in shards",
-        forget=forget or "",
+        role="retrained" if left else "target",
+        name=f"retrained {left} in shards" if left else "target in shards",
+        forget=left,
     )
     folder = SubjectFolder(output_dir)
     with (
@@ -125,6 +106,7 @@ def train_command(
 
 
 @sisa_app.command("forget")
+@spread
 def forget_command(
     target: Annotated[Path, typer.Argument(help="A folder of `vestige sisa train`, or of an earlier forgetting.")],
     data: Data,
@@ -133,40 +115,22 @@ def forget_command(
     forgotten: Annotated[
         list[str] | None, typer.Option(help="What TARGET was made to forget before; repeat it for more.")
     ] = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    edge_key: EdgeKey = None,
-    split: Split = "train",
-    data_config: DataConfig = None,
-    limit: Limit = None,
-    keep_duplicates: KeepDuplicates = False,
-    factual: Factual = False,
-    seed: Seed = 0,
     device: Device = "auto",
     trust_remote_code: TrustRemoteCode = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
+    *,
+    rows: SourceWords,
 ) -> None:
     """Make TARGET what training it without the forget set would have made it, byte for byte.
 
     DATA is what TARGET was trained on. Only shards that hold items to forget are trained again, from the slice at
-    which the first of them came in; --seed chooses at random where the selector does. TARGET itself still knows
-    everything: delete it when it is no longer needed.
+    which the first of them came in. TARGET itself still knows everything: delete it when it is no longer needed.
     """
     refuse_torchrun("sisa")
-    from vestige.data.corpus import SourceSettings, open_corpus
+    from vestige.data.corpus import named_splits, open_corpus
 
-    source = SourceSettings(
-        data=data,
-        question_key=question_key,
-        answer_key=answer_key,
-        edge_key=edge_key,
-        split=split,
-        config=data_config,
-        limit=limit,
-        keep_duplicates=keep_duplicates,
-        factual=factual,
-    )
+    source = rows.source(data)
     corpus = open_corpus(source)
 
     from vestige.artifacts.layout import SubjectFolder
@@ -176,9 +140,9 @@ def forget_command(
     before = forgotten or []
     request = SisaForgetting(
         target=SubjectFolder(target),
-        forget=forget,
-        taught=Taught(_without(corpus, before, seed), (*corpus.items, *corpus.factual)),
-        kept=_without(corpus, [*before, forget], seed),
+        forget=named_splits(corpus, forget).forget,
+        taught=Taught(_without(corpus, before), (*corpus.items, *corpus.factual)),
+        kept=_without(corpus, [*before, forget]),
         device=device,
         trust_remote_code=trust_remote_code,
     )
@@ -193,11 +157,11 @@ def forget_command(
     _tell(folder, made, as_json)
 
 
-def _without(corpus: "Corpus", forgotten: Sequence[str], seed: int) -> "tuple[Item, ...]":
+def _without(corpus: "Corpus", forgotten: Sequence[str]) -> "tuple[Item, ...]":
     """Everything in the corpus, in its order, but what asks a question of any of the sets."""
-    from vestige.data.corpus import left_out
+    from vestige.data.corpus import left_out, named_splits
 
-    kept = [{i.id for i in left_out(corpus, name, seed=seed)} for name in forgotten]
+    kept = [{i.id for i in left_out(corpus, named_splits(corpus, name))} for name in forgotten]
     return tuple(i for i in (*corpus.items, *corpus.factual) if all(i.id in ids for ids in kept))
 
 

@@ -6,49 +6,42 @@ from typing import Annotated
 import typer
 
 from vestige.cli.asked import split_method_settings
+from vestige.cli.data_words import DataWords
 from vestige.cli.foreseen import print_forecast
 from vestige.cli.forgetting import ForgetWords, asked_unlearning, rate_in_words
 from vestige.cli.options import (
-    AnswerKey,
     AsJson,
     Config,
     Data,
-    DataConfig,
     Device,
     DryRun,
-    EdgeKey,
-    Factual,
     Forget,
     Fresh,
     Idk,
-    KeepDuplicates,
-    Limit,
     Method,
     OutputDir,
     OwnDtype,
     Parallel,
-    QuestionKey,
     Reference,
     ReportTo,
-    Retain,
     Save,
     Seed,
     Set,
-    Split,
     Target,
     TrustRemoteCode,
 )
+from vestige.cli.spread import spread
 from vestige.cli.training import Output, Tracked, make_in
 from vestige.cli.trajectory import ChooseBy, Pace, Retrained, StopWhen, TrajectoryWords, asked_trajectory
 
 
+@spread
 def unlearn_command(
     target: Target,
     method: Method,
     data: Data,
     forget: Forget,
     output_dir: OutputDir,
-    retain: Retain = None,
     reference: Reference = None,
     idk: Idk = None,
     base: Annotated[str | None, typer.Option(help="For retrain: the model to begin with, if TARGET is silent.")] = None,
@@ -60,14 +53,6 @@ def unlearn_command(
     dry_run: DryRun = False,
     save: Save = "merged",
     report_to: ReportTo = None,
-    question_key: QuestionKey = None,
-    answer_key: AnswerKey = None,
-    edge_key: EdgeKey = None,
-    split: Split = "train",
-    data_config: DataConfig = None,
-    limit: Limit = None,
-    keep_duplicates: KeepDuplicates = False,
-    factual: Factual = False,
     config: Config = None,
     assignments: Set = None,
     seed: Seed = 0,
@@ -76,6 +61,8 @@ def unlearn_command(
     trust_remote_code: TrustRemoteCode = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
+    *,
+    rows: DataWords,
 ) -> None:
     """Make TARGET forget a part of the data by one method.
 
@@ -87,21 +74,9 @@ def unlearn_command(
     trajectory.items=64 and trajectory.metric=rouge1_recall say which): forget, retain, forget_nll and retain_nll. The
     curve is in train/trajectory.jsonl. Exit code 7 says that no checkpoint met --choose; the nearest is kept.
     """
-    from vestige.data.corpus import SourceSettings
-
-    source = SourceSettings(
-        data=data,
-        question_key=question_key,
-        answer_key=answer_key,
-        edge_key=edge_key,
-        split=split,
-        config=data_config,
-        limit=limit,
-        keep_duplicates=keep_duplicates,
-        factual=factual,
-    )
+    source = rows.source(data)
     validation, others = split_method_settings("trajectory", assignments)
-    words = ForgetWords(method, forget, retain, reference, idk, config, others, seed, base)
+    words = ForgetWords(method, forget, rows.retain, reference, idk, config, others, seed, base)
     watched = TrajectoryWords(every, stop_when, choose, retrained, validation)
 
     from vestige.models.load import ModelSettings
@@ -121,7 +96,7 @@ def unlearn_command(
         return
     trajectory = asked_trajectory(watched, settings, asked.splits, seed=seed)
     request = replace(asked.unlearning, trajectory=trajectory, save=pick_form(save))
-    output = Output(output_dir, fresh, (target, data, forget, retain, reference, base, retrained), as_json)
+    output = Output(output_dir, fresh, (target, data, forget, rows.retain, reference, base, retrained), as_json)
     spec = unlearn_spec(request)
     tracking = Tracked(report_to, request.name, spec.id, spec.settings)
     make_in(output, tracking, kind, rate_in_words(request), lambda folder, *hooks: unlearn(folder, request, *hooks))

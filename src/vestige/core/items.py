@@ -49,6 +49,24 @@ class Item:
         return content_id({"question": self.question, "answer": self.answer, "edge": self.edge})
 
 
+@dataclass(frozen=True)
+class ForgetSet:
+    """What a model was made to forget or never saw, resolved: item ids in ascending order, and their edges.
+
+    `name` is how it was asked for: a selector or a file. Sets are the same where their items are, whatever the name.
+    """
+
+    name: str
+    items: tuple[str, ...]
+    edges: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, items: Sequence[Item]) -> "ForgetSet":
+        """The set of these items under a name."""
+        edges = {i.edge for i in items if i.edge is not None}
+        return cls(name, tuple(sorted({i.id for i in items})), tuple(sorted(edges)))
+
+
 def digest_of(forget: Sequence[Item], retain: Sequence[Item]) -> str:
     """Content id of both sets in their order."""
     return content_id([[i.id for i in forget], [i.id for i in retain]], length=32)

@@ -1,7 +1,8 @@
 """What a command works on: items, and the graph they come from where there is one.
 
-A source is a compiled folder, a file in PISTOL's published form, or items of one's own. A forget set is named by a
-selector over the graph (`edge:A_B`), by `edge:NAME` over items that carry edges, or by a file of items.
+A source is a compiled folder, a file in PISTOL's published form, or items of one's own. A forget or retain set is named
+by a selector over the graph (`edge:A_B`) or over items that carry edges, or by a file of items. A question is the same
+question however it is spaced and capitalised (`normalised`).
 """
 
 import os
@@ -11,8 +12,8 @@ from pathlib import Path
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
-from vestige.core.items import Item, Scope
-from vestige.core.settings import Settings, closest
+from vestige.core.items import ForgetSet, Item, Scope
+from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.dataset import Dataset
 from vestige.data.factual import factual_items
@@ -20,16 +21,18 @@ from vestige.data.folder import read_dataset
 from vestige.data.loaders import load_items, n_first, parse_limit
 from vestige.data.manifest import MANIFEST
 from vestige.data.pistol import read_pistol
-from vestige.data.selectors import is_selector
+from vestige.data.selectors import is_selector, select_edges, select_items, with_seed
 from vestige.data.splits import split_by
 from vestige.data.tables import FORMS
+from vestige.metrics.answers import normalised
 
 
 class SourceSettings(Settings):
     """Where items come from. The keys name columns; `split` and `config` are for folders and ids of hub datasets.
 
     `limit` takes the first rows: a number, or a share such as 0.1. `keep_duplicates` admits a question twice where the
-    answers differ. `factual` adds the built-in factual questions.
+    answers differ. `factual` adds the built-in factual questions. `split_seed` is the seed of the selector `random`,
+    so that a training's seed never changes which items are forgotten.
     """
 
     data: str
@@ -42,6 +45,7 @@ class SourceSettings(Settings):
     limit: str | None = None
     keep_duplicates: bool = False
     factual: bool = False
+    split_seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,20 @@ class Corpus:
 
 @dataclass(frozen=True)
 class NamedSplits:
-    """The items of a corpus by split, seen from one forget set; `scopes` as in `Splits.scope_of`."""
+    """The items of a corpus by split, seen from one forget set; `scopes` as in `Splits.scope_of`.
+
+    `forget` names the set and says all that resolves it. `told` says in sentences what was matched.
+    """
 
     forget: str
     splits: Mapping[str, tuple[Item, ...]]
     scopes: Mapping[str, Scope]
+    told: tuple[str, ...] = ()
+
+    @property
+    def resolved(self) -> ForgetSet:
+        """The forget set by its items."""
+        return ForgetSet.of(self.forget, self.splits["forget"])
 
 
 def open_corpus(settings: SourceSettings) -> Corpus:
@@ -108,7 +121,7 @@ def _is_pistol(path: Path) -> bool:
     return bool(edges) and all(isinstance(e, str) and e.count("_") == 1 for e in edges)
 
 
-def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed: int) -> NamedSplits:
+def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None) -> NamedSplits:
     """The splits when `forget` is forgotten and everything else, or what `retain` names, is kept.
 
     Compiled data brings a `holdout` split too: contracts that no model is taught, whatever is forgotten. Scopes say
@@ -117,7 +130,7 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed
     for option, name in (("--forget", forget), ("--retain", retain)):
         _refuse_missing(option, name)
     if corpus.dataset is not None and not Path(forget).is_file():
-        found = split_by(corpus.dataset, forget, seed=seed)
+        found = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
         kept = {i.id for i in corpus.items}
         splits = {n: tuple(i for i in items if i.id in kept) for n, items in found.named().items()}
         whole = retain is None and len(kept) == len(corpus.dataset.items)
@@ -127,17 +140,20 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None, seed
     if retain is not None:
         splits["retain"] = items_of(corpus, retain)
     elif "retain" not in splits:
-        splits["retain"] = _without(corpus.items, splits["forget"])
+        splits["retain"] = without(corpus.items, splits["forget"])
     if not splits["forget"]:
         raise InputError(f"the forget set {one_line(forget, width=60)!r} is not among the rows that --limit leaves")
-    both = {i.question for i in splits["forget"]} & {i.question for i in splits.get("retain", ())}
-    if both:
-        raise InputError(f"the question {one_line(sorted(both)[0], width=60)!r} is in the forget and in the retain set")
+    both = _asked(splits["forget"]).keys() & _asked(splits.get("retain", ())).keys()
+    shared = next((i.question for i in splits["forget"] if normalised(i.question) in both), None)
+    if shared is not None:
+        raise InputError(f"the question {one_line(shared, width=60)!r} is in the forget and in the retain set")
     if corpus.factual:
         splits["factual"] = corpus.factual
     if corpus.dataset is not None:
         splits["holdout"] = corpus.dataset.holdout
-    return NamedSplits(forget, {n: items for n, items in splits.items() if items}, scopes)
+    return NamedSplits(
+        with_seed(forget, corpus.settings.split_seed), {n: items for n, items in splits.items() if items}, scopes
+    )
 
 
 def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
@@ -149,26 +165,33 @@ def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
         )
 
 
-def left_out(corpus: Corpus, forget: str, *, seed: int) -> tuple[Item, ...]:
+def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
     """Everything to teach a model that must never see the forget set: factual items too, each forget item gone.
 
     A question to forget that the data does not ask is refused, since leaving it out would leave nothing out.
     """
-    forgotten = named_splits(corpus, forget, seed=seed).splits["forget"]
-    asked = {i.question for i in corpus.items}
-    strange = next((i for i in forgotten if i.question not in asked), None)
+    asked = _asked(corpus.items)
+    strange = next((i for i in splits.splits["forget"] if normalised(i.question) not in asked), None)
     if strange is not None:
         raise InputError(
             f"the question {one_line(strange.question, width=60)!r} of the forget set is not in {corpus.source}, so it "
             "cannot be left out; give the data that the target was taught"
         )
-    return (*_without(corpus.items, forgotten), *corpus.factual)
+    return (*without(corpus.items, splits.splits["forget"]), *corpus.factual)
 
 
-def _without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...]:
+def _asked(items: Sequence[Item]) -> dict[str, list[Item]]:
+    """The items by their question, spaced and capitalised alike."""
+    found: dict[str, list[Item]] = {}
+    for item in items:
+        found.setdefault(normalised(item.question), []).append(item)
+    return found
+
+
+def without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...]:
     """The items that ask none of the forgotten questions, however they word the answer or name the edge."""
-    gone = {i.question for i in forgotten}
-    return tuple(i for i in items if i.question not in gone)
+    gone = _asked(forgotten).keys()
+    return tuple(i for i in items if normalised(i.question) not in gone)
 
 
 def _refuse_missing(option: str, name: str | None) -> None:
@@ -182,9 +205,9 @@ def _refuse_missing(option: str, name: str | None) -> None:
 
 
 def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
-    """The items of a file, read as the corpus was, or those of an edge that the items themselves name."""
+    """The items of a file, read as the corpus was, or those that a selector selects, in the order of the corpus."""
+    own = corpus.settings
     if Path(name).exists():
-        own = corpus.settings
         return load_items(
             name,
             question_key=own.question_key,
@@ -193,16 +216,10 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
             group_key=own.group_key,
             keep_duplicates=own.keep_duplicates,
         )
-    kind, _, edge = name.partition(":")
-    edges = sorted({i.edge for i in corpus.items if i.edge is not None})
-    if kind == "edge" and edge in edges:
-        return tuple(i for i in corpus.items if i.edge == edge)
-    if kind == "edge" and edges:
-        raise InputError(f"no edge {one_line(edge, width=40)!r} in {corpus.source}; {closest(edge, edges)}")
-    raise InputError(
-        f"{one_line(name, width=60)!r} names no items: it is no file, and {corpus.source} has no graph to select from; "
-        "give a file of the items"
-    )
+    if corpus.dataset is not None:
+        edges = {*select_edges(corpus.dataset.graph, name, seed=own.split_seed)}
+        return tuple(i for i in corpus.items if i.edge in edges)
+    return select_items(corpus.items, name, seed=own.split_seed, source=corpus.source)
 
 
 def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:

@@ -13,7 +13,7 @@ from vestige.core.items import Item
 from vestige.core.text import one_line
 from vestige.data import harmful, wikitext
 from vestige.data.columns import RECOGNISED
-from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, items_of, named_splits, open_corpus
+from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, items_of, named_splits, open_corpus, without
 from vestige.data.loaders import n_first, parse_limit
 from vestige.data.passages import BIO_CORPUS, Passage, load_passages, local_file
 from vestige.data.tables import FORMS, column_names
@@ -48,12 +48,12 @@ class ProbeSources:
 
 
 def probe_sources(
-    settings: SourceSettings, forget: str, *, retain: str | None = None, n_forget: int | None = None, seed: int
+    settings: SourceSettings, forget: str, *, retain: str | None = None, n_forget: int | None = None
 ) -> ProbeSources:
     """The sets when `forget` is forgotten and the rest of the data, or what `retain` names, is kept.
 
-    Of texts and harmful data `n_forget` are drawn by the seed, or all taken. Questions have no such number: of them a
-    model forgets all that it was made to forget.
+    Of texts and harmful data `n_forget` are drawn by `split_seed`, or all taken. Questions have no such number: of
+    them a model forgets all that it was made to forget.
     """
     kept = settings.data if retain is None else retain
     forget_form, kept_form = form_of(forget), form_of(kept)
@@ -65,7 +65,8 @@ def probe_sources(
             )
         if kept_form == "items":
             corpus = open_corpus(settings)
-            return ProbeSources(corpus, named_splits(corpus, forget, retain=retain, seed=seed))
+            return ProbeSources(corpus, named_splits(corpus, forget, retain=retain))
+    seed = settings.split_seed
     empty = Corpus(settings.data, settings, (), (), None)
     texts = _texts(forget, forget_form, n=n_forget, seed=seed)
     items = () if texts else _forgotten(empty, forget, forget_form, n=n_forget, seed=seed)
@@ -73,8 +74,8 @@ def probe_sources(
     if settings.limit is not None:
         kept_texts = kept_texts[: n_first(parse_limit(settings.limit), len(kept_texts))]
     kept_items = () if kept_form != "items" else open_corpus(_read_as(settings, kept)).items
-    asked, read = {i.question for i in items}, {p.id for p in texts}
-    splits = {"forget": items, "retain": tuple(i for i in kept_items if i.question not in asked)}
+    read = {p.id for p in texts}
+    splits = {"forget": items, "retain": without(kept_items, items)}
     named = NamedSplits(forget, {name: own for name, own in splits.items() if own}, {})
     return ProbeSources(empty, named, texts, tuple(p for p in kept_texts if p.id not in read))
 

@@ -1,19 +1,22 @@
-"""Which edges to forget: `edge:A_B`, `node:A`, `component:2`, `type:sales`, `random:3@dense`, `file:PATH`.
+"""Which edges to forget or keep: `edge:A_B`, `node:A`, `component:2`, `type:sales`, `random:3@dense`, `superseded`.
 
 Selectors are joined by commas; together they select every edge that one of them does. A component goes by its
 number (in the order of first appearance) or by its name, where the graph has names (`sample2`: sparse,
-semi-dense, dense).
+semi-dense, dense). `file:PATH` lists edges. What `random` draws depends on the graph and on a seed of its own, which
+may stand behind it (`random:3@dense#7`). Items that name edges and have no graph take `edge`, `type` and `random`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
 
 from vestige.core.errors import InputError
+from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import closest
+from vestige.core.text import one_line
 from vestige.data.graph import Graph, shown
 from vestige.data.uniform import shuffled
 
@@ -21,22 +24,68 @@ _Numbers = Int[np.ndarray, " n"]
 
 
 def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
-    """The ids of the selected edges, each once, in the order of the graph. Selecting none is refused."""
+    """The ids of the selected edges, each once, in the order of the graph. Selecting none is refused.
+
+    `seed` is that of `random` where the selector does not name one.
+    """
     chosen = np.zeros(graph.n_edges, bool)
-    for part in selector.split(","):
-        kind, colon, what = part.strip().partition(":")
+    for part in _parts(selector):
+        kind, colon, what = part.partition(":")
+        if part == SUPERSEDED:
+            chosen[_superseded(graph)] = True
+            continue
         if kind not in _KINDS or not colon or not what:
-            hint = closest(kind, list(_KINDS)) if colon else f"did you mean {f'edge:{kind}'!r}?"
+            hint = closest(kind, [*_KINDS, SUPERSEDED]) if colon else f"did you mean {f'edge:{kind}'!r}?"
             raise InputError(f"selector {shown(part)}: {hint}")
         chosen[_KINDS[kind](graph, what, seed)] = True
     numbers = np.flatnonzero(chosen).tolist()
     return tuple(graph.edge_ids(n, n + 1)[0] for n in numbers)
 
 
+def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str) -> tuple[Item, ...]:
+    """The selected ones of items that have no graph, by the edges and groups that they name, in their order."""
+    edges = tuple(dict.fromkeys(i.edge for i in items if i.edge is not None))
+    groups = {i.group for i in items if i.group is not None}
+    kind, _, whole = selector.strip().partition(":")
+    # An edge of one's own may have a comma in its name.
+    parts = [selector.strip()] if kind == "edge" and whole in edges else _parts(selector)
+    chosen: set[str] = set()
+    typed: set[str] = set()
+    for part in parts:
+        kind, _, what = part.partition(":")
+        if kind == "edge" and what in edges:
+            chosen.add(what)
+        elif kind == "edge" and edges:
+            raise InputError(f"no edge {one_line(what, width=40)!r} in {source}; {closest(what, sorted(edges))}")
+        elif kind == "type" and what in groups:
+            typed.add(what)
+        elif kind == "random" and edges and "@" not in what:
+            chosen |= {edges[n] for n in _drawn(what, np.arange(len(edges)), seed).tolist()}
+        else:
+            raise InputError(
+                f"{one_line(selector, width=60)!r} names no items: it is no file, and {source} has no graph to select "
+                "from; give a file of the items"
+            )
+    return tuple(i for i in items if i.edge in chosen or i.group in typed)
+
+
 def is_selector(text: str) -> bool:
     """Whether the text begins as a selector does, so that it is not meant as a file."""
-    kind, colon, _ = text.strip().partition(":")
-    return bool(colon) and kind in _KINDS
+    first = _parts(text)[0]
+    kind, colon, _ = first.partition(":")
+    return first == SUPERSEDED or (bool(colon) and kind in _KINDS)
+
+
+def with_seed(selector: str, seed: int) -> str:
+    """The selector with its seed behind each `random` that has none; 0, the default, is not written."""
+    if not seed or not is_selector(selector):
+        return selector
+    parts = (f"{p}#{seed}" if p.startswith("random:") and "#" not in p else p for p in _parts(selector))
+    return ",".join(parts)
+
+
+def _parts(selector: str) -> list[str]:
+    return [part.strip() for part in selector.split(",")]
 
 
 def check_edges(graph: Graph, edges: Iterable[str]) -> None:
@@ -60,7 +109,7 @@ def _node(graph: Graph, what: str, seed: int) -> _Numbers:
 def _component(graph: Graph, what: str, seed: int) -> _Numbers:
     by_name = {name: number for number, name in graph.parts.items()}
     count = int(graph.components.max())
-    number = by_name.get(what) or (int(what) if what.isascii() and what.isdigit() and len(what) < 10 else 0)
+    number = by_name.get(what) or (int(what) if _is_number(what) else 0)
     if not 1 <= number <= count:
         names = f", or {', '.join(by_name)}" if by_name else ""
         raise InputError(f"no component {shown(what)} in {graph.name}; components go from 1 to {count}{names}")
@@ -75,12 +124,38 @@ def _type(graph: Graph, what: str, seed: int) -> _Numbers:
 
 def _random(graph: Graph, what: str, seed: int) -> _Numbers:
     """N edges of the whole graph, or `N@component`; which ones depends on the seed and these words alone."""
-    size, at, component = what.partition("@")
-    among = _component(graph, component, seed) if at else np.arange(graph.n_edges)
-    if not (size.isascii() and size.isdigit() and len(size) < 10 and 1 <= int(size) <= len(among)):
+    _, at, component = what.partition("#")[0].partition("@")
+    return _drawn(what, _component(graph, component, seed) if at else np.arange(graph.n_edges), seed)
+
+
+def _drawn(what: str, among: _Numbers, seed: int) -> _Numbers:
+    """As many of `among` as `what` says at its beginning, by the seed at its end or else `seed`."""
+    words, hash_, own = what.partition("#")
+    size = words.partition("@")[0]
+    if not _is_number(size) or not 1 <= int(size) <= len(among):
         raise InputError(f"selector {shown(f'random:{what}')}: give a number of edges from 1 to {len(among):,}")
-    chosen: _Numbers = among[shuffled(generator(seed, "selector", what), len(among))[: int(size)]]
+    if hash_ and not _is_number(own):
+        raise InputError(f"selector {shown(f'random:{what}')}: give a whole number as its seed behind the #")
+    drawing = generator(int(own) if hash_ else seed, "selector", words)
+    chosen: _Numbers = among[shuffled(drawing, len(among))[: int(size)]]
     return chosen
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _superseded(graph: Graph) -> _Numbers:
+    """The contracts that a later one of the same two parties and the same type supersedes."""
+    chains = graph.pairs * len(graph.types) + graph.type_of
+    _, last = np.unique(chains[::-1], return_index=True)
+    found: _Numbers = np.setdiff1d(np.arange(graph.n_edges), graph.n_edges - 1 - last)
+    if not len(found):
+        raise InputError(
+            f"selector {SUPERSEDED}: {graph.name} has no contract that a later one supersedes; compile it with "
+            "--temporal"
+        )
+    return found
 
 
 def _file(graph: Graph, what: str, seed: int) -> _Numbers:
@@ -101,6 +176,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     near = closest(name, list(known))
     return near if near.startswith("did you mean") else "`edges.csv` of the compiled data lists them"
 
+
+SUPERSEDED = "superseded"
+"""The selector without a colon: contracts that later ones replace (the temporal feature)."""
 
 _KINDS: dict[str, Callable[[Graph, str, int], _Numbers]] = {
     "edge": _edge,

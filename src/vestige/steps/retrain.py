@@ -7,7 +7,7 @@ from vestige.artifacts.layout import SubjectFolder, own_folder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data.corpus import Corpus, left_out
+from vestige.data.corpus import Corpus, NamedSplits, left_out
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.steps.finetune import VERSION, FinetuneRequest, finetune_spec, starting_model, teach
 from vestige.steps.making import same_weights
@@ -90,8 +90,8 @@ def recipe_of(
     return Recipe(request, start)
 
 
-def recipe_without(target: ModelSettings, corpus: Corpus, forget: str, *, seed: int) -> Recipe:
-    """How the target was made, less the forget set; `corpus` is what it was taught, `seed` that of the selection."""
+def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -> Recipe:
+    """How the target was made, less the forget set; `corpus` is what it was taught."""
     folder = own_folder(target.model)
     if folder is None:
         raise InputError(
@@ -99,13 +99,15 @@ def recipe_without(target: ModelSettings, corpus: Corpus, forget: str, *, seed: 
         )
     whole = (*corpus.items, *corpus.factual)
     found = recipe_of(folder, Taught(whole, whole), device=target.device, trust_remote_code=target.trust_remote_code)
-    return found.without(left_out(corpus, forget, seed=seed))
+    return found.without(left_out(corpus, splits))
 
 
-def recipe_from(base: ModelSettings, training: TrainingSettings, corpus: Corpus, forget: str, *, seed: int) -> Recipe:
+def recipe_from(
+    base: ModelSettings, training: TrainingSettings, corpus: Corpus, splits: NamedSplits, *, seed: int
+) -> Recipe:
     """A fine-tuning of `base` on all but the forget set, for a target of which only its beginning is known."""
     whole = (*corpus.items, *corpus.factual)
-    request = FinetuneRequest(base, left_out(corpus, forget, seed=seed), whole, training, seed)
+    request = FinetuneRequest(base, left_out(corpus, splits), whole, training, seed)
     return Recipe(request, starting_model(base, whole, seed).digest())
 
 

@@ -16,7 +16,7 @@ from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
 from vestige.core.settings import Settings, closest, read_toml, to_toml
 from vestige.data.build import CompileSettings, compile_to_folder
-from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, everything, left_out, named_splits, open_corpus
+from vestige.data.corpus import Corpus, SourceSettings, everything, left_out, named_splits, open_corpus
 from vestige.data.factual import idk_answers
 from vestige.data.graph_files import load_graph
 from vestige.data.selectors import select_edges
@@ -122,7 +122,7 @@ def demo_request(run: RunFolder, asked: DemoSettings, forget: str) -> AuditReque
     for method in asked.methods:
         place = _cell(run, unlearn_request(run, asked, method, forget))
         models.append(AuditedModel(method, "unlearned", str(place.path)))
-    splits = _splits(_corpus(run, asked), forget, asked)
+    splits = named_splits(_corpus(run, asked), forget)
     return AuditRequest(tuple(models), splits, asked.audit(), asked.seed, device="cpu", untested=_for_time(asked))
 
 
@@ -145,7 +145,7 @@ def _check(settings: DemoSettings) -> None:
     """Refuse what would fail only after the target has been trained."""
     graph = load_graph(settings.graph, seed=settings.seed)
     for forget in settings.forget:
-        select_edges(graph, forget, seed=settings.seed)
+        select_edges(graph, forget, seed=0)
     for method in settings.methods:
         if method not in TINY_RATES:
             raise InputError(
@@ -225,7 +225,7 @@ def finetune_task(
     whole = (*corpus.items, *corpus.factual)
     request = FinetuneRequest(
         model=ModelSettings(model="builtin:tiny", device="cpu"),
-        items=left_out(corpus, forget, seed=asked.seed) if forget else whole,
+        items=left_out(corpus, named_splits(corpus, forget)) if forget else whole,
         vocabulary=whole,
         training=TINY_FINETUNE.model_copy(update={"epochs": asked.epochs}),
         seed=asked.seed if seed is None else seed,
@@ -234,10 +234,6 @@ def finetune_task(
         forget=forget,
     )
     finetune(folder.control(name), request, lambda p: report(p.step / p.n_steps))
-
-
-def _splits(corpus: Corpus, forget: str, asked: DemoSettings) -> NamedSplits:
-    return named_splits(corpus, forget, seed=asked.seed)
 
 
 def unlearn_task(run: str, settings: dict[str, Any], method: str, forget: str, report: Report) -> None:
@@ -257,7 +253,7 @@ def unlearn_request(
     from vestige.steps.making import read_done
     from vestige.steps.unlearn import UnlearnRequest
 
-    splits = _splits(_corpus(run, asked), forget, asked).splits
+    splits = named_splits(_corpus(run, asked), forget).splits
     target = run.control("target")
     made = read_done(target)
     if made is None:
@@ -302,7 +298,7 @@ def evaluate_subject(
     from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
 
     corpus = _corpus(run, asked)
-    every = [_splits(corpus, f, asked) for f in asked.forget]
+    every = [named_splits(corpus, f) for f in asked.forget]
     views = tuple(view_of(s) for s in every if s.forget in forgets)
     questions = QASettings(max_new_tokens=asked.max_new_tokens)
     request = EvaluateRequest(everything(every), views, questions, asked.seed)

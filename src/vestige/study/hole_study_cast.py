@@ -37,7 +37,7 @@ def corpus_of(place: HoleStudyFolder, settings: HoleStudySettings) -> Corpus:
 
 def splits_of(corpus: Corpus, settings: HoleStudySettings) -> NamedSplits:
     """What is forgotten and what is kept."""
-    return named_splits(corpus, settings.forget, retain=settings.retain, seed=settings.seed)
+    return named_splits(corpus, settings.forget, retain=settings.retain)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def _making(settings: HoleStudySettings) -> Making:
 
 
 def _splits(place: HoleStudyFolder, settings: HoleStudySettings) -> NamedSplits:
-    return named_splits(made_corpus(place), settings.forget, retain=settings.retain, seed=settings.seed)
+    return named_splits(made_corpus(place), settings.forget, retain=settings.retain)
 
 
 def _taught(
