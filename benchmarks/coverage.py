@@ -65,6 +65,11 @@ UNBOUNDED = (
         lambda rng, n: rng.exponential(np.where(rng.random(n) < 0.9, 0.05, 10.0)),
     ),
 )
+FEW = (
+    Case("half at 0, half at 1", 0.5, lambda rng, n: (rng.random(n) < 0.5).astype(float)),
+    Case("90 % at 0, 10 % at 1", 0.1, lambda rng, n: (rng.random(n) < 0.1).astype(float)),
+    Case("normal, 5 % 10 higher", 0.5, lambda rng, n: rng.normal(10.0 * (rng.random(n) < 0.05))),
+)
 CLUSTERED = ((0.5, 0.0), (0.5, 0.05), (0.5, 0.3), (0.1, 0.05), (0.1, 0.3), (0.9, 0.1), (0.02, 0.2))
 """Mean and intraclass correlation of 0/1 items; a cluster's own mean is beta distributed."""
 
@@ -111,10 +116,13 @@ def of_means(values: Sample) -> Ends:
 
 
 def independent(cases: tuple[Case, ...], bounds: Ends | None, samples: int) -> Iterator[Row]:
-    """Independent scores at n = 20, 60 and 400, by our interval and the two usual ones."""
-    for n in (20, 60, 400):
-        for case in cases:
-            rng = np.random.default_rng([n, cases.index(case)])
+    """Independent scores at n = 20, 60 and 400, without bounds also at 2 to 8, by our interval and the two usual ones.
+
+    Samples of equal scores without bounds have no interval; the others count.
+    """
+    for n in (20, 60, 400) if bounds else (*range(2, 9), 20, 60, 400):
+        for case in cases if n > 8 else (*cases, *FEW):
+            rng = np.random.default_rng([n, (*cases, *FEW).index(case)])
             methods: dict[str, Method] = {
                 "ours": lambda x: interval_of_mean(x, bounds=bounds, seed=0)[:2],
                 "percentile": lambda x, rng=rng: percentile(x, rng),  # type: ignore[misc]
@@ -122,6 +130,7 @@ def independent(cases: tuple[Case, ...], bounds: Ends | None, samples: int) -> I
             }
             # Where n is large the methods agree, and a fourth of the samples shows it.
             drawn = [case.draw(rng, n) for _ in range(samples if n < 400 else samples // 4)]
+            drawn = drawn if bounds else [x for x in drawn if np.ptp(x)]
             for name, method in methods.items():
                 yield _row("interval of the mean", case.name, n, name, case.mean, [method(x) for x in drawn])
 

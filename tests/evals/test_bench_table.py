@@ -1,5 +1,6 @@
 """The table of benchmarks: means, groups, and differences question by question."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -71,8 +72,17 @@ def test_questions_that_changed_in_between_are_not_compared():
 
 def test_what_nothing_was_measured_of_has_no_line_and_one_unbounded_score_no_interval():
     assert table(("a", [run_of("t", [None, None], failures={"timeout": 2})])) == ()
-    with pytest.raises(InputError, match="one question of t has no interval; raise --limit"):
-        table(("a", [run_of("t", [3.0], bounds=None)]))
+    (row,) = table(("a", [run_of("t", [3.0], bounds=None)]))
+    assert str(row.value) == "3.00 [no interval], n = 1"
+
+
+def test_a_result_without_an_interval_is_null_in_json_empty_in_csv_and_read_as_it_was(tmp_path):
+    folder = BenchFolder(tmp_path)
+    results = table(("a", [run_of("t", [3.0], bounds=None)]))
+    write_table(folder, results)
+    assert json.loads(folder.table.read_text())["results"][0]["value"]["low"] is None
+    assert folder.csv.read_text().splitlines()[1].startswith("a,w-a,t,acc,3.0,,,1,")
+    assert read_bench(folder) == results
 
 
 def test_a_result_is_read_as_it_was_written_and_a_changed_one_is_refused(tmp_path):

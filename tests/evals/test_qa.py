@@ -7,6 +7,7 @@ import math
 import pytest
 
 from vestige.core.errors import InputError
+from vestige.core.estimates import to_json
 from vestige.core.items import Item
 from vestige.evals.qa import QASettings, View, chunks, collect, score, summarize
 from vestige.metrics import intervals
@@ -191,10 +192,12 @@ def test_scopes_tell_apart_who_knows_what_the_retain_set_gives_away():
     assert shown == {"entailed": 1.0, "guessable": 1.0, "free": pytest.approx(1 / 3), "all": pytest.approx(4 / 6)}
 
 
-def test_one_item_makes_no_estimate_of_its_bits():
+def test_one_item_makes_an_estimate_of_its_bits_without_an_interval():
     found = measured(knows(ITEMS, TOKENIZER))
     assert ("forget", "entailed", "probability") in found
-    assert ("forget", "entailed", "answer_bits") not in found
+    one = found["forget", "entailed", "answer_bits"]
+    assert (one.n, one.interval, one.high) == (1, "too few: one score", math.inf)
+    assert str(one) == f"{one.value:.2f} [no interval], n = 1"
     assert found["forget", "guessable", "answer_bits"].n == 2
 
 
@@ -272,7 +275,7 @@ def test_summing_up_needs_the_records_alone_and_gives_the_same_bytes_again():
 
     def summed(rows, seed):
         results = summarize(rows, [score(r) for r in rows], EVERYTHING, seed=seed)
-        return json.dumps([dataclasses.asdict(r) for r in results], allow_nan=False)
+        return json.dumps([to_json(r) for r in results], allow_nan=False)
 
     assert summed(stored, 7) == summed(records, 7)
     assert summed(stored, 8) != summed(records, 7)  # another seed draws other resamples

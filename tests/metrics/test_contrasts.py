@@ -25,7 +25,31 @@ def test_without_seeds_the_ends_are_gaffkes():
 def test_without_bounds_the_ends_are_those_of_the_studentised_bootstrap():
     scores = np.random.default_rng(0).exponential(size=40)
     found = mean_draws(Quantity(scores, np.zeros((1, 40)), None), sample(40, resamples=10_000), NONE, name="x")
-    assert found.ends == pytest.approx(studentised_bootstrap(scores, seed=1)[:2], abs=0.05)
+    low, high, _ = studentised_bootstrap(scores, seed=1)
+    # That interval has the further end of this and of Student's t on either side.
+    assert found.ends[1] == pytest.approx(high, abs=0.05)
+    assert low <= found.ends[0] < scores.mean()
+
+
+@pytest.mark.parametrize("values", [[-3.0, -40.0], [2.0, 0.5, 0.8], [0.1] * 6 + [5.0], [0.1] * 19 + [5.0], [0.1, 0.1]])
+def test_few_and_tied_scores_without_bounds_are_never_certain_and_their_ends_never_absurd(values):
+    scores = np.array(values)
+    found = mean_draws(Quantity(scores, np.zeros((1, len(scores))), None), sample(len(scores)), NONE, name="x")
+    low, high = found.ends
+    spread = np.ptp(scores)
+    if spread == 0:
+        assert (low, high, found.p_at_most(-1e9)) == (-math.inf, math.inf, 1.0)
+        assert str(found.estimate("E", "bits")) == "0.10 [no interval], n = 2"
+    else:
+        assert scores.mean() - 15 * spread < low < scores.mean() - 0.04 * spread
+        assert scores.mean() + 0.04 * spread < high < scores.mean() + 15 * spread
+
+
+def test_few_scores_without_bounds_get_students_t():
+    scores = np.array([1.0, 2.0, 4.0])
+    found = mean_draws(Quantity(scores, np.zeros((1, 3)), None), sample(3, resamples=100_000), NONE, name="x")
+    # t(2) = 4.3027, s = 1.5275, so 7/3 -+ 3.795.
+    assert found.ends == pytest.approx((7 / 3 - 3.795, 7 / 3 + 3.795), rel=0.05)
 
 
 def test_a_ratio_by_hand_and_its_ends_are_fiellers():

@@ -16,7 +16,7 @@ from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.prompts import PromptLine
 from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
+from vestige.core.estimates import Estimate, from_json, to_json
 from vestige.core.files import write_json
 from vestige.core.items import Scope
 
@@ -366,7 +366,7 @@ def read_plan(folder: AuditFolder) -> AuditPlan:
 
 def write_outcome(folder: AuditFolder, outcome: AuditOutcome) -> None:
     """Write what an audit found."""
-    write_json(folder.outcome, {"schema": SCHEMA, **asdict(outcome)})
+    write_json(folder.outcome, {"schema": SCHEMA, **to_json(outcome)})
 
 
 def read_outcome(folder: AuditFolder) -> AuditOutcome:
@@ -378,7 +378,7 @@ def _read(path: Path, kind: type[T]) -> T:
     stored = read_versioned(path)
     del stored["schema"]
     try:
-        return TypeAdapter(kind).validate_python(stored)
+        return TypeAdapter(kind).validate_python(from_json(stored))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vestige.artifacts.records import SCHEMA, read_versioned, write_csv
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
+from vestige.core.estimates import Estimate, end, from_json, to_json
 from vestige.core.files import read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id, file_digest, slug
 
@@ -170,7 +170,7 @@ def read_run(folder: ResultFolder) -> TaskRun:
 
 def write_table(folder: BenchFolder, results: Sequence[BenchResult]) -> None:
     """Write the table for programs and for spreadsheets."""
-    write_json(folder.table, {"schema": SCHEMA, "results": [asdict(result) for result in results]})
+    write_json(folder.table, {"schema": SCHEMA, "results": [to_json(result) for result in results]})
     write_csv(folder.csv, _COLUMNS, result_rows(results))
 
 
@@ -178,7 +178,7 @@ def read_bench(folder: BenchFolder) -> tuple[BenchResult, ...]:
     """The table of the last command in the folder."""
     stored = read_versioned(folder.table, "results")
     try:
-        return TypeAdapter(tuple[BenchResult, ...]).validate_python(stored["results"])
+        return TypeAdapter(tuple[BenchResult, ...]).validate_python(from_json(stored["results"]))
     except ValidationError as error:
         raise InputError(f"{folder.table} is damaged; delete it and run the same command again") from error
 
@@ -198,12 +198,12 @@ def result_rows(results: Iterable[BenchResult]) -> list[dict[str, Any]]:
             "task": r.task,
             "metric": r.metric,
             "value": r.value.value,
-            "low": r.value.low,
-            "high": r.value.high,
+            "low": end(r.value.low),
+            "high": end(r.value.high),
             "n": r.n,
             "difference": None if r.difference is None else r.difference.value,
-            "difference_low": None if r.difference is None else r.difference.low,
-            "difference_high": None if r.difference is None else r.difference.high,
+            "difference_low": None if r.difference is None else end(r.difference.low),
+            "difference_high": None if r.difference is None else end(r.difference.high),
             "version": r.version,
             "shots": r.shots,
             "parts": len(r.parts),

@@ -9,7 +9,7 @@ from typing import Any
 
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
+from vestige.core.estimates import Estimate, end, from_json, to_json
 from vestige.core.files import read_json, read_jsonl, write_json, write_text
 from vestige.core.ids import content_id
 
@@ -101,7 +101,7 @@ COLUMNS = (
 
 def write_summary(folder: EvalFolder, summary: Summary) -> None:
     """Write a summary whole; its existence means that the evaluation is done for this forget set."""
-    write_json(folder.summary(summary.forget), {"schema": SCHEMA, **asdict(summary)})
+    write_json(folder.summary(summary.forget), {"schema": SCHEMA, **to_json(summary)})
 
 
 def read_summary(path: Path) -> Summary:
@@ -128,7 +128,7 @@ def _item_ids(path: Path, split: str, ids: Any) -> tuple[str, ...]:
 
 def _result(path: Path, where: str, stored: Any) -> Result:
     row = _fields(path, Result, stored, where)
-    numbers = _fields(path, Estimate, row["estimate"], f"{where}.estimate")
+    numbers = _fields(path, Estimate, from_json(row["estimate"]), f"{where}.estimate")
     try:
         return Result(**{**row, "estimate": Estimate(**numbers)})
     except (TypeError, ValueError) as error:
@@ -207,8 +207,8 @@ def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
             "metric": r.estimate.metric,
             "unit": r.estimate.unit,
             "value": r.estimate.value,
-            "low": r.estimate.low,
-            "high": r.estimate.high,
+            "low": end(r.estimate.low),
+            "high": end(r.estimate.high),
             "n": r.estimate.n,
         }
         for s in summaries

@@ -9,6 +9,7 @@ import typer
 
 from vestige.cli.progress import progress_bar
 from vestige.cli.prompt_told import bits_at_most, print_by_share
+from vestige.core.estimates import to_json
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import AttackFolder, EvalFolder
@@ -48,7 +49,7 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
     if as_json:
         found = {"attack": asdict(attack.plan), "evidence": str(folder.path), **spent, "notes": attack.notes}
         found |= {} if prompt is None else {"prompt": asdict(prompt)}
-        rows = {p: {k: asdict(e) for k, e in at.items()} for p, at in levels.items()}
+        rows = {p: {k: to_json(e) for k, e in at.items()} for p, at in levels.items()}
         typer.echo(json.dumps({**found, "levels": rows}, indent=2))
         return
     if prompt is None:
@@ -106,5 +107,5 @@ def _print_levels(attack: "Attack", levels: "Levels") -> None:
         table.add_column(f"epoch {point}" if trained and point != "before" else point.replace("given", "after"))
     for key in levels["before"]:
         cells = [found[key] for found in levels.values()]
-        table.add_row(Text(key), *(f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]" for e in cells))
+        table.add_row(Text(key), *(e.said() for e in cells))
     Console().print(table)

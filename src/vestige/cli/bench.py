@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +15,7 @@ from vestige.cli.asked import pairs, refuse_torchrun, say
 from vestige.cli.probe_words import JudgeWords, PlaceWords
 from vestige.cli.spread import spread
 from vestige.core.errors import InputError
+from vestige.core.estimates import to_json
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader"
 
 def _tell(found: "Benched", place: PlaceWords) -> None:
     if place.as_json:
-        typer.echo(json.dumps({"results": [asdict(r) for r in found.results], "notes": found.notes}, indent=2))
+        typer.echo(json.dumps({"results": [to_json(r) for r in found.results], "notes": found.notes}, indent=2))
         return
     _print_table(found.results)
     for note in found.notes:
@@ -213,5 +213,4 @@ def _cell(result: "BenchResult") -> str:
 
 
 def _interval(estimate: "Estimate", sign: str = "") -> str:
-    value, low, high = (format(round(x, 3) + 0.0, f"{sign}.3f") for x in (estimate.value, estimate.low, estimate.high))
-    return f"{value} [{low}, {high}]"
+    return estimate.said(3, sign)

@@ -68,7 +68,7 @@ def _columns(table: "MitigationTable") -> list[list[str]]:
 
 
 def _interval(estimate: "Estimate | None") -> str:
-    return "" if estimate is None else f"{estimate.value + 0.0:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return "" if estimate is None else estimate.said()
 
 
 def print_mitigation_forecast(forecast: "MitigationForecast", *, as_json: bool) -> None:

@@ -62,6 +62,4 @@ def _training(table: "PreventionTable", arm: str) -> tuple[str, str]:
 
 
 def _cell(estimate: "Estimate | None") -> str:
-    if estimate is None:
-        return "-"
-    return f"{estimate.value + 0.0:.2f} [{estimate.low + 0.0:.2f}, {estimate.high + 0.0:.2f}]"
+    return "-" if estimate is None else estimate.said()

@@ -70,7 +70,7 @@ def _column(row: "HoleRow") -> list[str]:
 
 
 def _interval(estimate: "Estimate") -> str:
-    return f"{estimate.value + 0.0:.2f} [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return estimate.said()
 
 
 def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:

@@ -49,7 +49,7 @@ def bits_at_most(bits: float) -> str:
 
 
 def _cell(level: "Estimate") -> str:
-    return f"{level.value:.2f} [{level.low:.2f}, {level.high:.2f}]"
+    return level.said()
 
 
 def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:

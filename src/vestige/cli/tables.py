@@ -118,8 +118,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
 
 
 def _interval(result: "Result") -> str:
-    e = result.estimate
-    return f"{e.value:.2f} [{e.low:.2f}, {e.high:.2f}]"
+    return result.estimate.said()
 
 
 def _short(result: "Result") -> str:

@@ -59,7 +59,7 @@ def _column(row: "VarianceRow") -> list[str]:
         _mean(row.after),
         f"{row.before.lowest:.3f}",
         f"{row.after.lowest:.3f}",
-        f"{row.change.value + 0.0:.2f} [{row.change.low:.2f}, {row.change.high:.2f}]",
+        row.change.said(),
         *(_p(outcome) for outcome in _outcomes(row.tests).values()),
         *("-" if part is None else f"{part:.2f}" for part in parts),
     ]

@@ -1,15 +1,23 @@
-"""An estimate is a number with its uncertainty, its unit and the number of items behind it."""
+"""Numbers with their uncertainty."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+NO_INTERVAL = "[no interval]"
+"""Shown where the items are too few or too alike for one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Estimate:
     """`value` of `metric` in `unit` over `n` items, with a 95 % interval [`low`, `high`] found as `interval` says.
 
-    The constructor refuses n = 0 and anything that is not finite: a number that cannot be computed is never
-    written as null or 0.
+    The constructor refuses n = 0, a value that is not finite and an end that is not a number: what cannot be computed
+    is never written as 0. Where the items do not tell an end it is infinite, which is null in JSON and empty in CSV.
     """
 
     metric: str
@@ -24,15 +32,42 @@ class Estimate:
         """Refuse what is no estimate."""
         if self.n < 1:
             raise ValueError(f"{self.metric}: no items, so no estimate")
-        if not all(math.isfinite(x) for x in (self.value, self.low, self.high)):
+        if not math.isfinite(self.value) or math.isnan(self.low) or math.isnan(self.high):
             raise ValueError(f"{self.metric}: not finite: {self.value} [{self.low}, {self.high}]")
 
     def __str__(self) -> str:
         """The way a number is shown to people, as in `0.42 [0.36, 0.48], n = 240`."""
-        value, low, high = (_two_digits(x) for x in (self.value, self.low, self.high))
-        return f"{value} [{low}, {high}], n = {self.n}"
+        return f"{self.said()}, n = {self.n}"
+
+    def said(self, digits: int = 2, sign: str = "") -> str:
+        """As in `0.42 [0.36, 0.48]` or `0.42 [no interval]`; `sign` is "+" where positive numbers carry one."""
+        # Adding 0 takes the sign from what rounds to 0.
+        value, low, high = (f"{round(x, digits) + 0.0:{sign}.{digits}f}" for x in (self.value, self.low, self.high))
+        return f"{value} {NO_INTERVAL if math.isinf(self.low) or math.isinf(self.high) else f'[{low}, {high}]'}"
 
 
-def _two_digits(number: float) -> str:
-    # Adding 0 takes the sign from what rounds to 0.
-    return f"{round(number, 2) + 0.0:.2f}"
+def end(x: float) -> float | None:
+    """An end of an interval for a file or a page: None where it is infinite."""
+    return None if math.isinf(x) else x
+
+
+def to_json(value: "DataclassInstance") -> dict[str, Any]:
+    """`asdict` of what holds estimates, with null for their infinite ends."""
+    return asdict(value, dict_factory=_finite_ends)
+
+
+def from_json(stored: Any) -> Any:
+    """What `to_json` wrote, with the infinite ends again."""
+    if isinstance(stored, list):
+        return [from_json(x) for x in stored]
+    if not isinstance(stored, Mapping):
+        return stored
+    found = {name: from_json(x) for name, x in stored.items()}
+    if "interval" in found:
+        infinite = {"low": -math.inf, "high": math.inf}
+        found |= {name: infinite[name] for name in infinite if name in found and found[name] is None}
+    return found
+
+
+def _finite_ends(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {k: end(v) if k in ("low", "high") and isinstance(v, float) else v for k, v in pairs}

@@ -118,8 +118,6 @@ def _estimate(
     bounds: Bounds | None = run.bounds[metric or name]
     if metric and bounds is not None:
         bounds = (bounds[0] - bounds[1], bounds[1] - bounds[0])
-    if bounds is None and len(values) < 2:
-        raise InputError(f"one question of {run.task} has no interval; raise --limit")
     clusters = [item.cluster for item in items.values()] if all(item.cluster for item in items.values()) else None
     scores = np.asarray(values, dtype=float)
     low, high, method = interval_of_mean(scores, clusters=clusters, bounds=bounds, seed=seed)

@@ -47,10 +47,8 @@ def results(
         for key in dict.fromkeys(m for i in ids for m in by_id[i][1]):
             named = measure(key)
             rows = [(edge, s[key]) for edge, s in (by_id[i] for i in ids) if key in s]
-            # One unbounded value says nothing of its own spread, so it makes no estimate.
-            if named.unit == SHARE or len(rows) > 1:
-                interval_seed = derive_seed(seed, "interval", key, view.forget)
-                found.append(Result(split, scope, named.format, "", _estimate(named, rows, interval_seed)))
+            interval_seed = derive_seed(seed, "interval", key, view.forget)
+            found.append(Result(split, scope, named.format, "", _estimate(named, rows, interval_seed)))
     return tuple(found)
 
 

@@ -33,7 +33,7 @@ class Compression(NamedTuple):
     """What the items of one model come to.
 
     `share` of all is memorised. `ratio` is the mean over the `n_found` items whose prompt was found, None with none;
-    `ratio_interval` is None with fewer than two.
+    `ratio_interval` is None with fewer than two or with equal ratios.
     """
 
     n: int
@@ -55,7 +55,7 @@ def compression(texts: Sequence[int], prompts: Sequence[int | None], *, seed: in
         raise ValueError("without items there is no share of them")
     hits = sum(memorised(text, prompt) for text, prompt in zip(texts, prompts, strict=True))
     ratios = [compression_ratio(t, p) for t, p in zip(texts, prompts, strict=True) if p is not None]
-    several = len(ratios) > 1
+    several = len(set(ratios)) > 1
     return Compression(
         n=len(texts),
         share=hits / len(texts),

@@ -4,10 +4,11 @@ Axes: N items, M control seeds, R resamples. A quantity is a mean over items of 
 control`, or the ratio of two. Three things could have come out otherwise, and each is counted:
 
 - Which items were asked. Scores with bounds: Gaffke's resamples (`intervals`), one more item at the worst bound.
-  Scores without (bits): the studentised bootstrap. All quantities of one `Sample` share their resamples, so that
-  formats, subjects, before and after are paired. Items of one edge: arms widened by sqrt(design effect) t(K - 1) / z
-  from 5 edges on, and the one more item counts for 1 + (items an edge - 1) x 0.05 of them, since an edge that was not
-  seen brings several: without that, rare hits in few edges hold falsely. With fewer edges, only these are spoken of.
+  Scores without (bits): the studentised bootstrap, below 8 items Student's t. All quantities of one `Sample` share
+  their resamples, so that formats, subjects, before and after are paired. Items of one edge: arms widened by
+  sqrt(design effect) t(K - 1) / z from 5 edges on, and the one more item counts for 1 + (items an edge - 1) x 0.05 of
+  them, since an edge that was not seen brings several: without that, rare hits in few edges hold falsely. With fewer
+  edges, only these are spoken of.
 - Which seeds the trainings had: what a seed does to all items alike has the standard deviation tau, so the controls'
   mean has the error tau / sqrt(M), and the subject, one more training, has tau itself. tau^2 is estimated by analysis
   of variance (the variance of the seeds' means beyond that of seed x item noise), moderated as by G. Smyth (Linear
@@ -29,10 +30,13 @@ from scipy.special import gammaincinv, ndtri, stdtrit
 
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
-from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, RESAMPLES, Bounds, design_effect
+from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, RESAMPLES, Bounds, design_effect, studentised
 
 EDGE_CORRELATION = 0.05
 """Held between items of an edge that was not seen. Ours; docs/verdicts.md has the errors where it is 0.1 and 0.3."""
+
+LEAST_RESAMPLED = 8
+"""With fewer scores without bounds the draws are Student's t around the mean: so few make few different resamples."""
 
 _TAIL = (1 - LEVEL) / 2
 _Z = float(ndtri(1 - _TAIL))
@@ -168,7 +172,9 @@ class Draws:
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The 95 % interval; it holds the value."""
+        """The 95 % interval; it holds the value. Infinite where the items tell nothing of their spread."""
+        if np.isinf(self.low).any():
+            return -math.inf, math.inf
         low, high = float(np.quantile(self.low, _TAIL)), float(np.quantile(self.high, 1 - _TAIL))
         return min(low, self.value), max(high, self.value)
 
@@ -341,6 +347,9 @@ def _item_draws(
 ) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:
     """Low and high draws of the mean of `values`, which are in the order of names."""
     if bounds is None:
+        if sample.n < LEAST_RESAMPLED and np.ptp(values) == 0:
+            # One score, or a few equal ones, tell nothing of their spread: the mean may lie anywhere.
+            return np.full(sample.resamples, -math.inf), np.full(sample.resamples, math.inf)
         drawn = _studentised(values, sample)
         return drawn, drawn
     middle, more = _shared(values, sample)
@@ -358,17 +367,18 @@ def _shared(values: Float[np.ndarray, " N"], sample: Sample) -> tuple[Float[np.n
 
 def _studentised(values: Float[np.ndarray, " N"], sample: Sample) -> Float[np.ndarray, " R"]:
     n, mean = sample.n, values.mean()
-    if n < 2:
-        raise ValueError("one score has no spread, so its mean has no interval without bounds")
+    error = float(values.std(ddof=1)) / math.sqrt(n) if np.ptp(values) else 0.0
+    if error == 0:
+        return np.full(sample.resamples, mean)
+    if n < LEAST_RESAMPLED:
+        few: Float[np.ndarray, " R"] = mean - sample.noise("few items", float(n - 1)) * error
+        return few
     rng, drawn = generator(sample.seed, "shared studentised"), []
     at_once = max(1, min(sample.resamples, 1_000_000 // n))
     for start in range(0, sample.resamples, at_once):
         picked = values[rng.integers(0, n, (min(at_once, sample.resamples - start), n))]
-        errors = picked.std(axis=1, ddof=1) / math.sqrt(n)
-        # A resample without spread has no ratio; it stands at the mean.
-        shift = picked.mean(axis=1) - mean
-        drawn.append(np.divide(shift, errors, out=np.zeros_like(shift), where=errors > 0))
-    found: Float[np.ndarray, " R"] = mean - np.concatenate(drawn) * values.std(ddof=1) / math.sqrt(n)
+        drawn.append(studentised(picked, float(mean), error))
+    found: Float[np.ndarray, " R"] = mean - np.concatenate(drawn) * error
     return found
 
 

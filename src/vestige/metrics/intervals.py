@@ -12,7 +12,10 @@ coverage and the widths, `python -m benchmarks.coverage` makes them. In short:
   1905.06208). No distribution is known whose mean it covers in less than 95 % of samples, though that is
   proven in special cases only; for 0/1 scores it is Clopper-Pearson. The percentile bootstrap covers 62 % at
   n = 20 and p = 0.05.
-- scores without bounds (bits, nats): the studentised bootstrap, best of those tried on skewed scores.
+- scores without bounds (bits, nats): on either side the further end of Student's t and of the studentised bootstrap.
+  The bootstrap's errors are at least a tenth of the sample's, so that resamples of one score alone, which few or tied
+  scores often give, move the ends as far as they can tell and no further. One score, or equal ones, have no interval:
+  the ends are infinite, and `method` says why.
 - scores in clusters (the items of one edge): the interval over items, its arms widened by sqrt(design effect)
   times t(K - 1) / z, the correction of E. Korn and B. Graubard, Confidence intervals for proportions with
   small expected number of positive counts estimated from survey data, Survey Methodology 24, 1998. Below 5
@@ -37,6 +40,9 @@ RESAMPLES = 10_000
 LEAST_CLUSTERS = 5
 """With fewer, the spread between clusters is not estimated: the interval speaks of those at hand only."""
 
+LEAST_ERROR = 0.1
+"""Of the sample's standard error: the least of a resample's. It bounds the ends where scores are few or tied."""
+
 _TAIL = (1 - LEVEL) / 2
 # Squares of smaller differences are rounded to 0; the design effect does not depend on the scale.
 _LEAST_SPREAD = 1e-100
@@ -47,7 +53,7 @@ Bounds = tuple[float, float]
 
 
 class Interval(NamedTuple):
-    """A 95 % interval and how it was found, in words for `Estimate.interval`."""
+    """A 95 % interval and how it was found, in words for `Estimate.interval`; ends that nothing tells are infinite."""
 
     low: float
     high: float
@@ -64,8 +70,7 @@ def interval_of_mean(
     """An interval for the mean of the scores `values`.
 
     `clusters` names the cluster of each item. `bounds` are the least and greatest score that are possible
-    (not those observed), or None where there are none; then one score alone is refused, and equal scores give
-    no width.
+    (not those observed), or None where there are none; then one score alone or equal ones have infinite ends.
     """
     scores = _checked(values, bounds)
     labels = None if clusters is None else np.asarray(clusters, dtype=str)
@@ -78,7 +83,7 @@ def interval_of_mean(
         interval = gaffke(scores, bounds=bounds, seed=seed)
     else:
         interval = studentised_bootstrap(scores, seed=seed)
-    if labels is None:
+    if labels is None or math.isinf(interval.low):
         return interval
     if n_clusters < LEAST_CLUSTERS:
         few = f"{n_clusters} cluster" + ("" if n_clusters == 1 else "s")
@@ -119,23 +124,29 @@ def gaffke(values: Float[np.ndarray, " N"], *, bounds: Bounds, seed: int) -> Int
 def studentised_bootstrap(values: Float[np.ndarray, " N"], *, seed: int) -> Interval:
     """[m - t_high s, m - t_low s]: t are quantiles of (m* - m) / s* over resamples, s the standard error.
 
-    B. Efron, Nonparametric standard errors and confidence intervals, Canadian J. Statist. 9, 1981.
+    B. Efron, Nonparametric standard errors and confidence intervals, Canadian J. Statist. 9, 1981. An s* is at least s
+    / 10, and t_high at least, t_low at most, Student's quantile. One score and equal scores have infinite ends.
     """
     scores = np.sort(_checked(values, None))
-    if len(scores) < 2:
-        raise ValueError("one score has no spread, so its mean has no interval without bounds")
+    n, mean = len(scores), float(scores.mean())
+    if n < 2:
+        return Interval(-math.inf, math.inf, "too few: one score")
     if scores[0] == scores[-1]:
-        return Interval(float(scores[0]), float(scores[0]), "no spread: all scores are equal")
-    rng, n, mean = generator(seed, "studentised"), len(scores), scores.mean()
-    ratios = []
+        return Interval(-math.inf, math.inf, f"no spread: all {n} scores are equal")
+    rng, error, ratios = generator(seed, "studentised"), scores.std(ddof=1) / math.sqrt(n), []
     for size in _chunks(n):
-        drawn = scores[rng.integers(0, n, (size, n))]
-        errors = drawn.std(axis=1, ddof=1) / math.sqrt(n)
-        spread = errors > 0
-        ratios.append((drawn.mean(axis=1)[spread] - mean) / errors[spread])
+        ratios.append(studentised(scores[rng.integers(0, n, (size, n))], mean, error))
     low, high = np.quantile(np.concatenate(ratios), [_TAIL, 1 - _TAIL])
-    error = scores.std(ddof=1) / math.sqrt(n)
-    return Interval(float(mean - high * error), float(mean - low * error), "studentised bootstrap")
+    t = float(stdtrit(n - 1, 1 - _TAIL))
+    below, above = max(float(high), t), max(float(-low), t)
+    return Interval(mean - below * float(error), mean + above * float(error), "studentised bootstrap and t")
+
+
+def studentised(drawn: Float[np.ndarray, "R N"], mean: float, error: float) -> Float[np.ndarray, " R"]:
+    """(m* - m) / s* of resamples; s*, their standard error, is taken as at least a tenth of `error`, the sample's."""
+    errors = drawn.std(axis=1, ddof=1) / math.sqrt(drawn.shape[1])
+    found: Float[np.ndarray, " R"] = (drawn.mean(axis=1) - mean) / np.maximum(errors, LEAST_ERROR * error)
+    return found
 
 
 def design_effect(values: Float[np.ndarray, " N"], labels: Shaped[np.ndarray, " N"]) -> float:

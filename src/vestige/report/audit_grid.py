@@ -1,6 +1,7 @@
 """Tables of the audit as grids of words: what a cell says at once, what it tells when it is pointed at."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -88,7 +89,7 @@ def any_size(e: Estimate) -> str:
 
 def any_range(e: Estimate) -> str:
     """The interval in the same way."""
-    if e.unit != "bits":
+    if e.unit != "bits" or math.isinf(e.low) or math.isinf(e.high):
         return interval(e)
     return f"[{plain_number(e.low)},\N{NO-BREAK SPACE}{plain_number(e.high)}]"
 

@@ -3,6 +3,7 @@
 Numbers are rounded to six significant digits; tables/gains.csv has them in full.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,4 +69,4 @@ def _short(e: Estimate) -> list[float | None]:
 
 
 def _digits(x: float | None) -> float | None:
-    return None if x is None else float(f"{x:.6g}")
+    return None if x is None or math.isinf(x) else float(f"{x:.6g}")

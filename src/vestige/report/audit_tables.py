@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome
-from vestige.core.estimates import Estimate
+from vestige.core.estimates import Estimate, end
 
 Row = dict[str, Any]
 
@@ -172,5 +172,5 @@ def _numbers(estimates: Mapping[str, Estimate | None]) -> Row:
     row: Row = {}
     for name, e in estimates.items():
         if e:
-            row |= {name: e.value, f"{name}_low": e.low, f"{name}_high": e.high}
+            row |= {name: e.value, f"{name}_low": end(e.low), f"{name}_high": end(e.high)}
     return row

@@ -3,6 +3,7 @@
 Numbers are rounded to six significant digits; tables/results.csv has them in full.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -83,7 +84,7 @@ def _forget(contents: Contents, index: int) -> dict[str, Any]:
 
 def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> list[list[Any]]:
     def row(forget: int, subject: int, cell: Cell, e: Estimate) -> list[Any]:
-        numbers = [_short(x) for x in (e.value, e.low, e.high)]
+        numbers = [None if math.isinf(x) else _short(x) for x in (e.value, e.low, e.high)]
         return [forget, subject, cell.split, cell.scope, measures[cell[2:]], *numbers, e.n]
 
     return [

@@ -9,7 +9,7 @@ from typing import Any
 
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.records import COLUMNS, read_summaries, result_rows, write_csv
-from vestige.core.estimates import Estimate
+from vestige.core.estimates import Estimate, end
 from vestige.report.answers import split_of
 from vestige.report.audit_tables import audit_tables
 from vestige.report.contents import Contents
@@ -76,7 +76,7 @@ def _subject_row(contents: Contents, finding: Finding, subject: Subject) -> Row:
 def _bounds(name: str, estimate: Estimate | None) -> Row:
     if estimate is None:
         return {f"{name}_{bound}": "" for bound in _BOUNDS}
-    numbers = (estimate.value, estimate.low, estimate.high, estimate.n)
+    numbers = (estimate.value, end(estimate.low), end(estimate.high), estimate.n)
     return {f"{name}_{bound}": number for bound, number in zip(_BOUNDS, numbers, strict=True)}
 
 

@@ -1,6 +1,9 @@
 """How numbers are written for people: two decimals, a real minus sign, an interval in brackets."""
 
+import math
 from typing import Protocol
+
+from vestige.core.estimates import NO_INTERVAL
 
 
 class Ranged(Protocol):
@@ -32,6 +35,8 @@ def signed(x: float) -> str:
 
 def interval(e: Ranged) -> str:
     """As in `[0.36, 0.48]`; the space does not break."""
+    if math.isinf(e.low) or math.isinf(e.high):
+        return NO_INTERVAL
     return f"[{number(e.low)},\N{NO-BREAK SPACE}{number(e.high)}]"
 
 

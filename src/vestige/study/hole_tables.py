@@ -61,10 +61,7 @@ def named(text: str) -> str:
 
 def cell(estimate: Estimate, *, n: bool = False) -> str:
     """An estimate as a cell."""
-    # Adding 0 takes the sign from what rounds to 0.
-    value, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (estimate.value, estimate.low, estimate.high))
-    shown = f"{value} [{low}, {high}]"
-    return f"{shown}, n = {estimate.n}" if n else shown
+    return str(estimate) if n else estimate.said()
 
 
 def number(row: str, set_: str, estimate: Estimate) -> dict[str, Any]:

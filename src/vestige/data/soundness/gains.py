@@ -62,9 +62,9 @@ def taught_check(
         "p over the base": over_base.p,
         "p over unrelated training": over_other.p,
         "bits an answer over the base": bits.value,
-        "bits an answer over the base, low": bits.low,
-        "bits an answer over the base, high": bits.high,
     }
+    ends = {"low": bits.low, "high": bits.high}
+    figures |= {f"bits an answer over the base, {name}": x for name, x in ends.items() if math.isfinite(x)}
     for number, one in enumerate(models, 1):
         single = accuracy(asked, [one.taught]) - accuracy(asked, [one.base])
         figures[f"gain over the base, seed {number}"] = single
@@ -74,8 +74,8 @@ def taught_check(
         index = f", RGI {figures['RGI']:.2f}"
     said = (
         f"{after:.2f} of the questions right after teaching the retain set, {before:.2f} before and {control:.2f} "
-        f"after unrelated teaching ({len(models)} seeds{index}, {bits.value:.2f} bits an answer [{bits.low:.2f}, "
-        f"{bits.high:.2f}] over the base), the smaller gain counted as"
+        f"after unrelated teaching ({len(models)} seeds{index}, bits an answer over the base: {bits.said()}), the "
+        "smaller gain counted as"
     )
     check = by_guesser(name, said, asked, least._replace(p=max(over_base.p, over_other.p)))
     return check, {f"{name}/{key}": value for key, value in figures.items()}

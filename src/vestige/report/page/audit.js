@@ -80,8 +80,8 @@ function curves(lines, points, bits, title, width) {
   const aside = lines.some((l) => l.mixed);
   const box = { left: 34, right: width - 10 - (aside ? ASIDE : 0), top: 8, bottom: height - 24 };
   const all = lines.flatMap((l) => [...l.points, ...(l.mixed ? [l.mixed] : [])]);
-  const least = bits ? Math.min(...all.map((p) => p.low)) : 0;
-  const most = bits ? Math.max(...all.map((p) => p.high)) : 1;
+  const least = bits ? Math.min(...all.map((p) => p.low ?? p.value)) : 0;
+  const most = bits ? Math.max(...all.map((p) => p.high ?? p.value)) : 1;
   const y = (v) => box.bottom - ((v - least) / (most - least || 1)) * (box.bottom - box.top);
   const span = box.right - box.left - 16;
   // The model as it is has a place of its own, left of the shares of a prompt.
@@ -119,7 +119,7 @@ function mixedMarks(lines, box, y) {
     const group = svg(
       "g",
       { class: `curve-group mixed ${l.css}`, tabindex: 0, role: "img", "aria-label": plain(`${l.name}, shuffled: ${number(l.mixed.value)}`, 100) },
-      svg("line", { class: "whisk", x1: at, x2: at, y1: y(l.mixed.low), y2: y(l.mixed.high) }),
+      svg("line", { class: "whisk", x1: at, x2: at, y1: y(l.mixed.low ?? l.mixed.value), y2: y(l.mixed.high ?? l.mixed.value) }),
       svg("circle", { cx: at, cy: y(l.mixed.value), r: 3 }),
     );
     return explains(group, () => [`${l.name}, shuffled`, [["level", inBits(l.mixed)]]]);
@@ -153,7 +153,7 @@ function oneCurve(line, points, x, y, box, aside) {
     { class: `curve-group ${line.css}`, tabindex: 0, role: "img", "aria-label": plain(`${line.name}: ${number(last.value)}`, 100) },
     ends.length > 1 ? svg("polyline", { class: known ? "curve known" : "curve", points: ends.map(([at, p]) => `${at},${y(p.value)}`).join(" ") }) : null,
     ends.length > 1 ? svg("polyline", { class: "catch", points: ends.map(([at, p]) => `${at},${y(p.value)}`).join(" ") }) : null,
-    known ? null : svg("line", { class: "whisk", x1: x(last.at) + aside, x2: x(last.at) + aside, y1: y(last.low), y2: y(last.high) }),
+    known ? null : svg("line", { class: "whisk", x1: x(last.at) + aside, x2: x(last.at) + aside, y1: y(last.low ?? last.value), y2: y(last.high ?? last.value) }),
     known ? null : svg("circle", { cx: x(last.at) + (ends.length > 1 ? 0 : aside), cy: y(last.value), r: 3.5 }),
   );
   return explains(group, () => [line.name, line.points.map((p) => [points[p.at], inBits(p)])]);

@@ -42,6 +42,7 @@ function number(x) {
 }
 
 function interval(e) {
+  if (e.low === null || e.high === null) return "[no interval]";
   return `[${number(e.low)}, ${number(e.high)}]`;
 }
 
