@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from vestige.cli.compile import compile_command
 from vestige.core.errors import InputError
+from vestige.core.files import replacing
+from vestige.data import build
 
 app = typer.Typer()
 app.command()(compile_command)
@@ -54,3 +56,21 @@ def test_fresh_replaces_what_was_compiled_before(tmp_path, graph):
     run("chain:3", "--output-dir", tmp_path / "d")
     assert isinstance(run(graph, "--output-dir", tmp_path / "d").exception, InputError)
     assert run(graph, "--output-dir", tmp_path / "d", "--fresh").exit_code == 0
+
+
+def test_two_at_once_in_one_folder_never_mix(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "LOCK_SECONDS", 0.0)
+    with replacing(tmp_path / "d", patience_seconds=0):
+        result = run("chain:3", "--output-dir", tmp_path / "d")
+    assert isinstance(result.exception, InputError)
+    assert "another command is at work" in str(result.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_fresh_leaves_a_users_own_file(tmp_path):
+    run("chain:3", "--output-dir", tmp_path / "d")
+    (tmp_path / "d/notes.txt").write_text("mine")
+    result = run("chain:4", "--output-dir", tmp_path / "d", "--fresh")
+    assert isinstance(result.exception, InputError)
+    assert "notes.txt is not a file that Vestige wrote" in str(result.exception)
+    assert (tmp_path / "d/notes.txt").read_text() == "mine"

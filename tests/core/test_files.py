@@ -1,5 +1,7 @@
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,38 @@ def test_what_was_done_before_work_is_refused_stays(tmp_path):
         with pytest.raises(InputError, match="at work"), files.begun(busy, [], patience_seconds=0):
             pytest.fail("two at work in one folder")
         assert busy.exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_said_in_one_sentence(tmp_path, monkeypatch, number):
+    def refuse(*_args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    with (
+        pytest.raises(InputError, match=r"has no file locks .*; choose a folder on a local disk"),
+        files.locked(tmp_path / ".lock", patience_seconds=0),
+    ):
+        pytest.fail("at work without a lock")
+
+
+def test_a_folder_that_is_replaced_as_a_whole_is_held_from_beside_it(tmp_path):
+    place = tmp_path / "data"
+    with (
+        files.replacing(place, patience_seconds=0),
+        pytest.raises(InputError, match=f"another command is at work in {place};"),
+        files.replacing(place, patience_seconds=0),
+    ):
+        pytest.fail("two at work on one folder")
+    with files.replacing(place, patience_seconds=0):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_python_without_file_locks_is_told_so_at_once():
+    code = "import sys; sys.modules['fcntl'] = None; import vestige.core.files"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stderr.splitlines()[-1].startswith("ImportError: Vestige needs the file locks of Linux or macOS")
 
 
 def test_other_errors_stay_what_they_are(tmp_path):

@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 
 from vestige.cli.report import report_command
 from vestige.core.errors import InputError
+from vestige.core.files import replacing
+from vestige.report import build
 
 app = typer.Typer()
 app.command()(report_command)
@@ -35,3 +37,12 @@ def test_a_folder_that_is_no_run_is_an_error_of_the_input(tmp_path):
     assert isinstance(done.exception, InputError)
     with pytest.raises(InputError, match="give the folder of a run"):
         raise done.exception
+
+
+@pytest.mark.slow
+def test_one_report_is_written_at_a_time(run, monkeypatch):
+    monkeypatch.setattr(build, "LOCK_SECONDS", 0.0)
+    with replacing(run / "report.html", patience_seconds=0):
+        done = CliRunner().invoke(app, [str(run)])
+    assert isinstance(done.exception, InputError)
+    assert "another command is at work" in str(done.exception)

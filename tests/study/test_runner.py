@@ -64,6 +64,27 @@ def test_a_killed_process_is_the_machines_fault():
         run_tasks([Task("victim", be_killed, {})], workers=1)
 
 
+class Picky(Exception):
+    """An error that no pickle gives back."""
+
+    def __init__(self, message, *, response):
+        super().__init__(message)
+        self.response = response
+
+
+def fail_oddly(report):
+    raise Picky("the hub said no", response=404)
+
+
+@pytest.mark.slow
+def test_an_error_that_cannot_be_pickled_arrives_by_name(tmp_path):
+    log = str(tmp_path / "log")
+    tasks = [Task("odd", fail_oddly, {}), Task("good", write, {"path": log, "text": "g"})]
+    failed = run_tasks(tasks, workers=1)
+    assert {name: str(e) for name, e in failed.items()} == {"odd": "Picky: the hub said no"}
+    assert Path(log).read_text() == "g"
+
+
 @pytest.mark.slow
 def test_progress_reaches_the_parent(tmp_path):
     seen = []

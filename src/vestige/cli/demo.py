@@ -3,7 +3,7 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from vestige.cli.progress import progress_bar
 from vestige.cli.tables import print_comparison, print_verdicts
 from vestige.core.errors import PartialFailure
 from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.layout import RunFolder
+    from vestige.study.demo import DemoEnd
 
 
 def demo_command(
@@ -32,14 +36,20 @@ def demo_command(
     """
     refuse_torchrun("demo")
     from vestige.artifacts.layout import RunFolder
-    from vestige.artifacts.records import read_summaries, result_rows
-    from vestige.artifacts.verdicts import verdict_rows
     from vestige.study.demo import DemoSettings, run_demo
 
     settings = settings_from(DemoSettings, config, assignments)
     run = RunFolder(output_dir)
-    with output_in(output_dir, fresh=fresh, made_by="run.toml"), progress_bar("demo") as show:
-        end = run_demo(run, settings, workers=workers or min(4, os.cpu_count() or 1), show=show)
+    with output_in(output_dir, fresh=fresh, made_by="run.toml"):
+        with progress_bar("demo") as show:
+            end = run_demo(run, settings, workers=workers or min(4, os.cpu_count() or 1), show=show)
+        _tell(run, end, as_json=as_json)
+
+
+def _tell(run: "RunFolder", end: "DemoEnd", *, as_json: bool) -> None:
+    """Build the report and print what was found; raises PartialFailure where a task failed."""
+    from vestige.artifacts.records import read_summaries, result_rows
+    from vestige.artifacts.verdicts import verdict_rows
 
     for name, error in end.failed.items():
         say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
@@ -48,7 +58,7 @@ def demo_command(
 
     from vestige.report import build_report
 
-    report = build_report(output_dir)
+    report = build_report(run.path)
     summaries = [summary for _, summary in read_summaries(run)]
     if as_json:
         verdicts = verdict_rows(end.outcomes)

@@ -8,7 +8,12 @@ import typer
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Seed = Annotated[int, typer.Option(help="Everything random follows from it.")]
 OutputDir = Annotated[Path, typer.Option(help="Where the output goes; the same command resumes there.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over: what is in the folder goes when the new is done.")]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh", help="Start over: what Vestige wrote in the folder goes when the new is done; others' stays."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto (CUDA where there is one), cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[str, typer.Option(help="Number format of the weights: float32, bfloat16, float16.")]
 OwnDtype = Annotated[

@@ -1,123 +1,157 @@
 """The folder that a command writes to: what may not lie there, and how `--fresh` starts over without losing anything.
 
-What stands in the folder is moved beside it (`.NAME.before-fresh`, then `-2` and so on) in one rename, and is deleted
-when a command in the folder has ended well. A command that is refused before anything was trained puts it back; one
-that is killed leaves both, and the same command goes on from there. So at any time the old or the new is whole.
+What Vestige wrote there is moved to `.before-fresh` in the folder, and is deleted when a command in the folder has
+ended well. Files of other names stay where they are. `.fresh.json` says which command line started over, so that the
+same one, killed, goes on instead of starting over again. A command that is refused before anything was trained puts the
+old back. So at any time the old or the new is whole.
 """
 
 import contextlib
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.own_files import own_entries, refuse_strangers
 from vestige.cli.asked import say
 from vestige.core.errors import InputError
-from vestige.core.files import locked
+from vestige.core.files import locked, read_json, write_json
+from vestige.core.ids import content_id
 from vestige.core.text import one_line
 
 _LOCK = ".lock"
+_NOBODY, _CLEARING = "nobody", "clearing"
 
 
 @contextlib.contextmanager
 def output_in(folder: Path, *, fresh: bool, made_by: str, inputs: Sequence[str | None] = ()) -> Iterator[None]:
-    """The folder, ready for a command to work in; with `fresh` it is empty, and refused if Vestige did not make it.
+    """The folder, ready for a command to work in; with `fresh` nothing of Vestige's is in it, unless it is resumed.
 
-    `made_by` is a file whose presence shows that the folder is one of Vestige's. An input that lies in the folder, or
-    is the folder, is refused, and so is a folder in which another command is at work. A folder that was empty is empty
-    again after an error that came before anything was trained.
+    `made_by` is a file whose presence shows that Vestige made what is in the folder. Refused are an input that lies in
+    the folder or is the folder, a folder that holds files of others where Vestige's would go, and one in which another
+    command is at work. A folder that held nothing holds nothing again after an error that came before anything was
+    trained.
     """
     for name in inputs:
         if name is not None and Path(name).expanduser().resolve().is_relative_to(folder.resolve()):
             raise InputError(f"{one_line(name)} lies in the output folder {folder}; choose another --output-dir")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; choose a folder with --output-dir")
-    folder = folder.absolute()
-    _put_back(folder)  # a command that was killed may have left the folder's place empty
-    if fresh and not _is_empty(folder):
-        _move_aside(folder, made_by)
-    was_empty, was_there = _is_empty(folder), folder.exists()
+    place = _Place(folder.absolute())
+    was_there = place.folder.exists()
+    place.prepare(fresh=fresh, made_by=made_by)
+    was_empty = not own_entries(place.folder)
     try:
         yield
-    except Exception:
-        if was_empty:
-            _withdraw(folder, was_there=was_there)
+    except Exception as error:
+        # Another command may be at work there by now; then the folder is its own.
+        with contextlib.suppress(InputError):
+            if was_empty:
+                place.withdraw(was_there=was_there)
+            elif fresh and isinstance(error, InputError):
+                place.disown()
         raise
-    for old in _set_aside(folder):
-        _delete(old, folder)
-    shutil.rmtree(_deleted(folder), ignore_errors=True)  # the rest of one that a kill cut short
+    place.finish()
 
 
-def _is_empty(folder: Path) -> bool:
-    return not folder.exists() or all(p.name == _LOCK for p in folder.iterdir())
+class _Place:
+    """The folder, what was moved aside in it, and the note of the command line that started over.
 
+    Without the note, what lies aside is what a move left that was cut short, and goes back.
+    """
 
-def _set_aside(folder: Path) -> list[Path]:
-    """What earlier commands moved aside, oldest first."""
-    name = f".{folder.name}.before-fresh"
-    found = [p for p in folder.parent.glob(f"{_literal(name)}*") if p.name == name or _number(p, name)]
-    return sorted(found, key=lambda p: _number(p, name))
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._aside, self._note = folder / ".before-fresh", folder / ".fresh.json"
 
+    def prepare(self, *, fresh: bool, made_by: str) -> None:
+        """Bring what a kill left into order; with `fresh` start over, or go on with what the same words began."""
+        if not self.folder.exists() and not fresh:
+            return
+        with self._locked():
+            if self._begun_by() == _CLEARING:
+                self._clear()
+            if self._aside.exists() and (not self._note.exists() or not own_entries(self.folder)):
+                self._put_back()
+            own = own_entries(self.folder)
+            if own and not any(self.folder.glob(made_by)):
+                raise InputError(
+                    f"{self.folder} holds {one_line(own[0].name, width=80)} and was not made by Vestige (it holds no "
+                    f"{made_by}); choose another --output-dir"
+                )
+            if fresh:
+                self._start_over(own)
 
-def _literal(name: str) -> str:
-    """The name as a pattern that matches itself alone."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+    def _start_over(self, own: Sequence[Path]) -> None:
+        this = content_id(sys.argv[1:])
+        if own and self._begun_by() == this:
+            say(f"going on in {self.folder} where this command, which had started over, was stopped")
+            return
+        refuse_strangers(self.folder, own)
+        if own and self._aside.exists():
+            self._clear()  # the unfinished new of another command line; the old stays aside
+        elif own:
+            self._note.unlink(missing_ok=True)
+            self._aside.mkdir()
+            for entry in own:
+                os.replace(entry, self._aside / entry.name)
+            say(f"what stood in {self.folder} is kept in {self._aside} until this is done")
+        write_json(self._note, {"schema": 1, "command": this})
 
+    def withdraw(self, *, was_there: bool) -> None:
+        """Leave nothing of a command that trained and finished nothing, and put back what was moved aside."""
+        subject = SubjectFolder(self.folder)
+        if not self.folder.exists():
+            return
+        with self._locked():
+            kept = [str(p.relative_to(self.folder)) for p in (subject.training_log, subject.done)]
+            own = own_entries(self.folder)
+            if any(p.match(name) for name in kept for entry in own for p in (entry, *entry.rglob("*"))):
+                return
+            self._clear()
+            self._put_back()
+            if not own_entries(self.folder):
+                (self.folder / _LOCK).unlink()
+        if not was_there:
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
 
-def _number(path: Path, name: str) -> int:
-    rest = path.name.removeprefix(f"{name}-")
-    return int(rest) if rest.isdecimal() else 0
+    def disown(self) -> None:
+        """After a refusal of what was resumed: the next command with --fresh starts over."""
+        with self._locked():
+            if self._note.exists():
+                write_json(self._note, {"schema": 1, "command": _NOBODY})
 
+    def finish(self) -> None:
+        """Delete what was moved aside, now that the new is done."""
+        # Killed meanwhile, what is left has a name that nobody takes for the whole.
+        self._delete([self._aside] if self._aside.exists() else [])
+        self._note.unlink(missing_ok=True)
 
-def _move_aside(folder: Path, made_by: str) -> None:
-    if not any(folder.glob(made_by)):
-        raise InputError(f"{folder} was not made by Vestige (it holds no {made_by}), so --fresh leaves it alone")
-    if folder.is_symlink() or folder.is_mount() or Path.cwd().is_relative_to(folder.resolve()):
-        raise InputError(
-            f"{folder} is a link, a mounted disk or the folder you are in, and --fresh cannot move it aside; choose "
-            "another --output-dir"
-        )
-    before = _set_aside(folder)
-    name = f".{folder.name}.before-fresh"
-    aside = folder.with_name(f"{name}-{max(2, _number(before[-1], name) + 1)}" if before else name)
-    with locked(folder / _LOCK, patience_seconds=0):
-        os.replace(folder, aside)
-    say(f"what stood in {folder} is kept in {aside} until this is done")
+    def _begun_by(self) -> str:
+        return str(read_json(self._note).get("command")) if self._note.exists() else ""
 
+    def _clear(self) -> None:
+        write_json(self._note, {"schema": 1, "command": _CLEARING})
+        self._delete(own_entries(self.folder))
 
-def _put_back(folder: Path) -> None:
-    """Put what was moved aside last into its place, if nothing stands there."""
-    before = _set_aside(folder)
-    if not before or not _is_empty(folder):
-        return
-    if folder.exists():
-        with locked(folder / _LOCK, patience_seconds=0):
-            _delete(folder, folder)
-    os.replace(before[-1], folder)
-    say(f"{before[-1]} was put back as {folder}")
+    def _put_back(self) -> None:
+        self._note.unlink(missing_ok=True)
+        if self._aside.exists():
+            for entry in self._aside.iterdir():
+                os.replace(entry, self.folder / entry.name)
+            self._aside.rmdir()
+            say(f"what stood in {self.folder} was put back")
 
+    def _delete(self, entries: Sequence[Path]) -> None:
+        trash = self.folder / ".deleted"
+        shutil.rmtree(trash, ignore_errors=True)  # the rest of one that a kill cut short
+        for entry in entries:
+            trash.mkdir(exist_ok=True)
+            os.replace(entry, trash / entry.name)
+        shutil.rmtree(trash, ignore_errors=True)
 
-def _withdraw(folder: Path, *, was_there: bool) -> None:
-    """Empty the folder again and put back what was moved aside, unless something was trained or finished there."""
-    subject = SubjectFolder(folder)
-    kept = [str(p.relative_to(folder)) for p in (subject.training_log, subject.done)]
-    if folder.exists() and not any(any(folder.rglob(name)) for name in kept):
-        # Another command may have come first; then the folder is its own.
-        with contextlib.suppress(InputError), locked(folder / _LOCK, patience_seconds=0):
-            _delete(folder, folder)
-            if was_there:
-                folder.mkdir()
-    if not folder.exists() or not any(folder.iterdir()):
-        _put_back(folder)
-
-
-def _deleted(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.deleted")
-
-
-def _delete(path: Path, folder: Path) -> None:
-    """Delete what stood in the folder; killed meanwhile, what is left has a name that nobody takes for the whole."""
-    shutil.rmtree(_deleted(folder), ignore_errors=True)
-    os.replace(path, _deleted(folder))
-    shutil.rmtree(_deleted(folder))
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return locked(self.folder / _LOCK, patience_seconds=0)

@@ -14,6 +14,10 @@ from vestige.core.errors import PartialFailure
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vestige.artifacts.hole_study import HoleStudyFolder
+    from vestige.study.hole_study import StudyEnd
     from vestige.study.hole_study_forecast import StudyForecast
     from vestige.study.hole_study_request import HoleStudySettings
 
@@ -58,13 +62,18 @@ def tables_command(
     from vestige.artifacts.hole_study import HoleStudyFolder
     from vestige.study.hole_study import run_hole_study
 
-    with output_in(output_dir, fresh=fresh, made_by="study.json", inputs=(config,)), progress_bar("tables") as show:
-        end = run_hole_study(
-            output_dir, settings, tables, workers=workers, show=lambda state: show(state.share, state.at_work)
-        )
+    with output_in(output_dir, fresh=fresh, made_by="study.json", inputs=(config,)):
+        with progress_bar("tables") as show:
+            end = run_hole_study(
+                output_dir, settings, tables, workers=workers, show=lambda state: show(state.share, state.at_work)
+            )
+        _tell(HoleStudyFolder(output_dir), tables, end, as_json=as_json)
+
+
+def _tell(place: "HoleStudyFolder", tables: "Sequence[int]", end: "StudyEnd", *, as_json: bool) -> None:
+    """Say where the tables are; raises PartialFailure where a task failed."""
     for name, error in end.failed.items():
         say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
-    place = HoleStudyFolder(output_dir)
     paths = [str(place.page), *(str(place.table(number)) for number in tables)]
     if as_json:
         failed = {name: str(error) for name, error in end.failed.items()}

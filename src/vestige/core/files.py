@@ -6,7 +6,6 @@ by whole lines, and a line that a crash cut short is dropped when the log is ope
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -17,6 +16,14 @@ from typing import Any, BinaryIO
 
 from vestige.core.errors import InputError, MachineError
 
+try:
+    import fcntl
+except ImportError:
+    raise ImportError(
+        "Vestige needs the file locks of Linux or macOS (Python's fcntl); on Windows run it in WSL"
+    ) from None
+
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
 _MACHINE_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM}
 
 
@@ -169,10 +176,22 @@ def locked(lock: Path, *, patience_seconds: float | None) -> Iterator[None]:
     until = None if patience_seconds is None else time.monotonic() + patience_seconds
     while (handle := _take(lock)) is None:
         if until is not None and time.monotonic() > until:
-            raise InputError(f"another command is at work in {lock.parent}; wait for it or choose another folder")
+            held = lock.parent if lock.name == ".lock" else lock.parent / lock.stem.removeprefix(".")
+            raise InputError(f"another command is at work in {held}; wait for it or choose another folder")
         time.sleep(0.1)
     with handle:
         yield
+
+
+@contextlib.contextmanager
+def replacing(folder: Path, *, patience_seconds: float | None) -> Iterator[None]:
+    """Hold a folder that is written as a whole: its lock lies beside it, and goes when the work is done."""
+    lock = folder.absolute().with_name(f".{folder.absolute().name}.lock")
+    with locked(lock, patience_seconds=patience_seconds):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -211,6 +230,14 @@ def _take(lock: Path) -> BinaryIO | None:
             return handle
     except BlockingIOError:
         pass
+    except OSError as error:
+        handle.close()
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise InputError(
+            f"the file system of {lock.parent} has no file locks ({os.strerror(error.errno)}), without which two "
+            "commands could write one place; choose a folder on a local disk, or have it mounted with flock"
+        ) from error
     handle.close()
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from vestige.core.files import new_folder
+from vestige.core.files import new_folder, replacing
 from vestige.core.settings import Settings
 from vestige.data.dataset import compile_planned, plan
 from vestige.data.drawing import Drawing, chunk_bounds
@@ -20,6 +20,9 @@ from vestige.data.rows import rows_of_chunk
 
 STREAM_ABOVE = 10_000
 """Graphs with more edges are written as a stream unless told otherwise."""
+
+LOCK_SECONDS = 10.0
+"""How long to wait for another command in the same folder."""
 
 LEFT_OUT = ("paraphrase", "perturbed", "text", "holdout", "khop", "graph")
 """What a stream does not write."""
@@ -60,12 +63,13 @@ def compile_to_folder(
     drawing, graph = plan(source, seed=settings.seed, temporal=settings.temporal, own_types=settings.contract_types)
     stream = graph.n_edges > STREAM_ABOVE if settings.stream is None else settings.stream
     about = identity(graph, settings.seed, temporal=settings.temporal, stream=stream, types=drawing.used_types)
-    manifest = already_there(folder, about, fresh=fresh)
-    if manifest is not None:
-        return manifest
-    if not stream:
-        return write_dataset(compile_planned(drawing, graph), folder)
-    return _write_stream(drawing, graph, folder, about, progress)
+    with replacing(folder, patience_seconds=LOCK_SECONDS):
+        manifest = already_there(folder, about, fresh=fresh)
+        if manifest is not None:
+            return manifest
+        if not stream:
+            return write_dataset(compile_planned(drawing, graph), folder)
+        return _write_stream(drawing, graph, folder, about, progress)
 
 
 def _write_stream(

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from vestige.artifacts.own_files import refuse_strangers
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 from vestige.core.ids import changed_keys, file_digest
@@ -91,7 +92,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
 def already_there(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[str, Any] | None:
     """The manifest, if the folder holds just what is asked for; None if there is room to write it.
 
-    A folder of other files is never replaced, and another data set only where `fresh` says so.
+    A folder that holds files of others is never replaced, and another data set only where `fresh` says so.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
@@ -100,6 +101,7 @@ def already_there(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> 
     if not (folder / MANIFEST).is_file():
         raise InputError(f"{folder}: holds other files and no compiled data set; give another --output-dir")
     if fresh:
+        refuse_strangers(folder, folder.iterdir())
         return None
     manifest = read_manifest(folder)
     changed = changed_keys(identity, {key: manifest.get(key) for key in identity})

@@ -1,9 +1,10 @@
 """Builds the report of a run from what its evaluations left: tables, figures, and the page last."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 from vestige.artifacts.layout import ProbeFolder, RunFolder
-from vestige.core.files import new_folder, write_text
+from vestige.core.files import new_folder, replacing, write_text
 from vestige.report.audit_figures import write_audit_figures
 from vestige.report.contents import read_contents
 from vestige.report.figures import write_figures
@@ -13,17 +14,25 @@ from vestige.report.holes_tables import write_hole_tables
 from vestige.report.page import render, render_holes
 from vestige.report.tables import write_tables
 
+LOCK_SECONDS = 60.0
+"""How long to wait for another report of the same run."""
+
 
 def build_report(run: Path) -> Path:
     """Write tables/, figures/ and report.html of the run, or of the search for holes, in `run`; say where the page is.
 
     The same run gives the same bytes. What an earlier report left in the two folders is replaced as a whole.
     A run that is partly finished gives a report that says what is missing; one without any subject is
-    refused.
+    refused. One report is written at a time.
     """
-    if is_probe(ProbeFolder(run)):
-        return _build_holes(ProbeFolder(run))
-    folder = RunFolder(run)
+    alone = replacing(RunFolder(run).report, patience_seconds=LOCK_SECONDS) if run.is_dir() else nullcontext()
+    with alone:
+        if is_probe(ProbeFolder(run)):
+            return _build_holes(ProbeFolder(run))
+        return _build_run(RunFolder(run))
+
+
+def _build_run(folder: RunFolder) -> Path:
     contents = read_contents(folder)
     with new_folder(folder.tables) as tables:
         write_tables(tables, folder, contents)

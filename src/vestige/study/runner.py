@@ -7,6 +7,7 @@ of one thread do, and one thread is what makes the bytes the same everywhere.
 import contextlib
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -33,6 +34,10 @@ class Task:
     arguments: Mapping[str, Any]
     after: tuple[str, ...] = ()
     weight: float = 1.0
+
+
+class TaskError(Exception):
+    """An error that cannot be sent between processes: its class and its message."""
 
 
 @dataclass
@@ -158,6 +163,18 @@ def _work(name: str, run: Callable[..., None], arguments: dict[str, Any]) -> Non
         raise
     except MemoryError as error:
         raise MachineError(f"{name}: not enough memory; take a smaller model or batch") from error
+    except Exception as error:
+        if not _survives(error):
+            raise TaskError(f"{type(error).__name__}: {error}") from None
+        raise
+
+
+def _survives(error: Exception) -> bool:
+    """Whether an error comes through a pickle as what it is; what does not would look like a killed process."""
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:
+        return False
 
 
 @contextlib.contextmanager

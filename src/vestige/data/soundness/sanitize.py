@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.audits import SoundnessLine
-from vestige.core.files import new_folder, write_json, write_jsonl
+from vestige.core.files import new_folder, replacing, write_json, write_jsonl
 from vestige.core.items import Item, Options
 from vestige.data.corpus import NamedSplits
 from vestige.data.mcq import Choice, choices_of
@@ -77,7 +77,7 @@ def write_sanitized(
     """
     forget, retain = (tuple(_asked(i, drawn) for i in clean.splits.splits[name]) for name in ("forget", "retain"))
     by_id, gone = {i.id: i for i in before}, list(clean.removed.items())
-    with new_folder(out) as partial:
+    with replacing(out, patience_seconds=0), new_folder(out) as partial:
         write_jsonl(partial / "forget.jsonl", rows(forget))
         write_jsonl(partial / "retain.jsonl", rows(retain))
         write_jsonl(partial / "data.jsonl", rows((*forget, *retain)))
