@@ -1,6 +1,7 @@
 """`vestige audit` as it is typed: what it prints, the exit codes, and what it says of words that mean nothing."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from vestige.cli.app import app
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import write_jsonl
 from vestige.metrics import intervals
+from vestige.models import load as models
 from vestige.models import tiny
 from vestige.steps import attack as attacking
 from vestige.study import audit as study
@@ -191,6 +193,17 @@ def test_only_the_attacks_that_are_named_are_made_and_one_that_is_off_by_default
     assert ended.exit_code == 0, ended.output
     told = [row["task"] for row in json.loads(ended.stdout)["each"]]
     assert [t for t in told if not t.startswith("evaluate by")] == tasks
+
+
+def test_facts_that_a_model_does_not_read_are_left_out_before_any_model_is_loaded(made, monkeypatch):
+    own = ["--set", "evals=['qa']", "--set", "in_context=[2,12]", "--attacks", "in-context", "--dry-run", "--json"]
+    monkeypatch.setattr(models, "load", lambda _: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(models, "context_tokens", lambda _: 100)
+    ended = CliRunner().invoke(app, [*words(made)[: -len(SET)], *own])
+    found = json.loads(ended.stdout)
+    assert [row["task"] for row in found["each"]] == ["evaluate by qa", "in_context n=2"]
+    (said,) = (s for s in found["untested"] if s.startswith("In_context n=12"))
+    assert re.search(r"was not tried: with its facts the question .* takes \d+ tokens .* the model reads 100", said)
 
 
 def test_a_dry_run_says_how_many_passes_a_search_for_a_prompt_takes(made, monkeypatch):

@@ -177,10 +177,10 @@ def test_a_file_where_the_output_folder_should_be_is_one_clear_sentence(here, tm
 
 
 def test_fresh_never_deletes_what_vestige_did_not_make(here, tmp_path, data):
-    precious = tmp_path / "thesis"
-    precious.mkdir()
+    precious = tmp_path / "thesis/model"
+    precious.mkdir(parents=True)
     (precious / "chapter1.txt").write_text("years of work")
-    done = here("finetune", "builtin:tiny", "--data", data, "--output-dir", precious, "--fresh", code=2)
+    done = here("finetune", "builtin:tiny", "--data", data, "--output-dir", precious.parent, "--fresh", code=2)
     assert "was not made by Vestige" in done.stderr
     assert (precious / "chapter1.txt").exists()
 

@@ -16,6 +16,7 @@ question with a blank, and `share_whole` says how many they are.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -138,6 +139,13 @@ def chunks(subject: LoadedModel, asked: Sequence[Asked], *, size: int) -> list[l
     return qa.chunks(subject, [a.item for a in asked], size=size)
 
 
+def check_length(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> None:
+    """Refuse a text of a greedy form that has more tokens than the subject reads; nothing is asked."""
+    for form in settings.forms:
+        for put in _PUTS[form](asked).values() if form in _PUTS else ():
+            subject.prompter.encode(put.text, put.answer)
+
+
 def collect(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> list[dict[str, Any]]:
     """One record an item, with what was said in each form."""
     for one in asked:
@@ -158,7 +166,8 @@ def collect(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSett
         for a in asked
     ]
     for form in settings.forms:
-        for number, said in _FORMS[form](subject, asked, settings).items():
+        how = _FORMS.get(form, partial(_greedy, form))
+        for number, said in how(subject, asked, settings).items():
             records[number]["forms"][form] = said
     return records
 
@@ -174,39 +183,51 @@ class _Put(NamedTuple):
     answer: str
 
 
-def _worded(subject: LoadedModel, puts: Mapping[int, _Put], settings: FreeformSettings) -> Said:
+def _greedy(form: Form, subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
     """A greedy reply to each text, and the answer read after it."""
+    puts = _PUTS[form](asked)
     encoded = [subject.prompter.encode(put.text, put.answer) for put in puts.values()]
     replies = _reply(subject, [e.ids[: e.start] for e in encoded], settings)
     scores = score_answers(subject.model, encoded)
     return {
-        n: {"asked": put.text, **_kept(subject, reply), "answer_ids": list(e.answer_ids), **_lists(asdict(score))}
+        n: {"asked": put.text, **_kept(subject, reply), "answer_ids": list(e.answer_ids)}
+        | {**_lists(asdict(score)), **_also(form, asked[n])}
         for (n, put), e, reply, score in zip(puts.items(), encoded, replies, scores, strict=True)
     }
 
 
-def _plain(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
-    return _worded(subject, {n: _Put(a.item.question, a.item.answer) for n, a in enumerate(asked)}, settings)
+def _plain(asked: Sequence[Asked]) -> dict[int, _Put]:
+    return {n: _Put(a.item.question, a.item.answer) for n, a in enumerate(asked)}
 
 
-def _paraphrase(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+def _paraphrase(asked: Sequence[Asked]) -> dict[int, _Put]:
     worded = {n: a.item for n, a in enumerate(asked)}
-    puts = {n: _Put(i.paraphrase, i.answer) for n, i in worded.items() if i.paraphrase is not None}
-    return _worded(subject, puts, settings)
+    return {n: _Put(i.paraphrase, i.answer) for n, i in worded.items() if i.paraphrase is not None}
 
 
-def _few_shot(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
-    puts = {n: _Put(few_shot_prompt(a.item.question, a.shots), a.item.answer) for n, a in enumerate(asked)}
-    said = _worded(subject, puts, settings)
-    return {n: {**row, "shots": [s.id for s in asked[n].shots]} for n, row in said.items()}
+def _few_shot(asked: Sequence[Asked]) -> dict[int, _Put]:
+    return {n: _Put(few_shot_prompt(a.item.question, a.shots), a.item.answer) for n, a in enumerate(asked)}
 
 
-def _cloze(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
+def _cloze(asked: Sequence[Asked]) -> dict[int, _Put]:
     gaps = {n: a.cloze for n, a in enumerate(asked) if a.cloze is not None}
     assert len(gaps) == len(asked), "`asked` was called with other forms"
-    puts = {n: _Put(cloze_prompt(asked[n].item.question, gap.statement), gap.fact) for n, gap in gaps.items()}
-    said = _worded(subject, puts, settings)
-    return {n: {**row, "fact": gaps[n].fact, "whole": gaps[n].whole} for n, row in said.items()}
+    return {n: _Put(cloze_prompt(asked[n].item.question, gap.statement), gap.fact) for n, gap in gaps.items()}
+
+
+_PUTS: Mapping[Form, Callable[[Sequence[Asked]], dict[int, _Put]]] = {
+    "plain": _plain,
+    "paraphrase": _paraphrase,
+    "few_shot": _few_shot,
+    "cloze": _cloze,
+}
+
+
+def _also(form: Form, one: Asked) -> dict[str, Any]:
+    """What a record keeps of how a form was put."""
+    if form == "few_shot":
+        return {"shots": [s.id for s in one.shots]}
+    return {"fact": one.cloze.fact, "whole": one.cloze.whole} if form == "cloze" and one.cloze is not None else {}
 
 
 def _prefilled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> Said:
@@ -235,12 +256,8 @@ def _sampled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSet
 
 
 _FORMS: Mapping[Form, Callable[[LoadedModel, Sequence[Asked], FreeformSettings], Said]] = {
-    "plain": _plain,
-    "paraphrase": _paraphrase,
-    "few_shot": _few_shot,
     "prefilled": _prefilled,
     "sampled": _sampled,
-    "cloze": _cloze,
 }
 
 

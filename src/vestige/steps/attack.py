@@ -169,6 +169,19 @@ def _done(folder: AttackFolder) -> dict[str, Any]:
     return read_versioned(folder.done, "bounds_bits", "spent", "evaluations")
 
 
+def asked_by(attack: Attack) -> dict[str, Item]:
+    """By the id of each tested item, the item as the attack asks it."""
+    return asked_with_facts(attack.tested, attack.facts) if attack.facts else {i.id: i for i in attack.tested}
+
+
+def as_asked(attack: Attack, asked: Mapping[str, Item], forget: str) -> tuple[tuple[Item, ...], View]:
+    """All items of the attack, those in `asked` as they are asked, and the forget set's view of them."""
+    splits = attack.splits or {"forget": attack.tested}
+    now = {name: [asked.get(i.id, i) for i in items] for name, items in splits.items()}
+    items = tuple({i.id: i for of_split in now.values() for i in of_split}.values())
+    return items, View(forget, {name: tuple(i.id for i in own) for name, own in now.items()}, {})
+
+
 @dataclass
 class _Work:
     """One attack at work. `id` is the content id of its identity; `places` grows by what has been asked."""
@@ -183,8 +196,7 @@ class _Work:
     @property
     def asked(self) -> dict[str, Item]:
         """By the id of each tested item, the item as it is asked."""
-        attack = self.request.attack
-        return asked_with_facts(attack.tested, attack.facts) if attack.facts else {i.id: i for i in attack.tested}
+        return asked_by(self.request.attack)
 
     def attacked(self, point: str, load: Callable[[], LoadedModel]) -> Subject:
         """The subject as the attack left it at a point, under a digest of its own."""
@@ -204,10 +216,7 @@ class _Work:
         `asked_at` has the items as they are asked at this point, where that differs from point to point.
         """
         asked = self.asked if asked_at is None else asked_at
-        splits = self.request.attack.splits or {"forget": self.request.attack.tested}
-        now = {name: [asked.get(i.id, i) for i in items] for name, items in splits.items()}
-        items = tuple({i.id: i for of_split in now.values() for i in of_split}.values())
-        view = View(self.request.forget, {name: tuple(i.id for i in own) for name, own in now.items()}, {})
+        items, view = as_asked(self.request.attack, asked, self.request.forget)
         only = frozenset(i.id for i in asked.values())
         who = self.attacked(point, load)
         evals, seed = self.request.evals, self.request.seed

@@ -38,12 +38,13 @@ from vestige.study.audit_request import (
     ROLES,
     AuditRequest,
     Question,
+    beyond_context,
     check_request,
     limited,
     not_asked_for,
     questions_of,
 )
-from vestige.study.audit_tasks import audit_tasks, found_by, task_name
+from vestige.study.audit_tasks import after_an_attack, audit_tasks, found_by, task_name
 from vestige.study.runner import State, run_tasks
 
 if TYPE_CHECKING:
@@ -116,8 +117,13 @@ def plan_audit(request: AuditRequest) -> Planned:
     # The same items as the questions are drawn from, so that a question has the same wrong options before and after.
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
     attacks = plan_all(AttackSettings.among(request.settings.model_dump()), splits, seed=request.seed)
-    said = (*request.untested, *not_asked_for(request.settings), *questions.left_out, *attacks.untested)
-    return Planned(questions.asked, attacks.attacks, tuple(sentence(one_line(s, width=500)) for s in said))
+    reasons = {
+        a.plan.name: beyond_context(request, a, after_an_attack(questions.asked, a.plan.kind)) for a in attacks.attacks
+    }
+    beyond = [f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason]
+    said = (*request.untested, *not_asked_for(request.settings), *questions.left_out, *attacks.untested, *beyond)
+    tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
+    return Planned(questions.asked, tried, tuple(sentence(one_line(s, width=500)) for s in said))
 
 
 def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mapping[str, Exception]) -> AuditPlan:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import read_spec
@@ -15,6 +15,9 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.cloze import cloze_of
 from vestige.data.corpus import NamedSplits, everything
+
+if TYPE_CHECKING:
+    from vestige.attacks.planning import Attack
 
 Role = Literal["target", "unlearned", "retrained"]
 ROLES: tuple[Role, ...] = ("target", "retrained", "unlearned")
@@ -265,3 +268,35 @@ def _unaskable(name: Evals, settings: Settings, shown: NamedSplits) -> str:
         return ""
     reasons = sorted({d.reason for d in forget if isinstance(d, Unasked)})
     return f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}"
+
+
+def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[Question]) -> str:
+    """Why a model cannot read the questions with the facts before them; empty where all that lie on this disk can.
+
+    Their tokenisers are asked, and no weights are read.
+    """
+    if not attack.facts:
+        return ""
+    from vestige.evals import find_eval
+    from vestige.models.load import ModelSettings, outline
+    from vestige.steps.attack import as_asked, asked_by
+
+    asked = asked_by(attack)
+    items, view = as_asked(attack, asked, request.splits.forget)
+    for model in request.models:
+        if not Path(model.model).expanduser().is_dir():
+            continue
+        try:
+            read = outline(ModelSettings(model=model.model, trust_remote_code=request.trust_remote_code))
+        except InputError:
+            continue  # Said of the model itself when it is loaded.
+        for question in questions:
+            evaluation = find_eval(question.eval)
+            every = evaluation.asked(items, (view,), question.settings)
+            put = [every[item.id] for item in asked.values() if item.id in every]
+            try:
+                for look in ("to_read", "check_length"):
+                    getattr(evaluation, look, lambda *_: None)(read, put, question.settings)
+            except InputError as error:
+                return f"with its facts {error}"
+    return ""
