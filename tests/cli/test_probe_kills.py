@@ -59,8 +59,13 @@ def in_a_child(work):
 
 def contents(folder):
     files = [path for pattern in SAME for path in folder.rglob(pattern)]
-    # What was lost is told beside the replies, and a run that was not killed has lost nothing.
-    return {str(p.relative_to(folder)): p.read_bytes() for p in files if p.name != "lost.jsonl"}
+    # What was lost is told beside the replies, and a run that was not killed has lost nothing. Replies are listed as
+    # they come, several at a time.
+    return {
+        str(p.relative_to(folder)): sorted(p.read_bytes().splitlines()) if p.name == "replies.jsonl" else p.read_bytes()
+        for p in files
+        if p.name != "lost.jsonl"
+    }
 
 
 @pytest.mark.slow

@@ -73,6 +73,7 @@ def bench_command(
         os.environ.setdefault("TQDM_DISABLE", "1")
     from vestige.artifacts.bench import BenchFolder
     from vestige.evals.harness import HarnessSettings
+    from vestige.judges.kept import other_models
     from vestige.steps.bench import BenchRequest, Entrant, bench
 
     request = BenchRequest(
@@ -85,7 +86,8 @@ def bench_command(
         on_stage=say,
     )
     entrants = [Entrant(name, partial(place.asked, model)) for name, model in _names(models).items()]
-    _tell(bench(BenchFolder(place.output_dir), entrants, request), place)
+    found = bench(BenchFolder(place.output_dir), entrants, request)
+    _tell(found._replace(notes=(*found.notes, *other_models(place.folder.judge))), place)
 
 
 def _check_assignments(place: PlaceWords) -> None:
@@ -152,9 +154,7 @@ def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader"
         asked = place.asked(str(who.judge_model))
         identity = {"judge": "local", "weights": asked.weights, "prompts": asked.prompts}
         return TurnGrader(WritingTurnJudge(LocalWriter(asked.loaded)), identity)
-    told = {"url", "model", "temperature", "seed", "readings"}
-    identity = {"judge": "server", **{k: v for k, v in who.server(place).identity().items() if k in told}}
-    return TurnGrader(WritingTurnJudge(who.writer("server", place)), identity)
+    return TurnGrader(WritingTurnJudge(who.writer("server", place)), who.server(place).judge_identity())
 
 
 def _tell(found: "Benched", place: PlaceWords) -> None:

@@ -347,17 +347,14 @@ def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, siz
 
 
 def _tell(table: "HoleTable", place: PlaceWords) -> None:
-    from vestige.steps.probe import lost_requests
+    from vestige.steps.probe import server_notes
 
     if place.as_json:
         typer.echo(json.dumps(asdict(table), indent=2))
         return
     print_holes(table)
-    if (lost := lost_requests(place.folder)).calls:
-        typer.echo(
-            f"{lost.calls} requests to servers were under way when a run was killed and were sent again; they may have "
-            f"been paid for twice: at most {lost.prompt_tokens + lost.completion_tokens:,} tokens"
-        )
+    for note in server_notes(place.folder):
+        typer.echo(note)
     typer.echo(f"holes in {place.folder.holes}")
 
 

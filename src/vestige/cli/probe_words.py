@@ -203,11 +203,8 @@ class JudgeWords:
             identity = {"judge": "local", "weights": asked.weights, "prompts": asked.prompts}
             local = LocalWriter(asked.loaded)
             return Grader(PromptedJudge(local), identity, local)
-        server = self.server(place)
-        told = {"url", "model", "temperature", "seed", "readings"}
-        identity = {"judge": "server", **{k: v for k, v in server.identity().items() if k in told}}
         writer = self.writer("server", place)
-        return Grader(PromptedJudge(writer), identity, writer)
+        return Grader(PromptedJudge(writer), self.server(place).judge_identity(), writer)
 
 
 @dataclass(frozen=True)

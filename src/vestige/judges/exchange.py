@@ -4,15 +4,20 @@ The key is read from the environment, goes into one header and nowhere else; wha
 since servers quote keys in their errors. Redirections are not followed: they would carry the key to another host.
 """
 
+import contextlib
 import http.client
 import json
 import os
+import socket
+import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -62,6 +67,9 @@ class Fault(NamedTuple):
     """Whether no request at all can succeed."""
 
 
+_LATE = Fault("timeout", "no whole reply in time")
+
+
 def endpoint(url: str, key_variable: str) -> Endpoint:
     """The server at `url`, the part before /chat/completions; the key is the environment's `key_variable`, if set."""
     try:
@@ -93,26 +101,113 @@ def ask(to: Endpoint, body: Mapping[str, Any], *, timeout_seconds: float) -> Rep
     request = urllib.request.Request(
         f"{to.url}/chat/completions", data=json.dumps(body).encode(), headers=headers, method="POST"
     )
-    until = time.monotonic() + timeout_seconds
+    deadline = _Deadline(timeout_seconds)
     try:
-        with _opener().open(request, timeout=timeout_seconds) as response:
-            content = _content(response, until)
+        with _opener(deadline).open(request, timeout=timeout_seconds) as response:
+            content = _content(response)
     except urllib.error.HTTPError as error:
         return _refused(to, error)
     except (TimeoutError, http.client.HTTPException, OSError) as error:
-        return _broken(to, error)
+        return _LATE if deadline.passed else _broken(to, error)
+    finally:
+        deadline.end()
+    # A connection that the deadline cut looks like a reply, or like headers, that ended early.
+    if deadline.passed:
+        return _LATE
     if content is None:
         return Fault("too large", f"a reply of more than {_MOST_BYTES} bytes", again=False)
     return _reply(to, content)
 
 
-def _opener() -> urllib.request.OpenerDirector:
+class _Deadline:
+    """Cuts the connections of one exchange after so many seconds in all.
+
+    The time-out of a socket begins anew with every byte, so that a server which sends one now and then holds it for
+    ever: in the headers, in the body of an error, in the size of a chunk, in the greeting of TLS.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Begin to count."""
+        self._until = time.monotonic() + seconds
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() >= self._until
+
+    def connect(self, address: tuple[str, int], *_: object) -> socket.socket:
+        """As `socket.create_connection`, for all addresses of a host together."""
+        failed: OSError = TimeoutError("no address answers")
+        host, port = address
+        for *_kind, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            left = self._until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("no connection in time")
+            try:
+                made = socket.create_connection((str(place[0]), port), timeout=left)
+            except OSError as error:
+                failed = error
+                continue
+            # A second handle: TLS takes the socket itself over, and urllib lets go of it.
+            self._sockets.append(made.dup())
+            if self.passed:
+                break
+            return made
+        raise failed
+
+    def end(self) -> None:
+        """Let go of everything."""
+        self._timer.cancel()
+        for handle in self._sockets:
+            handle.close()
+
+    def _cut(self) -> None:
+        for handle in self._sockets:
+            with contextlib.suppress(OSError):
+                handle.shutdown(socket.SHUT_RDWR)
+
+
+class _Within(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """HTTP and HTTPS, on connections that the deadline cuts."""
+
+    def __init__(self, deadline: _Deadline) -> None:
+        urllib.request.HTTPSHandler.__init__(self, context=_tls())
+        self._deadline = deadline
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._plain, req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._secure, req)
+
+    def _plain(self, host: str, /, **more: Any) -> http.client.HTTPConnection:
+        return self._held(http.client.HTTPConnection(host, **more))
+
+    def _secure(self, host: str, /, **more: Any) -> http.client.HTTPConnection:
+        return self._held(http.client.HTTPSConnection(host, **more, context=_tls()))
+
+    def _held(self, connection: http.client.HTTPConnection) -> http.client.HTTPConnection:
+        # Where http.client takes its sockets from, those of a proxy's tunnel too; it has no public name for it.
+        connection._create_connection = self._deadline.connect  # type: ignore[attr-defined]
+        return connection
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """The system's certificates, which take longer to read than a request to make."""
+    return ssl.create_default_context()
+
+
+def _opener(deadline: _Deadline) -> urllib.request.OpenerDirector:
     """HTTP and HTTPS, by the proxy that the environment names; nothing else, redirections and files neither."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
+        _Within(deadline),
         urllib.request.HTTPDefaultErrorHandler(),
         urllib.request.HTTPErrorProcessor(),
     ):
@@ -120,15 +215,13 @@ def _opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-def _content(response: http.client.HTTPResponse, until: float) -> bytes | None:
-    """The body; None where it is too large. A body that ends early or comes too slowly raises."""
+def _content(response: http.client.HTTPResponse) -> bytes | None:
+    """The body; None where it is too large. A body that ends early raises."""
     found = bytearray()
     while chunk := response.read1(_READ_AT_ONCE):
         found += chunk
         if len(found) > _MOST_BYTES:
             return None
-        if time.monotonic() > until:
-            raise TimeoutError("the reply came too slowly")
     if response.length:
         raise http.client.IncompleteRead(bytes(found), response.length)
     return bytes(found)
@@ -137,7 +230,7 @@ def _content(response: http.client.HTTPResponse, until: float) -> bytes | None:
 def _broken(to: Endpoint, error: Exception) -> Fault:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
-        return Fault("timeout", "no whole reply in time")
+        return _LATE
     if isinstance(reason, http.client.IncompleteRead):
         return Fault("garbage", "half a reply")
     return Fault("connection", one_line(to.scrubbed(f"{type(reason).__name__}: {reason}")))
@@ -175,10 +268,11 @@ def _wait(retry_after: str | None) -> float | None:
 
 
 def _reply(to: Endpoint, content: bytes) -> Reply | Fault:
-    garbage = Fault("garbage", one_line(to.scrubbed(content[:300].decode("utf-8", "replace"))))
+    garbage = Fault("garbage", one_line(to.scrubbed(content.decode("utf-8", "replace"))))
     try:
         body = json.loads(content)
         choice, usage = body["choices"][0], body.get("usage") or {}
+        # What a reasoning model thought stands beside it, in `reasoning_content` or `reasoning`, and is no verdict.
         text, finish = _text(choice["message"]["content"]), choice.get("finish_reason")
     except (ValueError, RecursionError, KeyError, IndexError, TypeError, AttributeError):
         return garbage
@@ -188,7 +282,8 @@ def _reply(to: Endpoint, content: bytes) -> Reply | Fault:
     known = [n if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MOST_TOKENS else None for n in tokens]
     # A lone surrogate is valid JSON and no text that a file could hold.
     clean = to.scrubbed(text).encode("utf-8", "replace").decode()
-    return Reply(clean, str(finish), known[0], known[1], one_line(to.scrubbed(str(body.get("model", "")))))
+    finished, model = (one_line(to.scrubbed(str(said or ""))) for said in (finish, body.get("model")))
+    return Reply(clean, finished, known[0], known[1], model)
 
 
 def _text(content: Any) -> str | None:

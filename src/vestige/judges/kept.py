@@ -1,16 +1,21 @@
 """Replies that were paid for, on the disk: one file a request, named by its content, written whole.
 
 A file holds every reply to its request, those too in which no verdict could be read: they were paid for as well. What
-failed before a reply came is not kept, and is asked again. No file holds a key.
+failed before a reply came is not kept, and is asked again. No file holds a key. One more file lists all replies with
+the tokens that they took and the model that gave them, so that nobody has to open each of them again.
 """
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, write_json
+from vestige.core.files import append_lines, drop_torn_line, json_line, read_json, read_jsonl, write_json
 from vestige.core.ids import content_id
+from vestige.core.text import one_line
+from vestige.judges.spending import Amount
 
 VERSION = 1
 """Part of each request's identity; raised when an old reply must not stand for a new one."""
@@ -47,15 +52,85 @@ class Shelf(NamedTuple):
         except (TypeError, KeyError) as error:
             raise InputError(f"{path} is no file of kept replies; remove it to have its request asked again") from error
 
-    def everything(self) -> Iterator[list[Kept]]:
-        """The replies to every request in the folder."""
-        for path in sorted(self.folder.glob("[0-9a-f][0-9a-f]/*.json")):
-            yield self.read(path.stem)
-
     def write(self, name: str, url: str, body: Mapping[str, Any], replies: list[Kept]) -> None:
-        """Keep all replies to the request so far."""
+        """Keep all replies to the request so far, of which the last is new, and list that one."""
         write_json(self._path(name), {"url": url, "request": body, "replies": [r._asdict() for r in replies]})
+        append_lines(self.listed, [_line(name, body, replies[-1])])
+
+    def list_unlisted(self, name: str) -> None:
+        """List the replies to the request that a kill kept from being listed."""
+        drop_torn_line(self.listed)
+        rows = read_jsonl(self.listed) if self.listed.exists() else []
+        n_listed = sum(row["request"] == name for row in rows)
+        body = read_json(self._path(name))["request"]
+        append_lines(self.listed, [_line(name, body, reply) for reply in self.read(name)[n_listed:]])
+
+    @property
+    def listed(self) -> Path:
+        """The list of all replies."""
+        return self.folder / "replies.jsonl"
 
     def _path(self, name: str) -> Path:
         # Folders of two digits: some systems are slow with a hundred thousand files in one.
         return self.folder / name[:2] / f"{name}.json"
+
+
+class Register:
+    """What the list of a folder's replies comes to: `taken` in all, and how many by (model asked for, model told).
+
+    The list is read on from where the last reading ended. `told` is what has been said of it, so that it is said once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Begin with nothing read."""
+        self._list = Shelf(folder).listed
+        self._n_read = 0
+        self.taken = Amount(0, 0, 0)
+        self.models: Counter[tuple[str, str]] = Counter()
+        self.told: set[str] = set()
+
+    def read(self) -> None:
+        """Read what was added."""
+        if not self._list.exists():
+            if next(self._list.parent.glob("[0-9a-f][0-9a-f]/*.json"), None) is not None:
+                raise InputError(
+                    f"{self._list.parent} holds replies and no {self._list.name}, which lists them; take another "
+                    "output folder, or remove this one to have everything asked again"
+                )
+            return
+        with self._list.open("rb") as file:
+            file.seek(self._n_read)
+            added = file.read()
+        added = added[: added.rfind(b"\n") + 1]
+        self._n_read += len(added)
+        try:
+            for row in map(json.loads, added.splitlines()):
+                prompt, completion = int(row["prompt_tokens"]), int(row["completion_tokens"])
+                self.taken = Amount(
+                    self.taken.calls + 1, self.taken.prompt_tokens + prompt, self.taken.completion_tokens + completion
+                )
+                self.models[str(row["asked"]), str(row["answered"])] += 1
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InputError(f"{self._list} is no list of replies; take another output folder") from error
+
+    def other_models(self) -> Iterator[str]:
+        """A sentence for each model that was asked for where another's name stands on the replies, or several do."""
+        for asked in dict.fromkeys(asked for asked, _ in self.models):
+            counts = {told: n for (wanted, told), n in self.models.items() if wanted == asked and told}
+            if counts.keys() <= {asked}:
+                continue
+            names = ", ".join(f"{one_line(told)!r} ({n:,} replies)" for told, n in counts.items())
+            mixed = "; the replies of several models stand side by side" if len(counts) > 1 else ""
+            yield f"the server was asked for the model {one_line(asked)!r} and answered as {names}{mixed}"
+
+
+def _line(name: str, body: Mapping[str, Any], reply: Kept) -> str:
+    tokens = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens}
+    return json_line({"request": name, "asked": body["model"], "answered": reply.model, **tokens})
+
+
+def other_models(folder: Path) -> list[str]:
+    """What `Register.other_models` says of the replies in a folder."""
+    register = Register(folder)
+    register.read()
+    return list(register.other_models())

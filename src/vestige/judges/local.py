@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from vestige.core.errors import InputError
 from vestige.judges.base import Failure, Prompt, Spend, Written
+from vestige.judges.verdicts import open_thought
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, context_tokens
 
@@ -26,14 +27,18 @@ class LocalWriter:
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """The tokeniser's special tokens, as they are written."""
+        """The tokeniser's special tokens, as they are written, and other marks that it was given."""
         tokenizer = self.loaded.tokenizer
-        added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+        tokens = tokenizer.added_tokens_decoder.values()
+        # Marks such as <think> and <tool_call> are special in some tokenisers only, and are marks in all.
+        added = {token.content for token in tokens if token.special or not token.content[:1].isalnum()}
         return tuple(sorted(added | set(tokenizer.all_special_tokens)))
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order."""
         context = context_tokens(self.loaded.model)
+        # Where the template opens the block of thought, a reply that is cut off within it holds no mark of it.
+        begun = open_thought(self.loaded.prompter.rendered("What is asked?"))
         ids = [self._ids(prompt, context) for prompt in prompts]
         written = [Written("", "too long")] * len(prompts)
         # Prompts of one limit go together.
@@ -47,7 +52,7 @@ class LocalWriter:
                 context=context,
             )
             for i, reply in zip(rows, replies, strict=True):
-                text = self.loaded.prompter.decode(reply.ids)
+                text = begun + self.loaded.prompter.decode(reply.ids)
                 failure: Failure = "cut short" if reply.finish == "length" else ""
                 written[i] = Written(text, failure, Spend(1, len(ids[i]), len(reply.ids)))
         return written

@@ -15,8 +15,8 @@ from vestige.judges.prompted import judged
 from vestige.judges.tasks import GUARD, LONGEST_TEXT, QUALITY_SCALE
 from vestige.judges.verdicts import Verdict, read_rating
 
-VERSION = 1
-"""Raised when the words change."""
+VERSION = 2
+"""Raised when the words, the fence or the reading of a rating change."""
 MOST_TOKENS = 2048
 _LABELS = ("first question", "first answer", "second question", "second answer")
 _ROLE = (

@@ -5,36 +5,42 @@ were under way, at most `concurrency`, are asked again, since nobody has seen th
 (`under_way`), and at their most against the limits.
 """
 
+import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.settings import Settings
 from vestige.judges.base import Prompt, Spend, Written
 from vestige.judges.exchange import Endpoint, Fault, Reply, ask, endpoint
-from vestige.judges.kept import Kept, Shelf
+from vestige.judges.kept import Kept, Register, Shelf
 from vestige.judges.spending import Amount, Forecast, Ledger, Limits, estimated_tokens, forecast, most_of
 from vestige.judges.under_way import UnderWay
 
 _FILTERED = "content_filter"
-_CUT = "length"
+# OpenAI's word, and that of servers which speak like Anthropic's.
+_CUT = {"length", "max_tokens"}
+_LOG = logging.getLogger(__name__)
 
 
 class ServerSettings(Settings):
     """Which server and model, and how patiently it is asked.
 
     `url` is the part before /chat/completions. The key is read from the environment's `key_variable`; where that is
-    not set, none is sent. `temperature` and `seed` are not sent where they are None, `tokens_field` is the name under
-    which the server takes the most tokens of a reply. `attempts` are made for a reply, with waits that double from
-    `first_wait_seconds` on unless the server names another; `readings` are the replies asked for until one holds a
-    verdict.
+    not set, none is sent. `temperature` ("none" in words) and `seed` are not sent where they are None, `tokens_field`
+    is the name under which the server takes the most tokens of a reply. `reasoning_tokens` are allowed on top of what
+    a verdict takes, for a model that thinks before it answers. `attempts` are made for a reply, with waits that double
+    from `first_wait_seconds` on unless the server names another; `readings` are the replies asked for until one holds
+    a verdict.
     """
 
     url: str
@@ -43,12 +49,23 @@ class ServerSettings(Settings):
     temperature: NonNegativeFloat | None = 0.0
     seed: int | None = None
     tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    reasoning_tokens: NonNegativeInt = 0
     concurrency: PositiveInt = 8
     attempts: PositiveInt = 6
     readings: PositiveInt = 3
     timeout_seconds: PositiveFloat = 120.0
     first_wait_seconds: NonNegativeFloat = 1.0
     longest_wait_seconds: NonNegativeFloat = 60.0
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _none_in_words(cls, value: Any) -> Any:
+        return None if value == "none" else value
+
+    def judge_identity(self) -> dict[str, Any]:
+        """What of a judge on a server can change its verdicts."""
+        told = {"url", "model", "temperature", "seed", "reasoning_tokens", "readings"}
+        return {"judge": "server", **{key: value for key, value in self.identity().items() if key in told}}
 
 
 class Asked(NamedTuple):
@@ -61,12 +78,16 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class ServerWriter:
-    """The server as a writer. Replies lie in `folder`; one command at a time may work there."""
+    """The server as a writer. Replies lie in `folder`; one command at a time may work there.
+
+    Writers that share a folder in turn may share what was `read` of its replies.
+    """
 
     settings: ServerSettings
     folder: Path
     limits: Limits = field(default_factory=Limits)
     on_reply: Callable[[int, int], None] = field(default=lambda done, of: None, compare=False, repr=False)
+    read: Register | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -84,7 +105,9 @@ class ServerWriter:
         to, shelf = self._endpoint(), Shelf(self.folder)
         asked = _asked(self.settings, to, shelf, prompts)
         left = {a.name: a.prompt for a in asked if self._final(a, shelf.read(a.name), Spend()) is None}
-        return forecast(list(left.values()), n_requests=len(prompts), limits=self.limits)
+        return forecast(
+            list(left.values()), self.settings.reasoning_tokens, n_requests=len(prompts), limits=self.limits
+        )
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order; equal prompts are asked once. What no request can mend is an InputError."""
@@ -93,18 +116,42 @@ class ServerWriter:
         with locked(self.folder / ".lock", patience_seconds=0.0):
             before = {a.name: shelf.read(a.name) for a in asked}
             UnderWay(self.folder).settle()
+            self._register.read()
+            ledger.add(self._register.taken)
             if self.limits.bind:
-                for replies in shelf.everything():
-                    ledger.add(_amount(replies))
                 ledger.add(UnderWay(self.folder).lost())
             desk = Desk(self.settings, to, shelf, ledger)
             found = {a.name: self._final(a, before[a.name], _cached(before[a.name])) for a in asked}
             left = list({a.name: a for a in asked if found[a.name] is None}.values())
             found |= _at_once(desk, left, before, self.settings.concurrency, self.on_reply)
+            self._register.read()
         written = [done for a in asked if (done := found[a.name]) is not None]
         if written and all(w.failure == "rejected" for w in written):
-            raise InputError(f"the judge's server at {to.url} rejects every request: {desk.last_rejection}")
+            said = f"{desk.last_rejection}{_hint(desk.last_rejection)}"
+            raise InputError(f"the judge's server at {to.url} rejects every request: {said}")
+        self._tell(asked, written)
         return _once(asked, written)
+
+    @cached_property
+    def _register(self) -> Register:
+        return self.read or Register(self.folder)
+
+    def _tell(self, asked: Sequence[Asked], written: Sequence[Written]) -> None:
+        """Say once what a person should know at once, not only at the end."""
+        notes = list(self._register.other_models())
+        pairs = zip(asked, written, strict=True)
+        n_cut = sum(w.failure == "cut short" and not a.prompt.accepts(w.text) for a, w in pairs)
+        if n_cut:
+            notes.append(
+                f"{n_cut} of {len(asked)} replies of {self.settings.model!r} ended at their limit of tokens without a "
+                "verdict and are not counted; a model that thinks before it answers needs more tokens: "
+                "--set judge.reasoning_tokens=8192"
+            )
+        for note in notes:
+            # Their counts grow, and are no news.
+            if (news := re.sub(r"\(?[\d,]+ ", "", note)) not in self._register.told:
+                self._register.told.add(news)
+                _LOG.warning("%s", note)
 
     def _endpoint(self) -> Endpoint:
         return endpoint(self.settings.url, self.settings.key_variable)
@@ -149,14 +196,15 @@ class Desk:
         """One reply, still noted as under way, or the fault that was the last; and how many faults there were."""
         fault = Fault("connection", "stopped")
         for attempt in range(self._settings.attempts):
-            if self.stop.is_set():
-                return fault, attempt
-            most = most_of(asked.prompt)
+            most = most_of(asked.prompt, self._settings.reasoning_tokens)
             if not self._ledger.book(most):
                 return Fault("limit", "tokens, calls or money are used up"), attempt
             taken = Amount(0, 0, 0)
-            self._under_way.begin(asked.name, n_kept, most)
+            # What was booked is put back whatever happens: others wait for it.
             try:
+                if self.stop.is_set():
+                    return fault, attempt
+                self._under_way.begin(asked.name, n_kept, most)
                 got = ask(self._to, asked.body, timeout_seconds=self._settings.timeout_seconds)
                 if isinstance(got, Reply):
                     kept = _kept(got, asked.prompt)
@@ -228,7 +276,7 @@ def _body(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": settings.model,
         "messages": [*system, {"role": "user", "content": prompt.user}],
-        settings.tokens_field: prompt.max_tokens,
+        settings.tokens_field: prompt.max_tokens + settings.reasoning_tokens,
     }
     if settings.temperature is not None:
         body["temperature"] = settings.temperature
@@ -251,8 +299,15 @@ def _come_to(prompt: Prompt, replies: Sequence[Kept], spend: Spend, readings: in
     if last.finish == _FILTERED:
         return Written(last.text, "filtered", spend)
     if prompt.accepts(last.text) or len(replies) >= readings:
-        return Written(last.text, "cut short" if last.finish == _CUT else "", spend)
+        return Written(last.text, "cut short" if last.finish in _CUT else "", spend)
     return None
+
+
+def _hint(rejection: str) -> str:
+    """What a server's refusal of a setting asks for, as reasoning models refuse some."""
+    if "max_completion_tokens" in rejection:
+        return "; try --set judge.tokens_field=max_completion_tokens"
+    return "; try --set judge.temperature=none" if "temperature" in rejection else ""
 
 
 def _amount(replies: Sequence[Kept]) -> Amount:

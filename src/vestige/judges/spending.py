@@ -79,15 +79,16 @@ def estimated_tokens(text: str) -> int:
     return -(-len(text.encode()) // _BYTES_PER_TOKEN)
 
 
-def most_of(prompt: Prompt) -> Amount:
+def most_of(prompt: Prompt, reasoning_tokens: int) -> Amount:
     """The most that one call can take: no tokeniser of bytes makes more tokens than there are bytes."""
-    return Amount(1, len(prompt.system.encode()) + len(prompt.user.encode()) + _TEMPLATE_TOKENS, prompt.max_tokens)
+    sent = len(prompt.system.encode()) + len(prompt.user.encode()) + _TEMPLATE_TOKENS
+    return Amount(1, sent, prompt.max_tokens + reasoning_tokens)
 
 
-def forecast(prompts: Sequence[Prompt], *, n_requests: int, limits: Limits) -> Forecast:
-    """What `prompts`, those not answered before, would take."""
+def forecast(prompts: Sequence[Prompt], reasoning_tokens: int, *, n_requests: int, limits: Limits) -> Forecast:
+    """What `prompts`, those not answered before, would take, with as many tokens of thought for each."""
     tokens = sum(estimated_tokens(p.system + p.user) + _TEMPLATE_TOKENS // 4 for p in prompts)
-    most = sum(p.max_tokens for p in prompts)
+    most = sum(p.max_tokens + reasoning_tokens for p in prompts)
     return Forecast(n_requests, n_requests - len(prompts), len(prompts), tokens, most, limits.cost(tokens, most))
 
 

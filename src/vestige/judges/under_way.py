@@ -8,7 +8,7 @@ and it is sent again. No note brings a reply back. It is counted, at the most th
 from pathlib import Path
 from typing import NamedTuple
 
-from vestige.core.files import append_lines, drop_torn_line, json_line, read_jsonl
+from vestige.core.files import append_lines, drop_torn_line, json_line, machine_errors, read_jsonl
 from vestige.judges.kept import Shelf
 from vestige.judges.spending import Amount
 
@@ -20,14 +20,16 @@ class UnderWay(NamedTuple):
 
     def begin(self, name: str, n_kept: int, most: Amount) -> None:
         """Note that the request `name`, to which `n_kept` replies lie on the disk, is about to be sent."""
-        self._notes.mkdir(parents=True, exist_ok=True)
         note = {"request": name, "n_kept": n_kept, **most._asdict()}
-        # Not flushed: what the system was given outlives the process, and only the loss of power takes it.
-        (self._notes / name).write_text(json_line(note))
+        with machine_errors(self._notes):
+            self._notes.mkdir(parents=True, exist_ok=True)
+            # Not flushed: what the system was given outlives the process, and only the loss of power takes it.
+            (self._notes / name).write_text(json_line(note))
 
     def end(self, name: str) -> None:
         """Take the note away."""
-        (self._notes / name).unlink(missing_ok=True)
+        with machine_errors(self._notes):
+            (self._notes / name).unlink(missing_ok=True)
 
     def settle(self) -> None:
         """Turn the notes that a kill left into losses, but for those whose reply was kept after all."""
@@ -36,9 +38,12 @@ class UnderWay(NamedTuple):
             text = path.read_text()
             # One that is not whole was being written, so that its request was not sent yet.
             notes = list(read_jsonl(path)) if text.endswith("\n") else []
-            lost = [n for n in notes if len(Shelf(self.folder).read(n["request"])) <= n["n_kept"]]
-            if lost:
-                append_lines(self._lost, map(json_line, lost))
+            shelf = Shelf(self.folder)
+            for note in notes:
+                if len(shelf.read(note["request"])) <= note["n_kept"]:
+                    append_lines(self._lost, [json_line(note)])
+                else:
+                    shelf.list_unlisted(note["request"])
             path.unlink()
 
     def lost(self) -> Amount:

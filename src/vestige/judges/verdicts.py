@@ -8,9 +8,15 @@ from typing import Any, Literal, NamedTuple
 
 from vestige.judges.base import Failure
 
-# As FastChat reads MT-bench: the first [[7]], else the first [7] (fastchat/llm_judge/common.py).
 _RATING = re.compile(r"\[\[([0-9]+\.?[0-9]*)\]\]")
 _RATING_ELSE = re.compile(r"\[([0-9]+\.?[0-9]*)\]")
+# What makes a number in brackets the judge's own statement: "Rating:" right before it, or a line to itself.
+_LABEL = re.compile(r"\brating\b\W*(?:is\b)?[^\w\[\]]*$", re.IGNORECASE)
+_NO_WORDS = re.compile(r"[\W_]*")
+# What a model writes before it answers. Where its chat template opens the block, the reply only closes it.
+_THOUGHT = re.compile(r"</?(?:think|thinking|thought|reasoning)>|\[/?THINK\]", re.IGNORECASE)
+# Beside a rating, no more is looked at.
+_BESIDE = 40
 # A verdict is short, and it stands at the end; a reply may be anything.
 _READ = 20_000
 # Each beginning of an object may be read to the end in vain.
@@ -42,13 +48,50 @@ def failed(failure: Failure) -> Verdict:
     return Verdict(None, {}, failure)
 
 
+def without_thoughts(text: str) -> str:
+    """`text` without what a reasoning model thought before it; nothing is left of thoughts that never end."""
+    marks = list(_THOUGHT.finditer(text))
+    closed = next((mark.end() for mark in reversed(marks) if "/" in mark[0]), 0)
+    opened = next((mark.start() for mark in marks if mark.start() >= closed), len(text))
+    return text[closed:opened]
+
+
+def open_thought(prompt: str) -> str:
+    """The mark by which a rendered prompt that ends within a block of thought has opened it; else ""."""
+    marks = list(_THOUGHT.finditer(prompt))
+    return marks[-1][0] if marks and "/" not in marks[-1][0] else ""
+
+
 def read_rating(text: str, scale: Range) -> Verdict:
-    """The rating in `[[x]]`, decimals admitted; a number off the scale is a failure and not cut to it."""
-    found = _RATING.search(text) or _RATING_ELSE.search(text)
-    if found is None:
-        return failed("unreadable" if text.strip() else "empty")
-    rating = float(found[1])
+    """The rating in `[[x]]`, decimals admitted; a number off the scale is a failure and not cut to it.
+
+    A judge may repeat a rating that the judged text holds, so that FastChat's rule for MT-bench, the first `[[x]]`, is
+    not ours. What the judge states counts: a rating with "Rating" right before it, or on a line of its own, in single
+    brackets too where none is in double ones. Without one, ratings in double brackets count if no word follows the
+    last. Ratings that count and differ are ambiguous, as verdicts in JSON are.
+    """
+    shown = without_thoughts(text)[-_READ:]
+    if not shown.strip():
+        return failed("empty")
+    ratings = list(_RATING.finditer(shown))
+    stated = [r for r in ratings or _RATING_ELSE.finditer(shown) if _states(shown, r)]
+    if not stated and ratings and _NO_WORDS.fullmatch(shown, ratings[-1].end()):
+        stated = ratings
+    if not stated:
+        return failed("unreadable")
+    values = {float(r[1]) for r in stated}
+    if len(values) > 1:
+        return failed("ambiguous")
+    rating = values.pop()
     return Verdict(rating, {}, "") if scale.holds(rating) else failed("out of range")
+
+
+def _states(text: str, rating: re.Match[str]) -> bool:
+    begin, end = rating.span()
+    before = text[max(0, begin - _BESIDE) : begin].rpartition("\n")[2]
+    after = text[end : end + _BESIDE].partition("\n")[0]
+    alone = _NO_WORDS.fullmatch(before) and _NO_WORDS.fullmatch(after)
+    return bool(_LABEL.search(before) or alone)
 
 
 def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, float] | Failure:
@@ -56,9 +99,10 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
 
     A reply with two such objects that differ is ambiguous: one of them may have been quoted from the judged text.
     """
-    if not text.strip():
+    shown = without_thoughts(text)[-_READ:]
+    if not shown.strip():
         return "empty"
-    wanted = [found for found in outermost(text[-_READ:], "{") if keys.keys() <= found.keys()]
+    wanted = [found for found in outermost(shown, "{") if keys.keys() <= found.keys()]
     if not wanted:
         return "unreadable"
     if any({k: found[k] for k in keys} != {k: wanted[0][k] for k in keys} for found in wanted):

@@ -7,6 +7,7 @@ answer and are asked once. An answer that did not come is None and never an empt
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -16,6 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.judges.base import Prompt
+from vestige.judges.kept import Register
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.spending import Limits
 from vestige.models.generation import Sampling, generate
@@ -116,6 +118,10 @@ class ServerAnswerer:
     n_calls: int = 0
     failures: Counter[str] = field(default_factory=Counter)
 
+    @cached_property
+    def _read(self) -> Register:
+        return Register(self.folder)
+
     @property
     def name(self) -> str:
         """The model's."""
@@ -126,7 +132,7 @@ class ServerAnswerer:
         asked = list(dict.fromkeys(prompts))
         temperature = None if self.server.temperature is None else self.settings.temperature
         sent = self.server.model_copy(update={"temperature": temperature, "seed": seed % _SERVER_SEEDS})
-        writer = ServerWriter(sent, self.folder, self.limits)
+        writer = ServerWriter(sent, self.folder, self.limits, read=self._read)
         # An empty reply is an answer, so that none is asked for again.
         wanted = [Prompt("", prompt, self.settings.max_tokens, accepts=lambda _: True) for prompt in asked]
         written = writer.write(wanted)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from vestige.judges.base import Failure, Prompt, Spend, Writer
 from vestige.judges.fencing import fenced
-from vestige.judges.verdicts import outermost
+from vestige.judges.verdicts import outermost, without_thoughts
 from vestige.probes.keywords import tokens
 from vestige.probes.questions import (
     ANSWERED,
@@ -90,7 +90,8 @@ def read_pairs(text: str, k: int) -> tuple[Pair, ...] | Failure:
     """The one list of k pairs in a reply. Two lists that differ are ambiguous, another number is out of range."""
     if not text.strip():
         return "empty"
-    lists = [found for found in outermost(text[-_READ:], "[") if found and all(_is_pair(entry) for entry in found)]
+    shown = without_thoughts(text)[-_READ:]
+    lists = [found for found in outermost(shown, "[") if found and all(_is_pair(entry) for entry in found)]
     if not lists:
         return "unreadable"
     if any(found != lists[0] for found in lists):

@@ -5,7 +5,7 @@ failed is not kept: another day the judge may be able to.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class KeptJudge:
     inner: Judge
     folder: Path
     identity: Mapping[str, Any]
+    _kept: dict[str, Judgement] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -34,19 +35,21 @@ class KeptJudge:
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order; those that were kept are not asked for, and equal requests are asked once."""
         path = self.folder / f"{content_id({'judge': dict(self.identity)})}.jsonl"
-        drop_torn_line(path)
+        if self._kept is None:
+            drop_torn_line(path)
+            rows = read_jsonl(path) if path.exists() else ()
+            self._kept = {row["request"]: Judgement(row["score"], row["values"]) for row in rows}
         names = [_name(request) for request in requests]
-        kept: dict[str, Judgement] = {}
-        if path.exists():
-            kept = {row["request"]: Judgement(row["score"], row["values"]) for row in read_jsonl(path)}
+        kept, failed = self._kept, dict[str, Judgement]()
         missing = {name: request for name, request in zip(names, requests, strict=True) if name not in kept}
         for portion in _portions(missing):
             judged = dict(zip(portion, self.inner.judge([missing[name] for name in portion]), strict=True))
             new = {name: found for name, found in judged.items() if found.score is not None}
-            rows = ({"request": name, "score": j.score, "values": dict(j.values)} for name, j in new.items())
-            append_lines(path, map(json_line, rows))
-            kept |= judged
-        return [kept[name] for name in names]
+            added = ({"request": name, "score": j.score, "values": dict(j.values)} for name, j in new.items())
+            append_lines(path, map(json_line, added))
+            kept |= new
+            failed |= {name: found for name, found in judged.items() if found.score is None}
+        return [kept.get(name) or failed[name] for name in names]
 
 
 def _name(request: Request) -> str:

@@ -19,7 +19,7 @@ from vestige.core.errors import InputError
 from vestige.core.text import one_line
 from vestige.judges.base import Failure, Prompt, Writer, Written
 from vestige.judges.fencing import fenced, harmless
-from vestige.judges.verdicts import Range, outermost, read_object
+from vestige.judges.verdicts import Range, outermost, read_object, without_thoughts
 from vestige.metrics.grouping import MOST_GROUPS, groups
 
 VERSION = 1
@@ -125,7 +125,8 @@ def read_labels(text: str) -> tuple[str, ...] | Failure:
     """The one list of labels in a reply, each once; two lists that differ are ambiguous."""
     if not text.strip():
         return "empty"
-    lists = [found for found in outermost(text[-_READ:], "[") if found and all(isinstance(x, str) for x in found)]
+    shown = without_thoughts(text)[-_READ:]
+    lists = [found for found in outermost(shown, "[") if found and all(isinstance(x, str) for x in found)]
     if not lists:
         return "unreadable"
     if any(found != lists[0] for found in lists):

@@ -23,6 +23,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import drop_torn_line, locked
 from vestige.core.ids import content_id
 from vestige.judges.base import Judge, Writer
+from vestige.judges.kept import other_models
 from vestige.judges.server import ServerSettings
 from vestige.judges.spending import Amount, Limits
 from vestige.judges.tasks import LONGEST_TEXT, TASKS
@@ -193,11 +194,17 @@ def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:
     return made
 
 
-def lost_requests(folder: ProbeFolder) -> Amount:
-    """What was under way to servers, the judge's and models', when a probe was killed: sent again, and perhaps paid."""
+def server_notes(folder: ProbeFolder) -> list[str]:
+    """What servers, the judge's and models', did that the table does not show: who answered, and what was lost."""
     places = [folder.judge, *(place.answers / "served" for place in (folder, *folder.searches()))]
-    lost = [UnderWay(place).lost() for place in places]
-    return Amount(*(sum(amounts) for amounts in zip(*lost, strict=True)))
+    notes = [note for place in places for note in other_models(place)]
+    lost = Amount(*(sum(amounts) for amounts in zip(*(UnderWay(place).lost() for place in places), strict=True)))
+    if lost.calls:
+        notes.append(
+            f"{lost.calls} requests to servers were under way when a run was killed and were sent again; they may have "
+            f"been paid for twice: at most {lost.prompt_tokens + lost.completion_tokens:,} tokens"
+        )
+    return notes
 
 
 def candidates_in(folder: ProbeFolder) -> list[Candidate]:
@@ -263,7 +270,8 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
         )
         picture = hole_map(filtered.tested, holes, embed)
         device = str(request.embedder.model.device)
-        write_provenance(folder.provenance, watch, device=device, models=_names(request))
+        notes = server_notes(folder)
+        write_provenance(folder.provenance, watch, device=device, models=_names(request), servers=notes)
         write_tested(folder, filtered.tested, holes, table, identity, hole_map=picture)
     return table
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vestige.artifacts.hole_study import HoleStudyFolder
 from vestige.artifacts.layout import ProbeFolder
@@ -167,7 +167,5 @@ def _language_model(settings: HoleStudySettings, folder: ProbeFolder) -> "Grader
         here = LocalWriter(local.loaded)
         return Grader(PromptedJudge(here), {"judge": "local", "weights": local.weights, "prompts": local.prompts}, here)
     server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
-    told = {"url", "model", "temperature", "seed", "readings"}
-    identity: dict[str, Any] = {k: v for k, v in server.identity().items() if k in told}
     writer = ServerWriter(server, folder.judge, Limits())
-    return Grader(PromptedJudge(writer), {"judge": "server", **identity}, writer)
+    return Grader(PromptedJudge(writer), server.judge_identity(), writer)
