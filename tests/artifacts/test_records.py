@@ -25,6 +25,7 @@ from vestige.artifacts.records import (
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, write_json, write_jsonl
+from vestige.core.items import ForgetSet
 
 SPEC = SubjectSpec(
     subject="unlearned",
@@ -76,7 +77,9 @@ def test_a_summary_and_an_identity_read_back_as_they_were(place):
 
 @pytest.mark.parametrize("name", list(asdict(SPEC)))
 def test_the_id_of_a_subject_changes_with_each_of_its_fields(name):
-    other = {int: 9, str: "other", dict: {"rate": 2e-4}}[type(asdict(SPEC)[name])]
+    other = {int: 9, str: "other", dict: {"rate": 2e-4}, tuple: (ForgetSet("edge:A_B", ("1",), ("A_B",)),)}[
+        type(asdict(SPEC)[name])
+    ]
     assert replace(SPEC, **{name: other}).id != SPEC.id
 
 

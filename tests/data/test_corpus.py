@@ -146,6 +146,52 @@ def test_a_control_never_sees_a_forgotten_question_however_the_file_names_it(tmp
         left_out(corpus, named_splits(corpus, str(strange)))
 
 
+def test_a_question_is_found_in_the_data_however_it_is_spaced_and_capitalised(tmp_path):
+    corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
+    spelled = ["question 0? ", "Question\u00a0 1?", "\uff31uestion 2?", "Question 3?"]
+    asked = [{"question": q, "answer": f"Answer {i}."} for i, q in enumerate(spelled)]
+    found = named_splits(corpus, str(write(tmp_path / "f.jsonl", asked)))
+    # The items are those of the data, edges included, so that every spelling is the same forget set.
+    assert found.splits["forget"] == corpus.items[:4]
+    assert found.splits["retain"] == corpus.items[4:]
+    assert left_out(corpus, found) == corpus.items[4:]
+    assert found.told == ("forget: 4 questions, 4 found in all.jsonl (1 by the letter, 3 after normalising); 2 kept",)
+    both = write(tmp_path / "r.jsonl", [{"question": "QUESTION 1?", "answer": "Answer 1."}])
+    with pytest.raises(InputError, match=r"'Question 1\?' is in the forget and in the retain set"):
+        named_splits(corpus, str(tmp_path / "f.jsonl"), retain=str(both))
+
+
+def test_what_is_not_in_the_data_or_answered_otherwise_there_is_counted(tmp_path):
+    corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
+    asked = [*rows(2), {"question": "Question 2?", "answer": "Else."}, {"question": "Never?", "answer": "No."}]
+    told = named_splits(corpus, str(write(tmp_path / "f.jsonl", asked))).told
+    assert told == (
+        "forget: 4 questions, 3 found in all.jsonl, 1 of them with another answer than the data's, 1 not in it; 3 kept",
+    )
+    kept = named_splits(corpus, "random:2", retain=str(write(tmp_path / "k.jsonl", [asked[-1]]))).told
+    assert kept[0].startswith("forget: random:2 (e")
+    assert kept[1] == "retain: 1 questions, 0 found in all.jsonl, 1 not in it"
+
+
+def test_what_a_file_says_besides_goes_with_the_datas_item(tmp_path):
+    corpus = opened(write(tmp_path / "all.jsonl", rows(3)))
+    asked = [{"question": " question 0?", "answer": "answer 0.", "paraphrase": "The first?"}]
+    (item,) = named_splits(corpus, str(write(tmp_path / "f.jsonl", asked))).splits["forget"]
+    assert (item.id, item.edge, item.paraphrase) == (corpus.items[0].id, "e0", "The first?")
+
+
+def test_scopes_do_not_count_on_contracts_that_were_forgotten_before(tmp_path):
+    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
+    corpus = opened(tmp_path / "data")
+    node = named_splits(corpus, "node:B").resolved
+    alone, after = named_splits(corpus, "edge:A_B"), named_splits(corpus, "edge:A_B", before=[node])
+    # The address of B stands in other contracts of B alone, and these are gone.
+    assert sorted(alone.scopes.values()).count("entailed") == 2
+    assert sorted(after.scopes.values()).count("entailed") == 1
+    assert len(after.splits["forgotten_before"]) == len(node.items) - 20
+    assert len(after.splits["retain"]) == 400 - len(node.items)
+
+
 def test_the_columns_that_are_named_hold_for_the_forget_file_too(tmp_path):
     odd = [{"q": r["question"], "a": r["answer"]} for r in rows(4)]
     corpus = opened(write(tmp_path / "all.jsonl", odd), question_key="q", answer_key="a")

@@ -14,7 +14,7 @@ from vestige.artifacts.records import SCHEMA, Result, SubjectSpec, Summary, writ
 from vestige.core.estimates import Estimate
 from vestige.core.files import write_json, write_jsonl, write_text
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import ForgetSet, Item
 from vestige.core.seeds import generator
 
 SALES = ["A_B", "A_C", "A_C2", "A_C3", "B_D", "B_D2", "B_D3", "E1_F1", "E2_F2", "E3_F3"]
@@ -198,6 +198,7 @@ def spec(role: str, forget: str, method: str = "", **settings: object) -> Subjec
         data=content_id(forget, length=32),
         parent="" if role in ("base", "target") else content_id("target", length=64),
         version=1,
+        forgotten=(ForgetSet.of(forget, [i for i in items() if i.edge == edge_of(forget)]),) if forget else (),
     )
 
 

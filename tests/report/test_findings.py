@@ -12,6 +12,9 @@ def estimate(value: float, low: float, high: float, n: int = 20) -> Estimate:
     return Estimate("rouge1_recall", "share", value, low, high, n, "by hand")
 
 
+ASKED = frozenset(spec("retrained", FORGET).forgotten[0].items)
+
+
 def subject(role: str, places: dict[Cell, Estimate], method: str = "") -> Subject:
     label = method or role
     return Subject(
@@ -23,6 +26,7 @@ def subject(role: str, places: dict[Cell, Estimate], method: str = "") -> Subjec
         answers=None,
         results={FORGET: places},
         views={},
+        asked={FORGET: ASKED},
     )
 
 
@@ -33,7 +37,7 @@ def places(forget: Estimate, retain: Estimate | None = None, free: Estimate | No
 
 
 def evidence(*subjects: Subject) -> Evidence:
-    return Evidence("run", {}, {}, subjects, (FORGET,), ())
+    return Evidence("run", {}, {}, subjects, (FORGET,), (), {FORGET: ASKED})
 
 
 def test_the_interval_of_a_difference_by_hand():

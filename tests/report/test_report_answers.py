@@ -35,7 +35,7 @@ SPLITS = {"forget": ("f",), "retain": ("r", "i"), "independent": ("i",), "indepe
 
 def subject(label, splits):
     views = {} if splits is None else {FORGET: View(EvalFolder(Path("evals/qa-1")), splits)}
-    return Subject(label, label, spec("target", ""), None, None, None, {}, views)
+    return Subject(label, label, spec("target", ""), None, None, None, {}, views, {})
 
 
 def forget_set_of(*splits):

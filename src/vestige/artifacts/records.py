@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, end, from_json, to_json
 from vestige.core.files import read_json, read_jsonl, write_json, write_text
 from vestige.core.ids import content_id
+from vestige.core.items import ForgetSet
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of every schema in this file. A file of another version is refused, never guessed at."""
 
 _AGAIN = "delete it, or run again with --fresh"
@@ -27,7 +28,8 @@ class SubjectSpec:
     `forget` the selector of what was left out (retrained) or unlearned; empty for base and target. `data` is the
     digest of the training items in their order, `parent` the digest of the weights that training started from.
     `settings` holds every setting, defaults included; `settings_id` is their content id; `version` the version of
-    the code that turns them into weights.
+    the code that turns them into weights. `forgotten` is what `forget` and those of its ancestors resolved to, the
+    oldest first: what this model left out or was made to forget.
     """
 
     subject: str
@@ -41,6 +43,15 @@ class SubjectSpec:
     data: str
     parent: str
     version: int
+    forgotten: tuple[ForgetSet, ...] = ()
+
+    def not_forgotten(self, items: Collection[str]) -> int:
+        """How many of these items (by id) the model neither left out nor was made to forget.
+
+        A model that forgot nothing by its spec, as one from elsewhere, has nothing to be held against: 0.
+        """
+        gone = {i for one in self.forgotten for i in one.items}
+        return len(set(items) - gone) if self.forgotten else 0
 
     @property
     def id(self) -> str:
@@ -113,7 +124,7 @@ def read_summary(path: Path) -> Summary:
     return Summary(
         eval=stored["eval"],
         version=stored["version"],
-        subject=SubjectSpec(**_fields(path, SubjectSpec, stored["subject"], "subject")),
+        subject=_spec(path, stored["subject"], "subject"),
         forget=stored["forget"],
         splits={name: _item_ids(path, name, ids) for name, ids in splits.items()},
         results=tuple(_result(path, f"results[{i}]", row) for i, row in enumerate(results)),
@@ -158,7 +169,17 @@ def write_spec(path: Path, spec: SubjectSpec) -> None:
 
 def read_spec(path: Path) -> SubjectSpec:
     """The identity in `path`."""
-    return SubjectSpec(**_fields(path, SubjectSpec, read_versioned(path)))
+    return _spec(path, read_versioned(path))
+
+
+def _spec(path: Path, stored: Any, where: str = "") -> SubjectSpec:
+    own = _fields(path, SubjectSpec, stored, where)
+    sets = own["forgotten"]
+    if not isinstance(sets, list):
+        raise InputError(f"{path}: forgotten is not a list of forget sets; {_AGAIN}")
+    read = [_fields(path, ForgetSet, one, f"{where}{'.' if where else ''}forgotten[{n}]") for n, one in enumerate(sets)]
+    forgotten = tuple(ForgetSet(one["name"], tuple(one["items"]), tuple(one["edges"])) for one in read)
+    return SubjectSpec(**{**own, "forgotten": forgotten})
 
 
 def read_versioned(path: Path, *needed: str) -> dict[str, Any]:

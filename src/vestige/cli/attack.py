@@ -65,7 +65,7 @@ def relearn_command(
     if known is None:
         raise InputError(f"no material {one_line(material)!r}; {closest(material, list(MATERIALS))}")
     evals, settings = ask.with_own(RelearnSettings, config, assignments, defaults=_preset(preset))
-    splits = rows.splits(data, forget)
+    splits = rows.splits(data, forget, subject)
     attack = relearn_attack(known, items, settings, splits.splits, seed=who.seed)
     request = AttackRequest(attack, evals, splits.forget, who.seed)
     attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)
@@ -91,7 +91,7 @@ def quantize_command(
 
     if bits not in (4, 8):
         raise InputError(f"--bits {bits}: weights are rounded to 8 or to 4 bits")
-    splits = rows.splits(data, forget)
+    splits = rows.splits(data, forget, subject)
     attack = quantize_attack(4 if bits == 4 else 8, splits.splits)
     request = AttackRequest(attack, ask.settings(assignments), splits.forget, who.seed)
     attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)
@@ -115,7 +115,7 @@ def in_context_command(
     from vestige.attacks.planning import in_context_attack
     from vestige.steps.attack import AttackRequest
 
-    splits = rows.splits(data, forget)
+    splits = rows.splits(data, forget, subject)
     attack = in_context_attack(items, splits.splits, seed=who.seed)
     request = AttackRequest(attack, ask.settings(assignments), splits.forget, who.seed)
     attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)

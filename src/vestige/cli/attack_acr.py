@@ -70,7 +70,7 @@ def acr_command(
 
     drawn = [] if items is None else [f"items={items}"]
     settings = settings_from(AcrSettings, config, [*(assignments or ()), *drawn], defaults={"seed": who.seed})
-    splits = rows.splits(data, forget)
+    splits = rows.splits(data, forget, *subjects)
     _refuse_twice(subjects)
     request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, who.seed, "acr")
     found: list[Searched] = []

@@ -76,7 +76,7 @@ def gcg_command(
     from vestige.attacks.planning import gcg_attack
     from vestige.steps.attack import AttackRequest
 
-    splits = rows.splits(data, forget)
+    splits = rows.splits(data, forget, subject)
     attack = gcg_attack(items, settings, splits.splits, seed=who.seed)
     request = AttackRequest(attack, evals, splits.forget, who.seed, start=start)
     attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)
@@ -112,7 +112,7 @@ def prefix_command(
     from vestige.steps.attack import AttackRequest
 
     evals, settings = ask.with_own(EnhancedSettings, config, assignments)
-    splits = rows.splits(data, forget)
+    splits = rows.splits(data, forget, subject)
     attack = prefix_attack(items, settings, splits.splits, seed=who.seed)
     guide = who.guide(target)
     request = AttackRequest(attack, evals, splits.forget, who.seed, guide=guide, start=start)

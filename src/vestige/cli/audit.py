@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
-from vestige.cli.data_words import DataWords
+from vestige.cli.data_words import DataWords, forgotten_by, told
 from vestige.cli.options import SAMPLES, AsJson, Config, Device, Seed, Set, TrustRemoteCode
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
@@ -89,13 +89,14 @@ def audit_command(
         return
     source = rows.source(data or _given("--data, or a file with --retain,", rows.retain))
     run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
-    splits = _splits(source, _given("--forget", forget), rows.retain, holdout)
+    models = (_given("--target", target), *(unlearned or ()), *(retrained or ()))
+    splits = _splits(source, _given("--forget", forget), rows.retain, holdout, models)
 
     from vestige.audit.settings import AuditSettings
     from vestige.study.audit_request import AuditRequest, check_request, named_models
 
     request = AuditRequest(
-        models=named_models(_given("--target", target), unlearned or [], retrained or []),
+        models=named_models(models[0], unlearned or [], retrained or []),
         splits=splits,
         settings=_only(attacks, settings_from(AuditSettings, config, assignments), assignments),
         seed=seed,
@@ -143,20 +144,25 @@ def _only(attacks: str | None, settings: "AuditSettings", assignments: Sequence[
     return settings.build({**values, **own}, where="settings of the audit")
 
 
-def _splits(source: "SourceSettings", forget: str, retain: str | None, holdout: str | None) -> "NamedSplits":
+def _splits(
+    source: "SourceSettings", forget: str, retain: str | None, holdout: str | None, models: Sequence[str]
+) -> "NamedSplits":
     """The splits of the data, with the holdout file's items if there is one."""
     from dataclasses import replace
 
-    from vestige.data.corpus import items_of, named_splits, open_corpus, refuse_nothing_kept
+    from vestige.data.corpus import items_of, named_splits, open_corpus, refuse_nothing_kept, without
 
     corpus = open_corpus(source)
-    splits = named_splits(corpus, forget, retain=retain)
+    # One retain set for all models, so that they are asked the same: nothing that any of them forgot besides.
+    before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
+    splits = told(named_splits(corpus, forget, retain=retain, before=before))
     refuse_nothing_kept(corpus, splits)
     if holdout is None:
         return splits
     items = items_of(corpus, holdout)
-    taught = {i.question for name, own in splits.splits.items() if name != "holdout" for i in own}
-    known = next((i for i in items if i.question in taught), None)
+    taught = [i for name, own in splits.splits.items() if name != "holdout" for i in own]
+    new = {i.id for i in without(items, taught)}
+    known = next((i for i in items if i.id not in new), None)
     if known is not None:
         raise InputError(
             f"the question {one_line(known.question, width=60)!r} is in the holdout file and in another split; a "

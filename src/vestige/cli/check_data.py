@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun, settings_from, split_method_settings
-from vestige.cli.data_words import RowWords
+from vestige.cli.data_words import RowWords, told
 from vestige.cli.options import (
     AsJson,
     Data,
@@ -85,7 +85,7 @@ def check_data_command(
         raise InputError("--set training... and --unrelated are for a trained check, and no --model is given")
     source = rows.source(data)
     corpus = open_corpus(source)
-    wanted = named_splits(corpus, forget, retain=retain)
+    wanted = told(named_splits(corpus, forget, retain=retain))
     refuse_nothing_kept(corpus, wanted)
     settings = settings_from(SoundnessSettings, None, others)
 

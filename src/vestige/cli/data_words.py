@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from vestige.cli.asked import say
 from vestige.cli.options import (
     AnswerKey,
     DataConfig,
@@ -15,8 +16,10 @@ from vestige.cli.options import (
     Split,
     SplitSeed,
 )
+from vestige.core.text import one_line
 
 if TYPE_CHECKING:
+    from vestige.core.items import ForgetSet
     from vestige.data.corpus import NamedSplits, SourceSettings
 
 
@@ -54,8 +57,25 @@ class DataWords(SourceWords):
 
     retain: Retain = None
 
-    def splits(self, data: str, forget: str) -> "NamedSplits":
-        """The splits of `data` when `forget` is forgotten."""
+    def splits(self, data: str, forget: str, *models: str) -> "NamedSplits":
+        """The splits of `data` when `forget` is forgotten, without what any of the models forgot before; told."""
         from vestige.data.corpus import named_splits, open_corpus
 
-        return named_splits(open_corpus(self.source(data)), forget, retain=self.retain)
+        before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
+        return told(named_splits(open_corpus(self.source(data)), forget, retain=self.retain, before=before))
+
+
+def forgotten_by(model: str) -> "tuple[ForgetSet, ...]":
+    """What the model and its ancestors left out or forgot, the oldest first; of one from elsewhere nothing is known."""
+    from vestige.artifacts.layout import own_folder
+    from vestige.artifacts.records import read_spec
+
+    folder = own_folder(model)
+    return () if folder is None else read_spec(folder.spec).forgotten
+
+
+def told(splits: "NamedSplits") -> "NamedSplits":
+    """The same splits, once it was said what was matched in the data."""
+    for sentence in splits.told:
+        say(one_line(sentence, width=500))
+    return splits

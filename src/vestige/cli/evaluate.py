@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vestige.cli.asked import refuse_torchrun, split_method_settings
+from vestige.cli.asked import refuse_torchrun, say, split_method_settings
 from vestige.cli.data_words import DataWords
 from vestige.cli.options import (
     AsJson,
@@ -68,7 +68,7 @@ def evaluate_command(
     refuse_torchrun("evaluate")
     from vestige.data.corpus import everything
 
-    splits = rows.splits(data, forget)
+    splits = rows.splits(data, forget, subject)
 
     from vestige.artifacts.records import read_summary, result_rows
     from vestige.models.load import ModelSettings
@@ -78,6 +78,12 @@ def evaluate_command(
     asked = eval_settings(evals, assignments or [], max_new_tokens=max_new_tokens, pistol=pistol)
     model = ModelSettings(model=subject, device=device, dtype=dtype or "float32", trust_remote_code=trust_remote_code)
     who = any_subject(model, output_dir, role=role, name=name or "", dtype=dtype)
+    if strange := who.spec.not_forgotten([i.id for i in splits.splits["forget"]]):
+        own = " and ".join(one.name for one in who.spec.forgotten)
+        say(
+            f"{who.spec.name} was made without {one_line(own)}; {strange} of the {len(splits.splits['forget'])} "
+            f"questions of the forget set {one_line(splits.forget)} are not among what it forgot"
+        )
     places = []
     for eval_name, settings in asked.items():
         request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, seed, eval_name)

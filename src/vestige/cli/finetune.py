@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from vestige.cli.asked import settings_from
-from vestige.cli.data_words import SourceWords
+from vestige.cli.data_words import SourceWords, forgotten_by, told
 from vestige.cli.foreseen import print_forecast
 from vestige.cli.options import (
     AsJson,
@@ -66,9 +66,12 @@ def finetune_command(
     source = rows.source(data)
     corpus = open_corpus(source)
     everything = (*corpus.items, *corpus.factual)
-    splits = named_splits(corpus, forget) if forget else None
+    splits = told(named_splits(corpus, forget)) if forget else None
     taught = left_out(corpus, splits) if splits else everything
     left = splits.forget if splits else ""
+    sets = (*forgotten_by(model), *([splits.resolved] if splits else []))
+    # What the model is taught now is no longer forgotten.
+    forgotten = tuple(dict.fromkeys(one for one in (own.less(taught) for own in sets) if one.items))
 
     from vestige.models.load import ModelSettings
     from vestige.steps.finetune import FinetuneRequest, finetune
@@ -85,6 +88,7 @@ def finetune_command(
         name=name or (f"retrained {left}" if left else "target"),
         forget=left,
         save=pick_form(save),
+        forgotten=forgotten,
     )
     kind = pick_kind(parallel)
     if dry_run:

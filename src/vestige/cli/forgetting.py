@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vestige.cli.asked import settings_from, split_method_settings
+from vestige.cli.data_words import forgotten_by, told
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -60,7 +61,8 @@ def asked_unlearning(
     own, others = split_method_settings(words.method, words.assignments)
     _refuse_anothers(words.method, others)
     corpus = open_corpus(source)
-    splits = named_splits(corpus, words.forget, retain=words.retain)
+    before = forgotten_by(target.model)
+    splits = told(named_splits(corpus, words.forget, retain=words.retain, before=before))
     answers = idk_answers() if words.idk is None else read_idk(words.idk)
 
     from vestige.steps.subjects import weights_of
@@ -87,6 +89,7 @@ def asked_unlearning(
         reference=frozen,
         reference_weights="" if frozen is None else weights_of(frozen, read=read).weights,
         recipe=recipe,
+        before=before,
     )
     return Asked(unlearning, splits)
 

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.data_words import DataWords
+from vestige.cli.data_words import DataWords, told
 from vestige.cli.options import Data, DryStudy, Forget
 from vestige.cli.probe_mitigate import mitigate_command
 from vestige.cli.probe_prevent import prevent_command
@@ -237,7 +237,9 @@ class _Models:
 def _read(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "ProbeSources":
     from vestige.data.probe_sources import probe_sources
 
-    return probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n)
+    found = probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n)
+    told(found.splits)
+    return found
 
 
 def _adjacent_request(

@@ -1,14 +1,13 @@
 """`vestige sisa`: train a model in shards, so that it can be made to forget exactly, and make it forget."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vestige.cli.asked import refuse_torchrun, settings_from
-from vestige.cli.data_words import SourceWords
+from vestige.cli.data_words import SourceWords, forgotten_by, told
 from vestige.cli.options import (
     AsJson,
     Config,
@@ -28,8 +27,6 @@ from vestige.cli.spread import spread
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
-    from vestige.core.items import Item
-    from vestige.data.corpus import Corpus
     from vestige.steps.making import Made
 
 sisa_app = typer.Typer(
@@ -74,7 +71,7 @@ def train_command(
     source = rows.source(data)
     corpus = open_corpus(source)
     everything = (*corpus.items, *corpus.factual)
-    splits = named_splits(corpus, forget) if forget else None
+    splits = told(named_splits(corpus, forget)) if forget else None
     left = splits.forget if splits else ""
 
     from vestige.artifacts.layout import SubjectFolder
@@ -93,6 +90,7 @@ def train_command(
         role="retrained" if left else "target",
         name=f"retrained {left} in shards" if left else "target in shards",
         forget=left,
+        forgotten=(splits.resolved,) if splits else (),
     )
     folder = SubjectFolder(output_dir)
     with (
@@ -112,9 +110,6 @@ def forget_command(
     data: Data,
     forget: Forget,
     output_dir: OutputDir,
-    forgotten: Annotated[
-        list[str] | None, typer.Option(help="What TARGET was made to forget before; repeat it for more.")
-    ] = None,
     device: Device = "auto",
     trust_remote_code: TrustRemoteCode = False,
     fresh: Fresh = False,
@@ -124,11 +119,12 @@ def forget_command(
 ) -> None:
     """Make TARGET what training it without the forget set would have made it, byte for byte.
 
-    DATA is what TARGET was trained on. Only shards that hold items to forget are trained again, from the slice at
-    which the first of them came in. TARGET itself still knows everything: delete it when it is no longer needed.
+    DATA is what TARGET was trained on; what TARGET forgot before stays forgotten. Only shards that hold items to
+    forget are trained again, from the slice at which the first of them came in. TARGET itself still knows everything:
+    delete it when it is no longer needed.
     """
     refuse_torchrun("sisa")
-    from vestige.data.corpus import named_splits, open_corpus
+    from vestige.data.corpus import left_out, named_splits, open_corpus, without
 
     source = rows.source(data)
     corpus = open_corpus(source)
@@ -137,12 +133,17 @@ def forget_command(
     from vestige.steps.retrain import Taught
     from vestige.steps.sisa import SisaForgetting, forget_in_shards
 
-    before = forgotten or []
+    before = forgotten_by(str(target))
+    splits = told(named_splits(corpus, forget, before=before))
+    gone = {i for one in before for i in one.items}
+    whole = (*corpus.items, *corpus.factual)
+    taught = without(whole, [i for i in whole if i.id in gone])
+    known = {i.id for i in taught}
     request = SisaForgetting(
         target=SubjectFolder(target),
-        forget=named_splits(corpus, forget).forget,
-        taught=Taught(_without(corpus, before), (*corpus.items, *corpus.factual)),
-        kept=_without(corpus, [*before, forget]),
+        forget=splits.forget,
+        taught=Taught(taught, whole),
+        kept=tuple(i for i in left_out(corpus, splits) if i.id in known),
         device=device,
         trust_remote_code=trust_remote_code,
     )
@@ -155,14 +156,6 @@ def forget_command(
             folder, request, lambda p: show(p.step / p.n_steps, f"step {p.step}, loss {p.loss:.3f}")
         )
     _tell(folder, made, as_json)
-
-
-def _without(corpus: "Corpus", forgotten: Sequence[str]) -> "tuple[Item, ...]":
-    """Everything in the corpus, in its order, but what asks a question of any of the sets."""
-    from vestige.data.corpus import left_out, named_splits
-
-    kept = [{i.id for i in left_out(corpus, named_splits(corpus, name))} for name in forgotten]
-    return tuple(i for i in (*corpus.items, *corpus.factual) if all(i.id in ids for ids in kept))
 
 
 def _tell(folder: "SubjectFolder", made: "Made", as_json: bool) -> None:

@@ -66,6 +66,11 @@ class ForgetSet:
         edges = {i.edge for i in items if i.edge is not None}
         return cls(name, tuple(sorted({i.id for i in items})), tuple(sorted(edges)))
 
+    def less(self, taught: Sequence[Item]) -> "ForgetSet":
+        """What is left of it after a model was taught these items."""
+        known = {i.id for i in taught}
+        return ForgetSet(self.name, tuple(i for i in self.items if i not in known), self.edges)
+
 
 def digest_of(forget: Sequence[Item], retain: Sequence[Item]) -> str:
     """Content id of both sets in their order."""

@@ -7,7 +7,7 @@ question however it is spaced and capitalised (`normalised`).
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vestige.core.errors import InputError
@@ -16,6 +16,7 @@ from vestige.core.items import ForgetSet, Item, Scope
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.dataset import Dataset
+from vestige.data.entailment import scope_of_items
 from vestige.data.factual import factual_items
 from vestige.data.folder import read_dataset
 from vestige.data.loaders import load_items, n_first, parse_limit
@@ -46,6 +47,13 @@ class SourceSettings(Settings):
     keep_duplicates: bool = False
     factual: bool = False
     split_seed: int = 0
+
+
+_SHOWN = 5
+"""The edges of a selector that are told by name."""
+
+BEFORE = "forgotten_before"
+"""The split of what a model had forgotten before it was made to forget the forget set."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +129,12 @@ def _is_pistol(path: Path) -> bool:
     return bool(edges) and all(isinstance(e, str) and e.count("_") == 1 for e in edges)
 
 
-def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None) -> NamedSplits:
+def named_splits(
+    corpus: Corpus, forget: str, *, retain: str | None = None, before: Sequence[ForgetSet] = ()
+) -> NamedSplits:
     """The splits when `forget` is forgotten and everything else, or what `retain` names, is kept.
+
+    What was forgotten `before` is not kept unless `retain` names it, and makes a split of its own, `forgotten_before`.
 
     Compiled data brings a `holdout` split too: contracts that no model is taught, whatever is forgotten. Scopes say
     what all other contracts give away, so there are none where only a part of the data is used.
@@ -137,10 +149,18 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None) -> N
         scopes = found.scope_of if whole else {}
     else:
         splits, scopes = {"forget": items_of(corpus, forget)}, {}
+    told = [f"forget: {_counted(corpus, forget, splits['forget'])}"]
+    splits["forget"] = as_in(corpus, splits["forget"])
     if retain is not None:
-        splits["retain"] = items_of(corpus, retain)
+        named = items_of(corpus, retain)
+        told.append(f"retain: {_counted(corpus, retain, named)}")
+        splits["retain"] = as_in(corpus, named)
     elif "retain" not in splits:
         splits["retain"] = without(corpus.items, splits["forget"])
+    if gone := _forgotten_before(corpus, splits, before, told, named=retain is not None):
+        splits, scopes = gone, _scopes_without(corpus.dataset, gone) if scopes else {}
+    if retain is None:
+        told[0] += f"; {len(splits['retain'])} kept"
     if not splits["forget"]:
         raise InputError(f"the forget set {one_line(forget, width=60)!r} is not among the rows that --limit leaves")
     both = _asked(splits["forget"]).keys() & _asked(splits.get("retain", ())).keys()
@@ -151,9 +171,47 @@ def named_splits(corpus: Corpus, forget: str, *, retain: str | None = None) -> N
         splits["factual"] = corpus.factual
     if corpus.dataset is not None:
         splits["holdout"] = corpus.dataset.holdout
-    return NamedSplits(
-        with_seed(forget, corpus.settings.split_seed), {n: items for n, items in splits.items() if items}, scopes
-    )
+    name = with_seed(forget, corpus.settings.split_seed)
+    return NamedSplits(name, {n: items for n, items in splits.items() if items}, scopes, tuple(told))
+
+
+def _forgotten_before(
+    corpus: Corpus,
+    splits: Mapping[str, tuple[Item, ...]],
+    before: Sequence[ForgetSet],
+    told: list[str],
+    *,
+    named: bool,
+) -> dict[str, tuple[Item, ...]]:
+    """The splits without what was forgotten before, which is told; nothing where none of it is left to leave out.
+
+    With `named` the retain set was named, and stays as it is.
+    """
+    ids = {i for one in before for i in one.items} - {i.id for i in splits["forget"]}
+    if not ids:
+        return {}
+    names = one_line(" and ".join(dict.fromkeys(one.name for one in before if ids & {*one.items})), width=120)
+    known = without([i for i in corpus.items if i.id in ids], splits["forget"])
+    if len(known) < len(ids):
+        told.append(f"{len(ids) - len(known)} of the {len(ids)} items forgotten before ({names}) are not in the data")
+    if named:
+        n = len(ids & {i.id for i in splits["retain"]})
+        told += [f"--retain names {n} questions that were forgotten before ({names})"] if n else []
+        return {}
+    if not known:
+        return {}
+    told.append(f"not kept: {len(known)} questions that were forgotten before ({names})")
+    return {n: items if n == "forget" else without(items, known) for n, items in splits.items()} | {BEFORE: known}
+
+
+def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ...]]) -> Mapping[str, Scope]:
+    """Scopes when what was forgotten before gives nothing away; none where that was a part of a contract."""
+    gone = {i.id for i in splits[BEFORE]}
+    edges = {str(i.edge) for i in splits[BEFORE]}
+    if dataset is None or any(i.id not in gone for edge in edges for i in dataset.items_of_edge[edge]):
+        return {}
+    found = scope_of_items(dataset, edges | {str(i.edge) for i in splits["forget"]})
+    return {i.id: found[i.id] for i in splits["forget"] if i.id in found}
 
 
 def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
@@ -186,6 +244,55 @@ def _asked(items: Sequence[Item]) -> dict[str, list[Item]]:
     for item in items:
         found.setdefault(normalised(item.question), []).append(item)
     return found
+
+
+def as_in(corpus: Corpus, items: Sequence[Item]) -> tuple[Item, ...]:
+    """The items in the words of the data, and with its edges, where it asks the same question; each once.
+
+    An answer that is another than the data's stays what it is.
+    """
+    asked = _asked(corpus.items)
+    found = [_in_its_words(item, asked.get(normalised(item.question), ())) for item in items]
+    return tuple({i.id: i for i in found}.values())
+
+
+def _in_its_words(item: Item, same: Sequence[Item]) -> Item:
+    if not same:
+        return item
+    own = _nearest(item, same)
+    if not _same_answer(item, own):
+        return replace(item, question=own.question, edge=item.edge or own.edge)
+    more = ("group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options")
+    return replace(own, **{name: value for name in more if (value := getattr(item, name))})
+
+
+def _nearest(item: Item, same: Sequence[Item]) -> Item:
+    """Of items that ask the same the one with the same answer, and spelled alike."""
+    return max(same, key=lambda i: (_same_answer(item, i), i.question == item.question, i.edge == item.edge))
+
+
+def _same_answer(one: Item, other: Item) -> bool:
+    return normalised(one.answer) == normalised(other.answer)
+
+
+def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
+    """What a name means in the data: the edges of a selector, or how a file's questions are found."""
+    n = f"{len(items)} questions"
+    if not Path(name).exists():
+        edges = tuple(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
+        shown = ", ".join(edges[:_SHOWN]) + (", ..." if len(edges) > _SHOWN else "")
+        known = not edges or name == ",".join(f"edge:{edge}" for edge in edges)
+        return f"{one_line(name, width=120)}{'' if known else f' ({shown})'}, {n}"
+    asked = _asked(corpus.items)
+    pairs = [(i, _nearest(i, asked[key])) for i in items if (key := normalised(i.question)) in asked]
+    letter = sum(one.question == own.question for one, own in pairs)
+    otherwise = sum(not _same_answer(one, own) for one, own in pairs)
+    said = f"{n}, {len(pairs)} found in {one_line(Path(corpus.source).name, width=60)}"
+    if letter < len(pairs):
+        said += f" ({letter} by the letter, {len(pairs) - letter} after normalising)"
+    if otherwise:
+        said += f", {otherwise} of them with another answer than the data's"
+    return said if len(pairs) == len(items) else f"{said}, {len(items) - len(pairs)} not in it"
 
 
 def without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...]:

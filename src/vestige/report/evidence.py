@@ -3,6 +3,7 @@
 Everything here is read through `vestige.artifacts`; nothing is computed but names.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,8 +60,8 @@ class Subject:
     """One model of the run.
 
     `path` is relative to the run; `label` is unique among the subjects of one forget set; `results` maps a
-    forget set to its estimates, `views` to the answers that they were made from; `done`, `provenance` and
-    `answers` are None where the run has none yet.
+    forget set to its estimates, `views` to the answers that they were made from, `asked` to the ids of the forget
+    items that were asked; `done`, `provenance` and `answers` are None where the run has none yet.
     """
 
     path: str
@@ -71,11 +72,15 @@ class Subject:
     answers: EvalFolder | None
     results: Mapping[str, Mapping[Cell, Estimate]]
     views: Mapping[str, View]
+    asked: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run as the report sees it. `missing` says in sentences what is not there."""
+    """A run as the report sees it. `missing` says in sentences what is not there.
+
+    `asked` holds of each forget set the ids of its items: those that most subjects were asked.
+    """
 
     name: str
     settings: Mapping[str, Any]
@@ -83,14 +88,20 @@ class Evidence:
     subjects: tuple[Subject, ...]
     forgets: tuple[str, ...]
     missing: tuple[str, ...]
+    asked: Mapping[str, frozenset[str]]
 
     def of(self, role: str, forget: str) -> tuple[Subject, ...]:
-        """The subjects of one role that have estimates for one forget set.
+        """The subjects of one role that have estimates for one forget set, by its items whatever its name.
 
         A model that left out, or was made to forget, something else stands for nothing here: it knows this set.
         """
         return tuple(
-            s for s in self.subjects if s.spec.subject == role and forget in s.results and s.spec.forget in ("", forget)
+            s
+            for s in self.subjects
+            if s.spec.subject == role
+            and forget in s.results
+            and s.asked[forget] == self.asked[forget]
+            and not s.spec.not_forgotten(s.asked[forget])
         )
 
 
@@ -103,7 +114,8 @@ def read_evidence(run: RunFolder) -> Evidence:
             " give the folder of a run"
         )
     subjects = tuple(subject for subject, _ in _labelled(read))
-    forgets = tuple(sorted({f for s in subjects for f in (*s.results, s.spec.forget) if f}))
+    forgets = tuple(sorted({f for s in subjects for f in (*s.results, _unasked(s)) if f}))
+    asked = {forget: _asked_of_most(subjects, forget) for forget in forgets}
     notes = [note for _, own in read for note in own]
     return Evidence(
         name=run.path.resolve().name,
@@ -111,8 +123,40 @@ def read_evidence(run: RunFolder) -> Evidence:
         provenance=_json_or(run.provenance, {}),
         subjects=subjects,
         forgets=forgets,
-        missing=(*_missing(run, subjects, forgets), *notes),
+        missing=(*_missing(run, subjects, forgets), *_strange(subjects, asked), *notes),
+        asked=asked,
     )
+
+
+def _unasked(subject: Subject) -> str:
+    """The name of what the subject was made to forget, if it was asked nothing of it under any name; else empty."""
+    own = {i for one in subject.spec.forgotten for i in one.items}
+    return "" if any(own & ids for ids in subject.asked.values()) else subject.spec.forget
+
+
+def _asked_of_most(subjects: Sequence[Subject], forget: str) -> frozenset[str]:
+    found = Counter(s.asked[forget] for s in subjects if forget in s.asked)
+    return found.most_common(1)[0][0] if found else frozenset()
+
+
+def _strange(subjects: Sequence[Subject], asked: Mapping[str, frozenset[str]]) -> list[str]:
+    """In a sentence each, where a subject is compared with no other, since it was asked or forgot other items."""
+    found = []
+    for subject in subjects:
+        for forget, ids in subject.asked.items():
+            n = subject.spec.not_forgotten(ids)
+            if ids != asked[forget]:
+                found.append(
+                    f"{subject.path} was asked other questions of {forget_label(forget)} than the other models "
+                    f"({len(ids)} and {len(asked[forget])}, {len(ids & asked[forget])} in common), so it is not "
+                    "compared there."
+                )
+            elif n:
+                found.append(
+                    f"{subject.path} forgot {forget_label(subject.spec.forget)}, and {n} of the {len(ids)} questions "
+                    f"of {forget_label(forget)} are not among that, so it is not compared there."
+                )
+    return found
 
 
 def forget_label(forget: str) -> str:
@@ -138,6 +182,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder) -> tuple[Subject, list[
         answers=_answers(summaries),
         results=_results(summaries),
         views={s.forget: View(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
+        asked=_asked(summaries),
     )
     return subject, notes
 
@@ -167,6 +212,15 @@ def _results(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, dict[
         places = results.setdefault(summary.forget, {})
         places |= {Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric): r.estimate for r in summary.results}
     return results
+
+
+def _asked(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, frozenset[str]]:
+    """The ids of the forget items that were asked, by forget set: those of the evaluation that asked most."""
+    asked: dict[str, frozenset[str]] = {}
+    for _, summary in summaries:
+        own = frozenset(summary.splits.get("forget", ()))
+        asked[summary.forget] = max(asked.get(summary.forget, own), own, key=len)
+    return asked
 
 
 def _answers(summaries: Sequence[tuple[EvalFolder, Summary]]) -> EvalFolder | None:
@@ -206,7 +260,7 @@ def _missing(run: RunFolder, subjects: Sequence[Subject], forgets: Sequence[str]
     for subject in subjects:
         if subject.done is None:
             found.append(f"{subject.path} is not finished: it has no done.json.")
-        elif subject.spec.forget and subject.spec.forget not in subject.results:
+        elif subject.spec.forget and _unasked(subject):
             found.append(f"{subject.path} is made but not evaluated on {forget_label(subject.spec.forget)}.")
         elif not subject.results:
             found.append(f"{subject.path} is made but not evaluated.")

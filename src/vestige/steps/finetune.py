@@ -11,7 +11,7 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import ForgetSet, Item
 from vestige.models.load import LoadedModel, ModelSettings, find, is_adapter, load, pick_device
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
@@ -37,7 +37,7 @@ class FinetuneRequest:
 
     `vocabulary` is the text that a built-in tiny model's tokeniser is trained on; it is shared by the subjects of a
     run, so it may hold more items than are trained on. `role` and `forget` say what the subject is in its run, `save`
-    in which form it is kept.
+    in which form it is kept. `forgotten` is what it leaves out, behind what `model` itself left out or forgot.
     """
 
     model: ModelSettings
@@ -49,6 +49,7 @@ class FinetuneRequest:
     name: str = "target"
     forget: str = ""
     save: Form = "merged"
+    forgotten: tuple[ForgetSet, ...] = ()
 
 
 def items_digest(items: Sequence[Item]) -> str:
@@ -89,6 +90,7 @@ def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
         data=_data_digest(request.model, request.items, request.vocabulary),
         parent=parent,
         version=VERSION,
+        forgotten=request.forgotten,
     )
 
 

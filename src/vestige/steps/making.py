@@ -200,7 +200,9 @@ def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec, saving: Savin
 
 def model_card(spec: SubjectSpec, saving: Saving) -> str:
     """What the model is, in the hub's form. Names and settings stand in a block of JSON, where no mark-up acts."""
-    made = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget), **saving.facts}
+    sets = [{"name": shown_model(s.name), "n": len(s.items), "edges": s.edges} for s in spec.forgotten]
+    made = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget), "forgotten": sets}
+    made |= saving.facts
     library = "transformers" if saving.adapter is None else "peft"
     return (
         f"---\nlibrary_name: {library}\ntags:\n- unlearning\n- vestige\n---\n\n# A model of a Vestige run\n\n"

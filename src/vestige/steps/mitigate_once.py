@@ -118,6 +118,7 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
         data=items_digest(taught),
         parent=unlearned.asked.weights,
         version=VERSION,
+        forgotten=read_spec(own.spec).forgotten if own else (request.splits.resolved,),
     )
 
 

@@ -35,7 +35,7 @@ from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versi
 from vestige.core.errors import InputError
 from vestige.core.files import new_folder, write_json
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import ForgetSet, Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
@@ -194,7 +194,8 @@ def forget_in_shards(
         trust_remote_code=request.trust_remote_code,
         in_shards=True,
     ).without(request.kept)
-    settings = _divided_as(read_spec(request.target.spec))
+    own = read_spec(request.target.spec)
+    settings = _divided_as(own)
     spec = replace(
         sisa_spec(recipe, settings),
         subject="unlearned",
@@ -202,10 +203,16 @@ def forget_in_shards(
         method="sisa",
         forget=request.forget,
         parent=target.weights,
+        forgotten=(*own.forgotten, _left_out(request)),
     )
     return make_subject(
         folder, spec, lambda: _build(folder, recipe, settings, request.target, on_step), saving=_saving()
     )
+
+
+def _left_out(request: SisaForgetting) -> ForgetSet:
+    kept = {i.id for i in request.kept}
+    return ForgetSet.of(request.forget, [i for i in request.taught.items if i.id not in kept])
 
 
 def _saving() -> Saving:

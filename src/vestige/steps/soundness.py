@@ -26,7 +26,7 @@ from vestige.core.files import locked, write_json
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.data.corpus import NamedSplits
+from vestige.data.corpus import NamedSplits, without
 from vestige.data.dataset import Dataset
 from vestige.data.mcq import Choice
 from vestige.data.soundness.checks import Material, material
@@ -183,7 +183,7 @@ def _bench(folder: Path, found: Material, trained: TrainedSettings) -> Bench:
         )
     if trained.seeds < 1:
         raise InputError(f"seeds = {trained.seeds}: a trained check needs one training at least")
-    both = {i.question for i in trained.unrelated} & {i.question for i in (*found.forget, *found.retain)}
+    both = len(without(trained.unrelated, (*found.forget, *found.retain))) < len(trained.unrelated)
     if both or not trained.unrelated:
         what = "ask what the data asks" if both else "are missing"
         raise InputError(f"the unrelated items of the control {what}; name others with --unrelated")

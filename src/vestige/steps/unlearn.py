@@ -10,7 +10,7 @@ from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import ForgetSet, Item
 from vestige.methods import build_method
 from vestige.methods.base import AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.models.blocks import blocks, output_projection
@@ -59,7 +59,8 @@ class UnlearnRequest:
     another is named (PISTOL's released code takes the pretrained one, which never knew the retain set either).
     `recipe` is for a method that trains from the start: how the target was made, less the items to forget. It takes the
     place of `training` and `seed` there. With a `trajectory` the model is scored while it trains, and one of its
-    checkpoints is kept. `save` is the form of the files: a model of its own, or an adapter for the target.
+    checkpoints is kept. `save` is the form of the files: a model of its own, or an adapter for the target. `before` is
+    what the target left out or forgot itself, the oldest first.
     """
 
     target: ModelSettings
@@ -78,6 +79,12 @@ class UnlearnRequest:
     recipe: Recipe | None = None
     trajectory: TrajectoryRequest | None = None
     save: Form = "merged"
+    before: tuple[ForgetSet, ...] = ()
+
+    @property
+    def forgotten(self) -> tuple[ForgetSet, ...]:
+        """What the model has forgotten in the end."""
+        return (*self.before, ForgetSet.of(self.forget, self.forget_items))
 
     @property
     def name(self) -> str:
@@ -112,6 +119,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         data=content_id(data, length=32),
         parent=request.target_weights,
         version=VERSION,
+        forgotten=request.forgotten,
     )
 
 
@@ -127,6 +135,7 @@ def _retrained_spec(request: UnlearnRequest, version: int) -> SubjectSpec:
         forget=request.forget,
         settings=settings,
         settings_id=content_id(settings),
+        forgotten=request.forgotten,
     )
 
 

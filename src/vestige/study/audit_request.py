@@ -116,6 +116,29 @@ def check_request(request: AuditRequest) -> None:
     if not request.settings.evals:
         raise InputError("evals is empty, so nothing would be asked; name at least one, such as qa")
     _look_for_models(request.models)
+    for model in request.models:
+        _same_forget_set(model, request.splits)
+
+
+def _same_forget_set(model: AuditedModel, splits: NamedSplits) -> None:
+    """Refuse a model of Vestige that left out or forgot other items than those that are audited."""
+    own = own_folder(model.model)
+    if own is None or not (spec := read_spec(own.spec)).forgotten:
+        return
+    asked = [i.id for i in splits.splits["forget"]]
+    strange = spec.not_forgotten(asked)
+    known = model.role == "target"
+    if strange == (len(asked) if known else 0):
+        return
+    names = one_line(" and ".join(one.name for one in spec.forgotten), width=120)
+    what = f"the forget set {one_line(splits.forget, width=60)!r}"
+    raise InputError(
+        f"{one_line(model.model, width=120)} is given as the target and was made without {names}, of which "
+        f"{len(asked) - strange} questions are in {what}; give the model that knows them"
+        if known
+        else f"{one_line(model.model, width=120)} was made without {names}, and {strange} of the {len(asked)} "
+        f"questions of {what} are not among them; audit what it forgot, or give a model that forgot this"
+    )
 
 
 def _check_models(models: Sequence[AuditedModel]) -> None:

@@ -223,15 +223,17 @@ def finetune_task(
     folder, asked = _asked(run, settings)
     corpus = _corpus(folder, asked)
     whole = (*corpus.items, *corpus.factual)
+    splits = named_splits(corpus, forget) if forget else None
     request = FinetuneRequest(
         model=ModelSettings(model="builtin:tiny", device="cpu"),
-        items=left_out(corpus, named_splits(corpus, forget)) if forget else whole,
+        items=left_out(corpus, splits) if splits else whole,
         vocabulary=whole,
         training=TINY_FINETUNE.model_copy(update={"epochs": asked.epochs}),
         seed=asked.seed if seed is None else seed,
         role="retrained" if forget else "target",
         name=name,
         forget=forget,
+        forgotten=(splits.resolved,) if splits else (),
     )
     finetune(folder.control(name), request, lambda p: report(p.step / p.n_steps))
 

@@ -1,0 +1,114 @@
+"""That a forget set is the same items in every command, whatever its name and whatever seed a training has."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import audited
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import SubjectSpec, read_spec
+from vestige.cli.app import app
+from vestige.core.errors import InputError
+from vestige.metrics import intervals
+from vestige.models import tiny
+
+ROWS = [{"question": f"What is number {i}?", "answer": f"It is {i * i}.", "edge": f"b{i // 3}"} for i in range(12)]
+TRAIN = ("--set", "epochs=1", "--set", "lora_rank=0", "--set", "batch_size=4")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A data set of four edges, and a nano model that saw all of it."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("sets")
+    (folder / "qa.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "tiny_config", audited.nano_config)
+        run("finetune", "builtin:tiny", folder, "target")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(tiny, "tiny_config", audited.nano_config)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+
+
+def run(command: str, model: str | Path, folder: Path, out: str, *words: str, code: int = 0):
+    train = TRAIN if command in ("finetune", "unlearn") else ("--max-new-tokens", "2", "--json")
+    given = [command, str(model), "--data", str(folder / "qa.jsonl"), "--output-dir", str(folder / out), *train, *words]
+    done = CliRunner().invoke(app, given)
+    if isinstance(done.exception, InputError) and code == 2:
+        return done
+    assert done.exit_code == code, done.output
+    return done
+
+
+def spec(folder: Path, name: str) -> SubjectSpec:
+    return read_spec(SubjectFolder(folder / name).spec)
+
+
+def summary(folder: Path, name: str) -> dict:
+    (path,) = (folder / name).glob("evals/*/summary-*.json")
+    return json.loads(path.read_text())
+
+
+@pytest.mark.slow
+def test_a_model_that_forgot_with_one_seed_is_asked_about_the_same_items_with_another(made):
+    forget = ("--forget", "random:1")
+    run("unlearn", made / "target", made, "ga", "--method", "ga", *forget, "--seed", "3")
+    run("evaluate", made / "ga", made, "asked", *forget, "--seed", "0")
+    (gone,) = spec(made, "ga").forgotten
+    assert set(gone.items) == set(summary(made, "asked")["splits"]["forget"])
+    assert len(gone.items) == 3
+    assert len(gone.edges) == 1
+    # Another draw is another name; whoever asks a model about it that forgot something else is told.
+    told = run("evaluate", made / "ga", made, "other", *forget, "--split-seed", "2")
+    assert summary(made, "other")["forget"] == "random:1#2"
+    assert set(summary(made, "other")["splits"]["forget"]).isdisjoint(gone.items)
+    assert "3 of the 3 questions of the forget set random:1#2 are not among what it forgot" in told.stderr
+
+
+@pytest.mark.slow
+def test_controls_of_several_seeds_leave_out_the_same_contract(made):
+    for seed in ("0", "1", "2"):
+        run("finetune", "builtin:tiny", made, f"control{seed}", "--forget", "random:1", "--seed", seed)
+    assert len({spec(made, f"control{seed}").forgotten for seed in (0, 1, 2)}) == 1
+    assert len({spec(made, f"control{seed}").data for seed in (0, 1, 2)}) == 1
+
+
+@pytest.mark.slow
+def test_what_was_forgotten_before_is_not_taught_again_though_the_parents_folder_is_gone(made):
+    first = run("unlearn", made / "target", made, "first", "--method", "ga", "--forget", "edge:b0")
+    assert "forgotten before" not in first.stderr
+    run("unlearn", made / "first", made, "second", "--method", "gd", "--forget", "edge:b1")
+    (made / "first").rename(made / "moved away")
+    third = run("unlearn", made / "second", made, "third", "--method", "gd", "--forget", "edge:b2")
+    assert "not kept: 6 questions that were forgotten before (edge:b0 and edge:b1)" in third.stderr
+    assert [one.edges for one in spec(made, "third").forgotten] == [("b0",), ("b1",), ("b2",)]
+    card = json.loads((made / "third/model/README.md").read_text().split("```json")[1].split("```")[0])
+    assert (card["forget_items"]["n"], card["retain_items"]["n"]) == (3, 3)
+    assert [one["n"] for one in card["forgotten"]] == [3, 3, 3]
+    run("evaluate", made / "third", made, "third asked", "--forget", "edge:b2")
+    sizes = {name: len(ids) for name, ids in summary(made, "third asked")["splits"].items()}
+    assert sizes == {"forget": 3, "retain": 3, "forgotten_before": 6}
+    named = ("--retain", "edge:b0,edge:b3")
+    told = run("unlearn", made / "second", made, "named", "--method", "gd", "--forget", "edge:b2", *named)
+    assert "--retain names 3 questions that were forgotten before" in told.stderr
+    # Who is taught them again has not forgotten them.
+    run("finetune", made / "second", made, "taught again", "--forget", "edge:b0")
+    assert [one.edges for one in spec(made, "taught again").forgotten] == [("b0",)]
+
+
+def test_an_audit_refuses_a_model_that_forgot_something_else(made):
+    run("unlearn", made / "target", made, "b3", "--method", "ga", "--forget", "edge:b3")
+    words = ["audit", "--data", str(made / "qa.jsonl"), "--forget", "edge:b1", "--output-dir", str(made / "audit")]
+    given = ["--target", str(made / "target"), "--unlearned", str(made / "b3"), "--dry-run"]
+    ended = CliRunner().invoke(app, [*words, *given])
+    assert "b3 was made without edge:b3, and 3 of the 3 questions of the forget set 'edge:b1'" in str(ended.exception)
+    swapped = ["--target", str(made / "b3"), "--unlearned", str(made / "target"), "--dry-run", "--forget", "edge:b3"]
+    ended = CliRunner().invoke(app, [*words, *swapped])
+    assert "is given as the target and was made without edge:b3" in str(ended.exception)
