@@ -1,8 +1,11 @@
 """The gradients of an effective batch do not depend on how it is cut up."""
 
+from collections import Counter
+
 import pytest
 import torch
 
+from vestige.models import shortage
 from vestige.training.backward import Backward, micro_batches, reading_for
 from vestige.training.batching import Row
 from vestige.training.forward_step import Reading
@@ -61,3 +64,43 @@ def test_bfloat16_gives_gradients_close_to_float32s(fresh, make_job):
     assert narrow["train"] == pytest.approx(whole["train"], rel=1e-2)
     for a, b in zip(found, expected, strict=True):
         assert torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0) > 0.99
+
+
+class Small:
+    """Stands for a GPU that holds passes of so many rows."""
+
+    def __init__(self, monkeypatch, rows):
+        self.tried, add = [], Spread.add_gradients
+        monkeypatch.setattr(shortage, "happened", Counter())
+
+        def within(spread, compute, **words):
+            (part,) = compute.args[0].values()
+            self.tried.append(len(part.rows))
+            found = add(spread, compute, **words)
+            if len(part.rows) > rows:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return found
+
+        monkeypatch.setattr(Spread, "add_gradients", within)
+
+
+def test_a_batch_that_memory_does_not_hold_is_begun_again_in_smaller_parts(fresh, make_job, monkeypatch):
+    whole, expected = gradients(fresh, make_job(lora_rank=0))
+    small = Small(monkeypatch, rows=2)
+    parts, found = gradients(fresh, make_job(lora_rank=0))
+    assert small.tried == [8, 4, 2, 2, 2, 2]
+    assert parts["train"] == pytest.approx(whole["train"], rel=1e-6)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+    assert shortage.happened == {"passes_halved_for_want_of_memory": 2}
+
+
+def test_what_cannot_be_halved_without_another_loss_fails(fresh, make_job, monkeypatch):
+    Small(monkeypatch, rows=0)
+    with pytest.raises(torch.OutOfMemoryError):
+        gradients(fresh, make_job(lora_rank=0))
+    small = Small(monkeypatch, rows=2)
+    monkeypatch.setattr(Backward, "_drops", lambda _: True)
+    with pytest.raises(torch.OutOfMemoryError):
+        gradients(fresh, make_job(lora_rank=0))
+    assert small.tried == [8]

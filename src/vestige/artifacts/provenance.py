@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +16,10 @@ from typing import Any
 from vestige.core.files import write_json
 
 _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy")
+
+
+happened: Counter[str] = Counter()
+"""What befell this process that changed no result beyond rounding, by name: it is said with what it made after it."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,7 @@ def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
                 "cores": os.cpu_count(),
             },
             "times": watch.read(),
+            **happened,
             **details,
         },
     )

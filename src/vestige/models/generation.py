@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from vestige.models.forward import LEAST_ROWS, batches_by_width
+from vestige.models.shortage import within_memory
 
 TOKEN_BUDGET = 4096
 
@@ -41,6 +42,7 @@ class Sampling:
     seeds: tuple[int, ...]
 
 
+@within_memory
 @torch.inference_mode()
 def generate(
     model: PreTrainedModel,

@@ -29,6 +29,7 @@ from vestige.models.keys_values import KeysValues, cache_of, empty_cache, fills_
 from vestige.models.products import multiplies_by_onednn, onednn_products
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, token_scores
+from vestige.models.shortage import within_memory
 
 # Texts of prompts of many lengths should share passes, and replies even more so, since a step of decoding a few rows
 # costs as much as one of decoding many.
@@ -129,6 +130,7 @@ def way_of(model: PreTrainedModel) -> Way:
     return way if torch.allclose(found, expected, rtol=0, atol=tolerance, equal_nan=True) else PLAIN
 
 
+@within_memory
 @torch.inference_mode()
 def read(
     model: PreTrainedModel,

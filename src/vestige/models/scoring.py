@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from vestige.models.forward import LEAST_ROWS, batches_by_width, logits_at, right_padded
 from vestige.models.prompts import Encoded
+from vestige.models.shortage import within_memory
 
 TOKEN_BUDGET = 8192
 # Logits that are held at once where every position is read: 256 MiB of them in float32.
@@ -58,6 +59,7 @@ def batch_invariant(model: PreTrainedModel, encoded: Sequence[Encoded]) -> bool:
     return all(score_answers(model, [e]) == [s] for e, s in zip(encoded, together, strict=True))
 
 
+@within_memory
 @torch.inference_mode()
 def score_answers(
     model: PreTrainedModel, encoded: Sequence[Encoded], *, token_budget: int = TOKEN_BUDGET

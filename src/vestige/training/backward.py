@@ -1,16 +1,18 @@
 """One effective batch: its rows through the model in micro-batches, and the gradients of its loss, added up."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from vestige.core.seeds import derive_seed
 from vestige.models.attention import attention
 from vestige.models.head import how_to_read, logits_read
+from vestige.models.shortage import halve
 from vestige.training.batching import BatchPlan, Row, Split
 from vestige.training.forward_step import ForwardStep, Reading
 from vestige.training.frozen_below import FrozenBelow
@@ -36,19 +38,41 @@ class Backward:
     spread: Spread
     job: Job
     reading: Reading
+    halved: "Counter[str]" = field(default_factory=Counter)
 
     def add(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> Measured:
         """Add the gradients of the loss of `batch` to those of the trained parameters.
 
-        The random numbers of dropout follow from the seed, the step and the part, whichever process computes it.
+        The random numbers of dropout follow from the seed, the step and the part, whichever process computes it. Where
+        a GPU's memory does not hold a part, the batch is begun again in smaller ones: not with dropout, which would be
+        another, nor on several processes.
         """
+        while True:
+            before = [p.grad is None for p in self.spread.model.parameters()]
+            try:
+                return self._added(batch, step, state)
+            except torch.OutOfMemoryError:
+                parts = micro_batches(batch, self.job, halvings=self.halved["parts"])
+                largest = max(len(s.rows) for part in parts for s in part.values())
+                if self.job.world.size > 1 or not all(before) or self._drops() or largest < 2:
+                    raise
+            self.spread.model.zero_grad(set_to_none=True)
+            self.halved["parts"] += 1
+            halve()
+
+    def _drops(self) -> bool:
+        model = self.spread.model
+        inside = any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules())
+        return inside or bool(getattr(model.config, "attention_dropout", 0))
+
+    def _added(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> Measured:
         job, world = self.job, self.spread.world
         terms: dict[str, float] = {}
         observed: dict[str, float] = {}
         n_tokens = 0.0
         device = self.spread.model.device.type
         with torch.random.fork_rng(devices=_cuda_devices(self.spread.model)), attention(device, job.settings.precision):
-            parts = world.deal(list(micro_batches(batch, job)))
+            parts = world.deal(list(micro_batches(batch, job, halvings=self.halved["parts"])))
             for at, (number, slices, weight) in enumerate(parts, start=1):
                 torch.manual_seed(derive_seed(job.seed, "dropout", step, *([number] if number else [])))
                 seen: dict[str, float] = {}
@@ -95,7 +119,7 @@ def pass_tokens(device: str, job: Job) -> int | None:
     return PASS_TOKENS[job.settings.precision] if device == "cpu" else GPU_PASS_TOKENS
 
 
-def micro_batches(batch: BatchPlan, job: Job) -> Iterator[dict[Split, Slice]]:
+def micro_batches(batch: BatchPlan, job: Job, *, halvings: int = 0) -> Iterator[dict[Split, Slice]]:
     """The effective batch in parts of at most `micro_batch_size` rows a split and `token_budget` tokens in all.
 
     Rows that stand at the same place in their splits stay together, since preferences compare them; under a token
@@ -103,14 +127,16 @@ def micro_batches(batch: BatchPlan, job: Job) -> Iterator[dict[Split, Slice]]:
     """
     rows: dict[Split, list[Row]] = {s: [job.rows[s](i) for i in batch[s]] for s in job.objective.needs.splits}
     sizes = {s: (len(r), sum(row.n_tokens for row in r)) for s, r in rows.items()}
-    for places in _parts(list(rows.values()), job):
+    for places in _parts(list(rows.values()), job, halvings):
         part = {s: [r[i] for i in places if i < len(r)] for s, r in rows.items()}
         yield {s: Slice(r, *sizes[s]) for s, r in part.items() if r}
 
 
-def _parts(rows: Sequence[Sequence[Row]], job: Job) -> Iterator[list[int]]:
+def _parts(rows: Sequence[Sequence[Row]], job: Job, halvings: int) -> Iterator[list[int]]:
     n = max(len(r) for r in rows)
     most, budget = job.world.rows_at_a_time(n, job.settings.micro_batch_size), job.settings.token_budget
+    # A batch that one part holds begins to be halved from its own size.
+    most = max(1, min(most, n) >> halvings) if halvings else most
     sizes = [sum(len(r[i].ids) for r in rows if i < len(r)) for i in range(n)]
     order = list(range(n)) if budget is None else sorted(range(n), key=lambda i: sizes[i])
     part: list[int] = []
