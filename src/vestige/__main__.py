@@ -1,5 +1,5 @@
 """`python -m vestige`, and so `torchrun -m vestige`: the same as the `vestige` command."""
 
-from vestige.cli.app import run
+from vestige.cli import run
 
 run()

@@ -194,6 +194,24 @@ def test_lists_are_one_json_document(here):
         assert json.loads(here("list", kind, "--json").stdout)
 
 
+def test_stopped_while_it_is_imported_it_ends_as_one_that_is_stopped_later():
+    code = """
+import sys
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "vestige.cli.compile":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Stop())
+from vestige.cli import run
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 130
+    assert done.stderr == "vestige: stopped; run the same command to go on from here\n"
+
+
 @pytest.mark.slow
 def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     run = tmp_path / "demo"

@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from vestige.core.errors import InputError, MachineError
-from vestige.study.runner import Task, run_tasks
+from vestige.study.runner import Task, run_tasks, workers_for
 
 
 def write(path, text, report):
@@ -83,6 +84,52 @@ def test_an_error_that_cannot_be_pickled_arrives_by_name(tmp_path):
     failed = run_tasks(tasks, workers=1)
     assert {name: str(e) for name, e in failed.items()} == {"odd": "Picky: the hub said no"}
     assert Path(log).read_text() == "g"
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "cards", "expected"),
+    [
+        ("cpu", None, 4, 2),
+        ("cpu", 8, 4, 8),
+        ("auto", None, 0, 2),
+        ("auto", 3, 0, 3),
+        ("auto", None, 4, 4),
+        ("cuda", None, 4, 4),
+        ("cuda", 2, 4, 2),
+        ("cuda:3", None, 4, 1),
+        ("cuda", 5, 4, "5 workers were asked for, and the device 'cuda' is 4 cards"),
+        ("cuda:3", 2, 4, "'cuda:3' is 1 card; each process has a card of its own, so lower --workers"),
+    ],
+)
+def test_on_gpus_there_is_one_process_a_card(monkeypatch, device, asked, cards, expected):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
+    if isinstance(expected, int):
+        assert workers_for(device, asked, on_cpu=2) == expected
+    else:
+        with pytest.raises(InputError, match=expected):
+            workers_for(device, asked, on_cpu=2)
+
+
+def see_card(folder, name, other, report):
+    (Path(folder) / name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+    until = time.monotonic() + 120
+    while not (Path(folder) / other).exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("visible", "seen"), [(None, {"0", "1"}), ("4,7,9", {"4", "7"})])
+def test_each_process_sees_a_card_of_its_own(tmp_path, monkeypatch, visible, seen):
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    pair = (("a", "b"), ("b", "a"))
+    tasks = [Task(n, see_card, {"folder": str(tmp_path), "name": n, "other": o}) for n, o in pair]
+    assert run_tasks(tasks, workers=2) == {}
+    assert {path.read_text() for path in tmp_path.iterdir()} == seen
 
 
 @pytest.mark.slow

@@ -1,5 +1,17 @@
 """The command line: one file a command. Torch is imported inside commands only, so that --help is instant."""
 
-from vestige.cli.app import run
+import sys
+
+
+def run() -> None:
+    """Run the command line; stopped while it is still being imported, it ends as one that is stopped later."""
+    try:
+        from vestige.cli.app import run as started
+
+        started()
+    except KeyboardInterrupt:
+        print("vestige: stopped; run the same command to go on from here", file=sys.stderr)
+        sys.exit(130)
+
 
 __all__ = ["run"]

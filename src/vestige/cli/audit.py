@@ -9,7 +9,7 @@ import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
 from vestige.cli.data_words import DataWords, forgotten_by, told
-from vestige.cli.options import SAMPLES, AsJson, Config, Device, Seed, Set, TrustRemoteCode
+from vestige.cli.options import SAMPLES, AsJson, Config, Device, Seed, Set, TrustRemoteCode, Workers
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
 from vestige.cli.tables import print_verdicts
@@ -57,7 +57,7 @@ def audit_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be asked and trained, and do nothing.")
     ] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread.")] = 2,
+    workers: Workers = None,
     attacks: Annotated[
         str | None,
         typer.Option(help="Only these, apart by commas: relearn, quantize, in-context, gcg, prefix."),
@@ -200,7 +200,7 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
         typer.echo(one_line(sentence, width=500))
 
 
-def _audited(run: Path, request: "AuditRequest", *, workers: int, as_json: bool) -> None:
+def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json: bool) -> None:
     from vestige.study.audit import run_audit
     from vestige.study.audit_request import numbered
 

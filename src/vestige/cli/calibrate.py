@@ -25,6 +25,7 @@ from vestige.cli.options import (
     Set,
     Target,
     TrustRemoteCode,
+    Workers,
 )
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
@@ -69,7 +70,7 @@ def calibrate_command(
     ] = None,
     config: Config = None,
     assignments: Set = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread; 1 for a GPU.")] = 1,
+    workers: Workers = None,
     seed: Seed = 0,
     device: Device = "auto",
     dtype: OwnDtype = None,

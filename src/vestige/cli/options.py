@@ -15,6 +15,10 @@ Fresh = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto (CUDA where there is one), cpu, cuda, cuda:1, ...")]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes, each with one thread; one a GPU by default, few on the CPU."),
+]
 Dtype = Annotated[str, typer.Option(help="Number format of the weights: float32, bfloat16, float16.")]
 OwnDtype = Annotated[
     str | None,

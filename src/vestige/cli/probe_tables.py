@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.options import AsJson, DryStudy, Fresh, OutputDir
+from vestige.cli.options import AsJson, DryStudy, Fresh, OutputDir, Workers
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
 from vestige.core.errors import PartialFailure
@@ -35,7 +35,7 @@ def tables_command(
     embedder: Annotated[
         str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")
     ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, each with one thread; 1 for a GPU.")] = 1,
+    workers: Workers = None,
     dry_run: DryStudy = False,
     fresh: Fresh = False,
     as_json: AsJson = False,

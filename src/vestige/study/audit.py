@@ -45,7 +45,7 @@ from vestige.study.audit_request import (
     questions_of,
 )
 from vestige.study.audit_tasks import after_an_attack, audit_tasks, found_by, task_name
-from vestige.study.runner import State, run_tasks
+from vestige.study.runner import State, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -72,14 +72,19 @@ class Audited:
 
 
 def run_audit(
-    run: Path | str, request: AuditRequest, *, workers: int = 1, show: Callable[[State], None] = lambda _: None
+    run: Path | str,
+    request: AuditRequest,
+    *,
+    workers: int | None = None,
+    show: Callable[[State], None] = lambda _: None,
 ) -> Audited:
     """Ask, attack and judge; the evidence and the verdicts lie in `run`. Resumes.
 
-    Work is done in processes of its own, as `run_tasks` has it.
+    Work is done in processes of its own, as `run_tasks` has it: two by default, or as many as there are GPUs.
     """
     folder = RunFolder(Path(run))
     check_request(request)
+    workers = workers_for(request.device, workers, on_cpu=2)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         _keep_settings(folder, request)
         return conduct(folder, request, workers=workers, show=show)

@@ -37,7 +37,7 @@ from vestige.data.corpus import everything
 from vestige.data.validation import CHOSEN_ON, Apart
 from vestige.study.calibrate_request import CalibrateRequest, check_request, request_identity
 from vestige.study.halving import Point, chosen, foreseen, promoted
-from vestige.study.runner import Report, State, Task, run_tasks
+from vestige.study.runner import Report, State, Task, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
@@ -47,14 +47,19 @@ LOCK_SECONDS = 10.0
 
 
 def calibrate(
-    folder: Path, request: CalibrateRequest, *, workers: int = 1, show: Callable[[State], None] = lambda _: None
+    folder: Path,
+    request: CalibrateRequest,
+    *,
+    workers: int | None = None,
+    show: Callable[[State], None] = lambda _: None,
 ) -> Calibration:
     """The finished calibration in `folder`; resumes, and does nothing when it is there.
 
-    Work is done in processes of its own, as `run_tasks` has it.
+    Work is done in processes of its own, as `run_tasks` has it: one by default, or as many as there are GPUs.
     """
     place = CalibrationFolder(folder)
     check_request(request)
+    workers = workers_for(request.unlearning.target.device, workers, on_cpu=1)
     with locked(place.lock, patience_seconds=LOCK_SECONDS):
         _same_request(place, request)
         failed = run_tasks(calibration_tasks(place, request), workers=workers, show=show)

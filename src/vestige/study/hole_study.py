@@ -25,7 +25,7 @@ from vestige.study.hole_study_mending import mend_task, variance_task
 from vestige.study.hole_study_models import making_tasks
 from vestige.study.hole_study_request import COMPILE, POLICY, TARGET, HoleStudySettings
 from vestige.study.hole_study_tables import write_tables
-from vestige.study.runner import Report, State, Task, run_tasks
+from vestige.study.runner import Report, State, Task, run_tasks, workers_for
 
 LOCK_SECONDS = 10.0
 """How long to wait for another command in the same folder."""
@@ -60,11 +60,12 @@ def run_hole_study(
     settings: HoleStudySettings,
     tables: Sequence[int],
     *,
-    workers: int = 1,
+    workers: int | None = None,
     show: Callable[[State], None] = lambda _: None,
 ) -> StudyEnd:
     """Everything that the tables need, and the tables; resumes, and does nothing that is there."""
     settings.check()
+    workers = workers_for(settings.device, workers, on_cpu=1)
     if settings.bench is not None:
         # Read last, after hours perhaps.
         read_bench(BenchFolder(Path(settings.bench)))

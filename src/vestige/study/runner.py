@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.queues import Queue
 from typing import Any
 
-from vestige.core.errors import Interrupted, MachineError, VestigeError
+from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
 
 Report = Callable[[float], None]
 """Told by a task how much of it is done, from 0 to 1."""
@@ -91,6 +91,26 @@ def run_tasks(
             _kill(pool)
             raise
     return state.failed
+
+
+def workers_for(device: str, asked: int | None, *, on_cpu: int) -> int:
+    """How many processes work on models that go to `device`: on GPUs one a card, else as asked or `on_cpu`.
+
+    Refused are more than there are cards, since two models of one size seldom fit on one.
+    """
+    if device == "cpu":
+        return asked or on_cpu
+    import torch
+
+    cards = torch.cuda.device_count() if device in ("auto", "cuda") else 1
+    if device == "auto" and not (cards and torch.cuda.is_available()):
+        return asked or on_cpu
+    if asked is not None and asked > max(1, cards):
+        raise InputError(
+            f"{asked} workers were asked for, and the device {device!r} is {max(1, cards)} "
+            f"card{'s' if cards > 1 else ''}; each process has a card of its own, so lower --workers"
+        )
+    return asked or max(1, cards)
 
 
 def _submit(
@@ -181,17 +201,27 @@ def _survives(error: Exception) -> bool:
 def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "Queue[tuple[str, float]]"]]:
     context = multiprocessing.get_context("spawn")
     reports: Queue[tuple[str, float]] = context.Queue()
-    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(reports, os.getpid()))
+    cards: Queue[str] = context.Queue()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    for number in range(workers):
+        cards.put(visible[number] if number < len(visible) and visible[number] else str(number))
+    # One process alone takes the device that was asked for, whichever card that is.
+    started = (reports, os.getpid(), cards if workers > 1 else None)
+    pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=started)
     try:
         yield pool, reports
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         reports.close()
+        cards.close()
 
 
-def _start_worker(reports: "Queue[tuple[str, float]]", parent: int) -> None:
+def _start_worker(reports: "Queue[tuple[str, float]]", parent: int, cards: "Queue[str] | None") -> None:
     global _reports
     _reports = reports
+    if cards is not None:
+        # Before torch is imported: the only card that this process sees is its own.
+        os.environ["CUDA_VISIBLE_DEVICES"] = cards.get()
     # Ctrl-C reaches the whole group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
