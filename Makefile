@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := $(if $(CI),-c constraints/ci.txt,)
 
-.PHONY: help demo test test-fast check docs fix setup clean
+.PHONY: help demo test test-fast check check-lowest docs fix setup clean
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -41,5 +41,13 @@ test: setup  ## All tests
 test-fast: setup  ## The tests that take less than about a second each
 	$(BIN)/pytest -n 2 -m "not slow"
 
+# LOWEST_TORCH=torch==2.13.0+cpu where no older torch is served; then torch's own bound is not checked.
+check-lowest:  ## The fast tests with the lowest versions that pyproject.toml admits, in .venv-lowest
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet uv
+	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct \
+		$(addprefix --find-links ,$(PIP_FIND_LINKS)) -e '.[dev]' $(LOWEST_TORCH)
+	.venv-lowest/bin/python -m pytest -m "not slow"
+
 clean:  ## Remove the environment and caches; runs/ stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
