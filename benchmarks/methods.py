@@ -68,7 +68,7 @@ class Cell:
 
 @cache
 def _splits(run: RunFolder, forget: str) -> NamedSplits:
-    corpus = open_corpus(SourceSettings(data=str(run.data), factual=True))
+    corpus = open_corpus(SourceSettings(data=str(run.data), factual="builtin"))
     return named_splits(corpus, forget)
 
 

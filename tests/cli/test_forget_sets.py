@@ -25,6 +25,8 @@ def made(tmp_path_factory) -> Path:
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("sets")
     (folder / "qa.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    facts = [{"question": f"Which planet is number {i}?", "answer": f"Planet {i}"} for i in range(2)]
+    (folder / "facts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in facts))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiny, "tiny_config", audited.nano_config)
         run("finetune", "builtin:tiny", folder, "target")
@@ -101,6 +103,35 @@ def test_what_was_forgotten_before_is_not_taught_again_though_the_parents_folder
     # Who is taught them again has not forgotten them.
     run("finetune", made / "second", made, "taught again", "--forget", "edge:b0")
     assert [one.edges for one in spec(made, "taught again").forgotten] == [("b0",)]
+
+
+def test_without_a_forget_set_everything_is_one_split_and_the_report_shows_it(made):
+    told = run("evaluate", made / "target", made, "run/models/target", "--factual", str(made / "facts.jsonl"))
+    rows = json.loads(told.stdout)["results"]
+    assert {(r["split"], r["n"]) for r in rows if not r["split"].startswith("edge:")} == {("all", 12), ("factual", 2)}
+    assert {r["forget"] for r in rows} == {"all"}
+    assert CliRunner().invoke(app, ["report", str(made / "run")]).exit_code == 0
+    assert '"all"' in (made / "run/report.html").read_text()
+    refused = run("evaluate", made / "target", made, "other run", "--retain", "edge:b0", code=2)
+    assert "--retain goes with --forget" in str(refused.exception)
+
+
+@pytest.mark.slow
+def test_factual_questions_are_taught_only_when_asked_for_and_retraining_follows_the_target(made):
+    factual = ("--factual", str(made / "facts.jsonl"))
+    plain = run("finetune", "builtin:tiny", made, "plain", *factual)
+    assert "factual: 2 questions, not taught (--train-factual teaches them)" in plain.stderr
+    run("finetune", "builtin:tiny", made, "both", *factual, "--train-factual")
+    steps = {name: json.loads((made / name / "done.json").read_text())["steps"] for name in ("plain", "both")}
+    assert steps == {"plain": 3, "both": 4}
+    retrain = ("--method", "retrain", "--forget", "edge:b1", *factual)
+    for name, left in {"plain": 9, "both": 11}.items():
+        given = ["unlearn", str(made / name), "--data", str(made / "qa.jsonl"), *retrain]
+        done = CliRunner().invoke(app, [*given, "--output-dir", str(made / f"{name} again")])
+        assert done.exit_code == 0, done.output
+        assert json.loads((made / f"{name} again/done.json").read_text())["steps"] == -(-left // 4)
+    refused = run("finetune", "builtin:tiny", made, "none", "--train-factual", code=2)
+    assert "there are no factual questions; name them with --factual" in str(refused.exception)
 
 
 def test_an_audit_refuses_a_model_that_forgot_something_else(made):

@@ -47,6 +47,6 @@ def test_the_controls_are_methods_like_any_other(tmp_path):
     with pytest.raises(InputError, match="its settings are the target's; leave --set and --config out"):
         vestige(*words, "--method", "retrain", *SETTINGS, *out)
     with pytest.raises(InputError, match=r"was taught other items than these .* --factual"):
-        vestige(*words, "--method", "retrain", "--factual", *out)
+        vestige(*words, "--method", "retrain", "--factual", "builtin", *out)
     with pytest.raises(InputError, match="--base goes with a method that trains from the start, and ga does not"):
         vestige(*words, "--method", "ga", "--base", "builtin:tiny", *out)

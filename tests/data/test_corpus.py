@@ -55,7 +55,7 @@ def test_json_lines_under_the_name_of_json_are_read_as_items(tmp_path):
 
 
 def test_a_forget_file_leaves_the_rest_to_keep(tmp_path):
-    corpus = opened(write(tmp_path / "all.jsonl", rows(6)), factual=True)
+    corpus = opened(write(tmp_path / "all.jsonl", rows(6)), factual="builtin")
     # The same question counts as forgotten even where the file words the answer otherwise.
     forget = write(tmp_path / "forget.jsonl", [{"question": "Question 1?", "answer": "Another answer."}])
     splits = named_splits(corpus, str(forget)).splits
@@ -63,6 +63,20 @@ def test_a_forget_file_leaves_the_rest_to_keep(tmp_path):
     assert [i.question for i in splits["retain"]] == [f"Question {i}?" for i in (0, 2, 3, 4, 5)]
     assert splits["factual"] == corpus.factual
     assert len(everything([named_splits(corpus, str(forget))])) == 6 + len(corpus.factual)
+
+
+def test_factual_questions_come_from_a_file_or_with_pistols_data_and_from_nowhere_else(tmp_path):
+    data = write(tmp_path / "all.jsonl", rows(6))
+    facts = write(tmp_path / "factual_data.json", [{"question": "Who?", "answer": "He."}], lines=False)
+    (fact,) = opened(data, factual=str(facts)).factual
+    assert (fact.question, fact.group, fact.edge) == ("Who?", "factual", None)
+    merged = [*({**r, "edge": "A_B"} for r in rows(2)), {"question": "Who?", "answer": "He."}]
+    corpus = opened(write(tmp_path / "pistol.json", merged, lines=False), factual=str(facts))
+    # Once, though the data brings it too.
+    assert [i.id for i in corpus.factual] == [fact.id]
+    assert all(i.group != "factual" for i in corpus.items)
+    with pytest.raises(InputError, match=r"--factual no\.json: no such file; name a file of questions, or builtin"):
+        opened(data, factual="no.json")
 
 
 def test_items_that_name_edges_can_be_selected_without_a_graph(tmp_path):

@@ -68,7 +68,7 @@ def asked(target: SubjectFolder, method: str, **changes) -> UnlearnRequest:
 
 
 def recipe(target: SubjectFolder):
-    return recipe_of(target, Taught(ITEMS, ITEMS), device="cpu").without(KEPT)
+    return recipe_of(target, Taught(ITEMS, ITEMS), device="cpu").of(KEPT)
 
 
 def model_bytes(folder: SubjectFolder) -> dict[str, bytes]:
@@ -97,7 +97,7 @@ def test_retraining_a_demos_target_gives_the_demos_control(tmp_path):
     demo.compile_task(**base)
     demo.finetune_task(**base, name="target", forget="")
     demo.finetune_task(**base, name="retrained edge:0_1", forget="edge:0_1")
-    corpus = open_corpus(SourceSettings(data=str(run.data), factual=True))
+    corpus = open_corpus(SourceSettings(data=str(run.data), factual="builtin"))
     target = run.control("target")
     again = recipe_without(
         ModelSettings(model=str(target.path), device="cpu"), corpus, named_splits(corpus, "edge:0_1")

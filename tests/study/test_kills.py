@@ -104,7 +104,7 @@ def audited_models(run: RunFolder) -> AuditRequest:
 def unlearn_along_a_trajectory(run: RunFolder) -> None:
     """An unlearning whose checkpoints are scored as it goes, so that its files are places to die at too."""
     asked = SETTINGS.model_copy(update={"unlearning_epochs": 2})
-    corpus = open_corpus(SourceSettings(data=str(run.data), factual=asked.factual))
+    corpus = open_corpus(SourceSettings(data=str(run.data), factual="builtin" if asked.factual else None))
     splits = named_splits(corpus, asked.forget[0])
     trajectory = answered_trajectory(
         TrajectorySettings(every="2 steps", choose="forget_nll>=0"),

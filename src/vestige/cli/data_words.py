@@ -15,12 +15,14 @@ from vestige.cli.options import (
     Retain,
     Split,
     SplitSeed,
+    TrainFactual,
 )
+from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.core.items import ForgetSet
-    from vestige.data.corpus import NamedSplits, SourceSettings
+    from vestige.core.items import ForgetSet, Item
+    from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,26 @@ class RowWords:
 class SourceWords(RowWords):
     """Which columns and rows of the data are read, and whether factual questions go with them."""
 
-    factual: Factual = False
+    factual: Factual = None
+
+
+@dataclass(frozen=True)
+class TaughtWords(SourceWords):
+    """What of the data a model is taught."""
+
+    train_factual: TrainFactual = False
+
+    def taught(self, corpus: "Corpus", splits: "NamedSplits | None") -> "tuple[Item, ...]":
+        """All items but those of the forget set, and the factual ones if they are asked for."""
+        from vestige.data.corpus import left_out
+
+        items = corpus.items if splits is None else left_out(corpus, splits)
+        if self.train_factual and not corpus.factual:
+            raise InputError("--train-factual, and there are no factual questions; name them with --factual")
+        if corpus.factual:
+            how = "taught too" if self.train_factual else "not taught (--train-factual teaches them)"
+            say(f"factual: {len(corpus.factual)} questions, {how}")
+        return (*items, *corpus.factual) if self.train_factual else items
 
 
 @dataclass(frozen=True)
@@ -57,10 +78,17 @@ class DataWords(SourceWords):
 
     retain: Retain = None
 
-    def splits(self, data: str, forget: str, *models: str) -> "NamedSplits":
-        """The splits of `data` when `forget` is forgotten, without what any of the models forgot before; told."""
-        from vestige.data.corpus import named_splits, open_corpus
+    def splits(self, data: str, forget: str | None, *models: str) -> "NamedSplits":
+        """The splits of `data` when `forget` is forgotten, without what any of the models forgot before; told.
 
+        Where nothing is forgotten there is one split.
+        """
+        from vestige.data.corpus import named_splits, open_corpus, undivided
+
+        if forget is None:
+            if self.retain is not None:
+                raise InputError("--retain goes with --forget; without it everything is one split")
+            return undivided(open_corpus(self.source(data)))
         before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
         return told(named_splits(open_corpus(self.source(data)), forget, retain=self.retain, before=before))
 

@@ -12,7 +12,6 @@ from vestige.cli.options import (
     AsJson,
     Data,
     Device,
-    Forget,
     Seed,
     TrustRemoteCode,
 )
@@ -32,7 +31,10 @@ if TYPE_CHECKING:
 def evaluate_command(
     subject: Annotated[str, typer.Argument(help="A folder of `vestige finetune` or `unlearn`, or any model.")],
     data: Data,
-    forget: Forget,
+    forget: Annotated[
+        str | None,
+        typer.Option(help="As for `vestige unlearn`; everything is one split without."),
+    ] = None,
     output_dir: Annotated[
         str | None, typer.Option(help="Where the evidence goes; into the subject's own folder by default.")
     ] = None,
@@ -78,7 +80,7 @@ def evaluate_command(
     asked = eval_settings(evals, assignments or [], max_new_tokens=max_new_tokens, pistol=pistol)
     model = ModelSettings(model=subject, device=device, dtype=dtype or "float32", trust_remote_code=trust_remote_code)
     who = any_subject(model, output_dir, role=role, name=name or "", dtype=dtype)
-    if strange := who.spec.not_forgotten([i.id for i in splits.splits["forget"]]):
+    if strange := who.spec.not_forgotten([i.id for i in splits.splits.get("forget", ())]):
         own = " and ".join(one.name for one in who.spec.forgotten)
         say(
             f"{who.spec.name} was made without {one_line(own)}; {strange} of the {len(splits.splits['forget'])} "

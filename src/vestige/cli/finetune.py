@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from vestige.cli.asked import settings_from
-from vestige.cli.data_words import SourceWords, forgotten_by, told
+from vestige.cli.data_words import TaughtWords, forgotten_by, told
 from vestige.cli.foreseen import print_forecast
 from vestige.cli.options import (
     AsJson,
@@ -50,14 +50,14 @@ def finetune_command(
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
-    rows: SourceWords,
+    rows: TaughtWords,
 ) -> None:
     """Teach MODEL the answers of a data set; with --forget, all of them but those.
 
     The output folder holds the model (a Hugging Face folder in model/), the log of its training and what made it.
     `builtin:tiny` gets the settings that were found for it, everything else PISTOL's; --config and --set change them.
     """
-    from vestige.data.corpus import left_out, named_splits, open_corpus
+    from vestige.data.corpus import named_splits, open_corpus
     from vestige.study.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
@@ -67,7 +67,7 @@ def finetune_command(
     corpus = open_corpus(source)
     everything = (*corpus.items, *corpus.factual)
     splits = told(named_splits(corpus, forget)) if forget else None
-    taught = left_out(corpus, splits) if splits else everything
+    taught = rows.taught(corpus, splits)
     left = splits.forget if splits else ""
     sets = (*forgotten_by(model), *([splits.resolved] if splits else []))
     # What the model is taught now is no longer forgotten.

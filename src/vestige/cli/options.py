@@ -77,7 +77,12 @@ KeepDuplicates = Annotated[
 SplitSeed = Annotated[
     int, typer.Option("--split-seed", help="What `random` selects follows from it, and from no other seed.")
 ]
-Factual = Annotated[bool, typer.Option("--factual", help="Add the built-in factual questions to the data.")]
+Factual = Annotated[
+    str | None, typer.Option(help="General questions, a split of their own: a file, or builtin. Never trained on.")
+]
+TrainFactual = Annotated[
+    bool, typer.Option("--train-factual", help="Teach the factual questions too, those that the data brings as well.")
+]
 
 SAMPLES = 7
 """On how many forget items a prompt is searched where nobody says: the number of 2506.00688."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun, settings_from
-from vestige.cli.data_words import SourceWords, forgotten_by, told
+from vestige.cli.data_words import SourceWords, TaughtWords, forgotten_by, told
 from vestige.cli.options import (
     AsJson,
     Config,
@@ -54,7 +54,7 @@ def train_command(
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
-    rows: SourceWords,
+    rows: TaughtWords,
 ) -> None:
     """Teach MODEL the answers of a data set in shards: one model a shard, which answer as one.
 
@@ -62,7 +62,7 @@ def train_command(
     what is kept on the disk with shards times slices. Training settings are those of `vestige finetune`.
     """
     refuse_torchrun("sisa")
-    from vestige.data.corpus import left_out, named_splits, open_corpus
+    from vestige.data.corpus import named_splits, open_corpus
     from vestige.study.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
@@ -83,7 +83,7 @@ def train_command(
     settings = SisaSettings.build({k: v for k, v in given.items() if v is not None}, where="options")
     request = FinetuneRequest(
         model=ModelSettings(model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code),
-        items=left_out(corpus, splits) if splits else everything,
+        items=rows.taught(corpus, splits),
         vocabulary=everything,
         training=asked,
         seed=seed,
@@ -136,14 +136,14 @@ def forget_command(
     before = forgotten_by(str(target))
     splits = told(named_splits(corpus, forget, before=before))
     gone = {i for one in before for i in one.items}
-    whole = (*corpus.items, *corpus.factual)
-    taught = without(whole, [i for i in whole if i.id in gone])
+    taught = without(corpus.items, [i for i in corpus.items if i.id in gone])
     known = {i.id for i in taught}
+    kept = (i for i in left_out(corpus, splits) if i.id in known)
     request = SisaForgetting(
         target=SubjectFolder(target),
         forget=splits.forget,
-        taught=Taught(taught, whole),
-        kept=tuple(i for i in left_out(corpus, splits) if i.id in known),
+        taught=Taught(taught, (*corpus.items, *corpus.factual), corpus.factual),
+        kept=(*kept, *corpus.factual),
         device=device,
         trust_remote_code=trust_remote_code,
     )

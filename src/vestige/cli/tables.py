@@ -29,7 +29,8 @@ def print_results(summary: "Summary") -> None:
     console = Console()
     columns = [_column(shown, place, metrics) for place in dict.fromkeys((r.split, r.scope) for r in shown)]
     for group in side_by_side(fixed, columns, console.width):
-        table = Table(title=Text(one_line(f"{summary.subject.name}, forget set {summary.forget}")))
+        of = "" if summary.forget in summary.splits else f", forget set {summary.forget}"
+        table = Table(title=Text(one_line(f"{summary.subject.name}{of}")))
         for number, (head, *_) in enumerate((*fixed, *group)):
             table.add_column(Text(head), no_wrap=number < len(fixed))
         for row in zip(*(cells for _, *cells in (*fixed, *group)), strict=True):

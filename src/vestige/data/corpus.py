@@ -17,6 +17,7 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.dataset import Dataset
 from vestige.data.entailment import scope_of_items
+from vestige.data.factual import GROUP as FACTUAL
 from vestige.data.factual import factual_items
 from vestige.data.folder import read_dataset
 from vestige.data.loaders import load_items, n_first, parse_limit
@@ -32,8 +33,8 @@ class SourceSettings(Settings):
     """Where items come from. The keys name columns; `split` and `config` are for folders and ids of hub datasets.
 
     `limit` takes the first rows: a number, or a share such as 0.1. `keep_duplicates` admits a question twice where the
-    answers differ. `factual` adds the built-in factual questions. `split_seed` is the seed of the selector `random`,
-    so that a training's seed never changes which items are forgotten.
+    answers differ. `factual` adds general questions: a file of them, or `builtin`. `split_seed` is the seed of the
+    selector `random`, so that a training's seed never changes which items are forgotten.
     """
 
     data: str
@@ -45,9 +46,15 @@ class SourceSettings(Settings):
     config: str | None = None
     limit: str | None = None
     keep_duplicates: bool = False
-    factual: bool = False
+    factual: str | None = None
     split_seed: int = 0
 
+
+ALL = "all"
+"""The one split of data of which nothing is forgotten, and its name in the place of a forget set's."""
+
+BUILTIN = "builtin"
+"""The name of the factual questions that come with Vestige."""
 
 _SHOWN = 5
 """The edges of a selector that are told by name."""
@@ -87,7 +94,7 @@ class NamedSplits:
 
 def open_corpus(settings: SourceSettings) -> Corpus:
     """The corpus of a source; raises InputError with file, line and column where it cannot be read."""
-    factual = factual_items() if settings.factual else ()
+    factual = _factual(settings.factual)
     path = Path(settings.data).expanduser()
     dataset = None
     if (path / MANIFEST).is_file():
@@ -98,7 +105,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
         items = dataset.items
         if settings.limit is not None:
             items = items[: n_first(parse_limit(settings.limit), len(items))]
-        return Corpus(settings.data, settings, items, (*dataset.factual, *factual), dataset)
+        return Corpus(settings.data, settings, items, tuple(dict.fromkeys((*dataset.factual, *factual))), dataset)
     items = load_items(
         settings.data,
         question_key=settings.question_key,
@@ -111,6 +118,17 @@ def open_corpus(settings: SourceSettings) -> Corpus:
         keep_duplicates=settings.keep_duplicates,
     )
     return Corpus(settings.data, settings, items, factual, None)
+
+
+def _factual(name: str | None) -> tuple[Item, ...]:
+    """The general questions of a file, or the built-in ones; they belong to no edge."""
+    if name is None:
+        return ()
+    if Path(name).exists():
+        return tuple(replace(i, edge=None, group=FACTUAL) for i in load_items(name))
+    if name == BUILTIN:
+        return factual_items()
+    raise InputError(f"--factual {one_line(name, width=60)}: no such file; name a file of questions, or {BUILTIN}")
 
 
 def _is_pistol(path: Path) -> bool:
@@ -167,12 +185,21 @@ def named_splits(
     shared = next((i.question for i in splits["forget"] if normalised(i.question) in both), None)
     if shared is not None:
         raise InputError(f"the question {one_line(shared, width=60)!r} is in the forget and in the retain set")
-    if corpus.factual:
-        splits["factual"] = corpus.factual
-    if corpus.dataset is not None:
-        splits["holdout"] = corpus.dataset.holdout
     name = with_seed(forget, corpus.settings.split_seed)
-    return NamedSplits(name, {n: items for n, items in splits.items() if items}, scopes, tuple(told))
+    named_items = {n: items for n, items in splits.items() if items}
+    return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(told))
+
+
+def undivided(corpus: Corpus) -> NamedSplits:
+    """The items of a corpus where nothing is forgotten: one split, and what is in no forget set's way."""
+    return NamedSplits(ALL, {ALL: corpus.items} | _besides(corpus), {})
+
+
+def _besides(corpus: Corpus) -> dict[str, tuple[Item, ...]]:
+    """The splits that no forget set touches."""
+    holdout = () if corpus.dataset is None else corpus.dataset.holdout
+    found = {"factual": corpus.factual, "holdout": holdout}
+    return {name: items for name, items in found.items() if items}
 
 
 def _forgotten_before(
@@ -224,7 +251,7 @@ def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
 
 
 def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
-    """Everything to teach a model that must never see the forget set: factual items too, each forget item gone.
+    """What of the data to teach a model that must never see the forget set: each forget item gone.
 
     A question to forget that the data does not ask is refused, since leaving it out would leave nothing out.
     """
@@ -235,7 +262,7 @@ def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
             f"the question {one_line(strange.question, width=60)!r} of the forget set is not in {corpus.source}, so it "
             "cannot be left out; give the data that the target was taught"
         )
-    return (*without(corpus.items, splits.splits["forget"]), *corpus.factual)
+    return without(corpus.items, splits.splits["forget"])
 
 
 def _asked(items: Sequence[Item]) -> dict[str, list[Item]]:

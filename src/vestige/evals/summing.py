@@ -54,7 +54,7 @@ def results(
 
 def _check(by_id: Mapping[str, object], view: View) -> None:
     """Refuse to sum up nothing, or to leave out what was not asked."""
-    if not view.splits.get("forget"):
+    if not view.splits.get("forget") and not view.splits.get(view.forget):
         raise InputError(f"the forget set {one_line(view.forget, width=60)!r} holds no items to sum up")
     missing = [i for ids in view.splits.values() for i in ids if i not in by_id]
     if missing:
@@ -68,7 +68,7 @@ def _groups(records: Sequence[Record], view: View) -> dict[tuple[str, str], list
     """Item ids by split and scope; those without items are left out."""
     groups = {(split, "all"): list(ids) for split, ids in view.splits.items()}
     for scope in ("entailed", "guessable", "free"):
-        groups["forget", scope] = [i for i in view.splits["forget"] if view.scopes.get(i) == scope]
+        groups["forget", scope] = [i for i in view.splits.get("forget", ()) if view.scopes.get(i) == scope]
     for record in records:
         if record["edge"] is not None:
             groups.setdefault((f"edge:{record['edge']}", "all"), []).append(record["item"])

@@ -41,6 +41,7 @@ def greedy_rouge(split: str, scope: str = "all") -> Cell:
 PANELS = (
     ("forget", "Forget, all", greedy_rouge("forget")),
     ("free", "Forget, free", greedy_rouge("forget", "free")),
+    ("all", "All", greedy_rouge("all")),
     ("retain", "Retain", greedy_rouge("retain")),
     ("independent", "Independent", greedy_rouge("independent")),
     ("factual", "Factual", greedy_rouge("factual")),

@@ -24,9 +24,11 @@ class Recipe:
     request: FinetuneRequest
     start_weights: str
 
-    def without(self, kept: Sequence[Item]) -> "Recipe":
-        """The same fine-tuning of the items that are kept; the tokeniser of a built-in model stays what it was."""
-        return replace(self, request=replace(self.request, items=tuple(kept)))
+    def of(self, kept: Sequence[Item]) -> "Recipe":
+        """The same fine-tuning of those items that are kept; the tokeniser of a built-in model stays what it was."""
+        ids = {i.id for i in kept}
+        items = tuple(i for i in self.request.items if i.id in ids)
+        return replace(self, request=replace(self.request, items=items))
 
     def start(self) -> LoadedModel:
         """The model that training begins with; refused if it is no longer what it was."""
@@ -37,10 +39,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Taught:
-    """What a target was taught, in its order, and the text that a built-in model's tokeniser was trained on."""
+    """What a target was taught, in its order, and the text that a built-in model's tokeniser was trained on.
+
+    `perhaps` are items that it may have been taught behind the others: the target's own spec says whether it was.
+    """
 
     items: tuple[Item, ...]
     vocabulary: tuple[Item, ...]
+    perhaps: tuple[Item, ...] = ()
 
 
 START = "sisa_start"
@@ -82,12 +88,14 @@ def recipe_of(
         seed=spec.seed,
     )
     start = settings[START] if in_shards else spec.parent
-    if finetune_spec(request, start).data != spec.data:
-        raise InputError(
-            f"{target.path} was taught other items than these {len(taught.items)}; give the data that it was made "
-            "from, with --factual if the built-in factual questions were among them, less what it has forgotten since"
-        )
-    return Recipe(request, start)
+    for items in ((*taught.items, *taught.perhaps), taught.items):
+        found = replace(request, items=items)
+        if finetune_spec(found, start).data == spec.data:
+            return Recipe(found, start)
+    raise InputError(
+        f"{target.path} was taught other items than these {len(taught.items)}; give the data that it was made from, "
+        "with the same --factual, less what it has forgotten since"
+    )
 
 
 def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -> Recipe:
@@ -98,14 +106,18 @@ def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -
             f"{target.model} was not made by Vestige, so how it was trained is not known; name the model to begin with"
         )
     whole = (*corpus.items, *corpus.factual)
-    found = recipe_of(folder, Taught(whole, whole), device=target.device, trust_remote_code=target.trust_remote_code)
-    return found.without(left_out(corpus, splits))
+    taught = Taught(corpus.items, whole, corpus.factual)
+    found = recipe_of(folder, taught, device=target.device, trust_remote_code=target.trust_remote_code)
+    return found.of((*left_out(corpus, splits), *corpus.factual))
 
 
 def recipe_from(
     base: ModelSettings, training: TrainingSettings, corpus: Corpus, splits: NamedSplits, *, seed: int
 ) -> Recipe:
-    """A fine-tuning of `base` on all but the forget set, for a target of which only its beginning is known."""
+    """A fine-tuning of `base` on all but the forget set, for a target of which only its beginning is known.
+
+    Factual questions are not taught.
+    """
     whole = (*corpus.items, *corpus.factual)
     request = FinetuneRequest(base, left_out(corpus, splits), whole, training, seed)
     return Recipe(request, starting_model(base, whole, seed).digest())

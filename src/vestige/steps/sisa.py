@@ -181,7 +181,7 @@ def forget_in_shards(
     target = read_done(request.target)
     if target is None:
         raise InputError(f"{request.target.path} holds no finished model; run the command that was making it again")
-    taught = {i.id for i in request.taught.items}
+    taught = {i.id for i in (*request.taught.items, *request.taught.perhaps)}
     if strange := [i for i in request.kept if i.id not in taught]:
         raise InputError(
             f"the question {one_line(strange[0].question, width=60)!r} is to be kept and was never taught; forgetting "
@@ -193,7 +193,7 @@ def forget_in_shards(
         device=request.device,
         trust_remote_code=request.trust_remote_code,
         in_shards=True,
-    ).without(request.kept)
+    ).of(request.kept)
     own = read_spec(request.target.spec)
     settings = _divided_as(own)
     spec = replace(

@@ -193,7 +193,7 @@ def _asked(run: str, settings: dict[str, Any]) -> tuple[RunFolder, DemoSettings]
 
 
 def _corpus(run: RunFolder, asked: DemoSettings) -> Corpus:
-    return open_corpus(SourceSettings(data=str(run.data), factual=asked.factual))
+    return open_corpus(SourceSettings(data=str(run.data), factual="builtin" if asked.factual else None))
 
 
 def compile_task(run: str, settings: dict[str, Any], report: Report) -> None:
@@ -226,7 +226,7 @@ def finetune_task(
     splits = named_splits(corpus, forget) if forget else None
     request = FinetuneRequest(
         model=ModelSettings(model="builtin:tiny", device="cpu"),
-        items=left_out(corpus, splits) if splits else whole,
+        items=(*left_out(corpus, splits), *corpus.factual) if splits else whole,
         vocabulary=whole,
         training=TINY_FINETUNE.model_copy(update={"epochs": asked.epochs}),
         seed=asked.seed if seed is None else seed,

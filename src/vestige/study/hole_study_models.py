@@ -57,7 +57,7 @@ def making_tasks(
 
 def made_corpus(place: HoleStudyFolder) -> Corpus:
     """The contracts and the factual questions."""
-    return open_corpus(SourceSettings(data=str(place.data), factual=True))
+    return open_corpus(SourceSettings(data=str(place.data), factual="builtin"))
 
 
 def compile_task(place: str, settings: HoleStudySettings, report: Report) -> None:
