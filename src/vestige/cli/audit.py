@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
-from vestige.cli.data_words import DataWords, forgotten_by, told
+from vestige.cli.data_words import DataWords, forgotten_by, told, warn_of_rewordings
 from vestige.cli.options import SAMPLES, AsJson, Config, Device, Seed, Set, TrustRemoteCode, Workers
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
@@ -157,6 +157,7 @@ def _splits(
     before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
     splits = told(named_splits(corpus, forget, retain=retain, before=before))
     refuse_nothing_kept(corpus, splits)
+    warn_of_rewordings(corpus, splits)
     if holdout is None:
         return splits
     items = items_of(corpus, holdout)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vestige.cli.asked import settings_from, split_method_settings
-from vestige.cli.data_words import forgotten_by, told
+from vestige.cli.data_words import forgotten_by, told, warn_of_rewordings
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -69,6 +69,8 @@ def asked_unlearning(
     from vestige.steps.unlearn import UnlearnRequest
 
     origin = weights_of(target, read=read)
+    if read:
+        warn_of_rewordings(corpus, splits)
     base = tiny_unlearning(words.method) if origin.model == "builtin:tiny" else {}
     recipe = _recipe(target, corpus, splits, words, others)
     frozen = None if words.reference is None else target.model_copy(update={"model": words.reference})
