@@ -7,7 +7,9 @@ import pytest
 import torch
 from huggingface_hub import HfApi
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
 from vestige.models.digests import weights_digest
@@ -76,7 +78,7 @@ def test_what_cannot_be_found_is_said_at_once(name, message):
         load(ModelSettings(model=name))
 
 
-@pytest.mark.parametrize("does", [find, look_for])
+@pytest.mark.parametrize("does", [load, look_for])
 def test_a_hub_that_cannot_be_asked_is_one_sentence_whatever_the_http_library_calls_it(monkeypatch, does):
     # As httpx has it, which huggingface_hub lets through: an Exception of its own, no OSError.
     class ConnectError(Exception):
@@ -88,36 +90,174 @@ def test_a_hub_that_cannot_be_asked_is_one_sentence_whatever_the_http_library_ca
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setattr(HfApi, "model_info", no_network)
     with pytest.raises(InputError, match=r"'m/nope' is no local folder and cannot be fetched .* \(ConnectError\)"):
-        does("m/nope@main")
+        does(ModelSettings(model="m/nope@main"))
 
 
 def test_looking_for_a_model_fetches_nothing(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setattr(HfApi, "model_info", lambda *_, **__: SimpleNamespace(sha="abc"))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("it was fetched"))
-    look_for("org/name")
+    look_for(ModelSettings(model="org/name"))
 
 
-def test_a_model_is_there_with_its_weights_or_those_of_its_adapter_and_base(folder, tmp_path):
-    look_for(str(folder))
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
-    with pytest.raises(InputError, match=r"adapter holds no weights as \.safetensors"):
-        look_for(str(adapter))
-    (adapter / "adapter_model.safetensors").touch()
-    look_for(str(adapter))
+@pytest.fixture
+def adapter(folder, tmp_path):
+    adapted = get_peft_model(tiny_model(0), LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    adapted.peft_config["default"].base_model_name_or_path = str(folder)
+    adapted.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def refused(path, message):
+    """Both what looks before any work and what loads refuse it, in one sentence."""
+    for does in (look_for, load):
+        with pytest.raises(InputError, match=message) as told:
+            does(ModelSettings(model=str(path), device="cpu"))
+        assert "\n" not in str(told.value)
+
+
+def rewritten(path, change):
+    tensors = load_file(path)
+    save_file(change(tensors), path, metadata={"format": "pt"})
+
+
+def configured(folder, name="config.json", **values):
+    config = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(config | values))
+
+
+def test_a_model_is_there_with_its_weights_or_those_of_its_adapter_and_base(folder, adapter):
+    look_for(ModelSettings(model=str(folder)))
+    look_for(ModelSettings(model=str(adapter)))
+    held = (adapter / "adapter_model.safetensors").read_bytes()
+    (adapter / "adapter_model.safetensors").unlink()
+    refused(adapter, r"adapter: it holds no weights as \.safetensors")
+    (adapter / "adapter_model.safetensors").write_bytes(held)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"model holds no weights as \.safetensors"):
-        look_for(str(adapter))
+    refused(adapter, r"model: it holds no weights as \.safetensors")
 
 
 def test_an_ensemble_is_there_with_the_weights_of_all_its_constituents(tiny, tmp_path):
     EnsembleModel({0: tiny.model, 1: tiny.model}).save_pretrained(tmp_path)
-    look_for(str(tmp_path))
+    tiny.tokenizer.save_pretrained(tmp_path)
+    look_for(ModelSettings(model=str(tmp_path)))
+    rewritten(tmp_path / "shard-1" / "model.safetensors", without("model.norm.weight"))
+    refused(tmp_path, r"shard-1 lacks 1 of the tensors .*model\.norm\.weight")
     (tmp_path / "shard-1" / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"shard-1 holds no weights as \.safetensors"):
-        look_for(str(tmp_path))
+    refused(tmp_path, r"shard-1: it holds no weights as \.safetensors")
+
+
+def without(*names):
+    return lambda tensors: {name: t for name, t in tensors.items() if name not in names}
+
+
+UP = "model.layers.1.mlp.up_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without(UP, "model.norm.weight"), r"lacks 2 of the tensors .*\(model\.layers\.1\.mlp\.up_proj\.weight, model"),
+        (
+            lambda t: t | {"model.extra.weight": torch.ones(2)},
+            r"holds 1 tensors .* no place for \(model\.extra\.weight",
+        ),
+        (lambda t: t | {UP: t[UP][:3].clone()}, r"1 tensors of other shapes .*up_proj\.weight: \(3, 192\)"),
+        (lambda t: t | {UP: t[UP].to(torch.int8)}, r"holds 1 weights as I8, which are quantised .*up_proj"),
+        (lambda t: t | {UP: t[UP].to(torch.float8_e4m3fn)}, r"holds 1 weights as F8_E4M3"),
+    ],
+)
+def test_tensors_that_are_not_the_models_are_refused_by_name(folder, change, message):
+    rewritten(folder / "model.safetensors", change)
+    refused(folder, message)
+
+
+def test_a_tied_head_need_not_be_stored_and_any_other_must(folder):
+    tied = load(ModelSettings(model=str(folder), device="cpu")).model
+    assert tied.get_output_embeddings().weight is tied.get_input_embeddings().weight
+    configured(folder, tie_word_embeddings=False)
+    refused(folder, r"lacks 1 of the tensors .*\(lm_head\.weight\)")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused_by_name(folder, value):
+    def spoil(tensors):
+        tensors[UP][0, 0] = value
+        return tensors
+
+    rewritten(folder / "model.safetensors", spoil)
+    with pytest.raises(
+        InputError, match=r"holds 1 tensors with NaN or infinite values \(model\.layers\.1\.mlp\.up_proj"
+    ):
+        load(ModelSettings(model=str(folder), device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_hidden_layers": 4}, r"lacks 9 of the tensors .*model\.layers\.3"),
+        ({"num_hidden_layers": 10**7}, r"num_hidden_layers = 10000000 is more than any model has"),
+        ({"num_hidden_layers": 90_000}, r"more than \d+ parts, and the files hold 29 tensors"),
+        ({"num_hidden_layers": "two"}, r"cannot read .*config\.json"),
+        ({"hidden_size": 0}, r"29 tensors of other shapes"),
+        ({"vocab_size": 4}, r"1 tensors of other shapes"),
+        ({"model_type": "bert"}, r"describes an encoder \(bert"),
+        ({"model_type": "t5"}, r"describes no causal decoder \(t5\)"),
+        ({"is_causal": False}, r"describes no causal decoder \(llama\)"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, r"quantised \(quantization_config\)"),
+    ],
+)
+def test_a_config_that_is_not_the_weights_is_refused(folder, values, message):
+    configured(folder, **values)
+    refused(folder, message)
+
+
+def test_a_tokeniser_larger_than_the_embedding_is_refused(tiny, folder):
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.add_tokens([f"beyond{n}" for n in range(tiny.model.config.vocab_size - len(tokenizer) + 2)])
+    tokenizer.save_pretrained(folder)
+    refused(folder, r"has 2 tokens that the model has no embedding for \('beyond\d+'")
+
+
+def test_a_special_token_without_an_embedding_is_refused_where_a_text_holds_it(tiny, folder):
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.add_tokens([f"beyond{n}" for n in range(tiny.model.config.vocab_size - len(tokenizer))])
+    tokenizer.add_tokens(["<image>"], special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    prompter = load(ModelSettings(model=str(folder), device="cpu")).prompter
+    with pytest.raises(InputError, match="no embedding for the token '<image>'"):
+        prompter.prompt("What is <image>?")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: dict(list(t.items())[:2]), r"lacks 4 of the 6 tensors that it needs"),
+        (lambda t: {n.replace("q_proj", "query"): v for n, v in t.items()}, r"lacks 6 of the 6"),
+        (
+            lambda t: t | {"base_model.model.transformer.h.0.lora_A.weight": torch.ones(2, 2)},
+            r"holds 1 tensors for which",
+        ),
+        (lambda t: {n: v[:1].clone() for n, v in t.items()}, r"6 tensors are of other shapes"),
+        (lambda t: {n: v.to(torch.int8) for n, v in t.items()}, r"6 tensors as I8 .*quantised adapter"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_its_base_is_refused(adapter, change, message):
+    rewritten(adapter / "adapter_model.safetensors", change)
+    refused(adapter, message)
+
+
+def test_adapters_that_name_adapters_as_their_base_are_refused(adapter, tmp_path):
+    shutil.copytree(adapter, tmp_path / "other")
+    for base in (adapter, tmp_path / "other"):
+        configured(adapter, "adapter_config.json", base_model_name_or_path=str(base))
+        configured(tmp_path / "other", "adapter_config.json", base_model_name_or_path=str(adapter))
+        refused(adapter, "as its base model, which is an adapter itself")
+
+
+def test_an_adapter_that_names_a_module_to_import_is_refused(adapter):
+    configured(adapter, "adapter_config.json", megatron_config={"a": 1}, megatron_core="evil")
+    refused(adapter, "megatron_config names a module to import")
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path):
@@ -138,12 +278,14 @@ def test_remote_code_is_not_run(folder, tmp_path):
     config |= {"model_type": "strange", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    with pytest.raises(InputError, match="cannot load"):
+    with pytest.raises(InputError, match=r"cannot read .*custom code"):
         load(ModelSettings(model=str(folder)))
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(("setting", "value"), [("dtype", "float8"), ("device", "gpu7")])
+@pytest.mark.parametrize(
+    ("setting", "value"), [("dtype", "float8"), ("device", "gpu7"), ("device", "banana"), ("device", "meta")]
+)
 def test_unknown_formats_and_devices_are_named(folder, setting, value):
     with pytest.raises(InputError, match=value):
         load(ModelSettings.build({"model": str(folder), setting: value}))

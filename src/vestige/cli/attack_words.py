@@ -9,7 +9,7 @@ import typer
 
 from vestige.cli.asked import settings_from, split_method_settings
 from vestige.cli.evaluate import eval_settings
-from vestige.cli.options import AsJson, Device, Seed, TrustRemoteCode
+from vestige.cli.options import AsJson, ChatTemplate, Device, Seed, TrustRemoteCode
 
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
@@ -43,6 +43,7 @@ class WhoWords:
     device: Device = "auto"
     dtype: OtherDtype = None
     trust_remote_code: TrustRemoteCode = False
+    chat_template: ChatTemplate = ""
     as_json: AsJson = False
 
     def model(self, name: str) -> "ModelSettings":
@@ -50,7 +51,11 @@ class WhoWords:
         from vestige.models.load import ModelSettings
 
         return ModelSettings(
-            model=name, device=self.device, dtype=self.dtype or "float32", trust_remote_code=self.trust_remote_code
+            model=name,
+            device=self.device,
+            dtype=self.dtype or "float32",
+            trust_remote_code=self.trust_remote_code,
+            chat_template=self.chat_template,
         )
 
     def subject(self, name: str) -> "Subject":

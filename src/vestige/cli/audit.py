@@ -9,7 +9,7 @@ import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
 from vestige.cli.data_words import DataWords, forgotten_by, told, warn_of_rewordings
-from vestige.cli.options import SAMPLES, AsJson, Config, Device, Seed, Set, TrustRemoteCode, Workers
+from vestige.cli.options import SAMPLES, AsJson, ChatTemplate, Config, Device, Seed, Set, TrustRemoteCode, Workers
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
 from vestige.cli.tables import print_verdicts
@@ -70,6 +70,7 @@ def audit_command(
         str, typer.Option(help="Number format of models from elsewhere; Vestige's own have theirs.")
     ] = "float32",
     trust_remote_code: TrustRemoteCode = False,
+    chat_template: ChatTemplate = "",
     as_json: AsJson = False,
     *,
     rows: DataWords,
@@ -103,6 +104,7 @@ def audit_command(
         device=device,
         dtype=dtype,
         trust_remote_code=trust_remote_code,
+        chat_template=chat_template,
     )
     check_request(request)
     if dry_run:

@@ -11,6 +11,7 @@ from vestige.cli.data_words import DataWords
 from vestige.cli.forgetting import ForgetWords, asked_unlearning
 from vestige.cli.options import (
     AsJson,
+    ChatTemplate,
     Config,
     Data,
     Device,
@@ -75,6 +76,7 @@ def calibrate_command(
     device: Device = "auto",
     dtype: OwnDtype = None,
     trust_remote_code: TrustRemoteCode = False,
+    chat_template: ChatTemplate = "",
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
@@ -106,7 +108,9 @@ def calibrate_command(
     from vestige.study.calibrate_request import CalibrateRequest
 
     asked_dtype = dtype or own_dtype(target) or "float32"
-    model = ModelSettings(model=target, device=device, dtype=asked_dtype, trust_remote_code=trust_remote_code)
+    model = ModelSettings(
+        model=target, device=device, dtype=asked_dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
+    )
     words = ForgetWords(method, forget, rows.retain, reference, idk, config, assignments, seed)
     asked = asked_unlearning(model, source, words)
     questions = QASettings.build(_given(max_new_tokens=max_new_tokens))

@@ -12,6 +12,7 @@ from vestige.cli.asked import refuse_torchrun, settings_from, split_method_setti
 from vestige.cli.data_words import RowWords, told
 from vestige.cli.options import (
     AsJson,
+    ChatTemplate,
     Data,
     Device,
     Dtype,
@@ -65,6 +66,7 @@ def check_data_command(
     device: Device = "auto",
     dtype: Dtype = "float32",
     trust_remote_code: TrustRemoteCode = False,
+    chat_template: ChatTemplate = "",
     as_json: AsJson = False,
     *,
     rows: RowWords,
@@ -95,7 +97,9 @@ def check_data_command(
     if model is not None:
         from vestige.models.load import ModelSettings
 
-        asked = ModelSettings(model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
+        asked = ModelSettings(
+            model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
+        )
         trained = _trained(asked, own, _control(unrelated), seeds=seeds, splits=splits)
     request = CheckRequest(wanted, settings, seed, corpus.dataset, trained, sanitize)
     with progress_bar("checking") as show:

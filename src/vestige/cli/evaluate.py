@@ -10,6 +10,7 @@ from vestige.cli.asked import refuse_torchrun, say, split_method_settings
 from vestige.cli.data_words import DataWords
 from vestige.cli.options import (
     AsJson,
+    ChatTemplate,
     Data,
     Device,
     Seed,
@@ -57,6 +58,7 @@ def evaluate_command(
         str | None, typer.Option(help="Number format of a model from elsewhere (float32); Vestige's own have theirs.")
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
+    chat_template: ChatTemplate = "",
     as_json: AsJson = False,
     *,
     rows: DataWords,
@@ -78,7 +80,13 @@ def evaluate_command(
     from vestige.steps.subjects import any_subject
 
     asked = eval_settings(evals, assignments or [], max_new_tokens=max_new_tokens, pistol=pistol)
-    model = ModelSettings(model=subject, device=device, dtype=dtype or "float32", trust_remote_code=trust_remote_code)
+    model = ModelSettings(
+        model=subject,
+        device=device,
+        dtype=dtype or "float32",
+        trust_remote_code=trust_remote_code,
+        chat_template=chat_template,
+    )
     who = any_subject(model, output_dir, role=role, name=name or "", dtype=dtype)
     if strange := who.spec.not_forgotten([i.id for i in splits.splits.get("forget", ())]):
         own = " and ".join(one.name for one in who.spec.forgotten)

@@ -9,6 +9,7 @@ from vestige.cli.data_words import TaughtWords, forgotten_by, told
 from vestige.cli.foreseen import print_forecast
 from vestige.cli.options import (
     AsJson,
+    ChatTemplate,
     Config,
     Data,
     Device,
@@ -47,6 +48,7 @@ def finetune_command(
     device: Device = "auto",
     dtype: Dtype = "float32",
     trust_remote_code: TrustRemoteCode = False,
+    chat_template: ChatTemplate = "",
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
@@ -79,7 +81,9 @@ def finetune_command(
     from vestige.training.parallel import pick_kind, planned_world
 
     request = FinetuneRequest(
-        model=ModelSettings(model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code),
+        model=ModelSettings(
+            model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
+        ),
         items=taught,
         vocabulary=everything,
         training=asked,

@@ -27,6 +27,13 @@ OwnDtype = Annotated[
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run code that the model brings with it. Off unless you ask.")
 ]
+ChatTemplate = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME|FILE",
+        help="Chat template of a model from elsewhere: a name of its own, plain, or a file. Its own by default.",
+    ),
+]
 Parallel = Annotated[
     str | None,
     typer.Option(help="Under torchrun: ddp (the whole model in each process) or fsdp (a share of it). ddp by default."),

@@ -12,6 +12,7 @@ from vestige.cli.data_words import DataWords
 from vestige.cli.forgetting import ForgetWords, asked_unlearning
 from vestige.cli.options import (
     AsJson,
+    ChatTemplate,
     Config,
     Data,
     Device,
@@ -50,6 +51,7 @@ class TrainWords:
     device: Device = "auto"
     dtype: OwnDtype = None
     trust_remote_code: TrustRemoteCode = False
+    chat_template: ChatTemplate = ""
 
     def model(self, name: str) -> "ModelSettings":
         """How the model called `name` is read: in the number format that it was made in, unless another is asked."""
@@ -57,7 +59,13 @@ class TrainWords:
         from vestige.steps.subjects import own_dtype
 
         dtype = self.dtype or own_dtype(name) or "float32"
-        return ModelSettings(model=name, device=self.device, dtype=dtype, trust_remote_code=self.trust_remote_code)
+        return ModelSettings(
+            model=name,
+            device=self.device,
+            dtype=dtype,
+            trust_remote_code=self.trust_remote_code,
+            chat_template=self.chat_template,
+        )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import typer
 
 from vestige.cli.asked import pairs, split_method_settings
 from vestige.cli.attack_words import OtherDtype
-from vestige.cli.options import AsJson, Device, OutputDir, Seed, TrustRemoteCode
+from vestige.cli.options import AsJson, ChatTemplate, Device, OutputDir, Seed, TrustRemoteCode
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -63,6 +63,7 @@ class PlaceWords:
     device: Device = "auto"
     dtype: OtherDtype = None
     trust_remote_code: TrustRemoteCode = False
+    chat_template: ChatTemplate = ""
     as_json: AsJson = False
 
     @property
@@ -79,7 +80,11 @@ class PlaceWords:
         from vestige.models.load import ModelSettings
 
         return ModelSettings(
-            model=name, device=self.device, dtype=self.dtype or "float32", trust_remote_code=self.trust_remote_code
+            model=name,
+            device=self.device,
+            dtype=self.dtype or "float32",
+            trust_remote_code=self.trust_remote_code,
+            chat_template=self.chat_template,
         )
 
     def asked(self, name: str) -> "Asked":

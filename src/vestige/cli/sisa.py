@@ -10,6 +10,7 @@ from vestige.cli.asked import refuse_torchrun, settings_from
 from vestige.cli.data_words import SourceWords, TaughtWords, forgotten_by, told
 from vestige.cli.options import (
     AsJson,
+    ChatTemplate,
     Config,
     Data,
     Device,
@@ -51,6 +52,7 @@ def train_command(
     device: Device = "auto",
     dtype: Dtype = "float32",
     trust_remote_code: TrustRemoteCode = False,
+    chat_template: ChatTemplate = "",
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
@@ -82,7 +84,9 @@ def train_command(
     given = {"shards": shards, "slices": slices, "together": together}
     settings = SisaSettings.build({k: v for k, v in given.items() if v is not None}, where="options")
     request = FinetuneRequest(
-        model=ModelSettings(model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code),
+        model=ModelSettings(
+            model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
+        ),
         items=rows.taught(corpus, splits),
         vocabulary=everything,
         training=asked,

@@ -11,6 +11,7 @@ from vestige.cli.foreseen import print_forecast
 from vestige.cli.forgetting import ForgetWords, asked_unlearning, rate_in_words
 from vestige.cli.options import (
     AsJson,
+    ChatTemplate,
     Config,
     Data,
     Device,
@@ -59,6 +60,7 @@ def unlearn_command(
     device: Device = "auto",
     dtype: OwnDtype = None,
     trust_remote_code: TrustRemoteCode = False,
+    chat_template: ChatTemplate = "",
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
@@ -86,7 +88,9 @@ def unlearn_command(
     from vestige.training.parallel import pick_kind, planned_world
 
     asked_dtype = dtype or own_dtype(target) or "float32"
-    settings = ModelSettings(model=target, device=device, dtype=asked_dtype, trust_remote_code=trust_remote_code)
+    settings = ModelSettings(
+        model=target, device=device, dtype=asked_dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
+    )
     asked = asked_unlearning(settings, source, words, read=not dry_run)
     kind = pick_kind(parallel)
     if dry_run:

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from jinja2 import StrictUndefined, Template, TemplateError, meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
+from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.settings import closest, read_toml
 from vestige.core.text import one_line
 from vestige.data.contract_checks import check_spec
@@ -103,7 +103,8 @@ class ContractType:
     def render(self, values: Mapping[str, str], superseded_date: str = "") -> str:
         """The contract's full text with its attributes filled in."""
         try:
-            return _compiled(self.template).render({**values, SUPERSEDED: superseded_date})
+            with work_bounded():
+                return _compiled(self.template).render({**values, SUPERSEDED: superseded_date})
         except Exception as error:  # A template is foreign code: it can raise anything.
             raise InputError(
                 f"contract type {self.name}: its template fails: {one_line(f'{type(error).__name__}: {error}')}"
@@ -180,8 +181,8 @@ def _check_template(type_: ContractType, where: str) -> None:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> ImmutableSandboxedEnvironment:
-    return ImmutableSandboxedEnvironment(
+def _environment() -> BoundedEnvironment:
+    return BoundedEnvironment(
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
 

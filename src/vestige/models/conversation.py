@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
-from vestige.models.prompts import PINNED_DATE, Prompter
+from vestige.models.prompts import Prompter
 
 
 def conversation_ids(prompter: Prompter, said: Sequence[str]) -> tuple[int, ...]:
@@ -12,13 +12,7 @@ def conversation_ids(prompter: Prompter, said: Sequence[str]) -> tuple[int, ...]
     if len(said) % 2 == 0:
         raise ValueError(f"a conversation of {len(said)} turns does not end with the user's")
     messages = [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(said)]
-    text = prompter.tokenizer.apply_chat_template(
-        messages,
-        chat_template=prompter.template,
-        tokenize=False,
-        add_generation_prompt=True,
-        date_string=PINNED_DATE,
-    )
+    text = prompter.chat(messages, answered=False)
     ids = tuple(prompter.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     if len(ids) >= prompter.max_tokens:
         raise InputError(

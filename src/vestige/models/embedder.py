@@ -22,6 +22,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
 from vestige.models.cache import cache_folder, check_room
+from vestige.models.folders import check_finite, check_loaded, quietly, refusing
 from vestige.models.forward import LEAST_ROWS, batches_by_width
 from vestige.models.load import find, pick_device
 from vestige.models.wheels import PinnedWheel, checked_wheel, scratch_beside
@@ -93,11 +94,14 @@ def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
     folder = _found(model)
     if not (folder / "tokenizer.json").is_file():
         raise InputError(f"{folder} holds no tokenizer.json, so it is no embedder that Vestige can read")
-    try:
-        encoder = AutoModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, local_files_only=True)
+    with quietly(), refusing(f"cannot load the embedder in {folder}"):
+        encoder, info = AutoModel.from_pretrained(
+            folder, dtype=torch.float32, use_safetensors=True, local_files_only=True, output_loading_info=True
+        )
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
-        raise InputError(f"cannot load the embedder in {folder}: {str(error).strip().splitlines()[0]}") from error
+    # What a head for another task left is not read.
+    check_loaded(folder, {**info, "unexpected_keys": ()}, {})
+    check_finite(encoder, folder)
     torch.nn.Module.to(encoder, pick_device(device))
     return Embedder(encoder.eval(), tokenizer)
 

@@ -14,13 +14,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError, MachineError
 from vestige.core.files import locked, new_folder, write_json, write_text
@@ -28,7 +28,7 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.text import one_line
 from vestige.models.cache import cache_folder, check_room
 from vestige.models.gguf import GGUF, find, read_gguf, tensor_values
-from vestige.models.gguf_architectures import Placement, architecture_of, placements_of, shape_of
+from vestige.models.gguf_architectures import Architecture, Placement, Shape, architecture_of, placements_of, shape_of
 from vestige.models.gguf_tokenizer import build_tokenizer, special_ids
 
 # Raised when the same file would come out as another folder.
@@ -70,15 +70,31 @@ def _conversions() -> Path:
     return cache_folder() / "gguf"
 
 
-def convert_gguf(path: Path, folder: Path, *, source: Mapping[str, Any]) -> None:
-    """Fill `folder`, which exists, with the model in the file; `source` goes into its identity."""
+class Planned(NamedTuple):
+    """What a GGUF file's header says: where each tensor goes, and the tokeniser."""
+
+    file: GGUF
+    architecture: Architecture
+    shape: Shape
+    placements: list[Placement]
+    tokenizer: PreTrainedTokenizerFast
+
+
+def planned_conversion(path: Path) -> Planned:
+    """What would be converted; refused in a sentence if it cannot be. No weights are read."""
     file = read_gguf(path)
     architecture = architecture_of(file)
     shape = shape_of(file, architecture)
     placements = placements_of(file, architecture, shape)
-    tokenizer = build_tokenizer(file, context_tokens=shape.context_tokens)
-    special = special_ids(file, shape.vocabulary)
-    config = architecture.config(shape, special)
+    return Planned(file, architecture, shape, placements, build_tokenizer(file, context_tokens=shape.context_tokens))
+
+
+def convert_gguf(path: Path, folder: Path, *, source: Mapping[str, Any]) -> None:
+    """Fill `folder`, which exists, with the model in the file; `source` goes into its identity."""
+    plan = planned_conversion(path)
+    file, placements = plan.file, plan.placements
+    special = special_ids(file, plan.shape.vocabulary)
+    config = plan.architecture.config(plan.shape, special)
 
     parameters = sum(math.prod(p.shape) for p in placements)
     check_room(folder, 4 * parameters + _SPARE_BYTES)
@@ -86,13 +102,13 @@ def convert_gguf(path: Path, folder: Path, *, source: Mapping[str, Any]) -> None
     GenerationConfig(bos_token_id=special.bos, eos_token_id=special.eos, pad_token_id=special.pad).save_pretrained(
         folder
     )
-    tokenizer.save_pretrained(folder)
+    plan.tokenizer.save_pretrained(folder)
     _write_weights(file, placements, folder)
     write_text(folder / "README.md", _model_card(file, parameters, source))
     identity = {
         "source": dict(source),
         "converter": CONVERTER,
-        "architecture": architecture.name,
+        "architecture": plan.architecture.name,
         "parameters": parameters,
         "dtype": "float32",
     }

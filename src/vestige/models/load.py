@@ -2,16 +2,14 @@
 
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -20,14 +18,30 @@ from transformers import (
 )
 
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
 from vestige.core.settings import Settings, closest
+from vestige.core.text import one_line
 from vestige.models.digests import weights_digest
 from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders
-from vestige.models.gguf_convert import resolve_gguf
+from vestige.models.folders import (
+    base_name,
+    check_adapter,
+    check_finite,
+    check_loaded,
+    check_tensors,
+    check_tokenizer,
+    is_adapter,
+    meta_model,
+    quietly,
+    read_config,
+    refusing,
+    rows_of,
+    stored_tensors,
+)
+from vestige.models.gguf_convert import planned_conversion, resolve_gguf
 from vestige.models.prompts import Prompter
 from vestige.models.reading import Way, way_of
 from vestige.models.smollm2 import smollm2_folder
+from vestige.models.templates import use_template
 
 BUILTIN = "builtin:"
 BUILTIN_MODELS = {
@@ -42,13 +56,15 @@ class ModelSettings(Settings):
 
     `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter,
     an ensemble's folder, a `.gguf` file or a built-in. `trust_remote_code` runs code that the model brings with it:
-    off unless asked for.
+    off unless asked for. `chat_template` is the name of one of the model's templates, `plain`, or a file; without one
+    it is the model's own.
     """
 
     model: str
     dtype: str = "float32"
     device: str = "auto"
     trust_remote_code: bool = False
+    chat_template: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,16 +75,22 @@ class LoadedModel:
     tokenizer: PreTrainedTokenizerBase
     name: str
     revision: str
+    template: str = "own"
+    """Which chat template it is asked in: `own`, `own: NAME`, `plain` or `file NAME`."""
 
     @cached_property
     def prompter(self) -> Prompter:
         """Renders and tokenises questions for this model."""
-        return Prompter(self.tokenizer, context_tokens(self.model))
+        return Prompter(self.tokenizer, context_tokens(self.model), rows_of(self.model))
 
     @cached_property
     def way(self) -> Way:
         """How it is read, looked at once."""
         return way_of(self.model)
+
+    def provenance(self) -> dict[str, str]:
+        """What provenance.json says of it."""
+        return {"device": str(self.model.device), "chat_template": self.template}
 
     def digest(self) -> str:
         """The digest of the weights as they are now."""
@@ -79,8 +101,9 @@ def context_tokens(model: PreTrainedModel) -> int:
     """How many tokens the model reads, as its config says."""
     config = model.config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "seq_length"):
-        if name in config.to_dict():
-            return int(config.to_dict()[name])
+        number = config.to_dict().get(name)
+        if isinstance(number, int) and number > 0:
+            return number
     raise InputError(f"the config of {model.config.model_type!r} does not say how many tokens the model reads")
 
 
@@ -90,9 +113,11 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
+        torch.empty(1, device=device).item()  # On `meta` there are no numbers.
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise InputError(
+            f"device {one_line(name)!r} cannot be used: {one_line(str(error).splitlines()[0], width=120)}"
+        ) from error
     return device
 
 
@@ -103,113 +128,128 @@ def pick_dtype(name: str) -> torch.dtype:
     return _DTYPES[name]
 
 
-def load(settings: ModelSettings) -> LoadedModel:
-    """The model and its tokeniser, in evaluation mode. Fails fast, and in one sentence, on what cannot be found."""
+@dataclass(frozen=True)
+class _Place:
+    """The folders of a model: of its weights (one for each constituent of an ensemble) and of its adapter."""
+
+    folder: Path
+    weights: dict[int, Path]
+    adapter: Path | None
+    revision: str
+
+    @property
+    def tokenizer(self) -> Path:
+        own = self.adapter is not None and (self.adapter / "tokenizer_config.json").is_file()
+        return self.adapter if self.adapter is not None and own else self.folder
+
+
+def _place_of(settings: ModelSettings) -> _Place:
     folder, revision = find(settings.model)
     adapter = folder if is_adapter(folder) else None
     if adapter is not None:
-        folder, revision = find(_base_of(adapter))
-    ensemble = (folder / INDEX).is_file()
-    if ensemble and adapter is not None:
-        raise InputError(f"{settings.model} is an adapter for an ensemble; an adapter belongs to one model")
-    if not ensemble and not (folder / "config.json").is_file():
-        raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
-    options: dict[str, Any] = {
-        "dtype": pick_dtype(settings.dtype),
-        "trust_remote_code": settings.trust_remote_code,
-        "use_safetensors": True,
-        "local_files_only": True,
-    }
-    try:
-        model = _ensemble(folder, options) if ensemble else AutoModelForCausalLM.from_pretrained(folder, **options)
-        if adapter is not None:
-            model = _with_adapter(model, adapter)
-        own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
-        tokenizer = _tokenizer(adapter if adapter is not None and own else folder, settings.trust_remote_code)
-    except SafetensorError as error:
-        raise InputError(
-            f"cannot load {settings.model}: {_damaged(folder, adapter or folder)} is damaged ({error}); fetch or make "
-            "it again"
-        ) from error
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        raise InputError(f"cannot load {settings.model}: {str(error).strip().splitlines()[0]}") from error
-    if not tokenizer.is_fast:
-        raise InputError(f"the tokeniser of {settings.model} is a slow one; Vestige needs its offsets: a fast one")
-    nn.Module.to(model, pick_device(settings.device))
-    return LoadedModel(model.eval(), tokenizer, settings.model, revision)
-
-
-def _damaged(*folders: Path) -> Path:
-    """The first file of tensors that cannot be opened; the folder where all can."""
-    for path in [path for folder in folders for path in sorted(folder.glob("*.safetensors"))]:
-        try:
-            with safe_open(path, "pt"):
-                pass
-        except SafetensorError:
-            return path
-    return folders[0]
-
-
-def outline(settings: ModelSettings) -> LoadedModel:
-    """The model without its weights, which need not be there: its shape on the meta device, and its tokeniser."""
-    folder, revision = find(settings.model)
-    base = find(_base_of(folder))[0] if is_adapter(folder) else folder
-    if not (base / "config.json").is_file():
-        raise InputError(f"{base} holds no config.json, so the shape of {settings.model} is not known")
-    try:
-        config = AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code, local_files_only=True)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(
-                config, dtype=pick_dtype(settings.dtype), trust_remote_code=settings.trust_remote_code
+        base = base_name(adapter)
+        folder, revision = find(base)
+        if is_adapter(folder):
+            raise InputError(
+                f"{adapter / 'adapter_config.json'} names {one_line(base)} as its base model, which is an adapter "
+                "itself; merge the adapters, or name a whole model"
             )
-        tokenizer = _tokenizer(base, settings.trust_remote_code)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        raise InputError(f"cannot read the shape of {settings.model}: {str(error).strip().splitlines()[0]}") from error
-    return LoadedModel(model, tokenizer, settings.model, revision)
+    if not (folder / INDEX).is_file():
+        return _Place(folder, {0: folder}, adapter, revision)
+    if adapter is not None:
+        raise InputError(f"{settings.model} is an adapter for an ensemble; an adapter belongs to one model")
+    return _Place(folder, constituent_folders(folder), None, revision)
 
 
-def _ensemble(folder: Path, options: dict[str, Any]) -> PreTrainedModel:
-    paths = constituent_folders(folder)
-    return EnsembleModel({k: AutoModelForCausalLM.from_pretrained(path, **options) for k, path in paths.items()})
+def load(settings: ModelSettings) -> LoadedModel:
+    """The model and its tokeniser, in evaluation mode.
+
+    Fails fast, and in one sentence, on what cannot be found, and on a folder whose files do not hold what its config
+    says, before weights are read.
+    """
+    device = pick_device(settings.device)
+    place = _place_of(settings)
+    checked = _checked(settings, place)
+    models = {n: _weights(folder, settings) for n, folder in place.weights.items()}
+    model = EnsembleModel(models) if (place.folder / INDEX).is_file() else models[0]
+    if place.adapter is not None:
+        model = _with_adapter(model, place.adapter)
+    check_finite(model, place.adapter or place.folder)
+    nn.Module.to(model, device)
+    return replace(checked, model=model.eval())
 
 
-def _tokenizer(folder: Path, trust_remote_code: bool) -> PreTrainedTokenizerBase:
-    """The tokeniser as its file has it.
+def outline(settings: ModelSettings, *, whole: bool = False) -> LoadedModel:
+    """The model without its weights: its shape on the meta device, and its tokeniser.
+
+    What `load` refuses before it reads weights is refused. The weights need not be there, unless with `whole`.
+    """
+    pick_device(settings.device)
+    return _checked(settings, _place_of(settings), whole=whole)
+
+
+def _checked(settings: ModelSettings, place: _Place, *, whole: bool = True) -> LoadedModel:
+    """The model on the meta device (of an ensemble, its first) with its tokeniser, after all checks of its folders."""
+    trust, dtype = settings.trust_remote_code, pick_dtype(settings.dtype)
+    shapes = []
+    for folder in place.weights.values():
+        config = read_config(folder, trust_remote_code=trust)
+        there = whole or any(folder.glob("*.safetensors"))
+        stored = stored_tensors(folder) if there else {}
+        shapes.append(meta_model(config, folder, len(stored), dtype=dtype, trust_remote_code=trust))
+        if there:
+            check_tensors(folder, shapes[-1], config, stored)
+    if place.adapter is not None and (whole or any(place.adapter.glob("*.safetensors"))):
+        check_adapter(place.adapter, shapes[0])
+    tokenizer, template = _tokenizer(place.tokenizer, settings)
+    for shape in shapes:
+        check_tokenizer(tokenizer, shape, place.tokenizer)
+    found = LoadedModel(shapes[0], tokenizer, settings.model, place.revision, template)
+    assert found.prompter.digest  # A template that cannot be rendered is refused here.
+    return found
+
+
+def _weights(folder: Path, settings: ModelSettings) -> PreTrainedModel:
+    with quietly(), refusing(f"cannot load {folder}"):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=pick_dtype(settings.dtype),
+            trust_remote_code=settings.trust_remote_code,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    model: PreTrainedModel = loaded[0]
+    check_loaded(folder, loaded[1], {})
+    return model
+
+
+def _tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTokenizerBase, str]:
+    """The tokeniser as its file has it, with the chat template that is to be used, and that template's name.
 
     Where a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops what the file
     says of splitting digits (huggingface/transformers issue 45920); so the file is read as it stands.
     """
     kind = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
-    found: PreTrainedTokenizerBase = kind.from_pretrained(
-        folder, trust_remote_code=trust_remote_code, local_files_only=True
-    )
-    return found
-
-
-def is_adapter(folder: Path) -> bool:
-    """Whether the folder holds a LoRA adapter, in peft's form."""
-    return (folder / "adapter_config.json").is_file()
-
-
-def _base_of(adapter: Path) -> str:
-    config = read_json(adapter / "adapter_config.json")
-    base = config.get("base_model_name_or_path") if isinstance(config, dict) else None
-    if not base:
-        raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
-    revision = "" if Path(base).expanduser().exists() else config.get("revision")
-    return f"{base}@{revision}" if revision else str(base)
+    with refusing(f"cannot load the tokeniser of {folder}"):
+        found: PreTrainedTokenizerBase = kind.from_pretrained(
+            folder, trust_remote_code=settings.trust_remote_code, local_files_only=True
+        )
+    if not found.is_fast:
+        raise InputError(f"the tokeniser of {folder} is a slow one; Vestige needs its offsets: a fast one")
+    return found, use_template(found, settings.chat_template)
 
 
 def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     from peft import PeftModel
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), refusing(f"cannot load the adapter {adapter}"):
         # peft reads an attribute that transformers has renamed.
         warnings.filterwarnings("ignore", message=r"`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         # use_safetensors: peft would fall back to a pickle without a word.
         with_it = PeftModel.from_pretrained(model, adapter, use_safetensors=True)
-    # safe_merge rounds as Vestige does when it merges what it has trained, and refuses what is not finite.
-    merged: PreTrainedModel = with_it.merge_and_unload(safe_merge=True)
+        # safe_merge rounds as Vestige does when it merges what it has trained, and refuses what is not finite.
+        merged: PreTrainedModel = with_it.merge_and_unload(safe_merge=True)
     merged.requires_grad_(True)  # merging leaves the base frozen
     return merged
 
@@ -237,38 +277,24 @@ def find(model: str) -> tuple[Path, str]:
     return (path / "model" if within else path), ""
 
 
-def look_for(model: str) -> None:
-    """Refuse in one sentence what `load` would not find, or find without weights that it reads.
+def look_for(settings: ModelSettings) -> None:
+    """Refuse in one sentence what `load` would not find, or refuse before it reads weights.
 
     No weights are read, fetched or converted. Of a hub id the hub is asked whether it has it, and no more.
     """
-    if _is_hub_id(model):
-        _ask_hub(model)
+    if _is_hub_id(settings.model):
+        _ask_hub(settings.model)
         return
-    if Path(model).suffix == ".gguf" and Path(model).expanduser().is_file():
+    path = Path(settings.model).expanduser()
+    if path.suffix == ".gguf" and path.is_file():
+        planned_conversion(path)
         return
-    folder = find(model)[0]
-    if is_adapter(folder):
-        _look_for_weights(model, folder)
-        look_for(_base_of(folder))
+    folder = find(settings.model)[0]
+    if is_adapter(folder) and _is_hub_id(base := base_name(folder)):
+        stored_tensors(folder, "adapter_model.safetensors")
+        _ask_hub(base)
         return
-    if (folder / INDEX).is_file():
-        for constituent in constituent_folders(folder).values():
-            _look_for_weights(model, constituent)
-        return
-    if not (folder / "config.json").is_file():
-        raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
-    _look_for_weights(model, folder)
-
-
-def _look_for_weights(model: str, folder: Path) -> None:
-    if any(folder.glob("*.safetensors")):
-        return
-    pickled = next((path.name for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth")), None)
-    but = "" if pickled is None else f" but {pickled}, a pickle, which could run code and is never read"
-    raise InputError(
-        f"cannot load {model}: {folder} holds no weights as .safetensors{but}; fetch or save it again as safetensors"
-    )
+    outline(settings, whole=True)
 
 
 def _is_hub_id(model: str) -> bool:

@@ -5,7 +5,8 @@ character offsets. So the tokens are those that the model meets in use; a tokeni
 together in one token is refused, since then no token is the answer's first.
 """
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,14 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
-
-# Templates that print today's date would make another prompt of the same question every day.
-PINNED_DATE = "01 Jan 2026"
-PLAIN_TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}Question: {{ m.content }}\nAnswer:"
-    "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
-)
-"""For tokenisers that bring no chat template of their own."""
+from vestige.models.templates import PINNED_DATE, own_template, rendered
 
 
 @dataclass(frozen=True)
@@ -45,16 +39,19 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Prompter:
-    """Renders and tokenises in the one form that training, scoring and generation share."""
+    """Renders and tokenises in the one form that training, scoring and generation share.
+
+    The model reads `max_tokens` and has `rows` embeddings; a text with a token beyond them is refused.
+    """
 
     tokenizer: PreTrainedTokenizerBase
     max_tokens: int
+    rows: int = sys.maxsize
 
     @cached_property
     def template(self) -> str:
         """The tokeniser's own chat template, or the plain one."""
-        own = self.tokenizer.chat_template
-        return own if isinstance(own, str) else PLAIN_TEMPLATE
+        return own_template(self.tokenizer)
 
     @cached_property
     def digest(self) -> str:
@@ -67,15 +64,11 @@ class Prompter:
         messages = [{"role": "user", "content": question}]
         if answer is not None:
             messages.append({"role": "assistant", "content": answer})
-        text = self.tokenizer.apply_chat_template(
-            messages,
-            chat_template=self.template,
-            tokenize=False,
-            add_generation_prompt=answer is None,
-            date_string=PINNED_DATE,
-        )
-        assert isinstance(text, str)
-        return text
+        return self.chat(messages, answered=answer is not None)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool) -> str:
+        """The text of several turns; without `answered` it ends where the model answers."""
+        return rendered(self.tokenizer, self.template, messages, answered=answered)
 
     def rendered(self, question: str) -> str:
         """The text after which the model answers."""
@@ -89,18 +82,19 @@ class Prompter:
                 f"the question {one_line(question, width=60)!r} takes {len(ids)} tokens and the model reads "
                 f"{self.max_tokens}; shorten it or take a model with a longer context"
             )
+        self._check_rows(ids)
         return ids
 
     def question_span(self, question: str) -> tuple[int, int]:
         """First and one past the last of the question's own tokens in `prompt`; the template's are around them."""
         text, whole = question.strip(), self._render(question, None)
         first = whole.rfind(text)
-        offsets = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)[
-            "offset_mapping"
-        ]
+        encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        ids, offsets = encoding["input_ids"], encoding["offset_mapping"]
         own = [i for i, (a, b) in enumerate(offsets) if first < b and a < first + len(text) and a < b]
         if not text or first < 0 or not own:
             raise InputError(f"the question {one_line(question, width=60)!r} is not found in the rendered chat")
+        self._assert_holds(ids[own[0] : own[-1] + 1], text, f"the question {one_line(question, width=60)!r}")
         return own[0], own[-1] + 1
 
     def encode(self, question: str, answer: str) -> Encoded:
@@ -124,7 +118,9 @@ class Prompter:
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
         start = len(self._tokens(prompt))
-        stop = start + sum(1 for a, b in offsets[start:] if a < last and b > a)
+        # By where a token begins: some tokenisers cut white space off a token's offsets, and leave nothing of those
+        # of a token that is only white space.
+        stop = next((i for i in range(start, len(ids)) if offsets[i][0] >= last), len(ids))
         if stop == start:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
         if ids[:start] != self._tokens(prompt) or whole[last : offsets[stop - 1][1]].strip():
@@ -133,6 +129,7 @@ class Prompter:
                 "so the answer has no first or last token; let the template end the prompt with a line break or a sign "
                 "of its own"
             )
+        self._assert_holds(ids[start:stop], text, f"{where} has the answer {one_line(answer, width=40)!r}, which")
         end = next((i for i in range(stop, len(ids)) if ids[i] in self.end_ids), None)
         # A template that ends no turn leaves that to the EOS token, at which generation stops.
         ids, end = ((*ids[:stop], self.end_ids[0]), stop) if end is None else (ids[: end + 1], end)
@@ -141,7 +138,24 @@ class Prompter:
                 f"{where} takes {len(ids)} tokens with its answer and the model reads {self.max_tokens}; shorten it "
                 "or take a model with a longer context"
             )
+        self._check_rows(ids)
         return Encoded(ids, start, stop, end)
+
+    def _assert_holds(self, ids: Sequence[int], text: str, what: str) -> None:
+        """Refuse a span whose tokens do not decode to its text, white space and what is normalised apart."""
+        backend = self.tokenizer.backend_tokenizer
+        alone = backend.encode(text, add_special_tokens=False).ids
+        found, by_itself = ("".join(backend.decode(list(i), skip_special_tokens=False).split()) for i in (ids, alone))
+        if found not in ("".join(text.split()), by_itself):
+            raise InputError(
+                f"{what} decodes to {one_line(found, width=60)!r} at the place that the tokeniser gives; its offsets "
+                "are not those of its tokens"
+            )
+
+    def _check_rows(self, ids: Sequence[int]) -> None:
+        if ids and max(ids) >= self.rows:
+            token = self.tokenizer.convert_ids_to_tokens(max(ids))
+            raise InputError(f"the model has no embedding for the token {token!r} ({self.rows} rows); leave it out")
 
     def _tokens(self, text: str) -> tuple[int, ...]:
         # Not verbose: what is too long is refused here, in a sentence, and needs no warning before it.

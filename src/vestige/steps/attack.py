@@ -100,7 +100,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             for who in (subject, request.guide):
                 if who is not None:
                     announce(who)
-            write_provenance(folder.provenance, watch, device=str(loaded.model.device))
+            write_provenance(folder.provenance, watch, **loaded.provenance())
             write_json(folder.done, {"schema": SCHEMA, **asdict(ended), "evaluations": work.places})
         Checkpoints(folder.checkpoints).clear()
     return folder

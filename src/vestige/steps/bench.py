@@ -157,7 +157,7 @@ def _run(
     write_json(place.asked, {"schema": SCHEMA, **identity})
     watch = Stopwatch()
     run = run_task(asked.loaded, name, catalogue.task(name, part.rows), request.settings, bars=request.bars)
-    write_provenance(place.provenance, watch, device=str(asked.loaded.model.device))
+    write_provenance(place.provenance, watch, **asked.loaded.provenance())
     write_run(place, run)
     return run
 

@@ -265,7 +265,7 @@ def _write(plan: _Plan, records: Sequence[dict[str, Any]], subject: LoadedModel,
     write_jsonl(place.records, records)
     invariant = evaluation.invariant(subject, list(plan.asked.values())[:PROBE], plan.request.settings)
     way = {"reading": subject.way.name} if isinstance(evaluation, Reads) else {}
-    write_provenance(place.provenance, watch, device=str(subject.model.device), batch_invariant=invariant, **way)
+    write_provenance(place.provenance, watch, **subject.provenance(), batch_invariant=invariant, **way)
     write_json(place.collected, {"schema": SCHEMA, "n": len(records), "digest": file_digest(place.records)})
 
 

@@ -12,7 +12,8 @@ from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item
-from vestige.models.load import LoadedModel, ModelSettings, find, is_adapter, load, pick_device
+from vestige.models.folders import is_adapter
+from vestige.models.load import LoadedModel, ModelSettings, find, load, pick_device
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import tiny_model, tiny_tokenizer
@@ -96,7 +97,7 @@ def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
 
 def model_identity(model: ModelSettings) -> dict[str, Any]:
     """The settings of a model that can change its numbers; the device is not promised to keep them."""
-    return {k: v for k, v in model.identity().items() if k != "device"}
+    return {k: v for k, v in model.identity().items() if k != "device" and (v or k != "chat_template")}
 
 
 def _data_digest(model: ModelSettings, items: Sequence[Item], vocabulary: Sequence[Item]) -> str:

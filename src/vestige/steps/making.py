@@ -14,7 +14,8 @@ from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versi
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import changed_keys
-from vestige.models.load import LoadedModel, is_adapter
+from vestige.models.folders import is_adapter
+from vestige.models.load import LoadedModel
 from vestige.training.adapters import Adapter, save_adapter
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import Outcome
@@ -152,7 +153,7 @@ def make_subject(
             loaded, outcome = build()
         save_model(folder.model, loaded, spec, saving or Saving())
         made = Made(loaded.digest(), loaded.prompter.digest, outcome.steps, outcome.stopped, outcome.chosen)
-        write_provenance(folder.provenance, watch, revision=loaded.revision, device=str(loaded.model.device))
+        write_provenance(folder.provenance, watch, revision=loaded.revision, **loaded.provenance())
         write_json(folder.done, {"schema": SCHEMA, **asdict(made), "loss": outcome.loss})
         Checkpoints(folder.checkpoints).clear()
         world.wait()

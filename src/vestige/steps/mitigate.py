@@ -52,7 +52,7 @@ def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable
             table = mend_once(folder, place, request, picked)
         else:
             table = mend_in_rounds(folder, place, request, picked, tested)
-        write_provenance(place.provenance, watch, device=str(request.target.asked.loaded.model.device))
+        write_provenance(place.provenance, watch, **request.target.asked.loaded.provenance())
         write_mitigation(place, table, identity)
     return table
 

@@ -77,7 +77,7 @@ def hold(folder: BenchFolder, asked: Asked, request: MtBenchRequest, on_portion:
         kept |= found
         on_portion(len(kept), len(request.conversations))
     if missing:
-        write_provenance(place.provenance, watch, device=str(asked.loaded.model.device))
+        write_provenance(place.provenance, watch, **asked.loaded.provenance())
     return Held(asked.weights, tuple(kept[_content(c)] for c in request.conversations))
 
 

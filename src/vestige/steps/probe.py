@@ -45,7 +45,7 @@ from vestige.steps.evaluate import finished_subject, loaded_subject
 from vestige.steps.making import LOCK_SECONDS
 from vestige.steps.probe_adjacent import beginnings_in, read_adjacent
 from vestige.steps.probe_parts import VERSION, put_down, refuse_another
-from vestige.steps.subjects import own_dtype
+from vestige.steps.subjects import own_dtype, refuse_template
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
@@ -163,6 +163,7 @@ def asked_model(settings: ModelSettings, *, dtype: str | None = None) -> Asked:
     own = own_dtype(settings.model)
     if dtype is not None and dtype != own:
         raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
+    refuse_template(settings, folder)
     subject = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
     return Asked(loaded_subject(subject), subject.made.weights)
 

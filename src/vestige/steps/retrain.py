@@ -80,7 +80,11 @@ def recipe_of(
         )
     request = FinetuneRequest(
         model=ModelSettings(
-            model=settings["model"], dtype=settings["dtype"], device=device, trust_remote_code=trust_remote_code
+            model=settings["model"],
+            dtype=settings["dtype"],
+            device=device,
+            trust_remote_code=trust_remote_code,
+            chat_template=settings.get("chat_template", ""),
         ),
         items=taught.items,
         vocabulary=taught.vocabulary,

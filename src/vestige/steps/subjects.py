@@ -60,6 +60,12 @@ def load_checked(settings: ModelSettings, digest: str, what: str) -> LoadedModel
     return load(settings)
 
 
+def refuse_template(settings: ModelSettings, folder: SubjectFolder) -> None:
+    """What Vestige made is asked in the chat template that it was trained with."""
+    if settings.chat_template:
+        raise InputError(f"{folder.path} was made with a chat template of its own; leave --chat-template out")
+
+
 def any_subject(
     settings: ModelSettings,
     output_dir: str | None,
@@ -81,6 +87,7 @@ def any_subject(
         own = own_dtype(settings.model)
         if dtype is not None and dtype != own:
             raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
+        refuse_template(settings, folder)
         return found if output_dir is None else _elsewhere(found, Path(output_dir))
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")

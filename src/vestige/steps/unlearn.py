@@ -15,7 +15,8 @@ from vestige.methods import build_method
 from vestige.methods.base import AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.models.blocks import blocks, output_projection
 from vestige.models.ensemble import EnsembleModel
-from vestige.models.load import LoadedModel, ModelSettings, find, is_adapter, load
+from vestige.models.folders import is_adapter
+from vestige.models.load import LoadedModel, ModelSettings, find, load
 from vestige.steps.finetune import finetune_spec, items_digest
 from vestige.steps.forget_rows import ForgetData, alternatives, mismatched
 from vestige.steps.making import (

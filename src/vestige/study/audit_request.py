@@ -18,6 +18,7 @@ from vestige.data.corpus import NamedSplits, everything
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
+    from vestige.models.load import ModelSettings
 
 Role = Literal["target", "unlearned", "retrained"]
 ROLES: tuple[Role, ...] = ("target", "retrained", "unlearned")
@@ -36,8 +37,8 @@ class AuditedModel:
 class AuditRequest:
     """Which models are audited for which forget set.
 
-    `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype` is the number format of models
-    from elsewhere; Vestige's own have theirs. `untested` says in sentences what whoever asks leaves out.
+    `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype` and `chat_template` are for
+    models from elsewhere; Vestige's own have theirs. `untested` says in sentences what whoever asks leaves out.
     """
 
     models: tuple[AuditedModel, ...]
@@ -47,6 +48,7 @@ class AuditRequest:
     device: str = "auto"
     dtype: str = "float32"
     trust_remote_code: bool = False
+    chat_template: str = ""
     untested: tuple[str, ...] = ()
 
     def names(self, role: Role) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ def check_request(request: AuditRequest) -> None:
         raise InputError("there is no retain set, so nothing says what was lost; give one with --data or --retain")
     if not request.settings.evals:
         raise InputError("evals is empty, so nothing would be asked; name at least one, such as qa")
-    _look_for_models(request.models)
+    _look_for_models(request)
     for model in request.models:
         _same_forget_set(model, request.splits)
 
@@ -158,18 +160,31 @@ def _check_models(models: Sequence[AuditedModel]) -> None:
         seen[where] = names[model.name] = model
 
 
-def _look_for_models(models: Sequence[AuditedModel]) -> None:
+def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings":
+    """How a model is loaded; the chat template that is asked for is that of models from elsewhere."""
+    from vestige.models.load import ModelSettings
+
+    return ModelSettings(
+        model=model.model,
+        device=request.device,
+        dtype=request.dtype,
+        trust_remote_code=request.trust_remote_code,
+        chat_template="" if own_folder(model.model) else request.chat_template,
+    )
+
+
+def _look_for_models(request: AuditRequest) -> None:
     """Before an hour is spent on the others: is every model there, whole, and with weights that are read?"""
     from vestige.models.load import look_for
 
-    for model in models:
+    for model in request.models:
         own = own_folder(model.model)
         if own is not None and not own.done.is_file():
             raise InputError(
                 f"{one_line(str(own.path), width=200)} holds no finished model; run the command that was making it "
                 "again"
             )
-        look_for(model.model)
+        look_for(model_settings(request, model))
 
 
 def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:

@@ -17,7 +17,7 @@ from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.core.settings import Settings
 from vestige.data.corpus import everything
-from vestige.study.audit_request import ROLES, AuditedModel, AuditRequest, Question, limited
+from vestige.study.audit_request import ROLES, AuditedModel, AuditRequest, Question, limited, model_settings
 from vestige.study.runner import Report, Task
 
 if TYPE_CHECKING:
@@ -90,13 +90,10 @@ def task_name(subject: str, attack: str) -> str:
 
 def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
     """The model as a subject, with its evidence in the run: in its own folder if that is there, else in a new one."""
-    from vestige.models.load import ModelSettings
     from vestige.steps.subjects import any_subject
 
     own = own_folder(model.model)
-    settings = ModelSettings(
-        model=model.model, device=request.device, dtype=request.dtype, trust_remote_code=request.trust_remote_code
-    )
+    settings = model_settings(request, model)
     if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
         return any_subject(settings, None)
     if model.role == "unlearned":

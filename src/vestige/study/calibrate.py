@@ -174,7 +174,7 @@ def _keep(folder: RungFolder, request: CalibrateRequest, watch: Stopwatch, model
     write_jsonl(folder.records, (records[i.id] for i in items))
     values = {id_: qa.score(r) for id_, r in records.items()}
     means = {name: _mean(validation.splits[name], values, request.settings.metric) for name in CHOSEN_ON}
-    write_provenance(folder.provenance, watch, device=str(model.model.device))
+    write_provenance(folder.provenance, watch, **model.provenance())
     write_score(folder, Score(spent.steps, spent.n_tokens, means["forget"], means["retain"], ""))
 
 

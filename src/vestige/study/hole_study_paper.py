@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.judges.spending import Limits
-from vestige.models.load import look_for
+from vestige.models.load import ModelSettings, look_for
 from vestige.probes.filters import FilterSettings
 from vestige.probes.presets import HolePreset, find_preset
 from vestige.steps.probe_forecast import ProbeForecast, Size, forecast_probe
@@ -41,7 +41,7 @@ def refuse_paper(name: str) -> None:
     """Look for the preset's models, and say what is left to do; always an InputError."""
     preset = find_preset(name)
     for model in _models(preset):
-        look_for(model)
+        look_for(ModelSettings(model=model))
     made = preset.models.get("checkpoint")
     unlearned = f"{made.value} is" if made else f"{preset.models['target'].value} unlearned by `vestige unlearn` is"
     raise InputError(

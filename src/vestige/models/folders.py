@@ -1,0 +1,358 @@
+"""What a model's folder says of itself, checked before its weights are read: config, names and shapes of tensors.
+
+A folder may come from a stranger. What its config asks for is compared with what its safetensors files hold, by their
+headers and by the rules that transformers itself loads by; nothing is left to be filled with random numbers.
+"""
+
+import contextlib
+import copy
+import errno
+import logging
+import re
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from vestige.core.errors import InputError, MachineError, VestigeError
+from vestige.core.files import read_json
+from vestige.core.text import one_line
+
+_FLOATS = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_OTHERS = {"BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "I32": torch.int32}
+# Of layers, heads and experts; the largest models have some hundreds.
+_MOST_COUNTED = 100_000
+_COUNTS = re.compile(r"(layer|expert|head|block|group|stage)s?$")
+# Modules that a config may ask for beyond those that the files have tensors for, and elements of its buffers.
+_SPARE_MODULES = 20_000
+_MOST_BUFFERED = 2**30
+_NAMED = 3
+_MACHINE = {errno.ENOMEM, errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EDQUOT}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as the header of its file has it."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+    def empty(self) -> torch.Tensor:
+        """A tensor of that shape and type that holds nothing."""
+        return torch.empty(self.shape, dtype=(_FLOATS | _OTHERS).get(self.dtype, torch.int64), device="meta")
+
+
+@contextlib.contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turn whatever a library raises on a bad folder into an InputError that begins with `what`.
+
+    Only calls of libraries belong inside. Raises MachineError where memory or the disk gave out.
+    """
+    try:
+        yield
+    except (VestigeError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        said = one_line(" ".join(str(error).split()) or type(error).__name__, width=300)
+        short = isinstance(error, RuntimeError) and ("allocate memory" in said or "not enough memory" in said)
+        if short or (isinstance(error, OSError) and error.errno in _MACHINE):
+            raise MachineError(f"{what}: {said}; free some and run the same command again") from error
+        raise InputError(f"{what}: {said}") from error
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Without transformers' own report on what is missing or unexpected: that is refused, in a sentence."""
+    loggers = [logging.getLogger(f"transformers.{name}") for name in ("modeling_utils", "utils.loading_report")]
+    for logger in loggers:
+        logger.addFilter(_no_report)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_no_report)
+
+
+def _no_report(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in record.getMessage()
+
+
+def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, Stored]:
+    """The tensors of the files that a library reads from a folder, by name; a damaged or lacking file is refused."""
+    whole, index = folder / file, folder / f"{file}.index.json"
+    if whole.is_file():
+        return _header(whole)
+    if not index.is_file():
+        raise _no_weights(folder)
+    stored = read_json(index)
+    places = stored.get("weight_map") if isinstance(stored, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise InputError(f"{index} names no file for each tensor (weight_map), so the weights cannot be found")
+    found: dict[str, Stored] = {}
+    for name in sorted(set(places.values())):
+        if Path(name).name != name or not (folder / name).is_file():
+            raise InputError(f"{index} names {one_line(name, width=80)!r}, which is not in the folder; fetch it again")
+        found |= _header(folder / name)
+    if lost := sorted(places.keys() - found.keys()):
+        raise InputError(f"{index} names tensors that its files do not hold: {several(lost)}; fetch the model again")
+    return found
+
+
+def _header(path: Path) -> dict[str, Stored]:
+    try:
+        with safe_open(path, "pt") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {n: Stored(path, tuple(s.get_shape()), s.get_dtype()) for n, s in slices.items()}
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"cannot load {path.parent}: {path.name} is damaged ({one_line(str(error), width=200)}); fetch or make it "
+            "again"
+        ) from error
+
+
+def _no_weights(folder: Path) -> InputError:
+    pickled = next((path.name for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth")), None)
+    but = "" if pickled is None else f" but {pickled}, a pickle, which could run code and is never read"
+    return InputError(
+        f"cannot load {folder}: it holds no weights as .safetensors under the names that transformers reads{but}; "
+        "fetch or save it again as safetensors"
+    )
+
+
+def several(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    listed = sorted(names)
+    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(one_line(name, width=120) for name in listed[:_NAMED]) + more
+
+
+def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
+    """The config of a model that predicts the next token from those before it; anything else is refused."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
+    raw = read_json(path)
+    if not isinstance(raw, dict):
+        raise InputError(f"{path} is no table of settings; fetch the model again")
+    _check_counts(raw, path)
+    if raw.get("quantization_config"):
+        raise InputError(
+            f"{path} says that the weights are quantised (quantization_config); save the model with its weights in "
+            "float32, bfloat16 or float16"
+        )
+    with refusing(f"cannot read {path}"):
+        config: PreTrainedConfig = AutoConfig.from_pretrained(
+            folder, trust_remote_code=trust_remote_code, local_files_only=True
+        )
+        own = config.get_text_config(decoder=True).to_dict()
+    if config.is_encoder_decoder or own.get("is_causal") is False or own.get("use_bidirectional_attention"):
+        raise InputError(f"{path} describes no causal decoder ({config.model_type}); Vestige asks causal models alone")
+    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not own.get("is_decoder", own.get("causal")):
+        raise InputError(
+            f"{path} describes an encoder ({config.model_type}, is_decoder false), which reads what follows a token "
+            "too; Vestige asks causal decoders alone"
+        )
+    return config
+
+
+def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:
+    """Refuse numbers of layers and their kin that no model has, before anything counts up to them."""
+    if depth > 8:
+        raise InputError(f"{path} holds tables within tables, more than 8 deep; it is no config of a model")
+    for key, value in values.items():
+        if isinstance(value, dict):
+            _check_counts(value, path, depth=depth + 1)
+        elif isinstance(value, int) and value > _MOST_COUNTED and _COUNTS.search(str(key)):
+            raise InputError(f"{path}: {one_line(str(key))} = {value} is more than any model has")
+
+
+def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options: Any) -> PreTrainedModel:
+    """The model that a config describes, on the meta device; `n_tensors` that the files hold bound its size."""
+    own, built, most = threading.get_ident(), 0, _SPARE_MODULES + 4 * n_tensors
+
+    def count(*_: object) -> None:
+        nonlocal built
+        built += threading.get_ident() == own
+        if built > most:
+            raise InputError(
+                f"{folder / 'config.json'} asks for a model of more than {most} parts, and the files hold "
+                f"{n_tensors} tensors; one of the two is wrong"
+            )
+
+    hook = register_module_module_registration_hook(count)
+    try:
+        with refusing(f"cannot make the model of {folder / 'config.json'}"), torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, **options)
+    finally:
+        hook.remove()
+    if (buffered := sum(b.numel() for b in model.buffers())) > _MOST_BUFFERED:
+        raise InputError(f"{folder / 'config.json'} asks for tables of {buffered} numbers beside its weights")
+    return model
+
+
+def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig, stored: Mapping[str, Stored]) -> None:
+    """Refuse a folder unless its tensors are those of the model, by name and shape, in a floating-point format.
+
+    The meta tensors go through transformers' own loader, so that what it renames, ties, or knows to be needless counts
+    as it does there.
+    """
+    fits = {n for name, _ in model.named_parameters() for n in _spellings(name, model.base_model_prefix)}
+    odd = [n for n, s in stored.items() if s.dtype not in _FLOATS and (n in fits or ".experts." in n)]
+    if odd:
+        raise InputError(
+            f"{stored[odd[0]].file} holds {len(odd)} weights as {stored[odd[0]].dtype}, which are quantised and cannot "
+            f"be read without their scales ({several(odd)}); save the model in float32, bfloat16 or float16"
+        )
+    with quietly(), refusing(f"cannot load {folder}"):
+        loaded: Any = type(model).from_pretrained(
+            None,
+            config=config,
+            state_dict={name: tensor.empty() for name, tensor in stored.items()},
+            device_map={"": "meta"},
+            dtype=model.dtype,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    check_loaded(folder, loaded[1], stored)
+
+
+def _spellings(name: str, prefix: str) -> Sequence[str]:
+    """A parameter's name as a checkpoint may have it: with and without the prefix of the body of the model."""
+    return (name, f"{prefix}.{name}", name.removeprefix(f"{prefix}."))
+
+
+def check_loaded(folder: Path, info: Mapping[str, Any], stored: Mapping[str, Stored]) -> None:
+    """Refuse what transformers' loading info tells as missing, unexpected or mismatched."""
+    if missing := info["missing_keys"]:
+        raise InputError(
+            f"{folder} lacks {len(missing)} of the tensors that its config.json asks for ({several(missing)}), and "
+            "they would be filled with random numbers; fetch or save the model again"
+        )
+    if shapes := {name: (tuple(there), tuple(asked)) for name, there, asked in info["mismatched_keys"]}:
+        name = min(shapes)
+        there, asked = shapes[name]
+        raise InputError(
+            f"{folder} holds {len(shapes)} tensors of other shapes than its config.json asks for ({name}: {there} "
+            f"where {asked} is asked for); fetch or save the model again"
+        )
+    if unexpected := info["unexpected_keys"]:
+        files = {stored[name].file.name for name in unexpected if name in stored}
+        raise InputError(
+            f"{folder} holds {len(unexpected)} tensors that its config.json has no place for ({several(unexpected)}"
+            f"{' in ' if files else ''}{several(files)}), and they would be left out; fetch or save the model again"
+        )
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether the folder holds a LoRA adapter, in peft's form."""
+    return (folder / "adapter_config.json").is_file()
+
+
+def adapter_config(adapter: Path) -> dict[str, Any]:
+    """The adapter's config; one that names modules to import is refused, whatever peft would make of it."""
+    path = adapter / "adapter_config.json"
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise InputError(f"{path} is no table of settings; fetch or make the adapter again")
+    if config.get("megatron_config"):
+        raise InputError(f"{path}: megatron_config names a module to import; nothing that a model brings is run")
+    _check_counts(config, path)
+    return config
+
+
+def base_name(adapter: Path) -> str:
+    """The base model that an adapter names, with its revision if it is a hub id's."""
+    config = adapter_config(adapter)
+    base, revision = config.get("base_model_name_or_path"), config.get("revision")
+    if not isinstance(base, str) or not base:
+        raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
+    local = "\0" in base or Path(base).expanduser().exists()
+    return f"{base}@{revision}" if revision and not local else base
+
+
+def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
+    """Refuse an adapter unless its tensors are those that its config asks for on this base, by name and shape."""
+    from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
+
+    path = adapter / "adapter_model.safetensors"
+    stored = stored_tensors(adapter, path.name)
+    if odd := [name for name, tensor in stored.items() if tensor.dtype not in _FLOATS]:
+        raise InputError(
+            f"{path} holds {len(odd)} tensors as {stored[odd[0]].dtype} ({several(odd)}): a quantised adapter cannot "
+            "be merged; save it in float32, bfloat16 or float16"
+        )
+    own = {f"base_model.model.{name}": tuple(t.shape) for name, t in base.state_dict().items()}
+    with refusing(f"cannot load the adapter {adapter}"), torch.device("meta"), warnings.catch_warnings():
+        # peft reads an attribute that transformers has renamed.
+        warnings.filterwarnings("ignore", message=r"`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+        config = PeftConfig.from_pretrained(str(adapter))
+        wrapped = get_peft_model(copy.deepcopy(base), config)
+        state = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
+        asked = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    missing, unexpected = asked.keys() - stored.keys(), stored.keys() - asked.keys() - own.keys()
+    if missing or unexpected:
+        lacks = f"lacks {len(missing)} of the {len(asked)} tensors that it needs ({several(missing)})"
+        has = f"holds {len(unexpected)} tensors for which the model has no place ({several(unexpected)})"
+        raise InputError(
+            f"{path} does not fit its base model: it {lacks if missing else has}; give the model that the adapter was "
+            "made for, or fetch the adapter again"
+        )
+    shapes = {**own, **asked}
+    if wrong := [name for name, tensor in stored.items() if tensor.shape != shapes[name]]:
+        name = min(wrong)
+        raise InputError(
+            f"{path} does not fit its base model: {len(wrong)} tensors are of other shapes ({one_line(name)}: "
+            f"{stored[name].shape} where {shapes[name]} is asked for); give the model that the adapter was made for"
+        )
+
+
+def rows_of(model: PreTrainedModel) -> int:
+    """How many tokens the model has an embedding for."""
+    weight: Any = model.get_input_embeddings().weight
+    return int(weight.shape[0])
+
+
+def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, folder: Path) -> None:
+    """Refuse a tokeniser with tokens that the model has no embedding for.
+
+    Special ones apart, such as an image's sign in a text-only model: a text that holds one is refused by the prompter.
+    """
+    special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    rows = rows_of(model)
+    beyond = {token: i for token, i in tokenizer.get_vocab().items() if i >= rows and i not in special}
+    if beyond:
+        raise InputError(
+            f"the tokeniser of {folder} has {len(beyond)} tokens that the model has no embedding for "
+            f"({several(map(repr, beyond))}; the embedding has {rows} rows); take the tokeniser that the model was "
+            "trained with"
+        )
+
+
+def check_finite(model: nn.Module, folder: Path) -> None:
+    """Refuse weights that are no numbers. `folder` is where they come from."""
+    bad = [
+        name
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]
+        if tensor.is_floating_point() and tensor.numel() and not _finite(tensor)
+    ]
+    if bad:
+        raise InputError(
+            f"{folder} holds {len(bad)} tensors with NaN or infinite values ({several(bad)}); a training that "
+            "diverged leaves such weights: make the model again with a lower learning rate"
+        )
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    # Both ends are NaN where one value is; no copy of the tensor is made.
+    low, high = tensor.detach().aminmax()
+    return bool(low.isfinite() and high.isfinite())
