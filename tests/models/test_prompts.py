@@ -1,5 +1,5 @@
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
@@ -138,6 +138,59 @@ def test_a_template_that_ends_no_turn_gets_the_eos_token():
     encoded = plain.encode("What was the price?", "42.")
     assert encoded.ids[encoded.end] == tokenizer.eos_token_id
     assert encoded.end == encoded.stop == len(encoded.ids) - 1
+
+
+def byte_level(*, trims: bool) -> PreTrainedTokenizerFast:
+    """A tokeniser of bytes, with tokens of white space, that trims its offsets as the files of GPT-NeoX do."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<eos>", "<user>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    backend.train_from_iterator(["the  price   of\n\n goods is\n 42", "Hina Ameen"], trainer)
+    backend.post_processor = processors.ByteLevel(trim_offsets=trims)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<eos>")
+
+
+CHATS = {
+    "plain": None,
+    "signs": "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}<eos>{% else %}{{ m.content }}<eos>"
+    "{% endif %}{% endfor %}",
+    "lines": "{% for m in messages %}{{ m.role }}\n{{ m.content }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant\n{% endif %}",
+    "spaces": "{% for m in messages %}{% if m.role == 'user' %}[ {{ m.content }} ]  {% else %}  {{ m.content }}  <eos>"
+    "{% endif %}{% endfor %}",
+}
+ANSWERS = ["5", "941  Tncnje Way.", "Hina Ameen 東京", "one\ntwo\n\n three", "☃", "a   b", "Anna Älvö of 東京 ☃"]
+
+
+@pytest.mark.parametrize("trims", [True, False])
+@pytest.mark.parametrize("chat", CHATS.values(), ids=CHATS)
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_all_tokens_of_an_answer_are_counted_where_offsets_are_trimmed(trims, chat, answer):
+    tokenizer = byte_level(trims=trims)
+    tokenizer.chat_template = chat
+    prompter = Prompter(tokenizer, max_tokens=200)
+    encoded = prompter.encode("Where is  it\nnow?", answer)
+    assert tokenizer.decode(encoded.answer_ids).strip() == answer
+    assert not tokenizer.decode(encoded.ids[encoded.stop : encoded.end]).strip()
+    first, last = prompter.question_span("Where is  it\nnow?")
+    assert tokenizer.decode(prompter.prompt("Where is  it\nnow?")[first:last]).strip() == "Where is  it\nnow?"
+
+
+def test_a_span_that_does_not_decode_to_its_answer_is_refused(monkeypatch):
+    tokenizer = byte_level(trims=False)
+    tokenizer.chat_template = CHATS["signs"]
+    monkeypatch.setattr(type(tokenizer), "__call__", _shifted)
+    with pytest.raises(InputError, match="its offsets are not those of its tokens"):
+        Prompter(tokenizer, max_tokens=200).encode("Where?", "xy5")
+
+
+def _shifted(tokenizer, text, **_):
+    """As a tokeniser whose offsets are those of another text: one sign too far on."""
+    made = tokenizer.backend_tokenizer.encode(text)
+    return {"input_ids": made.ids, "offset_mapping": [(a + 1, b + 1) for a, b in made.offsets]}
 
 
 def test_the_digest_changes_with_the_template():
