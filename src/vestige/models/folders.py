@@ -9,6 +9,7 @@ import copy
 import errno
 import logging
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -318,8 +319,8 @@ def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
 
 def rows_of(model: PreTrainedModel) -> int:
     """How many tokens the model has an embedding for."""
-    weight: Any = model.get_input_embeddings().weight
-    return int(weight.shape[0])
+    rows = model.config.get_text_config().to_dict().get("vocab_size")
+    return rows if isinstance(rows, int) else sys.maxsize
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, folder: Path) -> None:

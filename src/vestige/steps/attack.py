@@ -33,6 +33,7 @@ from vestige.data.dataset import item_row
 from vestige.evals import find_eval
 from vestige.evals.base import View
 from vestige.metrics.information import code_length, prequential, text_capacity
+from vestige.models.finite import finite_logits
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
@@ -96,7 +97,8 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             write_jsonl(folder.shown, map(item_row, request.attack.shown))
             write_json(folder.asked, {asked.id: original for original, asked in work.asked.items()})
             loaded = loaded_subject(subject)
-            ended = _KINDS[plan.kind](work, loaded)
+            with finite_logits(loaded):
+                ended = _KINDS[plan.kind](work, loaded)
             for who in (subject, request.guide):
                 if who is not None:
                     announce(who)

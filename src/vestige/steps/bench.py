@@ -17,6 +17,7 @@ from vestige.data.bench_rows import WHOLE, LocalData, Splits
 from vestige.evals.bench_table import Contestant, Wanted, bench_table
 from vestige.evals.harness import Catalogue, HarnessSettings, harness_version, run_task
 from vestige.evals.mt_bench import TASK as MT_BENCH
+from vestige.models.finite import finite_logits
 from vestige.steps.making import LOCK_SECONDS
 from vestige.steps.mt_bench import Held, MtBenchRequest, hold, rate
 from vestige.steps.probe import Asked
@@ -156,7 +157,8 @@ def _run(
         return read_run(place)
     write_json(place.asked, {"schema": SCHEMA, **identity})
     watch = Stopwatch()
-    run = run_task(asked.loaded, name, catalogue.task(name, part.rows), request.settings, bars=request.bars)
+    with finite_logits(asked.loaded):
+        run = run_task(asked.loaded, name, catalogue.task(name, part.rows), request.settings, bars=request.bars)
     write_provenance(place.provenance, watch, **asked.loaded.provenance())
     write_run(place, run)
     return run

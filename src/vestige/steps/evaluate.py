@@ -27,6 +27,7 @@ from vestige.data.corpus import NamedSplits
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, View
 from vestige.evals.readings import Reads, collected
+from vestige.models.finite import finite_logits
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_subject, same_weights
 
@@ -128,9 +129,11 @@ def evaluate_together(
             loaded = loaded_subject(subject)
             of = sum(len(plan.asked) for plan in missing.values())
             before = 0
-            for group in _groups(list(missing.values())):
-                _collect(group, loaded, partial(_add_to, on_items, before, of))
-                before += sum(len(plan.asked) for plan in group)
+            _ = loaded.way  # Looked for before, since it is looked for by a text of nobody's.
+            with finite_logits(loaded):
+                for group in _groups(list(missing.values())):
+                    _collect(group, loaded, partial(_add_to, on_items, before, of))
+                    before += sum(len(plan.asked) for plan in group)
         announce(subject)
         for plan in plans:
             _sum_up(plan, subject)

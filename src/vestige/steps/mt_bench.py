@@ -17,6 +17,7 @@ from vestige.evals.mt_bench import TASK, Answered, MtBenchSettings, answer, scor
 from vestige.judges.base import Failure, Judgement
 from vestige.judges.mt_bench import VERSION as JUDGE_VERSION
 from vestige.judges.mt_bench import Turn, TurnJudge
+from vestige.models.finite import finite_logits
 from vestige.steps.probe import Asked
 
 VERSION = 1
@@ -72,7 +73,9 @@ def hold(folder: BenchFolder, asked: Asked, request: MtBenchRequest, on_portion:
     watch = Stopwatch()
     for start in range(0, len(missing), PORTION):
         portion = missing[start : start + PORTION]
-        found = dict(zip(map(_content, portion), answer(asked.loaded, portion, request.settings), strict=True))
+        with finite_logits(asked.loaded):
+            answers = answer(asked.loaded, portion, request.settings)
+        found = dict(zip(map(_content, portion), answers, strict=True))
         append_lines(place.answers, [json_line({"of": of, **asdict(one)}) for of, one in found.items()])
         kept |= found
         on_portion(len(kept), len(request.conversations))

@@ -1,0 +1,58 @@
+"""A model whose weights are finite and whose logits are not: one sentence, whatever is asked of it."""
+
+import pytest
+import torch
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import SubjectSpec
+from vestige.core.errors import NotFinite
+from vestige.core.items import Item
+from vestige.evals import EVALS, find_eval, qa
+from vestige.models.finite import finite_logits
+from vestige.models.generation import generate
+from vestige.models.load import LoadedModel
+from vestige.models.tiny import tiny_model, tiny_tokenizer
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate
+from vestige.steps.making import Made
+
+ITEMS = tuple(
+    Item(f"How many crates does {n} name?", f"{20 + n}.", edge="e", attribute="a", perturbed=("1.", "2.", "3."))
+    for n in range(8)
+)
+VIEW = qa.View("edge:e", {"forget": [i.id for i in ITEMS[:4]], "retain": [i.id for i in ITEMS[4:]]}, {})
+SPEC = SubjectSpec("base", "diverged", "builtin:tiny", "", "", 0, "s", {}, "d", "", 1)
+SAID = r"the model diverged gives logits that are NaN or infinite at .*How many crates does 0 name.*down_proj on"
+
+
+@pytest.fixture
+def diverged():
+    model = tiny_model(0).eval()
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight.fill_(3e38)
+    return LoadedModel(model, tiny_tokenizer(ITEMS), "diverged", "")
+
+
+@pytest.mark.parametrize("name", [name for name in EVALS if name != "freeform"])
+def test_every_evaluation_says_where_logits_are_no_numbers(diverged, tmp_path, name):
+    made = Made(diverged.digest(), diverged.prompter.digest, 0, "made elsewhere")
+    subject = Subject(SubjectFolder(tmp_path), SPEC, made, lambda: diverged)
+    asked = EvaluateRequest(ITEMS, (VIEW,), find_eval(name).SETTINGS(), seed=0, eval=name)
+    with pytest.raises(
+        NotFinite, match=r"diverged gives logits that are NaN or infinite at .*layers\.1\.mlp\.down_proj"
+    ):
+        evaluate(subject, asked)
+
+
+def test_a_reply_that_is_only_decoded_is_refused_with_its_question(diverged):
+    prompt = diverged.prompter.prompt(ITEMS[0].question)
+    with pytest.raises(NotFinite, match=SAID), finite_logits(diverged):
+        generate(diverged.model, [prompt], end_ids=(1,), max_new_tokens=4)
+
+
+def test_minus_infinity_is_a_token_that_cannot_come(diverged):
+    model = tiny_model(0).eval()
+    model.lm_head.register_forward_hook(lambda _, __, out: out.index_fill(-1, torch.tensor([5]), -torch.inf))
+    subject = LoadedModel(model, diverged.tokenizer, "masked", "")
+    with finite_logits(subject):
+        generate(model, [subject.prompter.prompt("What?")], end_ids=(1,), max_new_tokens=2)
+    assert not model._forward_hooks
