@@ -40,7 +40,7 @@ def finite_logits(subject: LoadedModel) -> Iterator[None]:
 def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None) -> NotFinite:
     layer = "" if ids is None else first_not_finite(subject.model, ids)
     text = "" if ids is None else subject.tokenizer.decode(ids.tolist(), skip_special_tokens=True)
-    at = f" at {one_line(' '.join(text.split()), width=100)!r}" if text else ""
+    at = f" at {one_line(' '.join(str(text).split()), width=100)!r}" if text else ""
     narrow = subject.model.dtype != torch.float32
     way_out = "ask it in float32 (--dtype)" if narrow else "a training that diverged leaves such a model: make it again"
     return NotFinite(
