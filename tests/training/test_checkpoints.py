@@ -24,7 +24,16 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(fresh, make_job, name, s
     assert train(fresh().model, job, until=1).steps == 1
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"step": 3, "state": {}, "counts": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        "{}",
+        '{"step": 3, "state": {}, "counts": {}}',
+        '{"step": 2, "state": {}, "counts": "x"}',
+        '{"step": 2, "state": {"loss": "low"}, "counts": {}}',
+    ],
+)
 def test_a_state_that_is_not_the_checkpoints_own_is_refused(fresh, make_job, text):
     job = make_job()
     train(fresh().model, job, until=2)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -28,7 +29,7 @@ class Checkpoints:
 
     def newest(self) -> int | None:
         """The step of the newest whole checkpoint: how many steps were taken."""
-        steps = [int(p.name.removeprefix("step-")) for p in self.folder.glob("step-*")]
+        steps = [int(n) for p in self.folder.glob("step-*") if (n := p.name.removeprefix("step-")).isdecimal()]
         return max(steps, default=None)
 
     def save(
@@ -61,8 +62,8 @@ class Checkpoints:
             kept = read_json(folder / "state.json")
             if kept["step"] != step:
                 raise ValueError(f"it speaks of step {kept['step']}")
-            objective_state: dict[str, float] = kept["state"]
-            counts: dict[str, int] = kept["counts"]
+            objective_state: dict[str, float] = _numbers(kept["state"])
+            counts: dict[str, int] = _numbers(kept["counts"])
         put_back(model, folder / "model.safetensors")
         with undamaged(folder / "optimizer.safetensors"):
             moments = load_file(folder / "optimizer.safetensors")
@@ -95,6 +96,12 @@ def undamaged(path: Path) -> Iterator[None]:
             f"{path} is damaged ({one_line(str(error), width=200)}), so training cannot go on from it; delete the "
             f"folder {path.parent.parent} and run the same command again: training begins anew"
         ) from error
+
+
+def _numbers(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
+        raise ValueError("its state holds something other than numbers by name")
+    return value
 
 
 def _trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
