@@ -1,5 +1,6 @@
 """What a calibration is asked for: the grid, the goal, the items, and the identity that all of it makes."""
 
+import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,7 +128,8 @@ def request_identity(request: CalibrateRequest) -> dict[str, Any]:
     from vestige.steps.unlearn import unlearn_spec
 
     # The rate and the strength of the request itself are replaced, so they must not count.
-    spec = asdict(unlearn_spec(request.of(request.candidates[0])))
+    # As JSON gives it back, with lists for tuples.
+    spec = json.loads(json.dumps(asdict(unlearn_spec(request.of(request.candidates[0])))))
     own = {f"unlearning.{k}": v for k, v in spec["settings"].items()}
     apart = request.apart
     return {
