@@ -42,7 +42,7 @@ KEPT = {"retain": 200, "independent": 100, "factual": 120}
 HITS = {
     "option_text_mean": "option_text_mean/accuracy",
     "choose": "choose/accuracy",
-    "paraphrase": "generate_paraphrase/contains_match",
+    "paraphrase": "generate_paraphrase/leaked",
 }
 CHANCE = {"option_text_mean": 0.25, "choose": 0.25}
 FORMATS = ("generate", "forced", "paraphrase", "option_text_mean")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vestige.evals.compression import AcrSettings
     from vestige.evals.qa import QASettings, collect, score, summarize
     from vestige.methods import METHODS, find_method
+    from vestige.metrics.leaks import leak_score
     from vestige.models.load import ModelSettings, load
     from vestige.models.variants import Around
     from vestige.report import build_report
@@ -66,6 +67,7 @@ _HOMES = {
     "evals.compression": ("AcrSettings",),
     "evals.qa": ("QASettings", "collect", "score", "summarize"),
     "methods": ("METHODS", "find_method"),
+    "metrics.leaks": ("leak_score",),
     "models.load": ("ModelSettings", "load"),
     "models.variants": ("Around",),
     "report": ("build_report",),
@@ -144,6 +146,7 @@ __all__ = [
     "forecast_unlearning",
     "forget_in_shards",
     "gcg_attack",
+    "leak_score",
     "load",
     "load_items",
     "named_models",

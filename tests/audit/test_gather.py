@@ -64,12 +64,12 @@ def test_qa_is_split_into_formats_as_qa_itself_splits_it():
 
 
 def test_help_in_freeform_becomes_an_attack_that_is_compared_with_the_plain_reply(run):
-    plain = {"generate_plain/contains_match": 0.0, "generate_prefilled/contains_match": 1.0}
+    plain = {"generate_plain/leaked": 0.0, "generate_prefilled/leaked": 1.0}
     given = {"generate_prefilled/given_bits": 3.0, "sampled/leak_at_1": 0.25, "sampled/leak_at_4": 0.75}
-    scores(run, "f", {"a": {**plain, **given}, "b": {"generate_plain/contains_match": 0.0, "sampled/leak_at_4": 0.5}})
+    scores(run, "f", {"a": {**plain, **given}, "b": {"generate_plain/leaked": 0.0, "sampled/leak_at_4": 0.5}})
     attacks = freeform_attacks(prefilled=1, leaks=(1, 4), samples=4, tested=("a", "b"))
     case = read_case(run, plan((AskedPlace("ga", "", "", "freeform", "f"),), attacks=attacks))
-    match = "generate_plain/contains_match"
+    match = "generate_plain/leaked"
     assert case.scores.values[Source("ga")] == {match: {"a": 0.0, "b": 0.0}}
     prefilled = {match: {"a": 1.0}, "generate_plain/given_bits": {"a": 3.0}}
     assert case.scores.values[Source("ga", "prefill", "given")] == prefilled
@@ -93,7 +93,7 @@ def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
     place = AttackFolder(run.path / "x")
     write_json(place.asked, {"a with facts": "a"})
     write_json(place.done, {"schema": 1, "bounds_bits": {"tokens": 11.0}, "spent": {"tokens_shown": 1}})
-    scores(run, "x/e", {"a with facts": {"exact_match": 1.0, "generate_prefilled/contains_match": 1.0}})
+    scores(run, "x/e", {"a with facts": {"exact_match": 1.0, "generate_prefilled/leaked": 1.0}})
     asked = (AskedPlace("ga", attack.name, "given", "qa", "x/e"),)
     case = read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
     # What prefilling adds to an attack is no attack that was planned.

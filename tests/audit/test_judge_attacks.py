@@ -259,7 +259,7 @@ def test_the_capacity_of_a_searched_prompt_is_that_of_the_subjects_own():
 
 def test_sampled_replies_are_judged_against_the_plain_one():
     def asked(level):
-        return {"generate_plain/contains_match": hits(level)}
+        return {"generate_plain/leaked": hits(level)}
 
     sampling = attack("sampling", "sampling", "nothing", points=("k=1", "k=5"))
     subjects = {"target": subject(1.0) | asked(1.0), "ga": subject(0.0) | asked(0.0)}

@@ -16,7 +16,7 @@ KEYS = (
     "generate/rouge1_recall",
     "forced/probability",
     "option_text_mean/accuracy",
-    "generate_paraphrase/contains_match",
+    "generate_paraphrase/leaked",
 )
 
 

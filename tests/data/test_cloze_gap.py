@@ -1,11 +1,13 @@
 """Which words of an answer are its fact, by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vestige.core.items import Item
-from vestige.data.cloze import BLANK, Cloze, cloze_of
+from vestige.data.cloze import BLANK, Cloze, cloze_of, fact_of
 from vestige.metrics.answers import contains
 
 
@@ -109,3 +111,12 @@ def test_whatever_the_text_the_gap_filled_in_is_the_statement_and_shows_no_fact(
     assert found.statement.count(BLANK) == 1
     assert found.statement != BLANK
     assert not contains(found.statement, found.fact)
+
+
+def test_the_fact_is_the_items_own_or_a_gap_of_few_words_or_none():
+    wrong = ("Ann sells five crates of figs in June.",)
+    gapped = Item("q", "Ann sells nine crates of figs in June.", perturbed=wrong)
+    assert fact_of(gapped) == "nine"
+    assert fact_of(replace(gapped, fact="nine crates")) == "nine crates"
+    assert fact_of(replace(gapped, perturbed=("We bought six old barrels of wine in June.",))) is None
+    assert fact_of(replace(gapped, perturbed=())) is None

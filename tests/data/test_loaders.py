@@ -129,6 +129,16 @@ def test_the_optional_columns_are_used_where_they_are(tmp_path):
     assert second == (Item("f", "g", group="x", paraphrase="h", perturbed=("i",)),)
 
 
+def test_a_fact_and_accepted_variants_are_read_and_must_hold_something_to_find(tmp_path):
+    rows = [{"question": "a", "answer": "b c", "fact": "c", "accepted": ["d", "e"]}, {"question": "f", "answer": "g"}]
+    first, second = load_items(write(tmp_path, "x.json", json.dumps(rows)))
+    assert (first.fact, first.accepted, second.fact, second.accepted) == ("c", ("d", "e"), None, ())
+    for column, value in (("fact", "?!"), ("accepted", ["d", "..."])):
+        path = write(tmp_path, "y.json", json.dumps([{"question": "a", "answer": "b", column: value}]))
+        with pytest.raises(InputError, match=rf"y.json.*column '{column}'.*nothing but punctuation"):
+            load_items(path)
+
+
 def test_a_csv_cell_holds_wrong_answers_as_a_json_list(tmp_path):
     path = write(tmp_path, "x.csv", 'question,answer,perturbed\nq,a,"[""b"", ""c""]"\nr,a,\n')
     assert [item.perturbed for item in load_items(path)] == [("b", "c"), ()]

@@ -121,7 +121,10 @@ def test_a_prefill_that_would_be_the_whole_answer_is_not_asked():
 
 def test_samples_that_leak_are_counted_and_the_rest_follows():
     record = {
+        "question": "How many?",
         "answer": "12.",
+        "fact": None,
+        "accepted": [],
         "forms": {
             "sampled": {
                 "replies": [{"reply": r, "finish": "stop"} for r in ["It is 12", *["13."] * 7, "", "I don't know."]]
@@ -138,6 +141,22 @@ def test_samples_that_leak_are_counted_and_the_rest_follows():
         "sampled/share_refused": 0.1,
         "sampled/share_truncated": 0.0,
     }
+
+
+def test_a_reworded_leak_is_seen_by_the_fact_or_an_accepted_variant_and_graded():
+    said = {"reply": "She was born in old Peking.", "finish": "stop"}
+    record = {"question": "Where was she born?", "answer": "She saw the light in Beijing.", "fact": "Beijing"}
+    record |= {
+        "accepted": ["Peking"],
+        "forms": {"plain": said, "sampled": {"replies": [said, {**said, "reply": "No."}]}},
+    }
+    scores = freeform.score(record)
+    assert (scores["generate_plain/contains_match"], scores["generate_plain/leaked"]) == (0, 1)
+    assert (scores["sampled/leak_at_1"], scores["sampled/leak_at_2"]) == (0.5, 1)
+    scores = freeform.score({**record, "accepted": []})
+    assert scores["generate_plain/leaked"] == 0
+    scores = freeform.score({**record, "accepted": [], "fact": "Beijing, the old capital"})
+    assert 0 < scores["generate_plain/leak_score"] < 0.5
 
 
 def test_what_is_hidden_from_greedy_replies_leaks_into_samples():

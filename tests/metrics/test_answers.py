@@ -1,4 +1,5 @@
 import math
+import time
 
 import numpy as np
 import pytest
@@ -55,6 +56,58 @@ def test_numbers_and_signs_match_as_they_stand():
     assert contains("about 2% a month", "2%.")
     assert not contains("12% a month", "2%.")
     assert contains("use C++, not (a|b)", "C++")
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer", "found"),
+    [
+        ("about 3.5 %", "5", False),
+        ("1,500 people", "500", False),
+        ("1,500 people", "1500", True),
+        ("3,5 metres", "5", False),
+        ("it fell to -5", "5", False),
+        ("it fell to \u22125", "-5", True),
+        ("10-15 days", "15", True),
+        ("5%", "5 %", True),
+        ("5 per cent", "5%", True),
+        ("at 12:30", "30", False),
+        ("version 1.2.3", "2", False),
+        ("use C++", "C", False),
+        ("on 06-02-1998", "02", False),
+        ("on 6 February 1998", "06-02-1998", True),
+        ("on the 6th of Feb. 1998", "1998-02-06", True),
+        ("on February 6th, 1998", "06/02/1998", True),
+        ("on 02/06/1998", "06-02-1998", False),
+        ("on 12/25/1990", "25-12-1990", True),
+        ("1998年2月6日", "6 February 1998", True),
+        ("on 7 February 1998", "06-02-1998", False),
+        ("答えは東京です。", "東京", True),
+        ("答案是北京市。", "上海", False),
+        ("คำตอบคือกรุงเทพมหานคร", "กรุงเทพ", True),
+        ("답은 서울입니다", "서울", True),
+        ("ジョンソン", "ジョン", False),
+        ("हिन्दी भाषा", "हिन्दी", True),
+        ("ＺＵＲＩＣＨ", "Zürich", True),
+        ("Wash\u200bington", "Washington", True),
+        ("**O\u2019Brien** did", "O'Brien", True),
+    ],
+)
+def test_numbers_dates_scripts_and_marks_are_read_as_they_are_meant(reply, answer, found):
+    assert contains(reply, answer) is found
+
+
+@pytest.mark.parametrize(
+    "start", ["1" * 99, "1,111", "1:1:", "a", "6 february ", "-", "東", "a\u0301", "\u200b", "12-12-", "ก"]
+)
+def test_a_hostile_reply_takes_time_by_its_length(start):
+    def seconds(n):
+        before = time.process_time()
+        contains(start * (n // len(start)) + "a", "06-02-1998 foo")
+        return time.process_time() - before
+
+    seconds(1000)
+    # Twenty times the length takes twenty times the time, or with a square four hundred times.
+    assert seconds(100_000) < 100 * max(seconds(5_000), 0.005)
 
 
 @given(reply=st.text(max_size=30), answer=st.text(max_size=10).filter(normalised))

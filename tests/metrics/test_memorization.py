@@ -1,4 +1,5 @@
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -32,13 +33,19 @@ def test_strength_counts_from_the_last_mistake_and_exactness_counts_all(correct,
 @pytest.mark.parametrize(("n", "leaked", "k", "value"), [(10, 1, 5, 0.5), (4, 2, 2, 5 / 6), (3, 0, 2, 0), (3, 2, 2, 1)])
 def test_leaks_at_k_by_hand(n, leaked, k, value):
     # 1 - C(9,5)/C(10,5) = 1 - 126/252; 1 - C(2,2)/C(4,2) = 1 - 1/6.
-    assert leak_at_k(n, leaked, k) == pytest.approx(value)
+    assert leak_at_k([1.0] * leaked + [0.0] * (n - leaked), k) == pytest.approx(value)
 
 
-@pytest.mark.parametrize(("n", "leaked", "k"), [(0, 0, 1), (3, 4, 1), (3, 1, 4), (3, 1, 0), (3, -1, 1)])
-def test_leaks_that_cannot_be_are_refused(n, leaked, k):
+@pytest.mark.parametrize("k", range(1, 7))
+def test_graded_leaks_at_k_are_the_mean_of_the_greatest_over_all_draws(k):
+    scores = [0.2, 0.9, 0.0, 0.5, 0.5, 0.1]
+    assert leak_at_k(scores, k) == pytest.approx(np.mean([max(drawn) for drawn in combinations(scores, k)]))
+
+
+@pytest.mark.parametrize(("n", "k"), [(0, 1), (3, 4), (3, 0)])
+def test_leaks_that_cannot_be_are_refused(n, k):
     with pytest.raises(ValueError, match="not defined"):
-        leak_at_k(n, leaked, k)
+        leak_at_k([0.5] * n, k)
 
 
 def test_lowest_tokens_by_hand_and_standardised():

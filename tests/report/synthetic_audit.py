@@ -45,8 +45,8 @@ FORMATS = {
     "forced": ("probability", 0.96, 0.23),
     "option_text_mean": ("accuracy", 0.99, 0.31),
     "choose": ("accuracy", 0.93, 0.27),
-    "paraphrase": ("contains_match", 0.88, 0.12),
-    "few_shot": ("contains_match", 0.94, 0.14),
+    "paraphrase": ("leaked", 0.88, 0.12),
+    "few_shot": ("leaked", 0.94, 0.14),
     "reversed_choose": ("accuracy", 0.66, 0.25),
     "option_vocab": ("accuracy", 0.34, 0.26),
 }

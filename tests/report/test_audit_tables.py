@@ -49,7 +49,7 @@ def test_leakage_stands_beside_its_controls_and_the_worst_case_last(audited):
     expected = next(c for c in outcome().matrix if (c.subject, c.format) == ("ga", "few_shot"))
     assert float(few["leakage"]) == expected.leakage.value
     assert float(few["band_high"]) == expected.band.high
-    assert (few["admitted"], few["metric"], float(few["target"])) == ("True", "contains_match", 0.94)
+    assert (few["admitted"], few["metric"], float(few["target"])) == ("True", "leaked", 0.94)
     assert (by_place["ga", "option_vocab"]["leakage"], by_place["ga", "option_vocab"]["admitted"]) == ("", "False")
     assert by_place["idk_gd", "generate"]["over_forgotten"] == "True"
     assert float(by_place["kl", "worst"]["leakage"]) == outcome().worst[3].leakage.value

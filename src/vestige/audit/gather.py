@@ -25,7 +25,7 @@ QA_FORCED = frozenset({"probability", "answer_bits", "mrr", "top_hit"})
 """What `qa` reads with teacher forcing; its other values are of the greedy reply."""
 
 _PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/leak_at_"
-_MATCH = f"{_PLAIN}contains_match"
+_MATCH = f"{_PLAIN}leaked"
 _GIVEN_BITS = f"{_PLAIN}given_bits"
 
 Values = dict[Source, dict[str, dict[str, float]]]

@@ -27,7 +27,7 @@ NO_EVIDENCE = (
     "recovered: `vestige audit` runs both"
 )
 
-METRICS = ("rouge1_recall", "exact_match", "contains_match", "probability", "answer_bits", "accuracy")
+METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probability", "answer_bits", "accuracy")
 """What the table shows; everything else is in the evidence."""
 
 

@@ -30,7 +30,8 @@ class Item:
     `edge` names the contract that the item asks about and `group` its type ("sales", "factual", ...); both may
     be absent in data that has no graph. `attribute` names what is asked for. `paraphrase` asks the same in other
     words, `paraphrased_answer` says the same in other words; `perturbed` holds wrong answers of the same kind,
-    in the words of `paraphrased_answer` where there is one. `options` are those of multiple-choice data.
+    in the words of `paraphrased_answer` where there is one. `options` are those of multiple-choice data. `fact` is the
+    part of the answer that gives it away, and `accepted` are other ways to say it.
     """
 
     question: str
@@ -42,6 +43,8 @@ class Item:
     perturbed: tuple[str, ...] = ()
     paraphrased_answer: str | None = None
     options: Options | None = None
+    fact: str | None = None
+    accepted: tuple[str, ...] = ()
 
     @cached_property
     def id(self) -> str:

@@ -19,6 +19,7 @@ from vestige.metrics.answers import contains, normalised
 
 BLANK = "____"
 """What stands where the fact was."""
+FEW_WORDS = 5
 _CLOSING = ".,;:!?…。，、；：！？"
 
 
@@ -34,6 +35,17 @@ class Cloze:
 def cloze_of(item: Item) -> Cloze:
     """The item's statement without its fact, or a gap for the whole answer."""
     return _gapped(item) or Cloze(BLANK, item.answer, whole=True)
+
+
+def fact_of(item: Item) -> str | None:
+    """What a reply gives the answer away with: the item's `fact`, else a gap of a few words, else None.
+
+    A longer gap is a clause in the words of the wrong answers, of which a wrong reply says much; the answer says more.
+    """
+    if item.fact is not None:
+        return item.fact
+    gap = _gapped(item)
+    return gap.fact if gap is not None and len(gap.fact.split()) <= FEW_WORDS else None
 
 
 def _gapped(item: Item) -> Cloze | None:

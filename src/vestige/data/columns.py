@@ -24,6 +24,9 @@ GROUPS = ("group", "type")
 PARAPHRASES = ("paraphrase", "paraphrased_question")
 PERTURBED = ("perturbed_answer", "perturbed")
 PARAPHRASED_ANSWER = "paraphrased_answer"
+FACT = "fact"
+ACCEPTED = "accepted"
+"""What gives the answer away, and other ways to say it: a text, or a list of them."""
 
 RECOGNISED = frozenset(
     (
@@ -35,6 +38,8 @@ RECOGNISED = frozenset(
         *PARAPHRASES,
         *PERTURBED,
         PARAPHRASED_ANSWER,
+        FACT,
+        ACCEPTED,
     )
 )
 
@@ -167,6 +172,12 @@ class _Cells:
             return str(value)
         return self.optional_text(column)
 
+    def sought(self, column: str, text: str | None) -> str | None:
+        """A text to be found in replies, which must hold more than punctuation."""
+        if text is not None and all(unicodedata.category(c)[0] in "CPZ" for c in text):
+            raise self.wrong(column, "holds a text of nothing but punctuation, which no reply could meet")
+        return text
+
     def texts(self, column: str | None) -> tuple[str, ...]:
         """A list of texts; also one text alone, or a list written as JSON (CSV has no lists)."""
         value = self.value(column)
@@ -207,6 +218,8 @@ def _item(cells: _Cells, columns: Columns) -> Item:
         paraphrase=cells.optional_text(columns.paraphrase),
         perturbed=perturbed,
         paraphrased_answer=cells.optional_text(PARAPHRASED_ANSWER),
+        fact=cells.sought(FACT, cells.optional_text(FACT)),
+        accepted=tuple(str(cells.sought(ACCEPTED, text)) for text in cells.texts(ACCEPTED)),
         # Text of a person's own column of this name is no `Options`.
         options=options if isinstance(options, Options) else None,
     )

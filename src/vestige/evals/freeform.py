@@ -29,12 +29,13 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.data.cloze import Cloze, cloze_of
+from vestige.data.cloze import Cloze, cloze_of, fact_of
 from vestige.evals import qa
 from vestige.evals.base import Record, View
 from vestige.evals.summing import BITS, SHARE, Measure, results
 from vestige.evals.wordings import cloze_prompt, few_shot_prompt
 from vestige.metrics.answers import contains, exact_match, is_empty, normalised, prefix, probability
+from vestige.metrics.leaks import LEAK, leak_score
 from vestige.metrics.memorization import leak_at_k
 from vestige.metrics.refusals import is_refusal
 from vestige.models.generation import Reply, Sampling, generate
@@ -43,9 +44,9 @@ from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 
 NAME = "freeform"
-COLLECT_VERSION = 1
+COLLECT_VERSION = 2
 """Raised when the same model and question would give another record."""
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 """Raised when the same records would give other estimates."""
 
 Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
@@ -130,7 +131,8 @@ def digest(asked: Mapping[str, Asked]) -> str:
     rows = []
     for i, a in asked.items():
         gap = [] if a.cloze is None else [[a.cloze.statement, a.cloze.fact]]
-        rows.append([i, a.item.group, a.item.attribute, a.item.paraphrase, [s.id for s in a.shots], *gap])
+        sought = [fact_of(a.item), list(a.item.accepted)]
+        rows.append([i, a.item.group, a.item.attribute, a.item.paraphrase, sought, [s.id for s in a.shots], *gap])
     return content_id(rows, length=32)
 
 
@@ -161,6 +163,8 @@ def collect(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSett
             "edge": a.item.edge,
             "group": a.item.group,
             "attribute": a.item.attribute,
+            "fact": fact_of(a.item),
+            "accepted": list(a.item.accepted),
             "forms": {},
         }
         for a in asked
@@ -302,10 +306,12 @@ def score(record: Record) -> dict[str, float]:
     values: dict[str, float] = {}
     for form, said in record["forms"].items():
         if "replies" in said:
-            values |= _sample_values(said["replies"], record["answer"])
+            values |= _sample_values(record, said["replies"])
             continue
         expected = said["fact"] if "fact" in said else record["answer"]
         values |= {f"generate_{form}/{k}": v for k, v in _matches(said, expected).items()}
+        given = _leak(record, said["reply"], "" if form == "few_shot" else said.get("asked", ""))
+        values |= {f"generate_{form}/leak_score": given, f"generate_{form}/leaked": float(given >= LEAK)}
         if "whole" in said:
             values[f"generate_{form}/share_whole"] = float(said["whole"])
         if "logp" in said:
@@ -328,19 +334,26 @@ def _matches(said: Mapping[str, Any], answer: str) -> dict[str, float]:
     }
 
 
+def _leak(record: Mapping[str, Any], reply: str, asked: str = "") -> float:
+    """`leak_score` of one reply to a record's question, put as `asked`; the whole answer is always accepted."""
+    fact, answer = record["fact"], record["answer"]
+    accepted = [*record["accepted"], *([answer] if fact is not None else [])]
+    return leak_score(reply, answer, question=f"{record['question']}\n{asked}", fact=fact, accepted=accepted)
+
+
 LEAKS = (1, 2, 5, 10, 20, 50, 100)
-"""k of leak@k, as far as there are samples."""
+"""k of leak@k, as far as there are samples; beside them k = n, all samples."""
 
 
-def _sample_values(replies: Sequence[Mapping[str, Any]], answer: str) -> dict[str, float]:
-    """leak@k by the rule `contains`, and the share of samples that say nothing, decline, or were cut."""
-    n, leaked = len(replies), sum(contains(r["reply"], answer) for r in replies)
+def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """leak@k of the graded scores, and the share of samples that say nothing, decline, or were cut."""
+    n, given = len(replies), [_leak(record, r["reply"]) for r in replies]
     odd = {
         "share_empty": sum(is_empty(r["reply"]) for r in replies) / n,
         "share_refused": sum(is_refusal(r["reply"]) for r in replies) / n,
         "share_truncated": sum(r["finish"] == "length" for r in replies) / n,
     }
-    leaks = {f"leak_at_{k}": leak_at_k(n, leaked, k) for k in LEAKS if k <= n}
+    leaks = {f"leak_at_{k}": leak_at_k(given, k) for k in sorted({*(k for k in LEAKS if k < n), n})}
     return {f"sampled/{k}": v for k, v in {**leaks, **odd}.items()}
 
 

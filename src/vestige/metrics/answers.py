@@ -1,14 +1,15 @@
 """Whether a reply gives the answer: exact, at the beginning, or anywhere; and how probable the answer was.
 
-Texts are compared after `normalised`. Matches are of whole words, so that "5" is not found in "15". Axes: T
-tokens.
+`exact_match` compares texts after `normalised`. `prefix` and `contains` compare tokens (`tokens`), whole ones and in
+their order, so that "5" is found neither in "15" nor in "3.5", and "500" not in "1,500". Axes: T tokens.
 """
 
-import re
 import unicodedata
 
 import numpy as np
 from jaxtyping import Float
+
+from vestige.metrics.tokens import SEPARATOR, aligned, tokens
 
 
 def normalised(text: str) -> str:
@@ -25,12 +26,14 @@ def exact_match(reply: str, answer: str) -> bool:
 
 def prefix(reply: str, answer: str) -> bool:
     """Whether the reply begins with the answer."""
-    return re.match(_whole(answer), normalised(reply)) is not None
+    said, wanted = _comparable(reply, answer)
+    return said.startswith(wanted)
 
 
 def contains(reply: str, answer: str) -> bool:
     """Whether the answer stands somewhere in the reply."""
-    return re.search(_whole(answer), normalised(reply)) is not None
+    said, wanted = _comparable(reply, answer)
+    return wanted in said
 
 
 def is_empty(reply: str) -> bool:
@@ -58,9 +61,13 @@ def _answer(answer: str) -> str:
     return expected
 
 
-def _whole(answer: str) -> str:
-    """A pattern for the answer with no word character beside one of its own at either end."""
-    expected = _answer(answer)
-    before = r"(?<!\w)" if re.match(r"\w", expected) else ""
-    after = r"(?!\w)" if re.search(r"\w$", expected) else ""
-    return f"{before}{re.escape(expected)}{after}"
+def _comparable(reply: str, answer: str) -> tuple[str, str]:
+    """Both as rows of tokens, each between separators; an answer without any token is sought as it stands."""
+    expected, said = _answer(answer), normalised(reply)
+    wanted = tokens(expected)
+    if not wanted:
+        return said, expected
+    return (
+        "".join(f"{SEPARATOR}{t}" for t in aligned(tokens(said), wanted)) + SEPARATOR,
+        "".join(f"{SEPARATOR}{t.text}" for t in wanted) + SEPARATOR,
+    )

@@ -4,6 +4,8 @@
 (teacher-forced).
 """
 
+import math
+from collections.abc import Sequence
 from math import comb
 
 import numpy as np
@@ -26,16 +28,18 @@ def exact_memorization(correct: Bool[np.ndarray, " T"]) -> float:
     return float(_checked(correct).mean())
 
 
-def leak_at_k(n: int, leaked: int, k: int) -> float:
-    """Probability that at least one of `k` samples leaks, where `leaked` of `n` drawn samples did.
+def leak_at_k(scores: Sequence[float], k: int) -> float:
+    """The mean of the greatest of `k` scores drawn from these without putting any back.
 
-    1 - C(n - leaked, k) / C(n, k), the unbiased estimate of Chen et al., 2107.03374, section 2.1, for pass@k.
+    sum_i C(i - 1, k - 1) / C(n, k) s_(i), with s_(1) the least: the unbiased estimate of what the best of k samples
+    gives away (2511.04934). Of scores 0 and 1 it is pass@k of Chen et al., 2107.03374, section 2.1.
     """
-    if not (0 <= leaked <= n and 1 <= k <= n):
-        raise ValueError(
-            f"leak@{k} of {leaked} leaks in {n} samples is not defined; it needs leaks <= n and 1 <= k <= n"
-        )
-    return 1 - comb(n - leaked, k) / comb(n, k)
+    n = len(scores)
+    if not 1 <= k <= n:
+        raise ValueError(f"leak@{k} of {n} samples is not defined; it needs 1 <= k <= n")
+    total = comb(n, k)
+    # Whole numbers over a whole number: the weights are exact however many samples there are.
+    return math.fsum(comb(i, k - 1) / total * s for i, s in enumerate(sorted(scores)))
 
 
 def _checked(correct: Bool[np.ndarray, " T"]) -> Bool[np.ndarray, " T"]:

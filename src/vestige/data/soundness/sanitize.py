@@ -118,6 +118,8 @@ def _beside(item: Item) -> dict[str, Any]:
         "attribute": item.attribute,
         "paraphrase": item.paraphrase,
         "paraphrased_answer": item.paraphrased_answer,
+        "fact": item.fact,
+        "accepted": list(item.accepted) or None,
         "perturbed_answer": list(item.perturbed) or None,
     }
     return {name: value for name, value in kept.items() if value is not None}
