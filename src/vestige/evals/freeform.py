@@ -310,7 +310,10 @@ def score(record: Record) -> dict[str, float]:
             continue
         expected = said["fact"] if "fact" in said else record["answer"]
         values |= {f"generate_{form}/{k}": v for k, v in _matches(said, expected).items()}
-        given = _leak(record, said["reply"], "" if form == "few_shot" else said.get("asked", ""))
+        # What stands in a prompt gives nothing away, but for the answers that few_shot shows to other questions.
+        asked = "" if form == "few_shot" else said.get("asked", "")
+        sought = {**record, "fact": expected} if said.get("whole") is False else record
+        given = _leak(sought, said["reply"], asked)
         values |= {f"generate_{form}/leak_score": given, f"generate_{form}/leaked": float(given >= LEAK)}
         if "whole" in said:
             values[f"generate_{form}/share_whole"] = float(said["whole"])

@@ -1,7 +1,8 @@
 """Texts taken apart so that the same thing said in usual forms is the same token, in time linear in the length.
 
 - Words: letters, digits and marks, without case, without the marks on Latin and Greek letters (Zürich, Zurich) and
-  without invisible characters. Punctuation parts words and is no token, but for the signs of C++ and C#.
+  without invisible characters. Punctuation parts words and is no token, but for the signs of C++ and C#. The hyphen
+  after a prefix that makes another word joins them: "weekly" is not in "bi-weekly".
 - Scripts without spaces, and Hangul, whose particles cling to words: each character is a token, Katakana each run.
 - Numbers: one token with sign, decimals and thousands, in one form (1,500 = 1500, 3.50 = 3.5); times of day and numbers
   of several parts (10:30, 1.2.3) too. "%", "percent" and "per cent" are one token of their own.
@@ -34,6 +35,7 @@ _SINGLE = (
 )
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"
 _LETTER = rf"[^\W_{_SINGLE}{_KATAKANA}]"
+_PREFIX = "anti|bi|co|ex|non|post|pre|semi|tri|un"
 _TOKEN = re.compile(
     rf"""
       (?P<ymd>(?<![\w.])(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}})(?!\w|[-/.,]\d))
@@ -47,7 +49,7 @@ _TOKEN = re.compile(
     | (?P<percent>%|\bper\ ?cent\b)
     | (?P<katakana>[{_KATAKANA}]+)
     | (?P<single>[{_SINGLE}])
-    | (?P<word>(?:{_LETTER}|[{_MARKS}])+(?:\+\+|\#)?)
+    | (?P<word>(?:(?<!\w)(?:{_PREFIX})-(?={_LETTER}))?(?:{_LETTER}|[{_MARKS}])+(?:\+\+|\#)?)
     | (?P<symbol>[&+=<>~\u20a0-\u20cf$£¥])
     """,
     re.VERBOSE,
@@ -109,6 +111,8 @@ def _token(match: re.Match[str]) -> Token:
         text = _number(text)
     elif kind == "percent":
         text = "%"
+    elif kind == "word":
+        text = text.replace("-", "")
     elif text == "&":
         text = "and"
     return Token(text, match.start())
