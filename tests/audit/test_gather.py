@@ -92,7 +92,7 @@ def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
     attack = PlannedAttack("in_context n=1", "in_context", "retain", 1, ("given",), ("a",), False, {})
     place = AttackFolder(run.path / "x")
     write_json(place.asked, {"a with facts": "a"})
-    write_json(place.done, {"schema": 1, "bounds_bits": {"tokens": 11.0}, "spent": {"tokens_shown": 1}})
+    write_json(place.done, {"schema": 2, "bounds_bits": {"tokens": 11.0}, "spent": {"tokens_shown": 1}})
     scores(run, "x/e", {"a with facts": {"exact_match": 1.0, "generate_prefilled/leaked": 1.0}})
     asked = (AskedPlace("ga", attack.name, "given", "qa", "x/e"),)
     case = read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
@@ -107,14 +107,14 @@ def test_scores_that_are_gone_are_named(run):
 
 
 def test_an_attack_that_does_not_say_what_it_carried_is_refused(run):
-    write_json(AttackFolder(run.path / "x").done, {"schema": 1, "bounds_bits": [], "spent": {}})
+    write_json(AttackFolder(run.path / "x").done, {"schema": 2, "bounds_bits": [], "spent": {}})
     with pytest.raises(InputError, match="does not say what the attack 'a' carried"):
         read_case(run, plan(attacked=(AttackPlace("ga", "a", "x"),)))
 
 
 def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_for(run):
     place = AttackFolder(run.path / "x")
-    write_json(place.done, {"schema": 1, "bounds_bits": {"tokens": 11.0}, "spent": {}})
+    write_json(place.done, {"schema": 2, "bounds_bits": {"tokens": 11.0}, "spent": {}})
     # Verified, given without it: brought, given anyway, lost, neither.
     both = [(True, False), (True, True), (False, True), (False, False)]
     samples = tuple(SampleReply("Which?", "oak", "elm", with_it, True, "ash", without) for with_it, without in both)
@@ -151,6 +151,6 @@ def test_what_is_known_of_the_data_comes_with_the_case(run):
     assert read_case(run, asked).soundness == (line,)
     # A forget set of the same name with other items is another one.
     assert read_case(run, replace(asked, data="e")).soundness == ()
-    run.soundness.write_text(json.dumps({"schema": 1, "lines": "none"}))
+    run.soundness.write_text(json.dumps({"schema": 2, "lines": "none"}))
     with pytest.raises(InputError, match="check-data again"):
         read_case(run, asked)

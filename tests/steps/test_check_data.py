@@ -180,7 +180,7 @@ def test_without_a_model_torch_is_not_loaded():
 
 def test_a_result_that_lacks_something_is_refused_by_field(tmp_path):
     run = RunFolder(tmp_path)
-    run.soundness.write_text('{"schema": 1, "forget": "f", "lines": [{"check": "x"}], "settings": {}, "digest": "d"}')
+    run.soundness.write_text('{"schema": 2, "forget": "f", "lines": [{"check": "x"}], "settings": {}, "digest": "d"}')
     with pytest.raises(InputError, match=r"lines\.0\.sound"):
         read_soundness(run.soundness)
 

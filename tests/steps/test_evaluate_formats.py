@@ -141,7 +141,7 @@ def test_no_two_evaluations_put_a_number_in_the_same_place(subject):
 def test_a_run_with_several_evaluations_is_still_reported_by_its_answers(subject, tmp_path):
     for name in ("qa", "choices"):
         evaluate(subject, request(name))
-    step.write_json(subject.folder.done, {"schema": 1, **dataclasses.asdict(subject.made)})
+    step.write_json(subject.folder.done, {"schema": 2, **dataclasses.asdict(subject.made)})
     from vestige.artifacts.records import write_spec
 
     write_spec(subject.folder.spec, SPEC)
