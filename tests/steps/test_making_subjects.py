@@ -171,7 +171,7 @@ def test_a_folder_cannot_give_its_own_code_leave_to_run(target):
     config |= {"model_type": "strange", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
     (target.model / "config.json").write_text(json.dumps(config))
     (target.model / "evil.py").write_text(f"open({str(target.path / 'ran')!r}, 'w')\n")
-    with pytest.raises(InputError, match="cannot load"):
+    with pytest.raises(InputError, match="contains custom code which must be executed"):
         any_subject(ModelSettings(model=str(target.path)), None).load()
     assert not (target.path / "ran").exists()
 
