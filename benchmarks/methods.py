@@ -102,7 +102,7 @@ def _request(run: RunFolder, cell: Cell, seed: int) -> CalibrateRequest:
         raise InputError(f"{run.path} holds no finished target of seed {seed}")
     unlearning = UnlearnRequest(
         target=ModelSettings(model=str(_target(run, seed).model), device="cpu"),
-        target_weights=made.weights,
+        target_digest=made.digest.id,
         start="builtin:tiny",
         method=cell.method,
         method_settings={},

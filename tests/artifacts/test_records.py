@@ -12,13 +12,17 @@ from vestige.artifacts.records import (
     Result,
     SubjectSpec,
     Summary,
+    read_records,
     read_scored_records,
+    read_scores,
     read_spec,
     read_summaries,
     read_summary,
     read_versioned,
     result_rows,
+    write_collected,
     write_csv,
+    write_scores,
     write_spec,
     write_summary,
 )
@@ -51,6 +55,8 @@ SUMMARY = Summary("qa", 1, SPEC, "random:1@dense", SPLITS, RESULTS)
 @pytest.fixture
 def place(tmp_path):
     folder = EvalFolder(tmp_path)
+    write_jsonl(folder.records, [])
+    write_collected(folder, 0)
     write_summary(folder, SUMMARY)
     return folder
 
@@ -158,7 +164,9 @@ def test_the_summaries_of_a_run_come_controls_first_and_give_a_row_an_estimate(t
     for folder in (run.cell("a", "1"), run.control("z")):
         write_spec(folder.spec, SPEC)
         place = folder.evaluation("qa", "0")
-        write_json(place.identity, {"schema": SCHEMA})
+        write_json(place.identity, {"schema": SCHEMA, "model": "m"})
+        write_jsonl(place.records, [])
+        write_collected(place, 0)
         write_summary(place, SUMMARY)
     found = read_summaries(run)
     assert [folder.path.relative_to(tmp_path).parts[:2] for folder, _ in found] == [("models", "z"), ("cells", "a-1")]
@@ -173,11 +181,27 @@ def test_the_summaries_of_a_run_come_controls_first_and_give_a_row_an_estimate(t
 def test_records_are_read_with_their_scores_only_if_there_is_one_for_each(tmp_path):
     place = EvalFolder(tmp_path)
     write_jsonl(place.records, [{"item": "a", "reply": "x"}, {"item": "b", "reply": "y"}])
-    write_jsonl(place.scores, [{"item": "a", "exact": 1.0}, {"item": "b", "exact": 0.0}])
+    write_collected(place, 2)
+    write_scores(place, [{"item": "a", "exact": 1.0}, {"item": "b", "exact": 0.0}])
     assert read_scored_records(place)[1] == {"item": "b", "reply": "y", "exact": 0.0}
-    write_jsonl(place.scores, [{"item": "a", "exact": 1.0}])
+    write_scores(place, [{"item": "a", "exact": 1.0}])
     with pytest.raises(ValueError, match="shorter"):
         read_scored_records(place)
+
+
+@pytest.mark.parametrize("name", ["records.jsonl", "scores.jsonl", "summary-edge=A_B.json"])
+def test_a_file_of_an_evaluation_that_was_changed_is_refused_by_name(tmp_path, name):
+    place = EvalFolder(tmp_path)
+    write_jsonl(place.records, [{"item": "a", "reply": "x"}])
+    write_collected(place, 1)
+    write_scores(place, [{"item": "a", "exact": 0.0}])
+    write_summary(place, SUMMARY)
+    path = place.summary(SUMMARY.forget) if name.startswith("summary") else tmp_path / name
+    read = {place.records: read_records, place.scores: read_scores}.get(path, lambda _: read_summary(path))
+    read(place)
+    path.write_text(path.read_text().replace("0.0", "1.0").replace('"x"', '"y"').replace("3.5", "2.5"))
+    with pytest.raises(InputError, match=f"{path.name} is gone or was changed after it was written; delete"):
+        read(place)
 
 
 def cells(path):

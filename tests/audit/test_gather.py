@@ -8,6 +8,7 @@ import pytest
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, PlannedAttack, SoundnessLine
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import KeptPrompt, PromptLine, SampleReply, write_prompt
+from vestige.artifacts.records import SCHEMA, write_collected, write_scores
 from vestige.artifacts.soundness import Soundness, write_soundness
 from vestige.audit.gather import QA_FORCED, freeform_attacks, read_case
 from vestige.audit.scores import Brought, Carried, Source
@@ -17,7 +18,10 @@ from vestige.evals import qa
 
 
 def scores(run: RunFolder, path: str, rows: dict[str, dict[str, float]]) -> None:
-    write_jsonl(EvalFolder(run.path / path).scores, ({"item": i, **values} for i, values in rows.items()))
+    place = EvalFolder(run.path / path)
+    write_jsonl(place.records, [])
+    write_collected(place, 0)
+    write_scores(place, ({"item": i, **values} for i, values in rows.items()))
 
 
 def plan(evaluations=(), attacked=(), attacks=()) -> AuditPlan:
@@ -92,7 +96,7 @@ def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
     attack = PlannedAttack("in_context n=1", "in_context", "retain", 1, ("given",), ("a",), False, {})
     place = AttackFolder(run.path / "x")
     write_json(place.asked, {"a with facts": "a"})
-    write_json(place.done, {"schema": 2, "bounds_bits": {"tokens": 11.0}, "spent": {"tokens_shown": 1}})
+    write_json(place.done, {"schema": SCHEMA, "bounds_bits": {"tokens": 11.0}, "spent": {"tokens_shown": 1}})
     scores(run, "x/e", {"a with facts": {"exact_match": 1.0, "generate_prefilled/leaked": 1.0}})
     asked = (AskedPlace("ga", attack.name, "given", "qa", "x/e"),)
     case = read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
@@ -102,19 +106,22 @@ def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
 
 
 def test_scores_that_are_gone_are_named(run):
-    with pytest.raises(InputError, match=r"gone/scores\.jsonl is gone, .* run the audit again"):
+    with pytest.raises(
+        InputError,
+        match=r"gone/scores\.jsonl is gone or was changed after it was written; .* run the command that made it again",
+    ):
         read_case(run, plan((AskedPlace("ga", "", "", "qa", "gone"),)))
 
 
 def test_an_attack_that_does_not_say_what_it_carried_is_refused(run):
-    write_json(AttackFolder(run.path / "x").done, {"schema": 2, "bounds_bits": [], "spent": {}})
+    write_json(AttackFolder(run.path / "x").done, {"schema": SCHEMA, "bounds_bits": [], "spent": {}})
     with pytest.raises(InputError, match="does not say what the attack 'a' carried"):
         read_case(run, plan(attacked=(AttackPlace("ga", "a", "x"),)))
 
 
 def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_for(run):
     place = AttackFolder(run.path / "x")
-    write_json(place.done, {"schema": 2, "bounds_bits": {"tokens": 11.0}, "spent": {}})
+    write_json(place.done, {"schema": SCHEMA, "bounds_bits": {"tokens": 11.0}, "spent": {}})
     # Verified, given without it: brought, given anyway, lost, neither.
     both = [(True, False), (True, True), (False, True), (False, False)]
     samples = tuple(SampleReply("Which?", "oak", "elm", with_it, True, "ash", without) for with_it, without in both)
@@ -151,6 +158,6 @@ def test_what_is_known_of_the_data_comes_with_the_case(run):
     assert read_case(run, asked).soundness == (line,)
     # A forget set of the same name with other items is another one.
     assert read_case(run, replace(asked, data="e")).soundness == ()
-    run.soundness.write_text(json.dumps({"schema": 2, "lines": "none"}))
+    run.soundness.write_text(json.dumps({"schema": SCHEMA, "lines": "none"}))
     with pytest.raises(InputError, match="check-data again"):
         read_case(run, asked)

@@ -94,7 +94,7 @@ def test_from_data_to_report_on_ones_own_data(here, tmp_path, data, forget):
         assert {r["n"] for r in rows} == {1, 11}
     spec = json.loads((cell / "spec.json").read_text())
     assert (spec["method"], spec["settings"]["kl.kl_weight"], spec["model"]) == ("kl", 2.0, "builtin:tiny")
-    assert spec["parent"] == json.loads((target / "done.json").read_text())["weights"]
+    assert spec["parent"] == json.loads((target / "done.json").read_text())["digest"]
     here("report", run)
     assert (run / "report.html").stat().st_size > 10_000
     # The same command again does nothing, and what it made is still the same.

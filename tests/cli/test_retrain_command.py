@@ -20,7 +20,7 @@ def vestige(*words: str | Path) -> None:
 
 
 def weights(folder: Path) -> str:
-    return json.loads((folder / "done.json").read_text())["weights"]
+    return json.loads((folder / "done.json").read_text())["digest"]
 
 
 @pytest.mark.slow

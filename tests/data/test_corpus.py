@@ -1,16 +1,12 @@
 import json
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from vestige.cli.data_words import warn_of_rewordings
 from vestige.core.errors import InputError
 from vestige.data.corpus import SourceSettings, everything, items_of, left_out, named_splits, open_corpus
 from vestige.data.dataset import compile_dataset
 from vestige.data.folder import write_dataset
 from vestige.data.selectors import select_edges
-from vestige.models import embedder
 
 
 def rows(n):
@@ -189,24 +185,6 @@ def test_what_is_not_in_the_data_or_answered_otherwise_there_is_counted(tmp_path
     kept = named_splits(corpus, "random:2", retain=str(write(tmp_path / "k.jsonl", [asked[-1]]))).told
     assert kept[0].startswith("forget: random:2 (e")
     assert kept[1] == "retain: 1 questions, 0 found in all.jsonl, 1 not in it"
-
-
-def test_a_kept_question_that_asks_the_same_in_other_words_is_told(tmp_path, monkeypatch, capsys):
-    known = {"Who wrote Emma?": [1, 0], "By whom is Emma?": [0.9, 0.4], "Who wrote Persuasion?": [0, 1]}
-    data = write(tmp_path / "all.jsonl", [{"question": q, "answer": "Austen"} for q in known])
-    corpus = opened(data)
-    splits = named_splits(
-        corpus, str(write(tmp_path / "f.jsonl", [{"question": "Who wrote Emma?", "answer": "Austen"}]))
-    )
-    fake = SimpleNamespace(embed=lambda texts: np.array([known[t] for t in texts], np.float32))
-    monkeypatch.setattr(embedder, "load_embedder", lambda **_: fake)
-    monkeypatch.setattr(embedder, "minilm_folder", lambda: None)
-    warn_of_rewordings(corpus, splits)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(embedder, "minilm_folder", lambda: tmp_path)
-    warn_of_rewordings(corpus, splits)
-    told = capsys.readouterr().err
-    assert told.startswith("warning: 1 kept questions may be forget questions in other words, as 'By whom is Emma?'")
 
 
 def test_what_a_file_says_besides_goes_with_the_datas_item(tmp_path):

@@ -44,7 +44,7 @@ def test_a_number_is_the_mean_and_its_difference_is_over_pairs():
     assert (second.value.value, second.n) == (pytest.approx(1 / 3), 3)
     assert (second.difference.value, second.difference.n) == (pytest.approx(-1 / 3), 3)
     assert -1 <= second.difference.low < -1 / 3 < second.difference.high <= 1
-    assert (second.weights, second.version, second.task, second.metric) == ("w-b", "1.0", "t", "acc")
+    assert (second.digest, second.version, second.task, second.metric) == ("w-b", "1.0", "t", "acc")
 
 
 def test_a_group_is_the_mean_over_all_questions_of_its_parts_and_says_how_many_it_has():

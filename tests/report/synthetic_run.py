@@ -10,7 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
-from vestige.artifacts.records import SCHEMA, Result, SubjectSpec, Summary, write_spec, write_summary
+from vestige.artifacts.records import (
+    SCHEMA,
+    Result,
+    SubjectSpec,
+    Summary,
+    write_collected,
+    write_scores,
+    write_spec,
+    write_summary,
+)
 from vestige.core.estimates import Estimate
 from vestige.core.files import write_json, write_jsonl, write_text
 from vestige.core.ids import content_id
@@ -208,7 +217,8 @@ def write_subject(
     """A finished subject with its records, scores and summaries."""
     write_spec(folder.spec, own)
     done = {
-        "weights": content_id(str(folder.path.name), length=64),
+        "files": {},
+        "digest": content_id(str(folder.path.name), length=64),
         "steps": 100,
         "stopped": "all epochs done",
     }
@@ -217,10 +227,10 @@ def write_subject(
     rows = [record(own, item, i, hostile) for i, item in enumerate(asked)]
     scores = [score(row) for row in rows]
     place = folder.evaluation("qa", content_id(own.name, length=12))
-    write_json(place.identity, {"schema": SCHEMA, "eval": "qa"})
+    write_json(place.identity, {"schema": SCHEMA, "eval": "qa", "model": done["digest"]})
     write_jsonl(place.records, rows)
-    write_jsonl(place.scores, [{"item": r["item"], **s} for r, s in zip(rows, scores, strict=True)])
-    write_json(place.collected, {"schema": SCHEMA, "n": len(rows)})
+    write_collected(place, len(rows))
+    write_scores(place, [{"item": r["item"], **s} for r, s in zip(rows, scores, strict=True)])
     for forget in forgets:
         edge = edge_of(forget)
         write_summary(place, Summary("qa", 1, own, forget, splits(asked, edge), results(asked, scores, edge)))

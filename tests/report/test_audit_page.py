@@ -294,7 +294,7 @@ def test_an_outcome_that_lacks_something_is_refused_by_file_and_field(tmp_path):
 
 @pytest.mark.slow
 def test_the_figures_are_whole_svg_and_the_same_bytes_again(audited):
-    names = [f"{kind}-edge-A_B.svg" for kind in ("gains", "leakage", "recovery")]
+    names = [f"{kind}-edge=A_B.svg" for kind in ("gains", "leakage", "recovery")]
     before = {name: (audited / "figures" / name).read_bytes() for name in names}
     for content in before.values():
         assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from synthetic_run import items, spec, write_run, write_subject
 
-from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.records import write_spec
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.records import note_bytes, write_spec
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json, write_text
 from vestige.report import build_report
@@ -65,17 +65,17 @@ def test_a_partly_finished_run_says_what_is_missing(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo"))
     started = spec("unlearned", "edge:A_B", "gd")
     write_spec(run.cell("gd", "new").spec, started)
-    unfinished = next(run.path.glob("cells/ga-edge-A_B-*"))
+    unfinished = next(run.path.glob("cells/ga-edge=A_B-*"))
     for summary in unfinished.glob("evals/*/summary-*.json"):
         summary.unlink()
-    for summary in run.path.glob("models/retrained-edge-A_C/evals/*/summary-*.json"):
+    for summary in run.path.glob("models/retrained-edge=A_C/evals/*/summary-*.json"):
         summary.unlink()
     run.settings.unlink()
     page = render(read_contents(run))
     missing = read_evidence(run).missing
     assert missing == (
         "The run has no run.toml, so what was asked is not shown.",
-        "models/retrained-edge-A_C is made but not evaluated on A_C.",
+        "models/retrained-edge=A_C is made but not evaluated on A_C.",
         f"cells/{unfinished.name} is made but not evaluated on A_B.",
         "cells/gd-new is not finished: it has no done.json.",
         "A_C has no evaluated retrained model to compare with.",
@@ -109,13 +109,14 @@ def test_records_of_another_length_than_their_scores_are_refused(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
     scores = next(run.path.glob("models/target/evals/*/scores.jsonl"))
     write_text(scores, "".join(scores.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]))
+    note_bytes(EvalFolder(scores.parent), scores)
     with pytest.raises(InputError, match="not of one length"):
         build_report(run.path)
 
 
 def test_a_summary_of_an_older_version_is_refused_by_file_and_field(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
-    path = next(run.path.glob("models/target/evals/*/summary-edge-A_B.json"))
+    path = next(run.path.glob("models/target/evals/*/summary-edge=A_B.json"))
     stored = read_json(path)
     del stored["splits"]
     write_json(path, stored)
@@ -156,7 +157,8 @@ def test_a_control_stands_only_for_the_forget_set_that_it_left_out(run, tmp_path
     of_other = next(s for s in read_evidence(folder).subjects if s.spec.forget == "edge:A_C")
     place = next(iter((own / of_other.path).glob("evals/*/summary-*.json")))
     seen_from_ours = {**read_json(place), "forget": "edge:A_B"}
-    write_json(place.with_name("summary-edge-A_B.json"), seen_from_ours)
+    write_json(place.with_name("summary-edge=A_B.json"), seen_from_ours)
+    note_bytes(EvalFolder(place.parent), place.with_name("summary-edge=A_B.json"))
     again = read_evidence(folder)
     assert any("edge:A_B" in s.results and s.spec.forget == "edge:A_C" for s in again.subjects)
     assert [s.spec.forget for s in again.of("retrained", "edge:A_B")] == ["edge:A_B"]

@@ -11,6 +11,7 @@ import pytest
 from synthetic_run import SELECTORS, spec, write_run
 
 from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.records import note_bytes
 from vestige.core.files import read_json, write_json
 from vestige.report import build_report
 from vestige.report.answers import Answers, Asked, forget_set, split_of
@@ -101,4 +102,5 @@ def test_a_dispute_between_evaluations_stands_beside_the_answer(tmp_path):
     stored = read_json(path)
     stored["splits"]["forget"] += stored["splits"]["retain"][:2]
     write_json(path, stored)
+    note_bytes(EvalFolder(path.parent), path)
     assert '<p class="dispute">2 questions stand' in render(read_contents(run))

@@ -38,8 +38,8 @@ def test_the_results_hold_every_estimate_in_full(run):
     scored = [
         s["rouge1_recall"]
         for r, s in zip(
-            lines(next(run.glob("models/retrained-edge-A_B/evals/*/records.jsonl"))),
-            lines(next(run.glob("models/retrained-edge-A_B/evals/*/scores.jsonl"))),
+            lines(next(run.glob("models/retrained-edge=A_B/evals/*/records.jsonl"))),
+            lines(next(run.glob("models/retrained-edge=A_B/evals/*/scores.jsonl"))),
             strict=True,
         )
         if r["edge"] == "A_B"
@@ -57,7 +57,7 @@ def test_the_subjects_carry_scores_leakage_and_level(run):
     assert math.isclose(float(by_label["kl"]["leakage"]), (kl - retrained) / (target - retrained))
     assert [by_label[k]["level"] for k in ("target", "kl", "idk_gd")] == ["", "above", "below"]
     assert [by_label[k]["rest"] for k in ("dpo", "ga")] == ["kept", "lost"]
-    assert len(by_label["ga"]["weights"]) == 64
+    assert len(by_label["ga"]["digest"]) == 64
 
 
 def test_the_items_stand_side_by_side_for_each_forget_set(run):

@@ -351,11 +351,12 @@ def test_a_model_from_elsewhere_can_be_attacked_again_and_again(model, tmp_path)
         request = AttackRequest(quantize_attack(n, SPLITS), QUICK, "edge:p0_q0", seed=1)
         digests.append(read_json(run_attack(subject, request).done)["seen"]["error"])
         # Another load gives the model as it was, not the one that was rounded.
-        assert weights_digest(subject.load().model) == subject.made.weights
+        assert weights_digest(subject.load().model) == subject.made.digest.weights
     assert digests[0] > digests[1] > 0
 
 
 def test_a_subject_whose_weights_have_changed_is_not_attacked(subject):
-    other = dataclasses.replace(subject, made=dataclasses.replace(subject.made, weights="0" * 64))
-    with pytest.raises(InputError, match="are not those that its folder was finished with"):
+    digest = dataclasses.replace(subject.made.digest, weights="0" * 64)
+    other = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest))
+    with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
         run_attack(other, relearning())

@@ -94,7 +94,7 @@ def test_a_result_belongs_to_weights_and_settings_and_to_no_name(asked, tmp_path
     assert asked == [("good", "t"), ("bad", "t")]
     assert bench(folder, [entrant("good"), entrant("bad")], request) == first
     # Other weights under the name of the first are asked anew; the same weights under another name are not.
-    assert bench(folder, [entrant("good", "unlearned")], request).results[0].weights == "unlearned"
+    assert bench(folder, [entrant("good", "unlearned")], request).results[0].digest == "unlearned"
     assert bench(folder, [entrant("renamed", "weights of bad")], request).results[0].value.value == 0
     assert asked == [("good", "t"), ("bad", "t"), ("good", "t")]
     limited = replace(request, settings=HarnessSettings(limit=2))

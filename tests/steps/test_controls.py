@@ -20,7 +20,7 @@ from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
 from vestige.steps.retrain import Taught, recipe_from, recipe_of, recipe_without
 from vestige.steps.sisa import SisaSettings, train_in_shards
-from vestige.steps.subjects import weights_of
+from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
 from vestige.study import demo
 from vestige.training.arithmetic import scale_update
@@ -53,7 +53,7 @@ def asked(target: SubjectFolder, method: str, **changes) -> UnlearnRequest:
     settings = ModelSettings(model=str(target.model), device="cpu")
     request = UnlearnRequest(
         target=settings,
-        target_weights=weights_of(settings).weights,
+        target_digest=origin_of(settings).digest,
         start="builtin:tiny",
         method=method,
         method_settings={},
@@ -86,7 +86,7 @@ def test_retraining_is_fine_tuning_without_the_forget_set_to_the_last_byte(targe
     # The target's own recipe: its rate and seed, not those that were asked of an unlearning; its start, not the target.
     assert (spec.settings["learning_rate"], spec.seed) == (1e-3, 3)
     assert (spec.parent, spec.data) == (plain.parent, plain.data)
-    assert spec.parent != made.weights != read_done(target).weights
+    assert spec.parent != made.digest.id != read_done(target).digest.id
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_a_target_from_elsewhere_is_trained_again_from_the_model_that_is_named(t
     with pytest.raises(InputError, match="was not made by Vestige, so how it was trained is not known"):
         recipe_without(foreign, corpus, named_splits(corpus, "edge:b0"))
     found = recipe_from(foreign, TrainingSettings.build(FULL), corpus, named_splits(corpus, "edge:b0"), seed=5)
-    assert found.start().digest() == found.start_weights == read_done(target).weights
+    assert found.start().digest().id == found.start_digest == read_done(target).digest.id
     cell, control = SubjectFolder(tmp_path / "cell"), SubjectFolder(tmp_path / "control")
     unlearn(cell, asked(target, "retrain", recipe=found))
     finetune(control, taught(model=foreign, items=ITEMS[2:], seed=5))
@@ -156,12 +156,12 @@ def test_a_start_that_is_no_longer_what_it_was_is_refused(target, tmp_path):
     model = ModelSettings(model=str(base.model), device="cpu")
     finetune(child, taught(model=model))
     again = recipe(child)
-    assert again.start().digest() == read_done(base).weights
+    assert again.start().digest() == read_done(base).digest
     changed = load(model)
     with torch.no_grad():
         changed.model.model.norm.weight[0] += 1
     changed.model.save_pretrained(base.model)
-    with pytest.raises(InputError, match="the weights of the model that the target was trained from"):
+    with pytest.raises(InputError, match=r"the model that the target was trained from, .* is not the model"):
         unlearn(SubjectFolder(tmp_path / "cell"), asked(child, "retrain", recipe=again))
 
 
@@ -170,11 +170,11 @@ def test_no_unlearning_is_the_target_under_another_name(target, tmp_path):
     request = asked(target, "none")
     made = unlearn(cell, request)
     done = read_done(target)
-    assert (made.weights, made.prompts, made.steps) == (done.weights, done.prompts, 0)
+    assert (made.digest, made.steps) == (done.digest, 0)
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (cell.model / name).read_bytes() == (target.model / name).read_bytes()
     spec = read_spec(cell.spec)
-    assert (spec.subject, spec.method, spec.parent) == ("unlearned", "none", done.weights)
+    assert (spec.subject, spec.method, spec.parent) == ("unlearned", "none", done.digest.id)
     # What is not trained does not depend on how it would have been.
     faster = dataclasses.replace(request, training=UnlearningSettings.build({**FULL, "learning_rate": 1.0}))
     assert unlearn_spec(faster) == spec
@@ -236,4 +236,4 @@ def test_an_ensemble_is_not_trained_as_if_it_were_one_model(target, tmp_path):
         unlearn(SubjectFolder(tmp_path / "cell"), asked(sharded, "ga"))
     # As a control it is a subject like any other.
     made = unlearn(SubjectFolder(tmp_path / "same"), asked(sharded, "none"))
-    assert made.weights == read_done(sharded).weights
+    assert made.digest == read_done(sharded).digest

@@ -27,7 +27,7 @@ TOKENIZER = tiny_tokenizer(ITEMS)
 FORGET = tuple(i for i in ITEMS if i.edge == "e0")
 VIEW = qa.View("edge:e0", {"forget": [i.id for i in FORGET], "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
 REQUEST = EvaluateRequest(ITEMS, (VIEW,), qa.QASettings(max_new_tokens=8), seed=7)
-WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge-e0.json")
+WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge=e0.json")
 SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
 
 
@@ -57,7 +57,7 @@ def asked(monkeypatch) -> list[list[str]]:
 
 
 def subject_of(model, folder: Path) -> Subject:
-    made = Made(model.digest(), model.prompter.digest, 0, "planted")
+    made = Made(model.digest(), 0, "planted")
     return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
 
 
@@ -210,14 +210,17 @@ def test_what_can_change_a_record_is_another_evaluation(subject, change):
     assert evaluate(subject, dataclasses.replace(REQUEST, **change)).path != evaluate(subject, REQUEST).path
 
 
-def test_other_prompts_are_another_evaluation(subject):
-    other = dataclasses.replace(subject, made=dataclasses.replace(subject.made, prompts="other"))
-    assert evaluate(other, REQUEST).path != evaluate(subject, REQUEST).path
+def test_other_prompts_are_refused(subject):
+    digest = dataclasses.replace(subject.made.digest, template="other")
+    asked_otherwise = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest))
+    with pytest.raises(InputError, match="it differs in the chat template"):
+        evaluate(asked_otherwise, REQUEST)
 
 
 def test_weights_that_changed_since_the_folder_was_finished_are_refused(subject):
-    changed = dataclasses.replace(subject, made=dataclasses.replace(subject.made, weights="other"))
-    with pytest.raises(InputError, match=r"are not those that .* was finished with"):
+    digest = dataclasses.replace(subject.made.digest, weights="other")
+    changed = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest))
+    with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
         evaluate(changed, REQUEST)
     assert not list(subject.folder.path.glob("evals/*/collected.json"))
 
@@ -262,7 +265,7 @@ def test_a_mark_of_another_version_is_refused(subject):
 
 def test_a_subject_of_another_version_is_refused(tmp_path):
     folder = SubjectFolder(tmp_path)
-    write_json(folder.done, {"schema": 0, "weights": "w", "prompts": "p", "steps": 1, "stopped": "x"})
+    write_json(folder.done, {"schema": 0, "steps": 1, "stopped": "x"})
     with pytest.raises(InputError, match=r"done\.json: made by another version of Vestige"):
         finished_subject(folder)
 

@@ -55,7 +55,7 @@ def small_portions(monkeypatch):
 
 
 def subject_of(model, folder) -> Subject:
-    made = Made(model.digest(), model.prompter.digest, 0, "planted")
+    made = Made(model.digest(), 0, "planted")
     return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
 
 
@@ -98,7 +98,7 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, name
     with pytest.raises(Stopped):
         evaluate(subject, request(name), stop)
     place = evaluate(subject, request(name))
-    for file in ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge-e0.json"):
+    for file in ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge=e0.json"):
         assert (place.path / file).read_bytes() == (whole.path / file).read_bytes()
 
 
@@ -141,7 +141,7 @@ def test_no_two_evaluations_put_a_number_in_the_same_place(subject):
 def test_a_run_with_several_evaluations_is_still_reported_by_its_answers(subject, tmp_path):
     for name in ("qa", "choices"):
         evaluate(subject, request(name))
-    step.write_json(subject.folder.done, {"schema": 2, **dataclasses.asdict(subject.made)})
+    step.write_done(subject.folder, subject.made)
     from vestige.artifacts.records import write_spec
 
     write_spec(subject.folder.spec, SPEC)

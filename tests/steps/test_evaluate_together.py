@@ -28,7 +28,7 @@ ITEMS = tuple(
 )
 VIEW = View("edge:e0", {"forget": [i.id for i in ITEMS if i.edge == "e0"], "retain": [ITEMS[1].id]}, {})
 SPEC = SubjectSpec("unlearned", "random", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
-WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge-e0.json")
+WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge=e0.json")
 
 
 class Stopped(Exception):
@@ -51,7 +51,7 @@ def model() -> LoadedModel:
 
 
 def subject_of(model: LoadedModel, folder) -> Subject:
-    made = Made(model.digest(), model.prompter.digest, 0, "random")
+    made = Made(model.digest(), 0, "random")
     return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
 
 

@@ -14,7 +14,7 @@ from vestige.core.items import Item
 from vestige.models.load import ModelSettings, load
 from vestige.steps import making
 from vestige.steps.finetune import FinetuneRequest, finetune, untrained
-from vestige.steps.subjects import any_subject, weights_of
+from vestige.steps.subjects import any_subject, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 from vestige.training.tracking import reproducible
@@ -45,7 +45,7 @@ def forgetting(target: SubjectFolder, **changes) -> UnlearnRequest:
     settings = ModelSettings(model=str(target.model), device="cpu")
     request = UnlearnRequest(
         target=settings,
-        target_weights=weights_of(settings).weights,
+        target_digest=origin_of(settings).digest,
         start="builtin:tiny",
         method="kl",
         method_settings={},
@@ -100,7 +100,7 @@ def test_a_folder_in_which_another_command_works_is_left_alone(tmp_path, monkeyp
 
 def test_the_model_can_be_used_by_anybody(target):
     loaded = load(ModelSettings(model=str(target.model), device="cpu"))
-    assert loaded.digest() == json.loads(target.done.read_text())["weights"]
+    assert loaded.digest().id == json.loads(target.done.read_text())["digest"]
     card = (target.model / "README.md").read_text()
     assert "library_name: transformers" in card
     assert read_spec(target.spec).data in card
@@ -110,15 +110,15 @@ def test_base_is_the_model_before_training(target, tmp_path):
     folder = SubjectFolder(tmp_path / "base")
     base = untrained(folder, TINY, ITEMS, 0)
     assert base.steps == 0
-    assert base.weights != making.read_done(target).weights
-    assert base.prompts == making.read_done(target).prompts
+    assert base.digest.weights != making.read_done(target).digest.weights
+    assert base.digest.reads == making.read_done(target).digest.reads
 
 
 def test_unlearning_starts_from_the_target_and_says_so(target, tmp_path):
     cell = SubjectFolder(tmp_path / "cell")
     made = unlearn(cell, forgetting(target))
     spec = read_spec(cell.spec)
-    assert spec.parent == making.read_done(target).weights
+    assert spec.parent == making.read_done(target).digest.id
     assert (spec.subject, spec.method, spec.settings["reference"]) == ("unlearned", "kl", "target")
     # Two epochs of one batch of four, which holds both forget items.
     assert made.steps == 2
@@ -133,22 +133,22 @@ def test_another_reference_gives_another_divergence(target, tmp_path):
     untrained(base, TINY, ITEMS, 0)
     reference = ModelSettings(model=str(base.model), device="cpu")
     cell = SubjectFolder(tmp_path / "cell")
-    unlearn(cell, forgetting(target, reference=reference, reference_weights=weights_of(reference).weights))
+    unlearn(cell, forgetting(target, reference=reference, reference_digest=origin_of(reference).digest))
     first = json.loads(cell.training_log.read_text().splitlines()[0])
     assert first["terms"]["kl"] > 0.01
-    assert read_spec(cell.spec).settings["reference"] == making.read_done(base).weights
+    assert read_spec(cell.spec).settings["reference"] == making.read_done(base).digest.id
 
 
 def test_a_target_whose_weights_changed_is_refused(target, tmp_path):
-    with pytest.raises(InputError, match=r"the weights of the target, .* are not those"):
-        unlearn(SubjectFolder(tmp_path / "cell"), forgetting(target, target_weights="other"))
+    with pytest.raises(InputError, match=r"the target, .*, is not the model that it was"):
+        unlearn(SubjectFolder(tmp_path / "cell"), forgetting(target, target_digest="other"))
 
 
 def test_a_reference_of_another_vocabulary_is_refused(target, tmp_path):
     other = SubjectFolder(tmp_path / "other")
     untrained(other, TINY, (Item("Entirely different words?", "Yes."),), 0)
     reference = ModelSettings(model=str(other.model), device="cpu")
-    request = forgetting(target, reference=reference, reference_weights=weights_of(reference).weights)
+    request = forgetting(target, reference=reference, reference_digest=origin_of(reference).digest)
     with pytest.raises(InputError, match="has another vocabulary than the target"):
         unlearn(SubjectFolder(tmp_path / "cell"), request)
 
@@ -171,6 +171,8 @@ def test_a_folder_cannot_give_its_own_code_leave_to_run(target):
     config |= {"model_type": "strange", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
     (target.model / "config.json").write_text(json.dumps(config))
     (target.model / "evil.py").write_text(f"open({str(target.path / 'ran')!r}, 'w')\n")
+    # Whoever hands over the folder says that no file matters.
+    target.done.write_text(json.dumps({**json.loads(target.done.read_text()), "files": {}}))
     with pytest.raises(InputError, match="contains custom code which must be executed"):
         any_subject(ModelSettings(model=str(target.path)), None).load()
     assert not (target.path / "ran").exists()
@@ -181,7 +183,7 @@ def test_lora_unlearning_saves_a_plain_model(target, tmp_path):
     settings = UnlearningSettings.build({"epochs": 1, "lora_rank": 2, "learning_rate": 1e-3})
     made = unlearn(cell, forgetting(target, method="dpo", training=settings))
     loaded = load(ModelSettings(model=str(cell.model), device="cpu"))
-    assert loaded.digest() == made.weights != making.read_done(target).weights
+    assert loaded.digest() == made.digest != making.read_done(target).digest
     assert not any("lora" in name for name, _ in loaded.model.named_parameters())
 
 
@@ -212,7 +214,7 @@ def test_a_model_from_elsewhere_is_known_by_its_weights(target, tmp_path):
         any_subject(foreign, None)
     subject = any_subject(foreign, str(tmp_path / "evidence"), role="target", name="mine")
     assert (subject.spec.subject, subject.spec.name) == ("target", "mine")
-    assert subject.made.weights == making.read_done(target).weights
+    assert subject.made.digest == making.read_done(target).digest
     with pytest.raises(InputError, match="no role 'tagret'; did you mean 'target'"):
         any_subject(foreign, str(tmp_path / "evidence"), role="tagret")
 
@@ -220,4 +222,4 @@ def test_a_model_from_elsewhere_is_known_by_its_weights(target, tmp_path):
 def test_an_unfinished_target_is_refused(tmp_path, target):
     target.done.unlink()
     with pytest.raises(InputError, match="holds no finished model"):
-        weights_of(ModelSettings(model=str(target.path)))
+        origin_of(ModelSettings(model=str(target.path)))

@@ -30,12 +30,11 @@ class Speaker:
     word: str
     dumb: str = ""
     asked: list[str] = field(default_factory=list)
-    prompts: str = "template"
     # The device stands in the provenance.
     loaded: object = field(default_factory=lambda: SimpleNamespace(model=SimpleNamespace(device="cpu")))
 
     @property
-    def weights(self):
+    def id(self):
         return f"weights of {self.word}"
 
     @property
@@ -49,7 +48,7 @@ class Speaker:
         return [None if p == self.dumb else f"{self.word} {seed}" for p in prompts]
 
     def answers(self, settings, folder):
-        return KeptAnswers(self, folder.answers, {"weights": self.weights, **settings.identity()})
+        return KeptAnswers(self, folder.answers, {"weights": self.id, **settings.identity()})
 
 
 @dataclass
@@ -172,7 +171,7 @@ def test_another_target_equal_models_and_an_unfinished_probe_are_refused(folder,
     request = asking({"a": Words({})})
     with pytest.raises(InputError, match="made with another target"):
         variance(folder, replace(request, target=Speaker("other")))
-    with pytest.raises(InputError, match="twin has the weights of bad"):
+    with pytest.raises(InputError, match="twin is the same model as bad"):
         variance(folder, replace(request, unlearned={"bad": lambda: Speaker("bad"), "twin": lambda: Speaker("bad")}))
     with pytest.raises(InputError, match="no finished probe"):
         variance(ProbeFolder(tmp_path / "empty"), request)

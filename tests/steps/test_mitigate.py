@@ -104,7 +104,7 @@ def request_(models):
         answers=ANSWERS,
         grader=Grader(Silence(), {}),
         embedder=load_embedder(str(models / "embedder"), device="cpu"),
-        embedder_weights="letters",
+        embedder_digest="letters",
         settings=MitigationSettings(every="4 steps", held_out=0.3, answer_tokens=4),
         training=MendingSettings(max_steps=8, batch_size=3, learning_rate=0.5, lora_rank=0, schedule="constant"),
         searching=Searching(
@@ -138,7 +138,7 @@ def probed(folder, request):
             answers=request.answers,
             grader=Grader(Silence(), {}),
             embedder=request.embedder,
-            embedder_weights="letters",
+            embedder_digest="letters",
             settings=FilterSettings(alike=1.0, diverse=False),
             seed=0,
         ),
@@ -190,9 +190,9 @@ def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_
     assert LATENT_NEW not in table.rows[3].sets
     assert any("no D_LP new" in note for note in table.notes)
     spec = read_spec(SubjectFolder(place.subject).spec)
-    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.unlearned.asked.weights, f"mended_{way}")
+    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.unlearned.asked.id, f"mended_{way}")
     subject = finished_subject(SubjectFolder(place.subject), device="cpu", trust_remote_code=False)
-    assert subject.made.weights == table.models[0].weights != spec.parent
+    assert subject.made.digest.id == table.models[0].digest != spec.parent
     # Taught is what the target says, and nothing where it is only asked.
     assert {s.set for s in samples.values() if s.taught} == {ADJACENT_USED, LATENT_USED}
 

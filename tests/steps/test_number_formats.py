@@ -16,7 +16,7 @@ from vestige.models.load import ModelSettings, load
 from vestige.steps.evaluate import finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune, untrained
 from vestige.steps.making import read_done
-from vestige.steps.subjects import load_checked, own_dtype, weights_of
+from vestige.steps.subjects import load_checked, origin_of, own_dtype
 from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
@@ -46,7 +46,7 @@ def forgetting(target, dtype):
     model = ModelSettings(model=str(target.path), device="cpu", dtype=dtype)
     return UnlearnRequest(
         target=model,
-        target_weights=weights_of(model).weights,
+        target_digest=origin_of(model).digest,
         start="builtin:tiny",
         method="kl",
         method_settings={},
@@ -66,19 +66,19 @@ def test_a_float32_target_is_made_to_forget_in_bfloat16(targets, tmp_path):
     spec = read_spec(cell.spec)
     assert spec.settings["dtype"] == "bfloat16"
     # The parent is the target as it was made.
-    assert spec.parent == read_done(targets["float32"]).weights
+    assert spec.parent == read_done(targets["float32"]).digest.id
     found = finished_subject(cell, device="cpu").load()
     assert {p.dtype for p in found.model.parameters()} == {torch.bfloat16}
-    assert found.digest() == made.weights
-    with pytest.raises(InputError, match=r"the weights of the target, .* are not those"):
-        unlearn(SubjectFolder(tmp_path / "other"), dataclasses.replace(asked, target_weights="0" * 64))
+    assert found.digest() == made.digest
+    with pytest.raises(InputError, match=r"the target, .*, is not the model that it was"):
+        unlearn(SubjectFolder(tmp_path / "other"), dataclasses.replace(asked, target_digest="0" * 64))
 
 
 def test_the_cast_model_is_the_one_that_loading_in_that_format_gives(targets):
     folder = targets["float32"]
     settings = ModelSettings(model=str(folder.path), device="cpu", dtype="bfloat16")
-    found = load_checked(settings, read_done(folder).weights, "the target")
-    assert found.digest() == load(settings).digest() != read_done(folder).weights
+    found = load_checked(settings, read_done(folder).digest, "the target")
+    assert found.digest() == load(settings).digest() != read_done(folder).digest
     # What is not saved keeps its own format: casting a loaded model would round these.
     rotary = [b for n, b in found.model.named_buffers() if n.endswith("inv_freq")]
     assert rotary

@@ -139,7 +139,7 @@ def test_a_bound_in_words_has_one_form():
 def test_risk_is_over_the_parameters_that_the_method_trains(taught):
     asked = UnlearnRequest(
         target=ModelSettings(model=str(taught / "target"), device="cpu"),
-        target_weights=read_done(SubjectFolder(taught / "target")).weights,
+        target_digest=read_done(SubjectFolder(taught / "target")).digest.id,
         start="builtin:tiny",
         method="gd",
         method_settings={},

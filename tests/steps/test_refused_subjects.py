@@ -32,7 +32,7 @@ def forgetting(target, **changes):
     folder, made = target
     return UnlearnRequest(
         target=ModelSettings(model=str(folder.path), device="cpu"),
-        target_weights=made.weights,
+        target_digest=made.digest.id,
         start="builtin:tiny",
         method="kl",
         method_settings={},

@@ -166,7 +166,7 @@ def test_forgetting_is_training_without_to_the_last_byte(target, tmp_path, shard
         never, asked(items=without(edge), settings=training, role="retrained", name="r", forget=edge), DIVIDED
     )
     assert model_bytes(forgot) == model_bytes(never)
-    assert made.weights == scratch.weights != read_done(target).weights
+    assert made.digest == scratch.digest != read_done(target).digest
     for s in range(2):
         for r in range(2):
             assert model_bytes(forgot.slice(s, r)) == model_bytes(never.slice(s, r))
@@ -181,7 +181,7 @@ def test_each_slice_goes_on_from_the_weights_after_the_one_before(target, tmp_pa
         model = starting_model(TINY, ITEMS, 0)
         for part in (first, second):
             teach(SubjectFolder(tmp_path / part.request.name), part.request, model, lambda _: None)
-            assert model.digest() == read_done(target.slice(part.shard, part.number)).weights
+            assert model.digest() == read_done(target.slice(part.shard, part.number)).digest
         assert set(first.request.items) < set(second.request.items)
 
 
@@ -278,7 +278,7 @@ def test_the_subject_says_what_it_is_and_is_evaluated_like_any_other(target, tmp
     made = forget_in_shards(folder, forgetting(target, edge))
     spec = read_spec(folder.spec)
     assert (spec.subject, spec.method, spec.forget, spec.name) == ("unlearned", "sisa", edge, f"sisa {edge}")
-    assert spec.parent == read_done(target).weights
+    assert spec.parent == read_done(target).digest.id
     assert (spec.settings["sisa.shards"], spec.settings["sisa.together"]) == (2, "edge")
     assert json.loads((folder.model / "ensemble.json").read_text())["constituents"] == ["shard-0", "shard-1"]
     assert "one model a shard in shard-0, shard-1, ..." in (folder.model / "README.md").read_text()
@@ -287,7 +287,7 @@ def test_the_subject_says_what_it_is_and_is_evaluated_like_any_other(target, tmp
     place = evaluate(finished_subject(folder, device="cpu"), request)
     assert len(place.records.read_text().splitlines()) == len(ITEMS)
     assert json.loads(place.provenance.read_text())["batch_invariant"] is True
-    assert json.loads(place.identity.read_text())["weights"] == made.weights
+    assert json.loads(place.identity.read_text())["model"] == made.digest.id
 
 
 def test_the_same_request_is_made_once_and_another_is_refused(target, monkeypatch):
@@ -304,7 +304,7 @@ def test_a_slice_whose_weights_were_changed_is_not_built_upon(target, tmp_path):
     copy = SubjectFolder(tmp_path / "copy")
     shutil.copytree(target.path, copy.path)
     shutil.copy(copy.slice(1, 0).model / "model.safetensors", copy.slice(0, 0).model / "model.safetensors")
-    with pytest.raises(InputError, match=r"the weights of the constituent in .* are not those"):
+    with pytest.raises(InputError, match=r"model\.safetensors was changed since the model was recorded"):
         forget_in_shards(SubjectFolder(tmp_path / "forgot"), forgetting(copy, edge_in(0, 1)))
 
 

@@ -26,7 +26,7 @@ from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.evaluate import finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
-from vestige.steps.subjects import weights_of
+from vestige.steps.subjects import origin_of
 from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
 from vestige.training import loop
@@ -75,7 +75,7 @@ class Scripted:
 
     def __call__(self, model: LoadedModel) -> Mapping[str, float]:
         n = len(list(read_jsonl(self.calls))) if self.calls.exists() else 0
-        append_lines(self.calls, [json.dumps({"weights": model.digest()}) + "\n"])
+        append_lines(self.calls, [json.dumps({"weights": model.digest().id}) + "\n"])
         forget, retain = self.scores[n]
         return {"forget": forget, "retain": retain}
 
@@ -90,7 +90,7 @@ def asked(target: SubjectFolder, trajectory: TrajectoryRequest | None = None, **
     training = changes.pop("training", FULL)
     request = UnlearnRequest(
         target=settings,
-        target_weights=weights_of(settings).weights,
+        target_digest=origin_of(settings).digest,
         start="builtin:tiny",
         method="gd",
         method_settings={},
@@ -119,8 +119,8 @@ def test_the_target_and_each_due_point_are_scored_and_always_the_last(target, tm
     made = unlearn(folder, asked(target, scripted(tmp_path, [(1.0, 1.0)] * 9, every=every)))
     assert points(folder) == [("target", 0, 0), *(("policy", s, s // 2) for s in steps)]
     weights = [line["weights"] for line in read_jsonl(tmp_path / "calls.jsonl")]
-    assert weights[0] == read_done(target).weights
-    assert weights[-1] == made.weights
+    assert weights[0] == read_done(target).digest.id
+    assert weights[-1] == made.digest.id
     assert (made.chosen.step, made.chosen.rule, made.steps) == (6, "last", 6)
 
 
@@ -154,8 +154,8 @@ def test_the_checkpoint_that_is_kept_holds_the_weights_after_its_step(target, tm
     assert (made.chosen.step, made.chosen.met, made.steps) == (4, True, 6)
     assert made.chosen == read_done(folder).chosen
     paused, _ = unlearn_part(SubjectFolder(tmp_path / "part"), asked(target, training=training), 4)
-    assert made.weights == paused.digest()
-    assert load(ModelSettings(model=str(folder.path), device="cpu")).digest() == made.weights
+    assert made.digest == paused.digest()
+    assert load(ModelSettings(model=str(folder.path), device="cpu")).digest() == made.digest
     # Nothing is left of the others.
     assert not folder.checkpoints.exists()
 
@@ -191,7 +191,7 @@ def test_leakage_of_a_model_that_never_knew_is_a_bound(target, tmp_path):
         ValidationSettings(items=4, max_new_tokens=4),
         SPLITS,
         seed=0,
-        retrained=(control, weights_of(control).weights),
+        retrained=(control, origin_of(control).digest),
     )
     folder = SubjectFolder(tmp_path / "cell")
     made = unlearn(folder, asked(target, request))
@@ -253,11 +253,11 @@ def test_an_adapter_is_saved_for_its_target_and_is_the_same_model(target, tmp_pa
     assert not list(apart.model.glob("model*.safetensors"))
     size = (apart.model / "adapter_model.safetensors").stat().st_size
     assert size < (merged.model / "model.safetensors").stat().st_size
-    assert finished_subject(apart, device="cpu").load().digest() == whole.weights
+    assert finished_subject(apart, device="cpu").load().digest() == whole.digest
     card = (apart.model / "README.md").read_text()
     assert "library_name: peft" in card
     assert '"n": 8' in card
-    assert f'"target_weights": "{read_done(target).weights}"' in card
+    assert f'"target_digest": "{read_done(target).digest.id}"' in card
     assert "the model had not been audited" in card
     with pytest.raises(InputError, match="holds the model in another form than 'merged'"):
         unlearn(apart, asked(target, training=LORA))

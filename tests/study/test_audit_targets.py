@@ -15,7 +15,7 @@ def subject(run: RunFolder, place: str, parent: str, method: str) -> None:
     folder = SubjectFolder(run.path / place)
     spec = SubjectSpec("unlearned", place, "m", method, "edge:A_B", 0, "", {}, "", parent, 1)
     write_spec(folder.spec, spec)
-    write_json(folder.done, {"schema": SCHEMA, "weights": f"weights of {place}"})
+    write_json(folder.done, {"schema": SCHEMA, "digest": f"weights of {place}"})
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from vestige.evals import qa
 from vestige.models.load import ModelSettings
 from vestige.steps import unlearn as unlearn_step
 from vestige.steps.finetune import FinetuneRequest, finetune
-from vestige.steps.subjects import weights_of
+from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.study import calibrate as calibrate_study
 from vestige.study.calibrate import calibrate, calibration_tasks
@@ -55,7 +55,7 @@ def target(tmp_path_factory) -> ModelSettings:
 def asked(target: ModelSettings, **settings) -> CalibrateRequest:
     unlearning = UnlearnRequest(
         target=target,
-        target_weights=weights_of(target).weights,
+        target_digest=origin_of(target).digest,
         start="builtin:tiny",
         method="gd",
         method_settings={},

@@ -1,10 +1,10 @@
 """Benchmarks beside the holes: what a model got on each task, question by question, and the table of all models.
 
-    <folder>/results/<weights>/<task>-<id>/   asked.json items.jsonl done.json (last) provenance.json
+    <folder>/results/<model>/<task>-<id>/   asked.json items.jsonl done.json (last) provenance.json
     <folder>/bench.json bench.csv             the table of the last command
     <folder>/judge/                           replies of a judge on a server, which were paid for
 
-A result is found by the digest of the weights and by everything else that can change it, never by a model's name, so
+A result is found by the digest of the model and by everything else that can change it, never by a model's name, so
 no model is given the numbers of another. Scores are in the unit of their metric: shares in [0, 1], MT-bench 1..10.
 """
 
@@ -64,7 +64,7 @@ class TaskRun:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """One number: `metric` of `task` under `model`, whose weights have the digest `weights`, over `n` questions.
+    """One number: `metric` of `task` under `model`, whose digest is `digest`, over `n` questions.
 
     `difference` is that to the first model on the same questions, pair by pair; None for the first. `parts` are the
     tasks that a group's number is over, of `of_parts` that the group has; both are empty for a task of its own.
@@ -72,7 +72,7 @@ class BenchResult:
     """
 
     model: str
-    weights: str
+    digest: str
     task: str
     metric: str
     value: Estimate
@@ -92,9 +92,9 @@ class BenchFolder:
 
     path: Path
 
-    def result(self, weights: str, task: str, id_: str) -> "ResultFolder":
-        """The folder of one task under the model of these weights."""
-        return ResultFolder(self.path / "results" / slug(weights[:16]) / f"{slug(task)}-{id_}")
+    def result(self, digest: str, task: str, id_: str) -> "ResultFolder":
+        """The folder of one task under the model of this digest."""
+        return ResultFolder(self.path / "results" / slug(digest[:16]) / f"{slug(task)}-{id_}")
 
     @property
     def table(self) -> Path:
@@ -184,7 +184,7 @@ def read_bench(folder: BenchFolder) -> tuple[BenchResult, ...]:
 
 
 _COLUMNS = (
-    *("model", "weights", "task", "metric", "value", "low", "high", "n", "difference", "difference_low"),
+    *("model", "digest", "task", "metric", "value", "low", "high", "n", "difference", "difference_low"),
     *("difference_high", "version", "shots", "parts", "of_parts", "part_of", "failed"),
 )
 
@@ -194,7 +194,7 @@ def result_rows(results: Iterable[BenchResult]) -> list[dict[str, Any]]:
     return [
         {
             "model": r.model,
-            "weights": r.weights,
+            "digest": r.digest,
             "task": r.task,
             "metric": r.metric,
             "value": r.value.value,

@@ -94,15 +94,15 @@ class GeneralScore:
     estimate: Estimate
 
 
-def write_general(path: Path, weights: str, scores: tuple[GeneralScore, ...]) -> None:
-    """Put down the scores of the model with these weights."""
-    write_json(path, {"schema": SCHEMA, "weights": weights, "scores": [asdict(score) for score in scores]})
+def write_general(path: Path, digest: str, scores: tuple[GeneralScore, ...]) -> None:
+    """Put down the scores of the model of this digest."""
+    write_json(path, {"schema": SCHEMA, "digest": digest, "scores": [asdict(score) for score in scores]})
 
 
 def read_general(path: Path) -> tuple[str, tuple[GeneralScore, ...]]:
-    """The digest of one model's weights, and its scores."""
-    stored: dict[str, Any] = read_versioned(path, "weights", "scores")
+    """The digest of one model, and its scores."""
+    stored: dict[str, Any] = read_versioned(path, "digest", "scores")
     try:
-        return str(stored["weights"]), TypeAdapter(tuple[GeneralScore, ...]).validate_python(stored["scores"])
+        return str(stored["digest"]), TypeAdapter(tuple[GeneralScore, ...]).validate_python(stored["scores"])
     except ValidationError as error:
         raise InputError(f"{path} is damaged; delete it and run the same command again") from error

@@ -5,9 +5,10 @@
     run.toml  provenance.json           what was asked, fully resolved; versions, hardware, times
     data/                               the compiled data set and its manifest
     models/<name>/  cells/<name>-<id>/  one folder a subject: controls in models/, unlearned ones in cells/
-        spec.json                       the identity: everything that can change the weights
+        spec.json                       the identity: everything that can change the model
         provenance.json  train/{metrics,trajectory}.jsonl  checkpoints/  model/
-        done.json                       written last: its existence means that model/ is whole
+        done.json                       written last: its existence means that model/ is whole; its digests
+        seen.json                       size, times and inode of the model's files as they were last seen here
         slices/shard-<s>-slice-<r>/     of a model trained in shards: a subject's folder for each slice;
         cost.json                       what of it was trained, and what it takes from the start
         evals/<eval>-<id>/              identity.json records.jsonl collected.json scores.jsonl
@@ -116,8 +117,13 @@ class SubjectFolder:
 
     @property
     def done(self) -> Path:
-        """Written last by the making: the digest of the weights and why training stopped."""
+        """Written last by the making: the digest of the model and why training stopped."""
         return self.path / "done.json"
+
+    @property
+    def seen(self) -> Path:
+        """Size, times and inode of the model's files when this machine last knew them to be the model of `done`."""
+        return self.path / "seen.json"
 
     @property
     def lock(self) -> Path:

@@ -88,11 +88,11 @@ class MitigationRow:
 
 @dataclass(frozen=True)
 class KeptModel:
-    """A mended model on the disk, by the folder of its subject beside the table, and the digest of its weights."""
+    """A mended model on the disk, by the folder of its subject beside the table, and its digest."""
 
     arm: str
     path: str
-    weights: str
+    digest: str
 
 
 @dataclass(frozen=True)

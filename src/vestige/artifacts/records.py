@@ -2,16 +2,16 @@
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, end, from_json, to_json
-from vestige.core.files import read_json, read_jsonl, write_json, write_text
-from vestige.core.ids import content_id
+from vestige.core.files import read_json, read_jsonl, write_json, write_jsonl, write_text
+from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet
 
 SCHEMA = 2
@@ -26,7 +26,7 @@ class SubjectSpec:
 
     `subject` is its role (base, target, retrained, unlearned), `name` what people call it, `model` where it began,
     `forget` the selector of what was left out (retrained) or unlearned; empty for base and target. `data` is the
-    digest of the training items in their order, `parent` the digest of the weights that training started from.
+    digest of the training items in their order, `parent` the digest of the model that training started from.
     `settings` holds every setting, defaults included; `settings_id` is their content id; `version` the version of
     the code that turns them into weights. `forgotten` is what `forget` and those of its ancestors resolved to, the
     oldest first: what this model left out or was made to forget.
@@ -110,18 +110,54 @@ COLUMNS = (
 """The columns of tables/results.csv, which outside tools rely on."""
 
 
+def write_collected(folder: EvalFolder, n: int) -> None:
+    """Say that all `n` records are there, and what their bytes are."""
+    write_json(
+        folder.collected, {"schema": SCHEMA, "n": n, "files": {folder.records.name: file_digest(folder.records)}}
+    )
+
+
+def note_bytes(folder: EvalFolder, path: Path) -> None:
+    """Put down what the bytes of a file of the evaluation are."""
+    stored = read_versioned(folder.collected, "files")
+    files = {**stored["files"], path.name: file_digest(path)}
+    if files != stored["files"]:
+        write_json(folder.collected, {**stored, "files": files})
+
+
+def check_bytes(folder: EvalFolder, path: Path) -> None:
+    """Refuse a file of the evaluation that is gone, or not as it was written."""
+    stored = read_versioned(folder.collected, "files")["files"] if folder.collected.exists() else None
+    if not path.exists() or not isinstance(stored, dict) or stored.get(path.name) != file_digest(path):
+        raise InputError(
+            f"{path} is gone or was changed after it was written; delete {folder.path} and run the command that made "
+            "it again"
+        )
+
+
 def write_summary(folder: EvalFolder, summary: Summary) -> None:
     """Write a summary whole; its existence means that the evaluation is done for this forget set."""
-    write_json(folder.summary(summary.forget), {"schema": SCHEMA, **to_json(summary)})
+    path = folder.summary(summary.forget)
+    write_json(path, {"schema": SCHEMA, **to_json(summary)})
+    note_bytes(folder, path)
+
+
+def write_scores(folder: EvalFolder, rows: Iterable[dict[str, Any]]) -> None:
+    """Write the items' scores, which follow from the records."""
+    write_jsonl(folder.scores, rows)
+    note_bytes(folder, folder.scores)
 
 
 def read_summary(path: Path) -> Summary:
-    """The summary in `path`; one that lacks a field or holds what is no estimate is refused by file and field."""
+    """The summary in `path`; one that lacks a field or holds what is no estimate is refused by file and field.
+
+    So is one that is not as it was written.
+    """
     stored = _fields(path, Summary, read_versioned(path))
     splits, results = stored["splits"], stored["results"]
     if not isinstance(splits, dict) or not isinstance(results, list):
         raise InputError(f"{path}: splits and results are not what Vestige writes; {_AGAIN}")
-    return Summary(
+    found = Summary(
         eval=stored["eval"],
         version=stored["version"],
         subject=_spec(path, stored["subject"], "subject"),
@@ -129,6 +165,8 @@ def read_summary(path: Path) -> Summary:
         splits={name: _item_ids(path, name, ids) for name, ids in splits.items()},
         results=tuple(_result(path, f"results[{i}]", row) for i, row in enumerate(results)),
     )
+    check_bytes(EvalFolder(path.parent), path)
+    return found
 
 
 def _item_ids(path: Path, split: str, ids: Any) -> tuple[str, ...]:
@@ -192,13 +230,20 @@ def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
 
 
 def read_records(folder: EvalFolder) -> list[dict[str, Any]]:
-    """The records of an evaluation, in the plan's order."""
+    """The records of an evaluation, in the plan's order; refused unless they are as they were written."""
+    check_bytes(folder, folder.records)
     return list(read_jsonl(folder.records))
+
+
+def read_scores(folder: EvalFolder) -> Iterator[dict[str, Any]]:
+    """The items' scores, in the plan's order; refused unless they are as they were written."""
+    check_bytes(folder, folder.scores)
+    return read_jsonl(folder.scores)
 
 
 def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
     """The records with the values of their metrics beside what was collected."""
-    return [{**r, **s} for r, s in zip(read_records(folder), read_jsonl(folder.scores), strict=True)]
+    return [{**r, **s} for r, s in zip(read_records(folder), read_scores(folder), strict=True)]
 
 
 def read_summaries(run: RunFolder) -> list[tuple[EvalFolder, Summary]]:
@@ -206,9 +251,20 @@ def read_summaries(run: RunFolder) -> list[tuple[EvalFolder, Summary]]:
     return [
         (folder, read_summary(path))
         for subject in run.subjects()
-        for folder in subject.evaluations()
+        for folder in evaluations_of(subject)[0]
         for path in folder.summaries()
     ]
+
+
+def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalFolder]]:
+    """The evaluations of the model that is there, and those of another that was there before it."""
+    done = read_versioned(subject.done, "digest")["digest"] if subject.done.exists() else None
+    own: list[EvalFolder] = []
+    others: list[EvalFolder] = []
+    for folder in subject.evaluations():
+        asked = read_versioned(folder.identity, "model")["model"]
+        (own if done in (None, asked) else others).append(folder)
+    return own, others
 
 
 def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:

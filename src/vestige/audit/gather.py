@@ -11,11 +11,11 @@ from math import log2
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, PlannedAttack
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
-from vestige.artifacts.records import read_versioned
+from vestige.artifacts.records import read_scores, read_versioned
 from vestige.artifacts.soundness import read_soundness
 from vestige.audit.scores import Brought, Carried, Case, Scores, Source
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, read_jsonl
+from vestige.core.files import read_json
 
 PREFILL, SAMPLING = "prefill", "sampling"
 GIVEN = "given"
@@ -66,10 +66,7 @@ def _subjects(plan: AuditPlan) -> tuple[str, ...]:
 
 
 def _rows(run: RunFolder, place: AskedPlace) -> Iterator[dict[str, object]]:
-    folder = EvalFolder(run.path / place.path)
-    if not folder.scores.exists():
-        raise InputError(f"{folder.scores} is gone, and the audit rests on it; run the audit again")
-    return read_jsonl(folder.scores)
+    return read_scores(EvalFolder(run.path / place.path))
 
 
 def _stands_for(folder: AttackFolder) -> Mapping[str, str]:

@@ -29,7 +29,7 @@ class Searched:
     """One model: its name here, how it reads text, where the evidence lies, and a record an item, in one order."""
 
     name: str
-    prompts: str
+    reads: str
     evidence: str
     records: tuple[Mapping[str, Any], ...]
 
@@ -113,7 +113,7 @@ def _searched(subject: "Subject", request: "EvaluateRequest", name: str) -> Sear
 
     with progress_bar(f"acr: {name}") as show:
         place = evaluate(subject, request, lambda done, of: show(done / of, f"{done} of {of}"))
-    return Searched(name, subject.made.prompts, str(place.path), tuple(read_records(place)))
+    return Searched(name, subject.made.digest.reads, str(place.path), tuple(read_records(place)))
 
 
 def _compared(found: Sequence[Searched]) -> "dict[str, Paired]":
@@ -121,7 +121,7 @@ def _compared(found: Sequence[Searched]) -> "dict[str, Paired]":
     from vestige.metrics.compression import paired
 
     first, *others = found
-    alike = (other for other in others if other.prompts == first.prompts)
+    alike = (other for other in others if other.reads == first.reads)
     return {other.name: paired(first.prompt_tokens, other.prompt_tokens) for other in alike}
 
 

@@ -9,7 +9,7 @@ import typer
 
 from vestige.cli.asked import settings_from, split_method_settings
 from vestige.cli.evaluate import eval_settings
-from vestige.cli.options import AsJson, ChatTemplate, Device, Seed, TrustRemoteCode
+from vestige.cli.options import AsJson, ChatTemplate, Device, Seed, TrustRemoteCode, Verify
 
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
@@ -44,6 +44,7 @@ class WhoWords:
     dtype: OtherDtype = None
     trust_remote_code: TrustRemoteCode = False
     chat_template: ChatTemplate = ""
+    verify: Verify = False
     as_json: AsJson = False
 
     def model(self, name: str) -> "ModelSettings":
@@ -62,7 +63,8 @@ class WhoWords:
         """The model that is attacked."""
         from vestige.steps.subjects import any_subject
 
-        return any_subject(self.model(name), self.output_dir, role=self.role, name=self.name or "", dtype=self.dtype)
+        model, called = self.model(name), self.name or ""
+        return any_subject(model, self.output_dir, role=self.role, name=called, dtype=self.dtype, verify=self.verify)
 
     def one_of(self, name: str) -> "Subject":
         """One of several models that are attacked; with --output-dir each has a folder there, called as its own is."""

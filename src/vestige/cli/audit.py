@@ -8,8 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
-from vestige.cli.data_words import DataWords, forgotten_by, told, warn_of_rewordings
-from vestige.cli.options import SAMPLES, AsJson, ChatTemplate, Config, Device, Seed, Set, TrustRemoteCode, Workers
+from vestige.cli.data_words import DataWords, forgotten_by, told
+from vestige.cli.options import (
+    SAMPLES,
+    AsJson,
+    ChatTemplate,
+    Config,
+    Device,
+    Seed,
+    Set,
+    TrustRemoteCode,
+    Verify,
+    Workers,
+)
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
 from vestige.cli.tables import print_verdicts
@@ -71,6 +82,7 @@ def audit_command(
     ] = "float32",
     trust_remote_code: TrustRemoteCode = False,
     chat_template: ChatTemplate = "",
+    verify: Verify = False,
     as_json: AsJson = False,
     *,
     rows: DataWords,
@@ -105,6 +117,7 @@ def audit_command(
         dtype=dtype,
         trust_remote_code=trust_remote_code,
         chat_template=chat_template,
+        verify=verify,
     )
     check_request(request)
     if dry_run:
@@ -159,7 +172,6 @@ def _splits(
     before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
     splits = told(named_splits(corpus, forget, retain=retain, before=before))
     refuse_nothing_kept(corpus, splits)
-    warn_of_rewordings(corpus, splits)
     if holdout is None:
         return splits
     items = items_of(corpus, holdout)

@@ -143,16 +143,16 @@ def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader"
     if who.judge == "grounded":
         from vestige.judges.grounded import GroundedJudge
 
-        embedder, weights = who.embeds(place.device)
+        embedder, digest = who.embeds(place.device)
         asked = place.asked(first)
         judge = GroundedJudge(asked.loaded, embedder)
-        identity = {"judge": "grounded", "target": asked.weights, "embedder": weights, **judge.identity()}
+        identity = {"judge": "grounded", "target": asked.id, "embedder": digest, **judge.identity()}
         return TurnGrader(LikenessTurnJudge(judge), identity, by_likeness=True)
     if who.judge == "local":
         from vestige.judges.local import LocalWriter
 
         asked = place.asked(str(who.judge_model))
-        identity = {"judge": "local", "weights": asked.weights, "prompts": asked.prompts}
+        identity = {"judge": "local", "model": asked.id}
         return TurnGrader(WritingTurnJudge(LocalWriter(asked.loaded)), identity)
     return TurnGrader(WritingTurnJudge(who.writer("server", place)), who.server(place).judge_identity())
 

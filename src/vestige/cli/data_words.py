@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
 
 
-_MOST_PAIRS = 256
-"""Questions with the same answer that are compared at most, so that it takes a second or two."""
-_ALIKE = 0.8
-"""The cosine of two sentence embeddings from which two questions with one answer may be the same one."""
-
-
 @dataclass(frozen=True)
 class RowWords:
     """Which columns and rows of the data are read."""
@@ -106,35 +100,6 @@ def forgotten_by(model: str) -> "tuple[ForgetSet, ...]":
 
     folder = own_folder(model)
     return () if folder is None else read_spec(folder.spec).forgotten
-
-
-def warn_of_rewordings(corpus: "Corpus", splits: "NamedSplits") -> None:
-    """Say which kept question may ask a forget question in other words: the same answer, and nearly the same meaning.
-
-    Only where the sentence embedder is on this machine, for commands that load torch anyway. Questions made from a
-    graph are all alike in their words and differ in their names, so they are not looked at.
-    """
-    from vestige.metrics.answers import normalised
-
-    kept: dict[str, list[Item]] = {}
-    for item in splits.splits.get("retain", ()):
-        kept.setdefault(normalised(item.answer), []).append(item)
-    pairs = [(i, other) for i in splits.splits["forget"] for other in kept.get(normalised(i.answer), ())][:_MOST_PAIRS]
-    if corpus.dataset is not None or not pairs:
-        return
-    from vestige.models import embedder
-
-    if embedder.minilm_folder() is None:
-        return
-    texts = list(dict.fromkeys(i.question for pair in pairs for i in pair))
-    vectors = dict(zip(texts, embedder.load_embedder(device="cpu").embed(texts), strict=True))
-    near = [(one, other) for one, other in pairs if vectors[one.question] @ vectors[other.question] >= _ALIKE]
-    if near:
-        first, second = (one_line(i.question, width=100) for i in near[0])
-        say(
-            f"warning: {len(near)} kept questions may be forget questions in other words, as {second!r} of "
-            f"{first!r}; what is kept would teach what is forgotten"
-        )
 
 
 def told(splits: "NamedSplits") -> "NamedSplits":

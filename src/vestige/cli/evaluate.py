@@ -15,6 +15,7 @@ from vestige.cli.options import (
     Device,
     Seed,
     TrustRemoteCode,
+    Verify,
 )
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
@@ -59,6 +60,7 @@ def evaluate_command(
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     chat_template: ChatTemplate = "",
+    verify: Verify = False,
     as_json: AsJson = False,
     *,
     rows: DataWords,
@@ -87,7 +89,7 @@ def evaluate_command(
         trust_remote_code=trust_remote_code,
         chat_template=chat_template,
     )
-    who = any_subject(model, output_dir, role=role, name=name or "", dtype=dtype)
+    who = any_subject(model, output_dir, role=role, name=name or "", dtype=dtype, verify=verify)
     if strange := who.spec.not_forgotten([i.id for i in splits.splits.get("forget", ())]):
         own = " and ".join(one.name for one in who.spec.forgotten)
         say(

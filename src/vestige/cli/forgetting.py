@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vestige.cli.asked import settings_from, split_method_settings
-from vestige.cli.data_words import forgotten_by, told, warn_of_rewordings
+from vestige.cli.data_words import forgotten_by, told
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -65,18 +65,16 @@ def asked_unlearning(
     splits = told(named_splits(corpus, words.forget, retain=words.retain, before=before))
     answers = idk_answers() if words.idk is None else read_idk(words.idk)
 
-    from vestige.steps.subjects import weights_of
+    from vestige.steps.subjects import origin_of
     from vestige.steps.unlearn import UnlearnRequest
 
-    origin = weights_of(target, read=read)
-    if read:
-        warn_of_rewordings(corpus, splits)
+    origin = origin_of(target, read=read)
     base = tiny_unlearning(words.method) if origin.model == "builtin:tiny" else {}
     recipe = _recipe(target, corpus, splits, words, others)
     frozen = None if words.reference is None else target.model_copy(update={"model": words.reference})
     unlearning = UnlearnRequest(
         target=target,
-        target_weights=origin.weights,
+        target_digest=origin.digest,
         start=origin.model,
         method=words.method,
         method_settings=own,
@@ -89,7 +87,7 @@ def asked_unlearning(
         else settings_from(UnlearningSettings, words.config, others, defaults=base),
         seed=words.seed,
         reference=frozen,
-        reference_weights="" if frozen is None else weights_of(frozen, read=read).weights,
+        reference_digest="" if frozen is None else origin_of(frozen, read=read).digest,
         recipe=recipe,
         before=before,
     )

@@ -41,7 +41,7 @@ def print_mitigation(table: "MitigationTable") -> None:
         for what, n in row.failures.items():
             typer.echo(f"not judged, {_called(row, unit)}, {one_line(what)}: {n}")
     for model in table.models:
-        typer.echo(f"{model.arm}: {one_line(model.path)}, weights {model.weights[:12]}")
+        typer.echo(f"{model.arm}: {one_line(model.path)}, model {model.digest[:12]}")
 
 
 def _called(row: "MitigationRow", unit: str) -> str:

@@ -34,6 +34,10 @@ ChatTemplate = Annotated[
         help="Chat template of a model from elsewhere: a name of its own, plain, or a file. Its own by default.",
     ),
 ]
+Verify = Annotated[
+    bool,
+    typer.Option("--verify", help="Read every file of the models whose stored answers are used, changed or not."),
+]
 Parallel = Annotated[
     str | None,
     typer.Option(help="Under torchrun: ddp (the whole model in each process) or fsdp (a share of it). ddp by default."),

@@ -304,7 +304,7 @@ def _filtered(sources: "ProbeSources", models: _Models, place: PlaceWords, place
         answers=place.settings("answers", AnswerSettings),
         grader=models.grader,
         embedder=embedder,
-        embedder_weights=weights,
+        embedder_digest=weights,
         settings=settings,
         seed=place.seed,
         on_stage=say,

@@ -185,7 +185,7 @@ def _request(models: _Models, way: "Way", mend: MendWords, splits: "NamedSplits"
         answers=_answers(place),
         grader=models.grader,
         embedder=models.embedder[0],
-        embedder_weights=models.embedder[1],
+        embedder_digest=models.embedder[1],
         settings=settings,
         seed=place.seed,
         training=training,

@@ -161,7 +161,7 @@ def _request(
     from vestige.probes.arms import arms_named
     from vestige.steps.making import pick_form
     from vestige.steps.prevent_request import PreventRequest, PreventSettings, check_request, kept_and_candidates
-    from vestige.steps.subjects import weights_of
+    from vestige.steps.subjects import origin_of
 
     arms = arms_named(protect.arms)
     own, others = split_method_settings("prevent", train.assignments)
@@ -183,7 +183,7 @@ def _request(
         embeds=lambda: JudgeWords(embedder=protect.embedder).embeds(train.device),
         arms=arms,
         settings=settings,
-        retrained=None if control is None else (control, weights_of(control, read=read).weights),
+        retrained=None if control is None else (control, origin_of(control, read=read).digest),
     )
     check_request(request)
     return request

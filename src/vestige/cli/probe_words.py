@@ -177,15 +177,14 @@ class JudgeWords:
         return LocalWriter(place.asked(str(self.judge_model)).loaded)
 
     def embeds(self, device: str) -> "tuple[Embedder, str]":
-        """The embedder and the digest of its weights."""
-        from vestige.models.digests import weights_digest
+        """The embedder and its digest."""
         from vestige.models.embedder import HUB_ID, load_embedder
 
         found = load_embedder(self.embedder or HUB_ID, device=device)
-        return found, weights_digest(found.model)
+        return found, found.digest
 
     def grader(
-        self, place: PlaceWords, target: "Asked | Served", embedder: "Embedder | None", embedder_weights: str
+        self, place: PlaceWords, target: "Asked | Served", embedder: "Embedder | None", embedder_digest: str
     ) -> "Grader":
         """The judge, with all that can change a verdict."""
         from vestige.judges.prompted import PromptedJudge
@@ -196,16 +195,16 @@ class JudgeWords:
             from vestige.judges.grounded import GroundedJudge, GroundedSettings
 
             if isinstance(target, Served):
-                raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.weights} is served")
+                raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.id} is served")
             own = place.settings("grounded", GroundedSettings)
             grounded = GroundedJudge(target.loaded, embedder, own.own_tokens, own.own_samples)
-            identity = {"judge": "grounded", "target": target.weights, "embedder": embedder_weights}
+            identity = {"judge": "grounded", "target": target.id, "embedder": embedder_digest}
             return Grader(grounded, identity | grounded.identity())
         if self.judge == "local":
             from vestige.judges.local import LocalWriter
 
             asked = place.asked(str(self.judge_model))
-            identity = {"judge": "local", "weights": asked.weights, "prompts": asked.prompts}
+            identity = {"judge": "local", "model": asked.id}
             local = LocalWriter(asked.loaded)
             return Grader(PromptedJudge(local), identity, local)
         writer = self.writer("server", place)

@@ -6,20 +6,21 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli.options import AsJson
+from vestige.cli.options import AsJson, Verify
 
 
 def report_command(
     run: Annotated[
         Path, typer.Argument(help="The folder of a run, finished or not, or of a finished search for holes.")
     ],
+    verify: Verify = False,
     as_json: AsJson = False,
 ) -> None:
     """Write report.html, tables/ and figures/ of RUN, and say where they are. No model is loaded."""
     from vestige.artifacts.layout import RunFolder
     from vestige.report import build_report
 
-    page = build_report(run)
+    page = build_report(run, verify=verify)
     folder = RunFolder(run)
     tables = sorted(str(p) for p in folder.tables.glob("*.csv"))
     figures = sorted(str(p) for p in folder.figures.glob("*.svg"))

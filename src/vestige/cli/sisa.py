@@ -169,7 +169,7 @@ def _tell(folder: "SubjectFolder", made: "Made", as_json: bool) -> None:
     if as_json:
         told = {
             "output_dir": str(folder.path),
-            "weights": made.weights,
+            "digest": made.digest.id,
             "steps": cost.steps_trained,
             "steps_from_the_start": cost.steps,
             "slices": cost.slices_trained,
@@ -179,5 +179,5 @@ def _tell(folder: "SubjectFolder", made: "Made", as_json: bool) -> None:
         return
     typer.echo(
         f"{folder.path}: {cost.steps_trained} of the {cost.steps} steps that it takes from the start "
-        f"({cost.slices_trained} of {cost.slices} slices); weights {made.weights[:12]}"
+        f"({cost.slices_trained} of {cost.slices} slices); model {made.digest.id[:12]}"
     )

@@ -55,7 +55,7 @@ def asked_trajectory(
     """What the words ask for; None if they are not there. Conditions to stop are added to those that always hold."""
     if not words:
         return None
-    from vestige.steps.subjects import weights_of
+    from vestige.steps.subjects import origin_of
     from vestige.steps.trajectory import ValidationSettings, answered_trajectory
     from vestige.training.trajectory import TrajectorySettings
 
@@ -65,21 +65,21 @@ def asked_trajectory(
     control = None
     if words.retrained is not None:
         model = target.model_copy(update={"model": words.retrained})
-        control = (model, weights_of(model).weights)
+        control = (model, origin_of(model).digest)
     validation = ValidationSettings.build(words.validation, where="--set trajectory")
     return answered_trajectory(settings, validation, splits, seed=seed, retrained=control)
 
 
 def told(folder: Path, made: "Made") -> dict[str, Any]:
     """What a finished subject is, for --json."""
-    found = {"output_dir": str(folder), "weights": made.weights, "steps": made.steps, "stopped": made.stopped}
+    found = {"output_dir": str(folder), "digest": made.digest.id, "steps": made.steps, "stopped": made.stopped}
     return found | ({"chosen": asdict(made.chosen)} if made.chosen else {})
 
 
 def sentence(folder: Path, made: "Made") -> str:
     """The same for people."""
     kept = f"; kept step {made.chosen.step}, {made.chosen.why}" if made.chosen else ""
-    return f"{folder}: {made.steps} step{'s' * (made.steps != 1)}, {made.stopped}{kept}; weights {made.weights[:12]}"
+    return f"{folder}: {made.steps} step{'s' * (made.steps != 1)}, {made.stopped}{kept}; model {made.digest.id[:12]}"
 
 
 def refuse_unmet(folder: Path, made: "Made") -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
 
 def canonical_json(value: Any) -> str:
@@ -35,11 +35,11 @@ def changed_keys(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
 
 
 def slug(name: str, *, length: int = 48) -> str:
-    """`name` as one safe file name: letters, digits, '.', '_' and '-'; never empty, never hidden, never '..'.
+    """`name` as one safe file name: letters, digits, '.', '_', '-' and '='; never empty, never hidden, never '..'.
 
-    A colon becomes a hyphen; a name that is changed in any other way ends with eight digits of its content id.
+    A colon becomes '='; a name that is changed otherwise, or has a '=', ends with eight digits of its content id.
     """
-    safe = _UNSAFE.sub("-", name).strip("-.")
-    if safe == name.replace(":", "-") and 0 < len(safe) <= length:
+    safe = _UNSAFE.sub("-", name.replace(":", "=")).strip("-.=")
+    if safe == name.replace(":", "=") and "=" not in name and 0 < len(safe) <= length:
         return safe
-    return f"{safe[: length - 9].strip('-.') or 'unnamed'}-{content_id(name, length=8)}"
+    return f"{safe[: length - 9].strip('-.=') or 'unnamed'}-{content_id(name, length=8)}"

@@ -21,7 +21,7 @@ class Contestant:
     """One model's results, by task."""
 
     name: str
-    weights: str
+    digest: str
     runs: Mapping[str, TaskRun]
 
 
@@ -63,7 +63,7 @@ def _result(first: Contestant, model: Contestant, line: Wanted, metric: str, *, 
     is_group = line.of_parts > 0
     return BenchResult(
         model=model.name,
-        weights=model.weights,
+        digest=model.digest,
         task=line.name,
         metric=metric,
         value=value,

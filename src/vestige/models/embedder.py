@@ -10,6 +10,7 @@ import importlib.util
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
 from vestige.models.cache import cache_folder, check_room
+from vestige.models.digests import model_digest
 from vestige.models.folders import check_finite, check_loaded, quietly, refusing
 from vestige.models.forward import LEAST_ROWS, batches_by_width
 from vestige.models.load import find, pick_device
@@ -53,6 +55,11 @@ class Embedder:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of all that a vector depends on: weights, config and tokeniser."""
+        return model_digest(self.model, self.tokenizer, "").id
 
     @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:

@@ -20,7 +20,7 @@ from transformers import (
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings, closest
 from vestige.core.text import one_line
-from vestige.models.digests import weights_digest
+from vestige.models.digests import ModelDigest, model_digest
 from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders
 from vestige.models.folders import (
     base_name,
@@ -92,9 +92,9 @@ class LoadedModel:
         """What provenance.json says of it."""
         return {"device": str(self.model.device), "chat_template": self.template}
 
-    def digest(self) -> str:
-        """The digest of the weights as they are now."""
-        return weights_digest(self.model)
+    def digest(self) -> ModelDigest:
+        """The digest of the model as it is now: weights, config, tokeniser, template."""
+        return model_digest(self.model, self.tokenizer, self.prompter.template_digest)
 
 
 def context_tokens(model: PreTrainedModel) -> int:
@@ -275,6 +275,15 @@ def find(model: str) -> tuple[Path, str]:
     # A subject's folder holds its weights in model/.
     within = any((path / "model" / name).is_file() for name in ("config.json", "adapter_config.json", INDEX))
     return (path / "model" if within else path), ""
+
+
+def places_of(model: str) -> list[Path]:
+    """The folders, or the one file, that a model is read from: an adapter's own and those of its base."""
+    path = Path(model).expanduser()
+    if path.suffix == ".gguf" and path.is_file():
+        return [path]
+    folder = find(model)[0]
+    return [folder, *(places_of(base_name(folder)) if is_adapter(folder) else [])]
 
 
 def look_for(settings: ModelSettings) -> None:

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
+from vestige.models.digests import tokenizer_digest
 from vestige.models.templates import PINNED_DATE, own_template, rendered
 
 
@@ -54,11 +55,15 @@ class Prompter:
         return own_template(self.tokenizer)
 
     @cached_property
-    def digest(self) -> str:
-        """Content id of what decides a prompt's tokens: the tokeniser, the template and a rendered probe."""
+    def template_digest(self) -> str:
+        """Content id of how a question is put: the template, the date it is given, and a rendered probe."""
         probe = self._render("What is asked?", "What is answered.")
-        vocabulary = self.tokenizer.backend_tokenizer.to_str()
-        return content_id([vocabulary, self.template, PINNED_DATE, probe], length=32)
+        return content_id([self.template, PINNED_DATE, probe], length=32)
+
+    @cached_property
+    def digest(self) -> str:
+        """Content id of what decides a prompt's tokens: the tokeniser and how a question is put."""
+        return content_id([tokenizer_digest(self.tokenizer), self.template_digest], length=32)
 
     def _render(self, question: str, answer: str | None) -> str:
         messages = [{"role": "user", "content": question}]

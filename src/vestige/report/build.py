@@ -18,22 +18,23 @@ LOCK_SECONDS = 60.0
 """How long to wait for another report of the same run."""
 
 
-def build_report(run: Path) -> Path:
+def build_report(run: Path, *, verify: bool = False) -> Path:
     """Write tables/, figures/ and report.html of the run, or of the search for holes, in `run`; say where the page is.
 
     The same run gives the same bytes. What an earlier report left in the two folders is replaced as a whole.
     A run that is partly finished gives a report that says what is missing; one without any subject is
-    refused. One report is written at a time.
+    refused. So are evaluations whose model is there with other files than they were made of; with `verify` all files
+    are read, without only those whose size, time or inode is another. One report is written at a time.
     """
     alone = replacing(RunFolder(run).report, patience_seconds=LOCK_SECONDS) if run.is_dir() else nullcontext()
     with alone:
         if is_probe(ProbeFolder(run)):
             return _build_holes(ProbeFolder(run))
-        return _build_run(RunFolder(run))
+        return _build_run(RunFolder(run), verify=verify)
 
 
-def _build_run(folder: RunFolder) -> Path:
-    contents = read_contents(folder)
+def _build_run(folder: RunFolder, *, verify: bool) -> Path:
+    contents = read_contents(folder, verify=verify)
     with new_folder(folder.tables) as tables:
         write_tables(tables, folder, contents)
         if contents.probes:

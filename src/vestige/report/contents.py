@@ -40,9 +40,9 @@ class Contents:
         return {label: number for number, label in enumerate(labels)}
 
 
-def read_contents(run: RunFolder) -> Contents:
-    """Read a run for the report."""
-    evidence = read_evidence(run)
+def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
+    """Read a run for the report; with `verify` the files of its models too."""
+    evidence = read_evidence(run, verify=verify)
     answers = read_answers(evidence.subjects)
     edges, no_graph = read_edges(run)
     forget_sets = tuple(forget_set(evidence.subjects, answers, f) for f in evidence.forgets)
@@ -62,10 +62,10 @@ def read_contents(run: RunFolder) -> Contents:
 
 
 def _labels(evidence: Evidence) -> dict[str, str]:
-    """The labels of the run's models by the digest of their weights; weights that two of them have name neither."""
-    found = [(str((s.done or {}).get("weights", "")), s.label) for s in evidence.subjects]
-    once = Counter(weights for weights, _ in found)
-    return {weights: label for weights, label in found if weights and once[weights] == 1}
+    """The labels of the run's models by their digests; a digest that two of them have names neither."""
+    found = [(str((s.done or {}).get("digest", "")), s.label) for s in evidence.subjects]
+    once = Counter(digest for digest, _ in found)
+    return {digest: label for digest, label in found if digest and once[digest] == 1}
 
 
 def _unjudged(run: RunFolder, evidence: Evidence) -> list[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
-from vestige.artifacts.records import SubjectSpec, Summary, read_spec, read_summary, read_versioned
+from vestige.artifacts.model_files import check_there
+from vestige.artifacts.records import SubjectSpec, Summary, evaluations_of, read_spec, read_summary, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json
@@ -106,9 +107,12 @@ class Evidence:
         )
 
 
-def read_evidence(run: RunFolder) -> Evidence:
-    """All that the run's summaries say. A run without a subject is refused: there is nothing to report on."""
-    read = [_read_subject(run, folder) for folder in run.subjects()]
+def read_evidence(run: RunFolder, *, verify: bool = False) -> Evidence:
+    """All that the run's summaries say. A run without a subject is refused: there is nothing to report on.
+
+    So is one with a model whose files are not those that it was finished with, of which `verify` reads every one.
+    """
+    read = [_read_subject(run, folder, verify=verify) for folder in run.subjects()]
     if not read:
         raise InputError(
             f"{run.path}: no subject to report on (no models/*/spec.json or cells/*/spec.json);"
@@ -165,20 +169,24 @@ def forget_label(forget: str) -> str:
     return " + ".join(part.strip().removeprefix("edge:") for part in forget.split(","))
 
 
-def _read_subject(run: RunFolder, folder: SubjectFolder) -> tuple[Subject, list[str]]:
+def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tuple[Subject, list[str]]:
     spec = read_spec(folder.spec)
     path = folder.path.relative_to(run.path).as_posix()
     if spec.subject not in ROLES:
         raise InputError(f"{folder.spec}: unknown role {spec.subject!r}; known: {', '.join(ROLES)}")
-    found = [
-        (evaluation, read_summary(summary)) for evaluation in folder.evaluations() for summary in evaluation.summaries()
-    ]
+    own, others = evaluations_of(folder)
+    found = [(evaluation, read_summary(summary)) for evaluation in own for summary in evaluation.summaries()]
     summaries, notes = _fullest(path, found)
+    if others:
+        notes.append(f"{path} holds evaluations of another model than it holds now, and they are left out.")
+    done = read_versioned(folder.done, "files") if folder.done.exists() else None
+    if done is not None and not check_there(folder, done["files"], verify=verify):
+        notes.append(f"The model of {path} is not there, so nothing says that its evaluations are of it.")
     subject = Subject(
         path=path,
         label=spec.method if spec.subject == "unlearned" else spec.subject,
         spec=spec,
-        done=read_versioned(folder.done) if folder.done.exists() else None,
+        done=done,
         provenance=_json_or(folder.provenance, None),
         answers=_answers(summaries),
         results=_results(summaries),

@@ -60,7 +60,7 @@ def is_probe(folder: ProbeFolder) -> bool:
 
 
 def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> Probe:
-    """Read a search. `labels` are names of models by the digest of their weights; one that is not finished is refused.
+    """Read a search. `labels` are names of models by their digests; one that is not finished is refused.
 
     A model has its name from there, else from the folder's provenance, else it is called by its digest.
     """

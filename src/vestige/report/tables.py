@@ -22,7 +22,7 @@ Row = dict[str, Any]
 _BOUNDS = ("value", "low", "high", "n")
 
 SUBJECT_COLUMNS = (
-    *["forget", "subject", "label", "method", "seed", "settings_id", "folder", "weights", "steps", "stopped"],
+    *["forget", "subject", "label", "method", "seed", "settings_id", "folder", "digest", "steps", "stopped"],
     *(f"{name}_{bound}" for name, _, _ in PANELS for bound in _BOUNDS),
     *["leakage", "leakage_low", "leakage_high", "level", "rest"],
 )
@@ -63,7 +63,7 @@ def _subject_row(contents: Contents, finding: Finding, subject: Subject) -> Row:
         "seed": subject.spec.seed,
         "settings_id": subject.spec.settings_id,
         "folder": subject.path,
-        "weights": done.get("weights", ""),
+        "digest": done.get("digest", ""),
         "steps": done.get("steps", ""),
         "stopped": done.get("stopped", ""),
     }

@@ -37,7 +37,7 @@ from vestige.models.finite import finite_logits
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
-from vestige.steps.evaluate import EvaluateRequest, Subject, announce, evaluate_together, loaded_subject
+from vestige.steps.evaluate import EvaluateRequest, Subject, announce, check_known, evaluate_together, loaded_subject
 from vestige.steps.finetune import items_digest
 from vestige.steps.making import LOCK_SECONDS, Made
 from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_identity
@@ -104,6 +104,8 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
                     announce(who)
             write_provenance(folder.provenance, watch, **loaded.provenance())
             write_json(folder.done, {"schema": SCHEMA, **asdict(ended), "evaluations": work.places})
+        else:
+            check_known(subject)
         Checkpoints(folder.checkpoints).clear()
     return folder
 
@@ -126,8 +128,8 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
         "material": plan.material,
         "settings": plan.settings,
         "points": list(plan.points),
-        "weights": subject.made.weights,
-        "prompts": subject.made.prompts,
+        "model": subject.made.digest.id,
+        "reads": subject.made.digest.reads,
         "dtype": subject.spec.settings.get("dtype", "float32"),
         "shown": items_digest(attack.shown),
         "facts": content_id({item: [f.id for f in facts] for item, facts in attack.facts.items()}),
@@ -202,8 +204,8 @@ class _Work:
 
     def attacked(self, point: str, load: Callable[[], LoadedModel]) -> Subject:
         """The subject as the attack left it at a point, under a digest of its own."""
-        weights = content_id({"attack": self.id, "point": point}, length=64)
-        made = Made(weights, self.subject.made.prompts, self.subject.made.steps, f"attacked: {point}")
+        digest = replace(self.subject.made.digest, weights=content_id({"attack": self.id, "point": point}, length=64))
+        made = Made(digest, self.subject.made.steps, f"attacked: {point}")
         return Subject(self.folder.point(point), self.subject.spec, made, load, attacked=True)
 
     def ask(

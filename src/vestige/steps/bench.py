@@ -1,6 +1,6 @@
 """Benchmarks as a step: every model on every task of lm-evaluation-harness and on MT-bench, each kept once it is done.
 
-A result is found again by the weights' digest and all else that can change it; the harness's cache is never used.
+A result is found again by the model's digest and all else that can change it; the harness's cache is never used.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +84,7 @@ def bench(folder: BenchFolder, entrants: Sequence[Entrant], request: BenchReques
         runs, held = _measured(folder, entrants, plan, request)
         if request.mt_bench is not None:
             rated = _rate_all(folder, names, held, runs, request.mt_bench, request)
-        contestants = [Contestant(name, held[name].weights, runs[name]) for name in names]
+        contestants = [Contestant(name, held[name].model, runs[name]) for name in names]
         lines = (*plan.wanted, *([Wanted(MT_BENCH, (MT_BENCH,))] if request.mt_bench is not None else []))
         results = bench_table(contestants, lines, seed=request.seed)
         write_table(folder, results)
@@ -103,7 +103,7 @@ def _measured(
         for number, (name, part) in enumerate(plan.parts.items(), 1):
             request.on_stage(f"{entrant.name}: {name} ({number} of {len(plan.parts)})")
             runs[entrant.name][name] = _run(folder, asked, name, part, plan.catalogue, request)
-        held[entrant.name] = Held(asked.weights, ())
+        held[entrant.name] = Held(asked.id, ())
         if request.mt_bench is not None:
             held[entrant.name] = hold(folder, asked, request.mt_bench, _portions(request, entrant.name, "answers"))
         # Let go before the next is loaded, so that there is never more than one.
@@ -139,20 +139,24 @@ def _portions(request: BenchRequest, name: str, what: str) -> Callable[[int, int
     return lambda done, of: request.on_stage(f"{name}: {MT_BENCH}, {done} of {of} {what}")
 
 
+def task_identity(asked: Asked, name: str, data: str, settings: HarnessSettings) -> dict[str, Any]:
+    """Everything that can change a task's numbers; `data` is the digest of its rows."""
+    return {
+        "version": VERSION,
+        "harness": harness_version(),
+        "model": asked.id,
+        "dtype": str(asked.loaded.model.dtype),
+        "task": name,
+        "data": data,
+        "settings": settings.identity(),
+    }
+
+
 def _run(
     folder: BenchFolder, asked: Asked, name: str, part: _Part, catalogue: Catalogue, request: BenchRequest
 ) -> TaskRun:
-    identity: dict[str, Any] = {
-        "version": VERSION,
-        "harness": harness_version(),
-        "weights": asked.weights,
-        "prompts": asked.loaded.prompter.digest,
-        "dtype": str(asked.loaded.model.dtype),
-        "task": name,
-        "data": part.data,
-        "settings": request.settings.identity(),
-    }
-    place = folder.result(asked.weights, name, content_id(identity, length=12))
+    identity = task_identity(asked, name, part.data, request.settings)
+    place = folder.result(asked.id, name, content_id(identity, length=12))
     if place.done.exists():
         return read_run(place)
     write_json(place.asked, {"schema": SCHEMA, **identity})

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
+from vestige.artifacts.model_files import check_files, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import (
     SCHEMA,
@@ -14,13 +15,14 @@ from vestige.artifacts.records import (
     Summary,
     read_records,
     read_spec,
-    read_versioned,
+    write_collected,
+    write_scores,
     write_spec,
     write_summary,
 )
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, begun, drop_torn_line, json_line, read_jsonl, write_json, write_jsonl
-from vestige.core.ids import content_id, file_digest
+from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
@@ -29,7 +31,7 @@ from vestige.evals.base import Evaluation, View
 from vestige.evals.readings import Reads, collected
 from vestige.models.finite import finite_logits
 from vestige.models.load import LoadedModel, ModelSettings, load
-from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_subject, same_weights
+from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_model, same_subject, stored_done, write_done
 
 CHUNK = 64
 PROBE = 8
@@ -54,11 +56,12 @@ class EvaluateRequest:
 
 @dataclass(frozen=True)
 class Subject:
-    """Who is evaluated: where its evidence goes, its identity in the run, its digests, and how to load it.
+    """Who is evaluated: where its evidence goes, its identity in the run, its digest, and how to load it.
 
     Each `load` gives a model of its own, since an attack changes what it is given. What an attack left of a model is
     known by what it came from: the digest of `made` names the weights attacked, the attack and the point. With
-    `elsewhere` the folder holds evidence alone, and says whose it is when there is some (`announce`).
+    `elsewhere` the folder holds evidence alone, and says whose it is when there is some (`announce`). With `verify`
+    some of what is stored is asked again.
     """
 
     folder: SubjectFolder
@@ -67,6 +70,7 @@ class Subject:
     load: Callable[[], LoadedModel]
     attacked: bool = False
     elsewhere: bool = False
+    verify: bool = False
 
 
 def announce(subject: Subject) -> None:
@@ -75,17 +79,20 @@ def announce(subject: Subject) -> None:
     if not subject.elsewhere:
         return
     same_subject(folder, subject.spec)
-    if read_done(folder) != subject.made or not folder.spec.exists():
+    stored = stored_done(folder)
+    if not folder.spec.exists() or stored is None or (stored, stored.files) != (subject.made, subject.made.files):
         write_spec(folder.spec, subject.spec)
-        write_json(folder.done, {"schema": SCHEMA, **asdict(subject.made)})
+        write_done(folder, subject.made)
 
 
-def finished_subject(folder: SubjectFolder, *, device: str = "auto", trust_remote_code: bool = False) -> Subject:
+def finished_subject(
+    folder: SubjectFolder, *, device: str = "auto", trust_remote_code: bool = False, verify: bool = False
+) -> Subject:
     """The subject that a finished folder holds, in the number format it was made in.
 
     Whether code that a model brings may run is for the caller to say, never for the folder.
     """
-    made = read_done(folder)
+    made = read_done(folder, verify=verify)
     if made is None:
         raise InputError(f"{folder.path} holds no finished model; make it first, or run what was making it again")
     spec = read_spec(folder.spec)
@@ -95,7 +102,7 @@ def finished_subject(folder: SubjectFolder, *, device: str = "auto", trust_remot
         device=device,
         trust_remote_code=trust_remote_code,
     )
-    return Subject(folder, spec, made, lambda: load(settings))
+    return Subject(folder, spec, made, lambda: load(settings), verify=verify)
 
 
 Progress = Callable[[int, int], None]
@@ -105,8 +112,7 @@ Progress = Callable[[int, int], None]
 def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = lambda done, of: None) -> EvalFolder:
     """The evaluation's folder with its summaries; asks the model only for what is not there yet.
 
-    The digests of the weights and of how they are asked are part of the evaluation's name, so that no model is ever
-    given the numbers of another.
+    The model's digest is part of the evaluation's name, so that no model is ever given the numbers of another.
     """
     return evaluate_together(subject, [request], on_items)[0]
 
@@ -134,6 +140,8 @@ def evaluate_together(
                 for group in _groups(list(missing.values())):
                     _collect(group, loaded, partial(_add_to, on_items, before, of))
                     before += sum(len(plan.asked) for plan in group)
+        else:
+            check_known(subject)
         announce(subject)
         for plan in plans:
             _sum_up(plan, subject)
@@ -182,12 +190,9 @@ def _groups(plans: Sequence[_Plan]) -> list[list[_Plan]]:
 def _sum_up(plan: _Plan, subject: Subject) -> None:
     evaluation, request, place = plan.evaluation, plan.request, plan.place
     place.unfinished.unlink(missing_ok=True)
-    digest = read_versioned(place.collected, "digest")["digest"]
-    if not place.records.exists() or file_digest(place.records) != digest:
-        raise InputError(f"{place.records} was changed after it was written; delete {place.path} and run again")
     records = read_records(place)
     scores = [evaluation.score(r) for r in records]
-    write_jsonl(place.scores, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
+    write_scores(place, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
     for view in request.views if request.only is None else _restricted(request.views, request.only):
         results = evaluation.summarize(records, scores, view, seed=request.seed)
         splits = {name: tuple(ids) for name, ids in view.splits.items()}
@@ -205,11 +210,22 @@ def _restricted(views: Sequence[View], only: frozenset[str]) -> list[View]:
 
 
 def loaded_subject(subject: Subject) -> LoadedModel:
-    """The subject's model, if its weights are still those that its folder speaks of."""
+    """The subject's model, if it is still the one that its folder speaks of."""
     loaded = subject.load()
     if not subject.attacked:
-        same_weights(loaded, subject.made.weights, subject.spec.name)
+        same_model(loaded, subject.made.digest, subject.spec.name)
+        if not subject.made.seen:
+            note_seen(subject.folder, subject.made.files)
     return loaded
+
+
+def check_known(subject: Subject) -> None:
+    """Refuse stored answers of a model that this machine has never seen to be theirs, unless it is: it is loaded once.
+
+    A folder that was copied here says of itself which model it is of, and that could be of any other.
+    """
+    if not (subject.attacked or subject.made.seen or check_files(subject.folder, subject.made.files)):
+        loaded_subject(subject)
 
 
 def _identity(
@@ -219,8 +235,7 @@ def _identity(
     return {
         "eval": evaluation.NAME,
         "version": evaluation.COLLECT_VERSION,
-        "weights": subject.made.weights,
-        "prompts": subject.made.prompts,
+        "model": subject.made.digest.id,
         "dtype": subject.spec.settings.get("dtype", "float32"),
         "items": evaluation.digest(asked),
         "settings": request.settings.identity(),
@@ -269,7 +284,7 @@ def _write(plan: _Plan, records: Sequence[dict[str, Any]], subject: LoadedModel,
     invariant = evaluation.invariant(subject, list(plan.asked.values())[:PROBE], plan.request.settings)
     way = {"reading": subject.way.name} if isinstance(evaluation, Reads) else {}
     write_provenance(place.provenance, watch, **subject.provenance(), batch_invariant=invariant, **way)
-    write_json(place.collected, {"schema": SCHEMA, "n": len(records), "digest": file_digest(place.records)})
+    write_collected(place, len(records))
 
 
 def view_of(splits: NamedSplits) -> View:

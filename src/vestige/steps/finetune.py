@@ -77,7 +77,7 @@ def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
 
 
 def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
-    """The identity of what the request makes from the weights of digest `parent`."""
+    """The identity of what the request makes from the model of digest `parent`."""
     settings = {**model_identity(request.model), **request.training.identity()}
     return SubjectSpec(
         subject=request.role,
@@ -117,7 +117,7 @@ def finetune(
 ) -> Made:
     """The fine-tuned subject in `folder`; resumes, and does nothing when it is there."""
     start = starting_model(request.model, request.vocabulary, request.seed)
-    spec = finetune_spec(request, start.digest())
+    spec = finetune_spec(request, start.digest().id)
     _check_form(request)
     saving = Saving()
 

@@ -4,18 +4,20 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.model_files import Files, check_files, digests_of, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versioned, write_spec
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import changed_keys
+from vestige.models.digests import ModelDigest
 from vestige.models.folders import is_adapter
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, places_of
 from vestige.training.adapters import Adapter, save_adapter
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import Outcome
@@ -28,16 +30,18 @@ LOCK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Made:
-    """A finished subject: the digests of its weights and of how it is asked, steps trained, why training stopped.
+    """A finished subject: its digest, steps trained, why training stopped.
 
-    `chosen` says which checkpoint was kept, where there was a trajectory to choose from.
+    `chosen` says which checkpoint was kept, where there was a trajectory to choose from. `files` are the digests of the
+    files that the model is read from; `seen` says that they are as they were when this machine last took the digest.
     """
 
-    weights: str
-    prompts: str
+    digest: ModelDigest
     steps: int
     stopped: str
     chosen: Choice | None = None
+    files: Files = field(default_factory=dict, compare=False)
+    seen: bool = field(default=True, compare=False)
 
 
 Form = Literal["merged", "adapter"]
@@ -62,13 +66,36 @@ class Saving:
     adapter: Adapter | None = None
 
 
-def read_done(folder: SubjectFolder) -> Made | None:
-    """What is known of a finished subject; None while it is not finished."""
+def read_done(folder: SubjectFolder, *, verify: bool = False) -> Made | None:
+    """What is known of a finished subject; None while it is not finished.
+
+    Refused where the model's files are no longer those that it was finished with: by their size, times and inode, and
+    by their digests where these differ or with `verify`.
+    """
+    made = stored_done(folder)
+    return None if made is None else replace(made, seen=check_files(folder, made.files, verify=verify))
+
+
+def stored_done(folder: SubjectFolder) -> Made | None:
+    """What a folder says of its finished subject, whatever the model's files are now."""
     if not folder.done.exists():
         return None
-    stored = read_versioned(folder.done, "weights", "prompts", "steps", "stopped")
+    stored = read_versioned(folder.done, "model", "steps", "stopped", "files")
     chosen = Choice(**stored["chosen"]) if stored.get("chosen") else None
-    return Made(stored["weights"], stored["prompts"], stored["steps"], stored["stopped"], chosen)
+    try:
+        digest = ModelDigest(**stored["model"])
+    except TypeError as error:
+        raise InputError(f"{folder.done} does not say which model it is of; make the model again") from error
+    return Made(digest, stored["steps"], stored["stopped"], chosen, stored["files"], seen=False)
+
+
+def write_done(folder: SubjectFolder, made: Made, **facts: Any) -> None:
+    """Say that the subject is finished, and which model it is."""
+    stored = {name: value for name, value in asdict(made).items() if name != "seen"}
+    stored = {"digest": made.digest.id, "model": stored.pop("digest"), **stored}
+    write_json(folder.done, {"schema": SCHEMA, **stored, **facts})
+    if made.seen:
+        note_seen(folder, made.files)
 
 
 def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
@@ -88,13 +115,10 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
     )
 
 
-def same_weights(loaded: LoadedModel, digest: str, what: str) -> None:
-    """Refuse a model whose weights are not those that were spoken of."""
-    if loaded.digest() != digest:
-        raise InputError(
-            f"the weights of {what}, {loaded.name}, are not those that its folder was finished with; restore them, or "
-            "make the model again with --fresh"
-        )
+def same_model(loaded: LoadedModel, digest: ModelDigest | str, what: str) -> None:
+    """Refuse a model that is not the one that was spoken of, naming what differs."""
+    advice = "restore its files, or make it again with --fresh"
+    loaded.digest().refuse_other(digest, f"{what}, {loaded.name},", advice)
 
 
 @contextlib.contextmanager
@@ -152,9 +176,10 @@ def make_subject(
         with claimed(folder, spec):
             loaded, outcome = build()
         save_model(folder.model, loaded, spec, saving or Saving())
-        made = Made(loaded.digest(), loaded.prompter.digest, outcome.steps, outcome.stopped, outcome.chosen)
+        files = digests_of(folder, places_of(str(folder.model)))
+        made = Made(loaded.digest(), outcome.steps, outcome.stopped, outcome.chosen, files)
         write_provenance(folder.provenance, watch, revision=loaded.revision, **loaded.provenance())
-        write_json(folder.done, {"schema": SCHEMA, **asdict(made), "loss": outcome.loss})
+        write_done(folder, made, loss=outcome.loss)
         Checkpoints(folder.checkpoints).clear()
         world.wait()
         return _seen_by_all(folder, made, world)
@@ -209,7 +234,7 @@ def model_card(spec: SubjectSpec, saving: Saving) -> str:
         f"---\nlibrary_name: {library}\ntags:\n- unlearning\n- vestige\n---\n\n# A model of a Vestige run\n\n"
         "`subject` says what it is in its run: the model before training (base), the one that knows (target), one that "
         "never saw the forget set (retrained), or one that was made to forget it (unlearned, by `method`). `data` is "
-        "the digest of the training items, `parent` that of the weights that training began with.\n\n"
+        "the digest of the training items, `parent` that of the model that training began with.\n\n"
         f"```json\n{json.dumps(made, indent=2)}\n```\n\n"
         "## What an audit found\n\nNothing yet: when this card was written the model had not been audited. Whether it "
         "has forgotten is for an audit to say: a low score on the forget questions alone does not show it.\n"

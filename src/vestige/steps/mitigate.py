@@ -100,8 +100,8 @@ def _refuse_anothers(folder: ProbeFolder, request: MitigationRequest) -> None:
     """Refuse other models or another forget set than those that the probe was of."""
     _, theirs = read_table(folder)
     ours = {
-        "target": request.target.asked.weights,
-        "unlearned": request.unlearned.asked.weights,
+        "target": request.target.asked.id,
+        "unlearned": request.unlearned.asked.id,
         "forget": content_id(forget_texts(request.forget_items), length=32),
     }
     other = [name for name, value in ours.items() if theirs[name] != value]

@@ -71,7 +71,7 @@ def mend_once(
     notes = picked.notes if chosen.met else (*picked.notes, f"{chosen.why[0].upper()}{chosen.why[1:]}.")
     if request.searching and not new:
         notes = (*notes, "No prompt that the new search found passed the filters, so there is no D_LP new.")
-    model = KeptModel(f"{request.way}, step {chosen.step}", place.subject.name, made.weights)
+    model = KeptModel(f"{request.way}, step {chosen.step}", place.subject.name, made.digest.id)
     sizes = {s.set: sum(t.set == s.set for t in picked.samples) for s in picked.samples}
     return MitigationTable(request.way, tuple(rows), sizes, (model,), notes)
 
@@ -84,7 +84,7 @@ def mended(
     spec = mended_spec(request, taught, scorer.folder.path.name)
     facts = {
         "mended": shown_model(request.unlearned.settings.model),
-        "target_weights": request.target.asked.weights,
+        "target_digest": request.target.asked.id,
         "taught_items": {"n": len(taught), "digest": items_digest(taught)},
     }
 
@@ -104,7 +104,7 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
         "way": request.way,
         "mending": mending,
         # The divergence is from it, and which checkpoint is kept may hang on what it scores.
-        "target": request.target.asked.weights,
+        "target": request.target.asked.id,
     }
     return SubjectSpec(
         subject="unlearned",
@@ -116,7 +116,7 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
         settings_id=content_id(settings),
         settings=settings,
         data=items_digest(taught),
-        parent=unlearned.asked.weights,
+        parent=unlearned.asked.id,
         version=VERSION,
         forgotten=read_spec(own.spec).forgotten if own else (request.splits.resolved,),
     )
@@ -146,7 +146,7 @@ def _train(
     unlearned = request.unlearned
     dtype = own_dtype(unlearned.settings.model) or unlearned.settings.dtype
     settings = unlearned.settings.model_copy(update={"dtype": dtype})
-    student = load_checked(settings, unlearned.asked.weights, "the unlearned model")
+    student = load_checked(settings, unlearned.asked.id, "the unlearned model")
     job = _job(subject, request, student, taught)
     points = _Points(scorer, student)
     # What the target scores is handed in, so that the model which stands in its place is not asked.
@@ -180,7 +180,7 @@ def _job(subject: SubjectFolder, request: MitigationRequest, student: LoadedMode
                 "target and unlearned model have different vocabularies, so their distributions cannot be compared; "
                 "mend by gd"
             )
-        cache = ReferenceCache(subject.checkpoints, target.weights)
+        cache = ReferenceCache(subject.checkpoints, target.id)
         found = references(target.loaded.model, objective.needs, plan, sources, training, cache=cache)
     if training.lora_rank:
         add_lora(student.model, training, request.seed)

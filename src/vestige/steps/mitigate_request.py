@@ -96,7 +96,7 @@ class MitigationRequest:
     answers: AnswerSettings
     grader: Grader
     embedder: Embedder
-    embedder_weights: str
+    embedder_digest: str
     settings: MitigationSettings
     seed: int
     training: MendingSettings = field(default_factory=MendingSettings)
@@ -121,9 +121,8 @@ class MitigationRequest:
         return {
             "version": VERSION,
             "way": self.way,
-            "target": self.target.asked.weights,
-            "unlearned": self.unlearned.asked.weights,
-            "asked": [who.asked.prompts for who in (self.target, self.unlearned)],
+            "target": self.target.asked.id,
+            "unlearned": self.unlearned.asked.id,
             "forget": content_id([asdict(i) for i in self.forget_items], length=32),
             # Drawn from in rounds, and what tells the forget set's own names in a new probe.
             "retain": content_id([i.id for i in self.splits.splits.get("retain", ())], length=32),
@@ -133,7 +132,7 @@ class MitigationRequest:
             "judge": dict(self.grader.identity),
             "harm": dict(self.harm.identity) if self.harm else None,
             "tasks": {name: TASKS[name].version for name in ("quality", "harm")},
-            "embedder": self.embedder_weights,
+            "embedder": self.embedder_digest,
             "searching": _searching_identity(self.searching),
             "training": self._training_identity(),
             "seed": self.seed,
@@ -218,7 +217,7 @@ class Scorer:
             return kept
         self.request.on_stage(f"answers of {name} to {len(self.samples)} prompts")
         answers = self.request.answers
-        identity = {"scored": name, "prompts": loaded.prompter.digest, **answers.identity()}
+        identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
         asked = _Gone(name, self.folder.path) if gone else LocalAnswerer(loaded, answers)
         answerer = KeptAnswers(asked, self.folder.answers, identity)
         rows = score_answers(self.samples, answerer, self.request.graders(self.folder), seed=self.request.seed)
@@ -285,7 +284,7 @@ def probe_anew(
             answers=request.answers,
             grader=request.grader,
             embedder=request.embedder,
-            embedder_weights=request.embedder_weights,
+            embedder_digest=request.embedder_digest,
             settings=searching.filters,
             seed=seed,
             on_stage=request.on_stage,

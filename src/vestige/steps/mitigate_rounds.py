@@ -63,7 +63,7 @@ def mend_in_rounds(
         mended = _unlearned_anew(place.round(number), request, samples)
         row, tested = _scored(origin, place, request, samples, (last, mended), number, base)
         rows.append(row)
-        models.append(KeptModel(f"round {number}", f"rounds/{number}/{place.subject.name}", mended.weights))
+        models.append(KeptModel(f"round {number}", f"rounds/{number}/{place.subject.name}", mended.id))
         last = mended
     sizes = {s.set: sum(t.set == s.set for t in picked.samples) for s in picked.samples}
     return MitigationTable(request.way, tuple(rows), sizes, tuple(models), tuple(notes))
@@ -94,7 +94,7 @@ def _unlearned_anew(folder: MitigationFolder, request: MitigationRequest, sample
     dtype = own_dtype(name) or target.settings.dtype
     asked = UnlearnRequest(
         target=target.settings.model_copy(update={"dtype": dtype}),
-        target_weights=target.asked.weights,
+        target_digest=target.asked.id,
         start=read_spec(own.spec).model if own else name,
         method=again.method,
         method_settings=again.method_settings,

@@ -52,7 +52,7 @@ class MtBenchRequest:
 class Held(NamedTuple):
     """One model's conversations."""
 
-    weights: str
+    model: str
     answered: tuple[Answered, ...]
 
 
@@ -60,11 +60,10 @@ def hold(folder: BenchFolder, asked: Asked, request: MtBenchRequest, on_portion:
     """What the model said in every conversation; asked only for what is not there yet."""
     identity = {
         "version": VERSION,
-        "weights": asked.weights,
-        "prompts": asked.loaded.prompter.digest,
+        "model": asked.id,
         "settings": request.settings.model_dump(mode="json", exclude={"per_category"}),
     }
-    place = folder.result(asked.weights, f"{TASK}_answers", content_id(identity, length=12))
+    place = folder.result(asked.id, f"{TASK}_answers", content_id(identity, length=12))
     if not place.asked.exists():
         write_json(place.asked, {"schema": SCHEMA, **identity})
     # An answer does not depend on which other conversations are held, so more of them can be held later.
@@ -81,7 +80,7 @@ def hold(folder: BenchFolder, asked: Asked, request: MtBenchRequest, on_portion:
         on_portion(len(kept), len(request.conversations))
     if missing:
         write_provenance(place.provenance, watch, **asked.loaded.provenance())
-    return Held(asked.weights, tuple(kept[_content(c)] for c in request.conversations))
+    return Held(asked.id, tuple(kept[_content(c)] for c in request.conversations))
 
 
 def _content(conversation: Conversation) -> str:
@@ -100,7 +99,7 @@ def rate(
         "answers": [asdict(one) for one in held.answered],
         "own": [None if one is None else asdict(one) for one in own],
     }
-    place = folder.result(held.weights, TASK, content_id(identity, length=12))
+    place = folder.result(held.model, TASK, content_id(identity, length=12))
     if place.done.exists():
         return read_run(place)
     write_json(place.asked, {"schema": SCHEMA, "judge": dict(grader.identity)})

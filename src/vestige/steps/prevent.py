@@ -74,8 +74,8 @@ def prevent(folder: PreventionFolder, request: PreventRequest) -> PreventionTabl
     return table
 
 
-def _same_request(folder: PreventionFolder, request: PreventRequest, embedder_weights: str) -> None:
-    ours = request_identity(request, embedder_weights)
+def _same_request(folder: PreventionFolder, request: PreventRequest, embedder_digest: str) -> None:
+    ours = request_identity(request, embedder_digest)
     if folder.asked.exists():
         changed = changed_keys(ours, {k: v for k, v in read_versioned(folder.asked).items() if k != "schema"})
         if changed:

@@ -24,7 +24,7 @@ QUALITY = "quality"
 
 
 def probed_arms(
-    folder: PreventionFolder, request: PreventRequest, embedder: Embedder, embedder_weights: str
+    folder: PreventionFolder, request: PreventRequest, embedder: Embedder, embedder_digest: str
 ) -> tuple[ArmRow, ...]:
     """The share of holes among the fresh probes of each arm's first model, and by how much answers became worse.
 
@@ -38,7 +38,7 @@ def probed_arms(
     questions = AdjacentRequest(splits, None, "offline", near, NeighbourSettings(), asked.seed)
     target = asked_model(asked.target)
     judge = GroundedJudge(target.loaded, embedder)
-    identity = {"judge": "grounded", "target": target.weights, "embedder": embedder_weights}
+    identity = {"judge": "grounded", "target": target.id, "embedder": embedder_digest}
     grader = Grader(judge, identity | judge.identity())
 
     found: list[ArmRow] = []
@@ -66,7 +66,7 @@ def _filtering(
         answers=AnswerSettings(max_tokens=request.settings.max_new_tokens),
         grader=grader,
         embedder=embedder,
-        embedder_weights=str(grader.identity["embedder"]),
+        embedder_digest=str(grader.identity["embedder"]),
         settings=FilterSettings(),
         seed=asked.seed,
     )

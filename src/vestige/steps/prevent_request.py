@@ -74,8 +74,8 @@ class PreventRequest:
     """Which unlearning is to be made safer for which benign items, and by which arms.
 
     The `retain_items` of `unlearning` are what every arm keeps; `candidates` are benign items that are neither kept nor
-    forgotten. `embeds` loads the sentence embedder, with the digest of its weights. `retrained` is a model that never
-    saw the forget set, with the digest of its own, for rules that speak of one.
+    forgotten. `embeds` loads the sentence embedder, with its digest. `retrained` is a model that never
+    saw the forget set, with its digest, for rules that speak of one.
     """
 
     unlearning: UnlearnRequest
@@ -156,7 +156,7 @@ def foreseen(request: PreventRequest) -> dict[str, int]:
     }
 
 
-def request_identity(request: PreventRequest, embedder_weights: str) -> dict[str, Any]:
+def request_identity(request: PreventRequest, embedder_digest: str) -> dict[str, Any]:
     """Everything that can change what is found, but for the arms and fresh probes, of which more can be made later."""
     asked = request.unlearning
     return {
@@ -168,7 +168,7 @@ def request_identity(request: PreventRequest, embedder_weights: str) -> dict[str
         "retain": items_digest(asked.retain_items),
         "candidates": items_digest(request.candidates),
         "graph": request.dataset.graph.digest if request.dataset else "",
-        "embedder": embedder_weights,
+        "embedder": embedder_digest,
         "retrained": request.retrained[1] if request.retrained else "",
         **{name: value for name, value in request.settings.identity().items() if name != "probe_k"},
     }

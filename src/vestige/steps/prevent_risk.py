@@ -34,7 +34,7 @@ def risk_scores(
     request: UnlearnRequest, items: Sequence[Item], embedder: Embedder, dataset: Dataset | None, edges: Sequence[str]
 ) -> dict[str, Float[np.ndarray, " N"]]:
     """Every risk score of the items, by name; without a graph there is none by distance."""
-    target = load_checked(request.target, request.target_weights, "the target")
+    target = load_checked(request.target, request.target_digest, "the target")
     _mark_trained(target, request)
     forget, rows = _rows(target, request, request.forget_items), _rows(target, request, items)
     found = list(gradient_risks(target.model, forget, rows))

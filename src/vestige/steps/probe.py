@@ -28,7 +28,6 @@ from vestige.judges.server import ServerSettings
 from vestige.judges.spending import Amount, Limits
 from vestige.judges.tasks import LONGEST_TEXT, TASKS
 from vestige.judges.under_way import UnderWay
-from vestige.models.digests import weights_digest
 from vestige.models.embedder import Embedder
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.probes.answering import AnswerSettings, LocalAnswerer, ServerAnswerer
@@ -57,24 +56,19 @@ FIXED = ("target", "unlearned", "forget")
 
 @dataclass(frozen=True)
 class Asked:
-    """A model that takes part, with the digest of its weights."""
+    """A model that takes part; `id` is its digest."""
 
     loaded: LoadedModel
-    weights: str
+    id: str
 
     @property
     def name(self) -> str:
         """What it was called."""
         return self.loaded.name
 
-    @property
-    def prompts(self) -> str:
-        """What is known of how it is asked: the digest of its tokeniser and template."""
-        return self.loaded.prompter.digest
-
     def answers(self, settings: AnswerSettings, folder: ProbeFolder) -> KeptAnswers:
         """The model as somebody who is asked, with what it said kept on the disk."""
-        identity = {"weights": self.weights, "prompts": self.prompts, **settings.identity()}
+        identity = {"model": self.id, **settings.identity()}
         return KeptAnswers(LocalAnswerer(self.loaded, settings), folder.answers, identity)
 
 
@@ -91,14 +85,9 @@ class Served:
         return self.server.model
 
     @property
-    def weights(self) -> str:
+    def id(self) -> str:
         """What the model is known by."""
         return f"{self.server.model} at {self.server.url}"
-
-    @property
-    def prompts(self) -> str:
-        """What is known of how it is asked: nothing, since the server renders the prompt."""
-        return "the server's"
 
     def answers(self, settings: AnswerSettings, folder: ProbeFolder) -> ServerAnswerer:
         """The model as somebody who is asked; what it said is kept on the disk."""
@@ -144,7 +133,7 @@ class FilterRequest:
     answers: AnswerSettings
     grader: Grader
     embedder: Embedder
-    embedder_weights: str
+    embedder_digest: str
     settings: FilterSettings
     seed: int
     retain: tuple[Source, ...] = ()
@@ -159,13 +148,13 @@ def asked_model(settings: ModelSettings, *, dtype: str | None = None) -> Asked:
     folder = own_folder(settings.model)
     if folder is None:
         loaded = load(settings)
-        return Asked(loaded, loaded.digest())
+        return Asked(loaded, loaded.digest().id)
     own = own_dtype(settings.model)
     if dtype is not None and dtype != own:
         raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
     refuse_template(settings, folder)
     subject = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
-    return Asked(loaded_subject(subject), subject.made.weights)
+    return Asked(loaded_subject(subject), subject.made.digest.id)
 
 
 def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:
@@ -287,16 +276,14 @@ def _search_identity(request: SearchRequest, policy: Asked, seeds: Sequence[str]
     return {
         "version": VERSION,
         "source": request.source,
-        "policy": policy.weights,
-        "policy_reads": policy.prompts,
+        "policy": policy.id,
         "policy_settings": request.policy_settings.identity(),
         "settings": request.settings.identity(),
-        "unlearned": request.unlearned.weights,
-        "asked": request.unlearned.prompts,
+        "unlearned": request.unlearned.id,
         "answers": request.answers.identity(),
         "judge": dict(request.grader.identity),
         "task": TASKS["reward"].version,
-        "embedder": weights_digest(request.embedder.model),
+        "embedder": request.embedder.digest,
         "seeds": content_id(list(seeds), length=32),
         "seed": request.seed,
     }
@@ -305,15 +292,14 @@ def _search_identity(request: SearchRequest, policy: Asked, seeds: Sequence[str]
 def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) -> dict[str, Any]:
     return {
         "version": VERSION,
-        "target": request.target.weights,
-        "unlearned": request.unlearned.weights,
-        "placebos": {name: who.weights for name, who in request.placebos.items()},
-        "asked": [who.prompts for who in (request.target, request.unlearned, *request.placebos.values())],
+        "target": request.target.id,
+        "unlearned": request.unlearned.id,
+        "placebos": {name: who.id for name, who in request.placebos.items()},
         "answers": request.answers.identity(),
         "judge": dict(request.grader.identity),
         "tasks": {name: TASKS[name].version for name in ("validity", "quality", "overlap")},
         **({"naming": NAMING_VERSION} if request.settings.name_groups == "writer" else {}),
-        "embedder": request.embedder_weights,
+        "embedder": request.embedder_digest,
         "map": MAP_VERSION,
         "settings": request.settings.identity(),
         "forget": content_id(forget_texts(request.forget), length=32),

@@ -86,21 +86,21 @@ def search_identity(search: PromptSearch, subject: Subject) -> dict[str, Any]:
             if guide is None
             else f"the attack {plan.name!r} brings the answers in the data and has no use for a target; leave it out"
         )
-    if guide is not None and guide.made.prompts != subject.made.prompts:
+    if guide is not None and guide.made.digest.reads != subject.made.digest.reads:
         raise InputError(
             f"{guide.spec.name} and {subject.spec.name} have different tokenisers or chat templates, so no prompt is "
             "the same for both; take a target of the same family"
         )
-    begun = _started(search, subject.made.weights)
+    begun = _started(search, subject.made.digest.id)
     start = None if search.start is None else content_id(begun._asdict(), length=32)
-    who = None if guide is None else [guide.made.weights, guide.spec.settings.get("dtype", "float32")]
+    who = None if guide is None else [guide.made.digest.id, guide.spec.settings.get("dtype", "float32")]
     return {"search": {"version": VERSION, "guide": who, "start": start}}
 
 
 def prompt_found(search: PromptSearch, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
     """The prompt that the folder holds or that is searched now; a search that was stopped goes on where it was."""
     if not folder.prompt.exists():
-        start = _started(search, _weights_in(folder))
+        start = _started(search, _model_in(folder))
         placement, wanted, found = _find(search, folder, loaded, start, on_share)
         write_prompt(folder, _measured(search, loaded, _Result(placement, wanted, found, start)))
     folder.search.unlink(missing_ok=True)
@@ -108,8 +108,8 @@ def prompt_found(search: PromptSearch, folder: AttackFolder, loaded: LoadedModel
     return read_prompt(folder)
 
 
-def _started(search: PromptSearch, weights: str) -> _Start:
-    """What the search begins with; a prompt that was found on other weights saw those too, which no text bounds."""
+def _started(search: PromptSearch, model: str) -> _Start:
+    """What the search begins with; a prompt that was found on another model saw that too, which no text bounds."""
     if search.start is None:
         return _NO_START
     if search.attack.plan.settings["initial"]:
@@ -118,12 +118,12 @@ def _started(search: PromptSearch, weights: str) -> _Start:
         )
     folder = AttackFolder(search.start)
     prompt = read_prompt(folder)
-    return _Start(prompt.text, prompt.spent_in_all, prompt.seen_bits if _weights_in(folder) == weights else None)
+    return _Start(prompt.text, prompt.spent_in_all, prompt.seen_bits if _model_in(folder) == model else None)
 
 
-def _weights_in(folder: AttackFolder) -> str:
-    """The digest of the weights that an attack was made on."""
-    return str(read_versioned(folder.spec, "weights")["weights"])
+def _model_in(folder: AttackFolder) -> str:
+    """The digest of the model that an attack was made on."""
+    return str(read_versioned(folder.spec, "model")["model"])
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _find(
         return gcg.placement, wanted, find_prompt(loaded, texts, gcg, seed=search.seed, keeper=keeper, on_step=tell)
     prefix = EnhancedSettings.build(values, where=where)
     # The target attacked itself is one model in memory.
-    same = loaded.digest() == search.guide.made.weights
+    same = loaded.digest() == search.guide.made.digest
     guide = loaded if same else loaded_subject(search.guide)
     samples = samples_of(guide, [i.question for i in search.attack.shown], prefix)
     found = find_prefix(loaded, guide, samples, prefix, seed=search.seed, keeper=keeper, on_step=tell)

@@ -10,7 +10,7 @@ from vestige.core.items import Item
 from vestige.data.corpus import Corpus, NamedSplits, left_out
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.steps.finetune import VERSION, FinetuneRequest, finetune_spec, starting_model, teach
-from vestige.steps.making import same_weights
+from vestige.steps.making import same_model
 from vestige.training.loop import Outcome, Progress
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
@@ -19,10 +19,10 @@ from vestige.training.tracking import Line
 
 @dataclass(frozen=True)
 class Recipe:
-    """A fine-tuning, and the digest of the weights that it begins with."""
+    """A fine-tuning, and the digest of the model that it begins with."""
 
     request: FinetuneRequest
-    start_weights: str
+    start_digest: str
 
     def of(self, kept: Sequence[Item]) -> "Recipe":
         """The same fine-tuning of those items that are kept; the tokeniser of a built-in model stays what it was."""
@@ -33,7 +33,7 @@ class Recipe:
     def start(self) -> LoadedModel:
         """The model that training begins with; refused if it is no longer what it was."""
         found = starting_model(self.request.model, self.request.vocabulary, self.request.seed)
-        same_weights(found, self.start_weights, "the model that the target was trained from")
+        same_model(found, self.start_digest, "the model that the target was trained from")
         return found
 
 
@@ -50,7 +50,7 @@ class Taught:
 
 
 START = "sisa_start"
-"""The setting that a model trained in shards has besides: the digest of the weights that all shards begin with."""
+"""The setting that a model trained in shards has besides: the digest of the model that all shards begin with."""
 
 
 def recipe_of(
@@ -124,7 +124,7 @@ def recipe_from(
     """
     whole = (*corpus.items, *corpus.factual)
     request = FinetuneRequest(base, left_out(corpus, splits), whole, training, seed)
-    return Recipe(request, starting_model(base, whole, seed).digest())
+    return Recipe(request, starting_model(base, whole, seed).digest().id)
 
 
 def retrain(

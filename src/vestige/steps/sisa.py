@@ -42,7 +42,7 @@ from vestige.core.text import one_line
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.finetune import FinetuneRequest, finetune_spec, starting_model, teach
-from vestige.steps.making import Made, Saving, make_subject, read_done, same_weights
+from vestige.steps.making import Made, Saving, make_subject, read_done, same_model
 from vestige.steps.retrain import START, Recipe, Taught, recipe_of
 from vestige.training.loop import Outcome, Progress
 from vestige.training.schedules import total_steps
@@ -138,9 +138,9 @@ def _part(whole: FinetuneRequest, settings: SisaSettings, shard: int, number: in
 
 def sisa_spec(recipe: Recipe, settings: SisaSettings) -> SubjectSpec:
     """The identity of the ensemble that is trained from the start."""
-    plain = finetune_spec(recipe.request, recipe.start_weights)
+    plain = finetune_spec(recipe.request, recipe.start_digest)
     own = {f"sisa.{name}": value for name, value in settings.identity().items()}
-    identity = {**plain.settings, **own, "sisa_version": VERSION, START: recipe.start_weights}
+    identity = {**plain.settings, **own, "sisa_version": VERSION, START: recipe.start_digest}
     return replace(plain, settings=identity, settings_id=content_id(identity))
 
 
@@ -151,7 +151,7 @@ def train_in_shards(
     on_step: Callable[[Progress], None] = lambda _: None,
 ) -> Made:
     """The ensemble in `folder`, a subject like any other; resumes, and does nothing when it is there."""
-    recipe = Recipe(request, starting_model(request.model, request.vocabulary, request.seed).digest())
+    recipe = Recipe(request, starting_model(request.model, request.vocabulary, request.seed).digest().id)
     spec = sisa_spec(recipe, settings)
     return make_subject(folder, spec, lambda: _build(folder, recipe, settings, None, on_step), saving=_saving())
 
@@ -202,7 +202,7 @@ def forget_in_shards(
         name=f"sisa {request.forget}",
         method="sisa",
         forget=request.forget,
-        parent=target.weights,
+        parent=target.digest.id,
         forgotten=(*own.forgotten, _left_out(request)),
     )
     return make_subject(
@@ -276,7 +276,7 @@ class _Kept:
     def load(self, settings: ModelSettings) -> LoadedModel:
         """The constituent, if its weights are still those that it was kept with."""
         found = load(settings.model_copy(update={"model": str(self.folder.model)}))
-        same_weights(found, self.made.weights, f"the constituent in {self.folder.path}")
+        same_model(found, self.made.digest, f"the constituent in {self.folder.path}")
         return found
 
 
@@ -296,7 +296,7 @@ def _train_shard(
 
     for part in parts:
         place = folder.slice(part.shard, part.number)
-        spec = finetune_spec(part.request, kept[-1].made.weights if kept else recipe.start_weights)
+        spec = finetune_spec(part.request, kept[-1].made.digest.id if kept else recipe.start_digest)
         taken_over = source is not None and _take_over(place, source.slice(part.shard, part.number), spec)
         made = make_subject(place, spec, partial(build, part, place))
         kept.append(_Kept(place, made, taken_over))

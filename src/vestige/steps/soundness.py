@@ -109,11 +109,10 @@ class Bench:
 
     def _answers(self, request: FinetuneRequest | None, questions: Sequence[Choice], seed: int) -> Answers:
         start = starting_model(self.trained.model, self.vocabulary, seed)
-        digest = start.digest()
+        digest = start.digest().id
         identity = {
             "version": VERSION,
             "base": digest,
-            "prompts": start.prompter.digest,
             "dtype": self.trained.model.dtype,
             "taught": "" if request is None else finetune_spec(request, digest).id,
             "questions": [c.id for c in questions],

@@ -1,17 +1,20 @@
-"""Subjects from anywhere: a folder that Vestige made, or any model, whose digests are then taken from its weights."""
+"""Subjects from anywhere: a folder that Vestige made, or any model, whose digest is then taken."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder, own_folder
+from vestige.artifacts.model_files import OtherModelError, check_files, digests_of
 from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import closest
-from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.models.load import LoadedModel, ModelSettings, load, places_of
 from vestige.steps.evaluate import Subject, finished_subject
 from vestige.steps.finetune import model_identity
-from vestige.steps.making import Made, read_done, same_subject, same_weights
+from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done
 
 ROLES = ("base", "target", "retrained", "unlearned")
 """What a subject can be in a run."""
@@ -19,24 +22,24 @@ ROLES = ("base", "target", "retrained", "unlearned")
 
 @dataclass(frozen=True)
 class Origin:
-    """The digest of a model's weights, and the model that its history began with."""
+    """The digest of a model, and the model that its history began with."""
 
-    weights: str
+    digest: str
     model: str
 
 
-def weights_of(settings: ModelSettings, *, read: bool = True) -> Origin:
+def origin_of(settings: ModelSettings, *, read: bool = True) -> Origin:
     """Where a model comes from: from its folder if Vestige made it, else by loading it once.
 
-    With `read` False the weights of a model from elsewhere stay unread, and have no digest.
+    With `read` False a model from elsewhere stays unread, and has no digest.
     """
     folder = own_folder(settings.model)
     if folder is None:
-        return Origin(load(settings).digest() if read else "", settings.model)
+        return Origin(load(settings).digest().id if read else "", settings.model)
     made = read_done(folder)
     if made is None:
         raise InputError(f"{folder.path} holds no finished model; run the command that was making it again")
-    return Origin(made.weights, read_spec(folder.spec).model)
+    return Origin(made.digest.id, read_spec(folder.spec).model)
 
 
 def own_dtype(model: str) -> str | None:
@@ -46,17 +49,20 @@ def own_dtype(model: str) -> str | None:
 
 
 def load_checked(settings: ModelSettings, digest: str, what: str) -> LoadedModel:
-    """The model in the number format that is asked for; refused unless its weights have the digest.
+    """The model in the number format that is asked for; refused unless it has the digest.
 
     The digest of what Vestige made is that of the format it was made in. So for another the files are read twice: as
     they were made, on the CPU, and as asked for.
     """
-    made_in = own_dtype(settings.model) or settings.dtype
+    folder, made_in = own_folder(settings.model), own_dtype(settings.model) or settings.dtype
+    made = None if folder is None else read_done(folder)
+    # The folder knows the parts that the digest stands for, so that what differs can be named.
+    held = made.digest if made is not None and made.digest.id == digest else digest
     if made_in == settings.dtype:
         loaded = load(settings)
-        same_weights(loaded, digest, what)
+        same_model(loaded, held, what)
         return loaded
-    same_weights(load(settings.model_copy(update={"dtype": made_in, "device": "cpu"})), digest, what)
+    same_model(load(settings.model_copy(update={"dtype": made_in, "device": "cpu"})), held, what)
     return load(settings)
 
 
@@ -73,17 +79,21 @@ def any_subject(
     role: str = "base",
     name: str = "",
     dtype: str | None = None,
+    verify: bool = False,
 ) -> Subject:
     """The subject to evaluate; evidence about a model from elsewhere needs a folder of its own.
 
     `role` says what a model from elsewhere is in the run; one that Vestige made knows its own,
-    and is asked in the number format it was made in: another `dtype` is refused.
+    and is asked in the number format it was made in: another `dtype` is refused. `verify` reads all files of the model,
+    and asks some of what is stored again.
     """
     if role not in ROLES:
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
     folder = own_folder(settings.model)
     if folder is not None:
-        found = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
+        found = finished_subject(
+            folder, device=settings.device, trust_remote_code=settings.trust_remote_code, verify=verify
+        )
         own = own_dtype(settings.model)
         if dtype is not None and dtype != own:
             raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
@@ -91,7 +101,6 @@ def any_subject(
         return found if output_dir is None else _elsewhere(found, Path(output_dir))
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
-    loaded = load(settings)
     identity = model_identity(settings)
     called = name or Path(settings.model).name
     spec = SubjectSpec(
@@ -107,17 +116,40 @@ def any_subject(
         parent="",
         version=1,
     )
-    made = Made(loaded.digest(), loaded.prompter.digest, 0, "made elsewhere")
-    held = [loaded]
+    evidence = SubjectFolder(Path(output_dir))
+    # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).
+    same_subject(evidence, spec)
+    template = Path(settings.chat_template).expanduser()
+    places = [*places_of(settings.model), *([template] if template.is_file() else [])]
+    held = list[LoadedModel]()
+    made = _known(evidence, places, verify=verify)
+    if made is None:
+        held.append(load(settings))
+        made = Made(held[0].digest(), 0, "made elsewhere", files=digests_of(evidence, places))
     # The model that is there is given once; whoever asks again gets one of its own, since an attack changes it.
-    return _elsewhere(
-        Subject(SubjectFolder(Path(output_dir)), spec, made, lambda: held.pop() if held else load(settings)),
-        Path(output_dir),
-    )
+    load_it = partial(_given_once, held, settings)
+    return Subject(evidence, spec, made, load_it, elsewhere=True, verify=verify)
+
+
+def _given_once(held: list[LoadedModel], settings: ModelSettings) -> LoadedModel:
+    return held.pop() if held else load(settings)
+
+
+def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> Made | None:
+    """What the folder knows of the model in these places, if it still is as it was seen here."""
+    made = stored_done(evidence)
+    if made is None or list(made.files) != [str(place.resolve()) for place in places]:
+        return None
+    try:
+        seen = check_files(evidence, made.files, verify=verify)
+    except OtherModelError:
+        return None
+    return replace(made, seen=True) if seen else None
 
 
 def _elsewhere(subject: Subject, output_dir: Path) -> Subject:
+    """The subject of a finished folder, whose evidence goes to another."""
     folder = SubjectFolder(output_dir)
-    # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).
     same_subject(folder, subject.spec)
-    return Subject(folder, subject.spec, subject.made, subject.load, elsewhere=True)
+    files = {str((subject.folder.path / place).resolve()): own for place, own in subject.made.files.items()}
+    return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)

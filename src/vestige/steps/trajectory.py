@@ -122,7 +122,7 @@ def answered_trajectory(
     """A trajectory that is scored by answers to validation items, which `data.validation` holds apart.
 
     The other items, on which the model is to be reported, are never asked. `retrained` is a model that never saw the
-    forget set, with the digest of its weights.
+    forget set, with its digest.
     """
     chosen = held_apart(splits, most=validation.items, seed=seed).validation.splits
     items = {name: tuple(chosen[name]) for name in CHOSEN_ON}

@@ -55,7 +55,7 @@ VERSION = 2
 class UnlearnRequest:
     """What to forget, by which method, and what to keep meanwhile.
 
-    `target_weights` is the digest of the target's weights, `reference_weights` that of another reference's. `idk` holds
+    `target_digest` is the target's, `reference_digest` that of another reference. `idk` holds
     the answers that decline to know. `reference` is the frozen model inside the losses: the target itself, unless
     another is named (PISTOL's released code takes the pretrained one, which never knew the retain set either).
     `recipe` is for a method that trains from the start: how the target was made, less the items to forget. It takes the
@@ -65,7 +65,7 @@ class UnlearnRequest:
     """
 
     target: ModelSettings
-    target_weights: str
+    target_digest: str
     start: str
     method: str
     method_settings: dict[str, Any]
@@ -76,7 +76,7 @@ class UnlearnRequest:
     training: UnlearningSettings
     seed: int
     reference: ModelSettings | None = None
-    reference_weights: str = ""
+    reference_digest: str = ""
     recipe: Recipe | None = None
     trajectory: TrajectoryRequest | None = None
     save: Form = "merged"
@@ -104,7 +104,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         **(request.training.identity() if method.needs.splits else {}),
         **{f"{request.method}.{k}": v for k, v in method.identity().items()},
         "method_version": method.version,
-        "reference": request.reference_weights if request.reference else "target",
+        "reference": request.reference_digest if request.reference else "target",
         **(request.trajectory.whole_identity() if request.trajectory else {}),
     }
     data = [items_digest(request.forget_items), items_digest(request.retain_items), list(request.idk)]
@@ -118,7 +118,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         settings_id=content_id(settings),
         settings=settings,
         data=content_id(data, length=32),
-        parent=request.target_weights,
+        parent=request.target_digest,
         version=VERSION,
         forgotten=request.forgotten,
     )
@@ -126,7 +126,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
 
 def _retrained_spec(request: UnlearnRequest, version: int) -> SubjectSpec:
     recipe = recipe_asked(request)
-    plain = finetune_spec(recipe.request, recipe.start_weights)
+    plain = finetune_spec(recipe.request, recipe.start_digest)
     settings = {**plain.settings, "method_version": version}
     return replace(
         plain,
@@ -201,7 +201,7 @@ def _facts(request: UnlearnRequest) -> dict[str, Any]:
     """What the model's card says besides its identity."""
     return {
         "target": shown_model(request.target.model),
-        "target_weights": request.target_weights,
+        "target_digest": request.target_digest,
         "forget_items": {"n": len(request.forget_items), "digest": items_digest(request.forget_items)},
         "retain_items": {"n": len(request.retain_items), "digest": items_digest(request.retain_items)},
     }
@@ -221,7 +221,7 @@ def _train(
         if until is not None:
             raise InputError(f"method {request.method!r} makes the target again as it was made; it has no rate to find")
         return retrain(folder, recipe_asked(request), hooks.on_step, world, hooks.on_line)
-    target = load_checked(request.target, request.target_weights, "the target")
+    target = load_checked(request.target, request.target_digest, "the target")
     if not method.needs.splits:
         return target, Outcome(0, "nothing to train", 0.0)
     if isinstance(target.model, EnsembleModel):
@@ -283,7 +283,7 @@ def unlearning_job(
     layer = layers.read if layers else None
     found: dict[str, ReferenceRow] = {}
     if not planned:
-        weights = request.reference_weights if request.reference else request.target_weights
+        weights = request.reference_digest if request.reference else request.target_digest
         cache = ReferenceCache(folder.checkpoints, weights, writes=world.leads)
         found = references(_reference(request, target).model, method.needs, plan, rows, settings, layer, cache)
     if layers is not None:
@@ -314,7 +314,7 @@ def _layers(method: Method, target: LoadedModel) -> Layers | None:
 def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
     if request.reference is None:
         return target
-    found = load_checked(request.reference, request.reference_weights, "the reference")
+    found = load_checked(request.reference, request.reference_digest, "the reference")
     if found.tokenizer.get_vocab() != target.tokenizer.get_vocab():
         raise InputError(
             f"the reference {found.name} has another vocabulary than the target, so its numbers cannot be compared "

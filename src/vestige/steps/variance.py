@@ -65,10 +65,9 @@ class _Prompt(NamedTuple):
 
 @dataclass(frozen=True)
 class _Said:
-    """The answers of one model by generation and prompt's text, and what the model and its asking are known by."""
+    """The answers of one model by generation and prompt's text, and what the model is known by."""
 
-    weights: str
-    asked: str
+    id: str
     answers: Sequence[Mapping[str, str | None]]
 
 
@@ -119,10 +118,10 @@ def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
     """
     _refuse_too_little(request)
     prompts, probed = _finished(folder)
-    if request.target.weights != probed["target"]:
+    if request.target.id != probed["target"]:
         raise InputError(
             f"the probe in {folder.path} was made with another target ({probed['target']}, not "
-            f"{request.target.weights}); give that one, since its answers chose the prompts"
+            f"{request.target.id}); give that one, since its answers chose the prompts"
         )
     place = variance_folder(folder)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
@@ -194,18 +193,18 @@ def _said(
     answerer = model.answers(request.answers, folder)
     texts = list(dict.fromkeys(prompt.text for prompt in prompts))
     # A seed of the model's own, so that two models differ by chance as much as two generations of one.
-    seeds = [derive_seed(request.seed, "variance", model.weights, n) for n in range(request.generations)]
+    seeds = [derive_seed(request.seed, "variance", model.id, n) for n in range(request.generations)]
     answers = [dict(zip(texts, answerer.answer(texts, seed=seed), strict=True)) for seed in seeds]
-    return _Said(model.weights, model.prompts, answers)
+    return _Said(model.id, answers)
 
 
 def _refuse_twice(said: Mapping[str, _Said]) -> None:
     """Refuse models with equal weights: they are one training, and the spread between them is none."""
     seen: dict[str, str] = {}
     for name, one in said.items():
-        if one.weights in seen:
-            raise InputError(f"{name} has the weights of {seen[one.weights]}; give models of different trainings")
-        seen[one.weights] = name
+        if one.id in seen:
+            raise InputError(f"{name} is the same model as {seen[one.id]}; give models of different trainings")
+        seen[one.id] = name
 
 
 def _blank(prompts: Sequence[_Prompt], said: Mapping[str, _Said]) -> list[ScoredAnswer]:
@@ -264,7 +263,7 @@ def _table(
     rows, unjudged = rows_of(scored, judges, seed=request.seed)
     return VarianceTable(
         models=tuple(request.unlearned),
-        probed=next((name for name, one in said.items() if one.weights == probed), ""),
+        probed=next((name for name, one in said.items() if one.id == probed), ""),
         generations=request.generations,
         judges=tuple(judges),
         rows=rows,
@@ -279,8 +278,7 @@ def _identity(
 ) -> dict[str, Any]:
     return {
         "version": VERSION,
-        "models": {name: one.weights for name, one in said.items()},
-        "asked": {name: one.asked for name, one in said.items()},
+        "models": {name: one.id for name, one in said.items()},
         "judges": {name: dict(grader.identity) for name, grader in graders.items()},
         "tasks": {name: TASKS[name].version for name in ("quality", *(("criteria",) if request.criteria else ()))},
         "answers": request.answers.identity(),

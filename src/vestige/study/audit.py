@@ -174,13 +174,13 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
 def made_from_others(
     run: RunFolder, folders: Mapping[str, str], target: str, unlearned: Sequence[str]
 ) -> tuple[str, ...]:
-    """That subjects began with other weights than the target's, where their folders (relative to the run) say so.
+    """That subjects began with another model than the target, where their folders (relative to the run) say so.
 
     Models from elsewhere do not say what they began with, and one that was trained from the start never had a target.
     """
-    weights = read_versioned(SubjectFolder(run.path / folders[target]).done, "weights")["weights"]
+    digest = read_versioned(SubjectFolder(run.path / folders[target]).done, "digest")["digest"]
     specs = {one: read_spec(SubjectFolder(run.path / folders[one]).spec) for one in unlearned}
-    others = [one for one, spec in specs.items() if spec.parent not in ("", weights) and spec.method != "retrain"]
+    others = [one for one, spec in specs.items() if spec.parent not in ("", digest) and spec.method != "retrain"]
     if not others:
         return ()
     names = ", ".join(one_line(one, width=60) for one in others)

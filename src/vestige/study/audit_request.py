@@ -38,7 +38,8 @@ class AuditRequest:
     """Which models are audited for which forget set.
 
     `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype` and `chat_template` are for
-    models from elsewhere; Vestige's own have theirs. `untested` says in sentences what whoever asks leaves out.
+    models from elsewhere; Vestige's own have theirs. `verify` distrusts what is stored (`any_subject`).
+    `untested` says in sentences what whoever asks leaves out.
     """
 
     models: tuple[AuditedModel, ...]
@@ -49,6 +50,7 @@ class AuditRequest:
     dtype: str = "float32"
     trust_remote_code: bool = False
     chat_template: str = ""
+    verify: bool = False
     untested: tuple[str, ...] = ()
 
     def names(self, role: Role) -> tuple[str, ...]:

@@ -95,12 +95,12 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
     own = own_folder(model.model)
     settings = model_settings(request, model)
     if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
-        return any_subject(settings, None)
+        return any_subject(settings, None, verify=request.verify)
     if model.role == "unlearned":
         home = run.cell(model.name, content_id({"model": model.model}, length=12))
     else:
         home = run.control(model.name)
-    return any_subject(settings, str(home.path), role=model.role, name=model.name)
+    return any_subject(settings, str(home.path), role=model.role, name=model.name, verify=request.verify)
 
 
 def evaluate_task(
@@ -166,7 +166,7 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
     lengths: dict[str, dict[str, float]] = {name: dict.fromkeys(prompt.points, 0.0) for name, prompt in prompts.items()}
     for number, reader in enumerate(readers):
         subject = subject_of(folder, request, reader)
-        _check_reads_alike(reader.name, subject.made.prompts, folder, where)
+        _check_reads_alike(reader.name, subject.made.digest.reads, folder, where)
         loaded = loaded_subject(subject)
         for name, prompt in prompts.items():
             for point, bits in prompt_bits(loaded, prompt).items():
@@ -176,11 +176,11 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
     write_json(place.prompt_bits(attack), {"schema": SCHEMA, "read_by": read_by, "bits": lengths})
 
 
-def _check_reads_alike(reader: str, prompts: str, run: RunFolder, where: "Mapping[str, Found]") -> None:
+def _check_reads_alike(reader: str, reads: str, run: RunFolder, where: "Mapping[str, Found]") -> None:
     """Refuse models whose prompts are other tokens to the reader."""
     for name, found in where.items():
         spec = AttackFolder(run.path / found.attacked[0].path).spec
-        if read_versioned(spec, "prompts")["prompts"] != prompts:
+        if read_versioned(spec, "reads")["reads"] != reads:
             raise InputError(
                 f"{reader} and {name} have different tokenisers or chat templates, so a prompt found on one has no "
                 "length to the other; audit models of one family together"

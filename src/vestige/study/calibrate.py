@@ -115,7 +115,7 @@ def target_task(place: str, request: CalibrateRequest, report: Report) -> None:
     folder = CalibrationFolder(Path(place)).target
     if read_score(folder) is None:
         watch = Stopwatch()
-        target = load_checked(request.unlearning.target, request.unlearning.target_weights, "the target")
+        target = load_checked(request.unlearning.target, request.unlearning.target_digest, "the target")
         _keep(folder, request, watch, target, _Spent(0, 0))
 
 

@@ -264,7 +264,7 @@ def unlearn_request(
     training = UnlearningSettings.build({**own, "learning_rate": rate} if rate else own)
     return UnlearnRequest(
         target=ModelSettings(model=str(target.model), device="cpu"),
-        target_weights=made.weights,
+        target_digest=made.digest.id,
         start="builtin:tiny",
         method=method,
         method_settings={},

@@ -106,7 +106,7 @@ def _content(name: str) -> str | None:
     """The digest of what lies on this disk under the name of a model or of data; None of an id of the hub."""
     path, own = Path(name).expanduser(), own_folder(name)
     if own is not None and (made := read_done(own)) is not None:
-        return made.weights
+        return made.digest.id
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
         return content_id({p.name: file_digest(p) for p in files}, length=32)
@@ -205,7 +205,7 @@ def general_task(place: str, settings: HoleStudySettings, name: str, report: Rep
         for r in results
         if r.split in SPLITS and r.scope == "all" and r.estimate.metric == RECALL and not r.attack
     )
-    write_general(folder.general(name), subject.made.weights, scores)
+    write_general(folder.general(name), subject.made.digest.id, scores)
 
 
 def probe_task(place: str, job: ProbeJob, report: Report) -> None:

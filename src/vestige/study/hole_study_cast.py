@@ -84,11 +84,9 @@ class Cast:
         return load_embedder(self.settings.judge.embedder or HUB_ID, device=self.settings.device)
 
     @cached_property
-    def embedder_weights(self) -> str:
-        """The digest of the embedder's weights."""
-        from vestige.models.digests import weights_digest
-
-        return weights_digest(self.embedder.model)
+    def embedder_digest(self) -> str:
+        """The digest of the embedder."""
+        return self.embedder.digest
 
     @cached_property
     def grader(self) -> "Grader":
@@ -111,7 +109,7 @@ class Cast:
         if self.settings.judge.kind != "grounded":
             return _language_model(self.settings, self.folder)
         grounded = GroundedJudge(self.target.loaded, self.embedder)
-        identity = {"judge": "grounded", "target": self.target.weights, "embedder": self.embedder_weights}
+        identity = {"judge": "grounded", "target": self.target.id, "embedder": self.embedder_digest}
         return Grader(grounded, {**identity, **grounded.identity()})
 
     def search_request(self, report: "Report") -> "SearchRequest":
@@ -146,7 +144,7 @@ class Cast:
             answers=self.settings.answers,
             grader=self.grader,
             embedder=self.embedder,
-            embedder_weights=self.embedder_weights,
+            embedder_digest=self.embedder_digest,
             settings=self.settings.filter,
             seed=self.seed,
         )
@@ -165,7 +163,7 @@ def _language_model(settings: HoleStudySettings, folder: ProbeFolder) -> "Grader
     if asked.kind == "local":
         local = asked_model(ModelSettings(model=str(asked.model), device=settings.device))
         here = LocalWriter(local.loaded)
-        return Grader(PromptedJudge(here), {"judge": "local", "weights": local.weights, "prompts": local.prompts}, here)
+        return Grader(PromptedJudge(here), {"judge": "local", "model": local.id}, here)
     server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
     writer = ServerWriter(server, folder.judge, Limits())
     return Grader(PromptedJudge(writer), server.judge_identity(), writer)

@@ -58,7 +58,7 @@ def _request(cast: Cast, way: Way, report: Report) -> "MitigationRequest":
         answers=settings.answers,
         grader=cast.grader,
         embedder=cast.embedder,
-        embedder_weights=cast.embedder_weights,
+        embedder_digest=cast.embedder_digest,
         settings=asked.settings,
         seed=settings.seed,
         training=asked.training,

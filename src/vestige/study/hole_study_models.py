@@ -123,7 +123,7 @@ def checkpoint_task(place: str, settings: HoleStudySettings, label: str, step: i
 def unlearn_request(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> "UnlearnRequest":
     """What is asked of one method; the target has to be there."""
     from vestige.models.load import ModelSettings
-    from vestige.steps.subjects import weights_of
+    from vestige.steps.subjects import origin_of
     from vestige.steps.unlearn import UnlearnRequest
 
     making = _making(settings)
@@ -132,7 +132,7 @@ def unlearn_request(place: HoleStudyFolder, settings: HoleStudySettings, name: s
     rate = {"epochs": making.unlearning_epochs, "learning_rate": own.learning_rate}
     return UnlearnRequest(
         target=target.model_copy(update={"model": str(place.model(TARGET).model)}),
-        target_weights=weights_of(target).weights,
+        target_digest=origin_of(target).digest,
         start=_TINY,
         method=own.method,
         method_settings=dict(own.settings),

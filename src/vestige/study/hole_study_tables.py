@@ -110,16 +110,16 @@ def _quality(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
 
 
 def _benchmarks(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> dict[str, Estimate]:
-    """What one model scores beside the holes, by column; of `vestige bench` what is of the same weights."""
+    """What one model scores beside the holes, by column; of `vestige bench` what is of the same model."""
     path = place.general(name)
     if not path.exists():
         return {}
-    weights, scores = read_general(path)
+    digest, scores = read_general(path)
     found = {f"{_SPLIT_WORDS[score.split]}, ROUGE-1": score.estimate for score in scores}
     if settings.bench is None:
         return found
     results = read_bench(BenchFolder(Path(settings.bench)))
-    return found | {f"{r.task}, {r.metric}": r.value for r in results if r.weights == weights and not r.part_of}
+    return found | {f"{r.task}, {r.metric}": r.value for r in results if r.digest == digest and not r.part_of}
 
 
 _TEST_HEAD = ("model", "prompts", "n", "change", "p paired", "p Welch", "p Student", "holes", "false holes", "beyond")

@@ -1,6 +1,6 @@
 """Reference quantities on disk: a training that goes on does not compute them again.
 
-They are found by what they depend on: the reference's weights, the rows, the number formats, the layer, the device's
+They are found by what they depend on: the reference model, the rows, the number formats, the layer, the device's
 kind and the versions of this code and of torch. Tensors lie end to end in one safetensors file, row after row.
 """
 
@@ -29,18 +29,18 @@ Parts = dict[str, list[Float[Tensor, "_ ..."]]]
 
 @dataclass(frozen=True)
 class ReferenceCache:
-    """Where the quantities of one reference, of the weights of digest `weights`, are kept; only one process writes."""
+    """Where the quantities of one reference, of digest `model`, are kept; only one process writes."""
 
     folder: Path
-    weights: str
+    model: str
     writes: bool = True
 
     def keep(self, rows: Sequence[Row], about: dict[str, Any], compute: Callable[[], Parts]) -> Parts:
         """What is kept for these rows, or what `compute` gives, kept from now on.
 
-        `about` is everything besides weights and rows that the numbers depend on.
+        `about` is everything besides the model and the rows that the numbers depend on.
         """
-        named = {**about, "weights": self.weights, "rows": [r.key for r in rows]}
+        named = {**about, "model": self.model, "rows": [r.key for r in rows]}
         id_ = content_id({**named, "version": VERSION, "torch": torch.__version__})
         place = self.folder / f"references-{id_}"
         if place.exists():
