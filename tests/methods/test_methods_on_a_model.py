@@ -23,6 +23,8 @@ from vestige.training.forward_step import ForwardStep
 from vestige.training.reference import reference_activations, reference_rows
 from vestige.training.step import KeepsState, ReadsLayer, Slice
 
+pytestmark = pytest.mark.portable
+
 FORGET = (Item("Who signed?", "Mr Lee."), Item("Where is the seat of the buyer of number 7?", "12 Long Lane, Kent."))
 RETAIN = (Item("What is the price of one piece in the first year?", "9."), Item("When?", "In May or June 1998."))
 ANSWERED = {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import log_softmax
+from tests.near import near
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from vestige.core.errors import InputError
@@ -11,6 +12,8 @@ from vestige.models import distributions, scoring
 from vestige.models.distributions import gradient_norm, moments, score_texts
 from vestige.models.prompts import Prompter
 from vestige.models.tiny import tiny_tokenizer
+
+pytestmark = pytest.mark.portable
 
 
 def rows(tiny, items):
@@ -54,12 +57,12 @@ def test_scores_are_those_of_the_whole_distribution_at_each_token(tiny, items):
 def test_a_text_scores_the_same_alone_and_in_any_company(monkeypatch, tiny, items, most):
     texts = rows(tiny, items)
     together = score_texts(tiny.model, texts)
-    assert [score_texts(tiny.model, [t])[0] for t in texts] == together
-    assert score_texts(tiny.model, texts, token_budget=most) == together
-    # A large vocabulary is read in smaller parts, of the same bytes.
+    assert near([score_texts(tiny.model, [t])[0] for t in texts], together)
+    assert near(score_texts(tiny.model, texts, token_budget=most), together)
+    # A large vocabulary is read in smaller parts.
     monkeypatch.setattr(scoring, "_LOGITS", 2048 * 48)
     monkeypatch.setattr(distributions, "_LOGITS_AT_ONCE", 2048 * 3)
-    assert score_texts(tiny.model, texts) == together
+    assert near(score_texts(tiny.model, texts), together)
 
 
 @pytest.mark.parametrize("kind", ["tied llama", "gpt2"])
@@ -93,13 +96,13 @@ def test_frozen_parameters_count_in_the_gradient_and_stay_frozen(tiny, items):
             p.requires_grad_(True)
 
 
-def test_the_gradients_norm_does_not_depend_on_the_number_of_threads(tiny, items):
+def test_the_gradients_norm_does_not_depend_on_the_number_of_threads_but_for_rounding(tiny, items):
     text = rows(tiny, items[:1])[0]
     places = range(1, len(text))
     alone = gradient_norm(tiny.model, text, places)
     try:
         torch.set_num_threads(2)
-        assert gradient_norm(tiny.model, text, places) == alone
+        assert gradient_norm(tiny.model, text, places) == pytest.approx(alone, rel=1e-4)
     finally:
         torch.set_num_threads(1)
 

@@ -13,6 +13,8 @@ from vestige.core.errors import InputError
 from vestige.models import embedder as module
 from vestige.models.embedder import LONGEST_TOKENS, load_embedder, minilm_folder, unpack_minilm
 
+pytestmark = pytest.mark.portable
+
 WORDS = ["a", "man", "is", "eating", "food", "the", "market", "fell"]
 
 
@@ -47,7 +49,7 @@ def test_an_embedding_is_the_normalised_mean_over_its_tokens(folder):
     np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
 
 
-def test_neighbours_change_nothing_and_the_order_is_kept(folder):
+def test_neighbours_change_no_more_than_rounding_and_the_order_is_kept(folder):
     found = load_embedder(str(folder), device="cpu")
     texts = ["a man", "the market fell " * 30, "", "food", "a man is eating food"] * 3
     together = found.embed(texts)
@@ -55,7 +57,7 @@ def test_neighbours_change_nothing_and_the_order_is_kept(folder):
     assert together.shape == (15, 16)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, atol=1e-6)
     for text, vector in zip(texts, together, strict=True):
-        np.testing.assert_array_equal(found.embed([text])[0], vector)
+        np.testing.assert_allclose(found.embed([text])[0], vector, atol=1e-6)
     assert found.embed([]).shape == (0, 16)
 
 
@@ -116,5 +118,5 @@ def test_a_text_without_tokens_has_an_embedding_of_length_one(folder):
     found.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A")
     empty, again, word = found.embed(["", "", "man"])
     assert np.linalg.norm(empty) == pytest.approx(1, abs=1e-6)
-    assert np.array_equal(empty, again)
-    assert np.array_equal(found.embed(["man"])[0], word)
+    np.testing.assert_allclose(empty, again, atol=1e-6)
+    np.testing.assert_allclose(found.embed(["man"])[0], word, atol=1e-6)

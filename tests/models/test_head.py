@@ -7,6 +7,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain
 
+pytestmark = pytest.mark.portable
+
 ROWS = ([5, 6, 7, 8, 9, 10, 11], [12, 13, 14, 15], [16, 17, 18, 19])
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.near import near
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -25,6 +26,8 @@ from vestige.models.options import (
 )
 from vestige.models.planted import Manner, planted
 from vestige.models.tiny import tiny_tokenizer
+
+pytestmark = pytest.mark.portable
 
 LETTERS = ("A", "B", "C", "D")
 
@@ -104,25 +107,18 @@ def test_letters_score_as_in_a_pass_of_their_own(tiny, prompts, exact):
 
 
 @pytest.mark.slow
-def test_an_options_bytes_do_not_depend_on_the_batch(tiny, questions):
+def test_an_options_numbers_do_not_depend_on_the_batch(tiny, questions):
     together = score_options(tiny.model, questions)
-    assert [score_options(tiny.model, [q])[0] for q in questions] == together
-    assert score_options(tiny.model, questions[::-1])[::-1] == together
-    assert score_options(tiny.model, questions, token_budget=100) == together
+    assert near([score_options(tiny.model, [q])[0] for q in questions], together)
+    assert near(score_options(tiny.model, questions[::-1])[::-1], together)
+    assert near(score_options(tiny.model, questions, token_budget=100), together)
 
 
-def test_an_options_bytes_depend_on_the_width_of_its_question_alone(tiny, questions):
-    # Its neighbours in the question may be others, or fewer, if only none is wider.
-    by_width = [sorted(q, key=lambda e: -(e.end - e.start)) for q in questions]
-    whole = score_options(tiny.model, by_width)
-    assert [s[:1] for s in whole] == score_options(tiny.model, [q[:1] for q in by_width])
-
-
-def test_a_letters_bytes_do_not_depend_on_the_batch(tiny, prompts):
+def test_a_letters_numbers_do_not_depend_on_the_batch(tiny, prompts):
     asked = [LetterPrompt(p, (5, 300, 17, 1000)) for p in prompts]
     together = score_letters(tiny.model, asked)
-    assert [score_letters(tiny.model, [a])[0] for a in asked] == together
-    assert score_letters(tiny.model, asked, token_budget=100) == together
+    assert near([score_letters(tiny.model, [a])[0] for a in asked], together)
+    assert near(score_letters(tiny.model, asked, token_budget=100), together)
 
 
 def test_a_planted_model_is_read_as_it_was_planted():

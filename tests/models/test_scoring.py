@@ -2,8 +2,11 @@ import math
 
 import pytest
 import torch
+from tests.near import near
 
-from vestige.models.scoring import batch_invariant, score_answers, token_scores
+from vestige.models.scoring import score_answers, token_scores
+
+pytestmark = pytest.mark.portable
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +38,12 @@ def test_scores_equal_a_plain_forward_pass_item_by_item(tiny, encoded):
             assert abs((score.ranks[place] if j < code.stop else score.end_rank) - rank) <= 1
 
 
-def test_an_items_bytes_do_not_depend_on_its_batch(tiny, encoded):
+def test_an_items_numbers_do_not_depend_on_its_batch(tiny, encoded):
     together = score_answers(tiny.model, encoded)
-    assert [score_answers(tiny.model, [e])[0] for e in encoded] == together
-    assert score_answers(tiny.model, encoded[::-1])[::-1] == together
-    assert score_answers(tiny.model, encoded, token_budget=100) == together
+    assert near([score_answers(tiny.model, [e])[0] for e in encoded], together)
+    assert near(score_answers(tiny.model, encoded[::-1])[::-1], together)
+    assert near(score_answers(tiny.model, encoded, token_budget=100), together)
 
 
 def test_no_items_give_no_scores(tiny):
     assert score_answers(tiny.model, []) == []
-
-
-def test_short_answers_too_are_the_same_alone_and_together(tiny, items):
-    # An answer of one token reads two positions; alone that is a product of two rows, which another kernel computes.
-    short = [tiny.prompter.encode(i.question, str(n % 10)) for n, i in enumerate(items)]
-    together = score_answers(tiny.model, short)
-    assert [score_answers(tiny.model, [e])[0] for e in short] == together
-    assert batch_invariant(tiny.model, short)

@@ -2,10 +2,13 @@
 
 import math
 
+import pytest
 import torch
 
 from vestige.models import token_logp as module
 from vestige.models.token_logp import token_logp
+
+pytestmark = pytest.mark.portable
 
 
 def test_by_hand():

@@ -13,6 +13,8 @@ from vestige.models.variant_screen import best_of
 from vestige.models.variant_sharing import sharing_scorer
 from vestige.models.variants import Around, Scored, Variants
 
+pytestmark = pytest.mark.portable
+
 SUFFIX = Around((5, 9, 11, 3, 40), (6, 6), (21, 22, 23, 24))
 PREFIX = Around((), (14, 15, 16), (33, 34))
 INFIX = Around((7, 8), (19, 20, 21, 22, 23), (9,))

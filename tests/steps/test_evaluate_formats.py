@@ -3,11 +3,11 @@
 import dataclasses
 
 import pytest
+from tests.near import near
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_records, read_summary, result_rows
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
 from vestige.core.items import Item
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import View
@@ -50,7 +50,6 @@ class Stopped(Exception):
 def small_portions(monkeypatch):
     """Three portions of four items, and few resamples, for speed."""
     monkeypatch.setattr(step, "CHUNK", 4)
-    monkeypatch.setattr(step, "PROBE", 2)
     monkeypatch.setattr(intervals, "RESAMPLES", 400)
 
 
@@ -79,11 +78,10 @@ def test_records_and_summary_are_those_of_the_evaluation(subject, name):
     things = module.asked(ITEMS, (VIEW,), asked.settings)
     records = read_records(place)
     assert [r["item"] for r in records] == [i.id for i in ITEMS]
-    assert records == [module.collect(subject.load(), [t], asked.settings)[0] for t in things.values()]
+    assert near(records, [module.collect(subject.load(), [t], asked.settings)[0] for t in things.values()])
     summary = read_summary(place.summary("edge:e0"))
     scores = [module.score(r) for r in records]
     assert (summary.eval, summary.results) == (name, module.summarize(records, scores, VIEW, seed=7))
-    assert read_json(place.provenance)["batch_invariant"] is True
 
 
 @pytest.mark.slow

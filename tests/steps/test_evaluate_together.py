@@ -1,10 +1,13 @@
-"""Evaluations that are asked together give the bytes that each gives alone, whatever was there before."""
+"""Evaluations that are asked together: what each gives alone but for rounding, and the same bytes after any kill."""
+
+import json
 
 import pytest
+from tests.near import near
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
-from vestige.core.files import read_json
+from vestige.core.files import append_lines, read_json
 from vestige.core.items import Item
 from vestige.evals import choices, find_eval, qa
 from vestige.evals.base import View
@@ -16,6 +19,8 @@ from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.steps import evaluate as step
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, evaluate_together
 from vestige.steps.making import Made
+
+pytestmark = pytest.mark.portable
 
 ITEMS = tuple(
     Item(
@@ -39,7 +44,6 @@ class Stopped(Exception):
 def small_portions(monkeypatch):
     """Three portions of four items, and few resamples, for speed."""
     monkeypatch.setattr(step, "CHUNK", 4)
-    monkeypatch.setattr(step, "PROBE", 2)
     monkeypatch.setattr(intervals, "RESAMPLES", 400)
 
 
@@ -64,6 +68,10 @@ def contents(place):
     return {name: (place.path / name).read_bytes() for name in WRITTEN}
 
 
+def records_in(found):
+    return [json.loads(line) for line in found["records.jsonl"].splitlines()]
+
+
 REQUESTS = [request("qa"), request("choices"), request("reversed"), request("choices", max_new_tokens=3)]
 
 
@@ -73,23 +81,42 @@ def alone(model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step, "CHUNK", 4)
-        patch.setattr(step, "PROBE", 2)
         patch.setattr(intervals, "RESAMPLES", 400)
         return [contents(evaluate(subject_of(model, folder), one)) for one in REQUESTS]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 0), (0, 0)])
-def test_together_gives_the_bytes_of_each_alone(model, alone, tmp_path, order):
+def test_together_is_what_each_gives_alone_but_for_rounding(model, alone, tmp_path, order):
     places = evaluate_together(subject_of(model, tmp_path), [REQUESTS[n] for n in order])
-    assert [contents(place) for place in places] == [alone[n] for n in order]
+    for place, n in zip(places, order, strict=True):
+        found = contents(place)
+        assert near(records_in(found), records_in(alone[n]))
+        assert found["identity.json"] == alone[n]["identity.json"]
 
 
-@pytest.mark.parametrize("after", [8, 16])
-def test_what_was_interrupted_together_can_be_ended_alone(model, alone, tmp_path, after):
+@pytest.mark.parametrize("n_writes", range(8))
+def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(model, tmp_path, monkeypatch, n_writes):
+    """Two begin a file each, then each of three portions is written for one evaluation after the other."""
+    whole = [contents(p) for p in evaluate_together(subject_of(model, tmp_path / "whole"), REQUESTS[:2])]
+    left = iter(range(n_writes))
+
+    def killed(path, lines):
+        if next(left, None) is None:
+            raise Stopped
+        append_lines(path, lines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "append_lines", killed)
+        with pytest.raises(Stopped):
+            evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])
+    assert [contents(p) for p in evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])] == whole
+
+
+def test_what_was_begun_together_and_is_ended_alone_is_asked_anew_and_no_blend(model, alone, tmp_path):
     def stop(done, of):
         assert of == 2 * len(ITEMS)
-        if done == after:
+        if done == 16:
             raise Stopped
 
     with pytest.raises(Stopped):
@@ -97,12 +124,13 @@ def test_what_was_interrupted_together_can_be_ended_alone(model, alone, tmp_path
     assert [contents(evaluate(subject_of(model, tmp_path), one)) for one in REQUESTS[:2]] == alone[:2]
 
 
-def test_what_one_of_them_has_already_is_not_asked_again(model, alone, tmp_path, monkeypatch):
-    subject = subject_of(model, tmp_path)
+def test_what_one_of_them_has_already_stays_and_changes_no_bytes_of_the_other(model, alone, tmp_path):
+    together = evaluate_together(subject_of(model, tmp_path / "together"), REQUESTS[:2])
+    subject = subject_of(model, tmp_path / "after")
     evaluate(subject, REQUESTS[0])
-    monkeypatch.setattr(qa, "to_read", None)
-    places = evaluate_together(subject, REQUESTS[:2])
-    assert [contents(place) for place in places] == alone[:2]
+    first, second = evaluate_together(subject, REQUESTS[:2])
+    assert contents(first) == alone[0]
+    assert contents(second) == contents(together[1])
 
 
 def test_a_portion_is_read_once_for_all_that_read(model, tmp_path, monkeypatch):
@@ -114,11 +142,11 @@ def test_a_portion_is_read_once_for_all_that_read(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr("vestige.evals.readings.read", counted)
     places = evaluate_together(subject_of(model, tmp_path), REQUESTS[:2])
-    # Three portions of four questions from each of two evaluations; then each looks at two, together and one by one.
-    assert portions[:3] == [8, 8, 8]
-    assert max(portions[3:]) == 2
-    assert [read_json(p.provenance)["reading"] for p in places] == [model.way.name] * 2
-    assert all(read_json(p.provenance)["batch_invariant"] is True for p in places)
+    # Three portions of four questions from each of two evaluations.
+    assert portions == [8, 8, 8]
+    told = [read_json(p.provenance) for p in places]
+    assert [t["reading"] for t in told] == [model.way.name] * 2
+    assert [t["plan"] for t in told] == [{"together": [p.path.name for p in places], "portion": 4}] * 2
 
 
 def test_the_evaluations_that_read_say_so():

@@ -11,6 +11,8 @@ from vestige.training.batching import Row
 from vestige.training.forward_step import Reading
 from vestige.training.parallel import ALONE, Spread
 
+pytestmark = pytest.mark.portable
+
 LEAVES = "model.layers.0.mlp.up_proj.weight", "model.embed_tokens.weight"
 
 

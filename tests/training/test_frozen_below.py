@@ -9,6 +9,8 @@ from vestige.training.forward_step import ForwardStep, Reading
 from vestige.training.frozen_below import FrozenBelow
 from vestige.training.step import Needs, Slice
 
+pytestmark = pytest.mark.portable
+
 NEEDS = Needs(activations=frozenset({"forget"}))
 
 

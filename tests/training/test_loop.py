@@ -11,6 +11,8 @@ from vestige.training.adapters import add_lora
 from vestige.training.loop import PAUSED, Hooks, train
 from vestige.training.tracking import reproducible
 
+pytestmark = pytest.mark.portable
+
 
 class Killed(Exception):
     pass

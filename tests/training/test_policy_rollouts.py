@@ -11,6 +11,8 @@ from vestige.core.errors import InputError
 from vestige.training.policy.rollouts import Rollouts, draw, judged, sample
 from vestige.training.policy.updates import Policy, PolicySettings
 
+pytestmark = pytest.mark.portable
+
 VOCABULARY, STOP = 24, 0
 PROMPTS = [(3, 4, 5), (6, 7), (8, 9, 10, 11, 12, 13, 14, 15, 16), (3, 4, 5)]
 
@@ -93,12 +95,12 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(policy):
     assert first.replies[0] != first.replies[3]
 
 
-def test_a_row_does_not_depend_on_its_neighbours(policy):
+def test_a_row_does_not_depend_on_its_neighbours_but_for_rounding(policy):
     alone, among = drawn(policy, PROMPTS[:1]), drawn(policy, PROMPTS)
     n = len(alone.replies[0])
     assert alone.replies[0] == among.replies[0]
-    assert torch.equal(alone.logp[0], among.logp[0, :n])
-    assert torch.equal(alone.values[0], among.values[0, :n])
+    torch.testing.assert_close(alone.logp[0], among.logp[0, :n], atol=1e-4, rtol=0)
+    torch.testing.assert_close(alone.values[0], among.values[0, :n], atol=1e-4, rtol=0)
 
 
 def test_replies_end_at_a_stop_or_at_their_length(policy):

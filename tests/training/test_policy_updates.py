@@ -13,6 +13,8 @@ from vestige.training.policy import losses
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.updates import Policy, PolicySettings, collapsed
 
+pytestmark = pytest.mark.portable
+
 STOP, WANTED = 0, 7
 PROMPTS = [prompt for prompt in ((3, 4, 5), (6, 8), (3, 9, 10, 11, 12, 13, 14, 15, 1)) for _ in range(4)]
 SMALL = {"lora_rank": 4, "learning_rate": 0.01, "batch_size": 12, "epochs": 2, "group_size": 4}

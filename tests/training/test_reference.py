@@ -11,6 +11,8 @@ from vestige.training.reference_cache import ReferenceCache
 from vestige.training.settings import UnlearningSettings
 from vestige.training.step import Needs, Slice
 
+pytestmark = pytest.mark.portable
+
 BOTH = frozenset({"forget", "retain"})
 NEEDS = Needs(
     policy=BOTH, reference=BOTH, distributions=frozenset({"retain"}), reference_activations=frozenset({"retain"})

@@ -10,6 +10,8 @@ from vestige.training.forward_step import ForwardStep, Reading
 from vestige.training.reference import reference_rows
 from vestige.training.step import Needs, Slice
 
+pytestmark = pytest.mark.portable
+
 EVERYTHING = Needs(
     policy=frozenset({"forget", "idk"}), reference=frozenset({"idk"}), distributions=frozenset({"retain"})
 )
@@ -126,9 +128,10 @@ def test_what_was_not_declared_is_refused(loaded, slices):
             ask()
 
 
-def test_reference_rows_do_not_depend_on_their_batch(loaded, slices, monkeypatch):
+def test_reference_rows_do_not_depend_on_their_batch_but_for_rounding(loaded, slices, monkeypatch):
     rows = [r for s in slices.values() for r in s.rows]
     together = reference_rows(loaded.model, rows, distributions=False)
     monkeypatch.setattr(reference, "TOKEN_BUDGET", 1)
     alone = reference_rows(loaded.model, rows, distributions=False)
-    assert all(torch.equal(together[r.key].logp, alone[r.key].logp) for r in rows)
+    for row in rows:
+        torch.testing.assert_close(together[row.key].logp, alone[row.key].logp, atol=1e-5, rtol=0)

@@ -45,10 +45,7 @@ class Evaluation(Protocol[S, T]):
         """Numbers of what is asked, in the portions that collecting works through; fixed by the plan."""
 
     def collect(self, subject: LoadedModel, asked: Sequence[T], settings: S) -> list[dict[str, Any]]:
-        """One record each, in order; a record depends on the subject, on what is asked and the settings alone."""
-
-    def invariant(self, subject: LoadedModel, asked: Sequence[T], settings: S) -> bool:
-        """Whether the records of these few are the same alone and together, to the last bit."""
+        """One record each, in order; but for rounding, a record depends on its item and not on those beside it."""
 
     def score(self, record: Record) -> dict[str, float]:
         """The values of one record, by metric; pure."""

@@ -31,7 +31,6 @@ from vestige.evals.wordings import LETTERS, choose_prompt, plain_question
 from vestige.metrics.answers import contains, exact_match, is_empty, prefix
 from vestige.metrics.refusals import is_refusal
 from vestige.models import options as readings
-from vestige.models.forward import padded_width
 from vestige.models.load import LoadedModel
 from vestige.models.options import LetterScore, encode_plain, letter_prompt, one_prompt, score_letters
 from vestige.models.prompts import Encoded
@@ -99,8 +98,8 @@ def digest(asked: Mapping[str, Choice | Unasked]) -> str:
 
 def chunks(subject: LoadedModel, asked: Sequence[Choice | Unasked], *, size: int) -> list[list[int]]:
     """Numbers of the questions in portions, those of like length together."""
-    widths = [padded_width(len(subject.prompter.prompt(c.question))) if isinstance(c, Choice) else 0 for c in asked]
-    order = sorted(range(len(asked)), key=lambda i: (widths[i], i))
+    lengths = [len(subject.prompter.prompt(c.question)) if isinstance(c, Choice) else 0 for c in asked]
+    order = sorted(range(len(asked)), key=lambda i: (lengths[i], i))
     return [order[i : i + size] for i in range(0, len(order), size)]
 
 
@@ -207,12 +206,6 @@ def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
     if n > MOST_PERMUTED:
         raise InputError(f"orders = 'all': {n} options have {math.factorial(n):,} orders; take cyclic")
     return list(itertools.permutations(own))
-
-
-def invariant(subject: LoadedModel, asked: Sequence[Choice | Unasked], settings: ChoicesSettings) -> bool:
-    """Whether these records are the same alone and together."""
-    together = collect(subject, asked, settings)
-    return all(collect(subject, [c], settings) == [r] for c, r in zip(asked, together, strict=True))
 
 
 def score(record: Record) -> dict[str, float]:

@@ -98,7 +98,7 @@ def chunks(subject: LoadedModel, asked: Sequence[Item], *, size: int) -> list[li
 
 
 def collect(subject: LoadedModel, asked: Sequence[Item], settings: AcrSettings) -> list[dict[str, Any]]:
-    """One record an item; it depends on the subject, the item and the settings alone."""
+    """One record an item."""
     return [_record(subject, item, settings) for item in asked]
 
 
@@ -264,13 +264,6 @@ def _as_sent(subject: LoadedModel, text: Text, form: Form, prompt: str) -> tuple
         return ids
     end = len(ids) - len(text.behind)
     return ids[:end] if ids[end:] == text.behind else None
-
-
-def invariant(subject: LoadedModel, asked: Sequence[Item], settings: AcrSettings) -> bool:
-    """Whether searches of one step come to the same alone and together."""
-    settings = settings.model_copy(update={"steps": 1, "longest": min(settings.longest, 0.5)})
-    together = collect(subject, asked, settings)
-    return all(collect(subject, [a], settings) == [r] for a, r in zip(asked, together, strict=True))
 
 
 def score(record: Record) -> dict[str, float]:

@@ -295,12 +295,6 @@ def _lists(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-def invariant(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSettings) -> bool:
-    """Whether these records are the same alone and together."""
-    together = collect(subject, asked, settings)
-    return all(collect(subject, [a], settings) == [r] for a, r in zip(asked, together, strict=True))
-
-
 def score(record: Record) -> dict[str, float]:
     """The values of one record, by `format/metric`."""
     values: dict[str, float] = {}

@@ -99,7 +99,7 @@ def chunks(subject: LoadedModel, asked: Sequence[Item], *, size: int) -> list[li
 
 
 def collect(subject: LoadedModel, asked: Sequence[Item], settings: MemorySettings) -> list[dict[str, Any]]:
-    """One record an item; it depends on the subject, the item and the settings alone."""
+    """One record an item."""
     encoded = [subject.prompter.encode(i.question, i.answer) for i in asked]
     records = [
         {
@@ -188,13 +188,6 @@ def _generated(subject: LoadedModel, prompts: Sequence[Sequence[int]], settings:
 
 def _kept(reply: Reply) -> dict[str, Any]:
     return {"finish": reply.finish, "reply_ids": list(reply.ids), "margin": reply.margin}
-
-
-def invariant(subject: LoadedModel, asked: Sequence[Item], settings: MemorySettings) -> bool:
-    """Whether these records are the same alone and together; gradients are taken of one text at a time anyway."""
-    settings = settings.model_copy(update={"gradient_norm": False})
-    together = collect(subject, asked, settings)
-    return all(collect(subject, [a], settings) == [r] for a, r in zip(asked, together, strict=True))
 
 
 def score(record: Record) -> dict[str, float]:

@@ -20,13 +20,12 @@ from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.evals.base import View as View
-from vestige.evals.readings import ToRead, collected, same_alone
+from vestige.evals.readings import ToRead, collected
 from vestige.evals.summing import BITS, SHARE, Measure, results
 from vestige.metrics.answers import exact_match, is_empty, normalised, probability
 from vestige.metrics.ranks import mrr, top_hit
 from vestige.metrics.refusals import is_refusal
 from vestige.metrics.rouge import rouge, words
-from vestige.models.forward import padded_width
 from vestige.models.load import LoadedModel
 from vestige.models.pistol_ranks import free_running_ranks
 from vestige.models.prompts import Encoded
@@ -68,7 +67,7 @@ def digest(asked: Mapping[str, Item]) -> str:
 
 
 def collect(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> list[dict[str, Any]]:
-    """One record an item, in the items' order. A record depends on the subject, the item and the settings alone."""
+    """One record an item, in the items' order."""
     return collected(subject, [to_read(subject, items, settings)])[0]
 
 
@@ -123,15 +122,9 @@ def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[li
 
     They are fixed by the plan, and not by what is left after an interruption.
     """
-    widths = [padded_width(len(subject.prompter.prompt(i.question))) for i in items]
-    order = sorted(range(len(items)), key=lambda i: (widths[i], i))
+    lengths = [len(subject.prompter.prompt(i.question)) for i in items]
+    order = sorted(range(len(items)), key=lambda i: (lengths[i], i))
     return [order[i : i + size] for i in range(0, len(order), size)]
-
-
-def invariant(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -> bool:
-    """Whether the scores of these items are the same alone and together."""
-    encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
-    return same_alone(subject, [Prompted(e.ids[: e.start], (following(e),)) for e in encoded])
 
 
 def score(record: Mapping[str, Any]) -> dict[str, float]:

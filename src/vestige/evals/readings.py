@@ -1,7 +1,6 @@
 """What evaluations ask of a model at once: a role, and collecting from one reading for one of them or for several.
 
-A record made from a reading depends on the subject, its item and the settings alone, so it is the same whether another
-evaluation asked along or not.
+Whether another evaluation asked along changes a record by rounding alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,8 +41,3 @@ def collected(subject: LoadedModel, parts: Sequence[ToRead]) -> list[list[dict[s
     """The records of each part, from one reading of all of them."""
     found = iter(readings(subject, [w for part in parts for w in part.wanted]))
     return [part.records([next(found) for _ in part.wanted]) for part in parts]
-
-
-def same_alone(subject: LoadedModel, wanted: Sequence[Prompted]) -> bool:
-    """Whether readings are the same to the last bit alone and together, here and now: looked at, not taken on trust."""
-    return all(readings(subject, [w]) == [r] for w, r in zip(wanted, readings(subject, wanted), strict=True))

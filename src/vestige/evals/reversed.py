@@ -56,11 +56,6 @@ def collect(subject: LoadedModel, asked: Questions, settings: ReversedSettings) 
     return choices.collect(subject, asked, settings.forward())
 
 
-def invariant(subject: LoadedModel, asked: Questions, settings: ReversedSettings) -> bool:
-    """Whether these records are the same alone and together."""
-    return choices.invariant(subject, asked, settings.forward())
-
-
 def score(record: Record) -> dict[str, float]:
     """The values of one record, by `format/metric`."""
     return {f"{PREFIX}{key}": value for key, value in choices.score(record).items()}

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vestige.models.forward import batches_by_width, logits_at, padded_width, right_padded
+from vestige.models.forward import batches_by_length, logits_at, right_padded
 from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_scores
 from vestige.models.token_logp import token_logp
 
@@ -53,12 +53,12 @@ def score_texts(
 ) -> list[TextSpread]:
     """Scores of texts of token ids, in the order given; one pass each.
 
-    `token_budget` bounds memory, as the vocabulary does, and changes no bytes on a CPU.
+    `token_budget` bounds memory, as the vocabulary does.
     """
     scores: dict[int, TextSpread] = {}
     vocabulary = int(model.config.get_text_config().vocab_size)
     budget = logits_budget(model, token_budget)
-    for width, rows in batches_by_width([len(t) for t in texts], token_budget=budget):
+    for width, rows in batches_by_length([len(t) for t in texts], token_budget=budget):
         ids = right_padded([texts[i] for i in rows], width, model.device)
         logits = logits_at(model, ids, torch.arange(width, device=ids.device)).flatten(0, 1)
         # The last place of a row has no next token; what is read there is thrown away.
@@ -77,12 +77,12 @@ def score_texts(
 def gradient_norm(model: PreTrainedModel, text: Sequence[int], places: Sequence[int]) -> float:
     """L2 norm, over all parameters, of the gradient of the mean negative log-likelihood of the tokens at `places`.
 
-    Of this text alone, and in a pass of its own, so that no neighbour changes it. Parameters that are frozen count
+    In a pass of its own. Parameters that are frozen count
     too; which ones are is as before afterwards.
     """
     parameters = [p for p in model.parameters() if p.is_floating_point()]
     frozen = [p for p in parameters if not p.requires_grad]
-    ids = right_padded([text], padded_width(len(text)), model.device)
+    ids = right_padded([text], len(text), model.device)
     read = torch.tensor(places, device=ids.device)
     try:
         for p in frozen:
@@ -94,10 +94,4 @@ def gradient_norm(model: PreTrainedModel, text: Sequence[int], places: Sequence[
     finally:
         for p in frozen:
             p.requires_grad_(False)
-    return math.sqrt(math.fsum(_squares(g) for g in gradients if g is not None))
-
-
-def _squares(gradient: Tensor) -> float:
-    """Sum of squares; by rows, since a sum over a whole tensor is cut by the number of threads."""
-    rows = gradient.double().square().reshape(len(gradient) if gradient.ndim > 1 else 1, -1).sum(-1)
-    return math.fsum(rows.tolist())
+    return math.sqrt(math.fsum(g.double().square().sum().item() for g in gradients if g is not None))

@@ -25,7 +25,7 @@ from vestige.core.ids import file_digest
 from vestige.models.cache import cache_folder, check_room
 from vestige.models.digests import model_digest
 from vestige.models.folders import check_finite, check_loaded, quietly, refusing
-from vestige.models.forward import LEAST_ROWS, batches_by_width
+from vestige.models.forward import batches_by_length
 from vestige.models.load import find, pick_device
 from vestige.models.wheels import PinnedWheel, checked_wheel, scratch_beside
 
@@ -65,21 +65,18 @@ class Embedder:
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         """Embeddings of length 1 in float32, in the order given: a cosine is a dot product.
 
-        A text's numbers do not depend on its neighbours. An empty one is embedded as its two special tokens; where the
+        An empty text is embedded as its two special tokens; where the
         tokeniser adds none, a text without tokens is read as one unknown word.
         """
         encoded = self._ids(texts)
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), dtype=np.float32)
-        for width, rows in batches_by_width([len(ids) for ids in encoded], token_budget=_TOKEN_BUDGET):
-            # Filled up with copies of the first row, as everywhere: fewer rows take another kernel.
-            filled = rows + rows[:1] * (LEAST_ROWS - len(rows))
-            ids = torch.zeros(len(filled), width, dtype=torch.long)
-            mask = torch.zeros(len(filled), width, dtype=torch.long)
-            for row, i in enumerate(filled):
+        for width, rows in batches_by_length([len(ids) for ids in encoded], token_budget=_TOKEN_BUDGET):
+            ids = torch.zeros(len(rows), width, dtype=torch.long)
+            mask = torch.zeros(len(rows), width, dtype=torch.long)
+            for row, i in enumerate(rows):
                 ids[row, : len(encoded[i])] = torch.tensor(encoded[i])
                 mask[row, : len(encoded[i])] = 1
-            pooled = self._pooled(ids.to(self.model.device), mask.to(self.model.device))
-            vectors[rows] = pooled[: len(rows)].cpu().numpy()
+            vectors[rows] = self._pooled(ids.to(self.model.device), mask.to(self.model.device)).cpu().numpy()
         return vectors
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:

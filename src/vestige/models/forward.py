@@ -1,7 +1,8 @@
-"""The one place where token ids become logits: rows of one width, logits only where they are read.
+"""The one place where token ids become logits: which rows share a pass, and logits only where they are read.
 
-Axes: B rows, T positions, K positions read, V vocabulary. Rows are padded on the right to a width that depends on
-their own length alone, so that a row's numbers do not depend on its neighbours.
+Axes: B rows, T positions, K positions read, V vocabulary. Rows are padded on the right to the longest of their pass, so
+the last digits of a row's numbers depend on the rows beside it: whoever must come to the same bytes twice, as a resumed
+run must, gives the same rows together again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,26 +12,48 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-# Kernels choose their blocking by shape; a width of one's own length rounded up fixes the shape of each row.
-WIDTH_STEP = 8
-# Below some eight rows a product takes another kernel and the last digits change; so no product has fewer.
-LEAST_ROWS = 8
+# What a pass of its own costs besides its tokens, in tokens: weights read, kernels started. Measured on the tiny shape
+# of `benchmarks.scoring`; from a half to twice as many make little difference.
+PASS_TOKENS = 64
 
 
 def padded_width(n_tokens: int) -> int:
-    """The width of a row of `n_tokens`: the next multiple of WIDTH_STEP."""
-    return -(-n_tokens // WIDTH_STEP) * WIDTH_STEP
+    """The next multiple of eight: for kernels that are made anew for each shape."""
+    return -(-n_tokens // 8) * 8
 
 
-def batches_by_width(lengths: Sequence[int], *, token_budget: int) -> Iterator[tuple[int, list[int]]]:
-    """Widths with the indices of their rows, shortest first, at most `token_budget` tokens (and one row at least)."""
-    rows: dict[int, list[int]] = {}
-    for index, length in enumerate(lengths):
-        rows.setdefault(padded_width(length), []).append(index)
-    for width in sorted(rows):
-        step = max(1, token_budget // width)
-        for start in range(0, len(rows[width]), step):
-            yield width, rows[width][start : start + step]
+def passes_by_length(
+    lengths: Sequence[int], *, pass_tokens: int = PASS_TOKENS, token_budget: int | None = None, before: int = 0
+) -> list[list[int]]:
+    """Indices of the rows of each pass: the cheapest split of the rows sorted by length.
+
+    A pass over n rows costs n times its longest row, and `pass_tokens` more. It holds one row, or at most
+    `token_budget` tokens with its padding and the `before` that each row stands behind. Longest first, so that the
+    largest buffers are taken before memory is in pieces.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    # best[k]: the least cost of the k shortest rows; begins[k]: where the last pass over them begins.
+    best, begins = [0], [0]
+    for stop in range(1, len(order) + 1):
+        width = max(1, lengths[order[stop - 1]])
+        first = 0 if token_budget is None else max(0, stop - max(1, token_budget // (before + width)))
+        costs = [best[start] + (stop - start) * width + pass_tokens for start in range(first, stop)]
+        best.append(min(costs))
+        begins.append(first + costs.index(best[-1]))
+    found: list[list[int]] = []
+    stop = len(order)
+    while stop:
+        found.append(order[begins[stop] : stop])
+        stop = begins[stop]
+    return found
+
+
+def batches_by_length(
+    lengths: Sequence[int], *, token_budget: int, pass_tokens: int = PASS_TOKENS, before: int = 0
+) -> Iterator[tuple[int, list[int]]]:
+    """The width of each pass, which is its longest row's, with the indices of its rows."""
+    for rows in passes_by_length(lengths, pass_tokens=pass_tokens, token_budget=token_budget, before=before):
+        yield max(lengths[i] for i in rows), rows
 
 
 def right_padded(rows: Sequence[Sequence[int]], width: int, device: torch.device) -> Int[Tensor, "B T"]:

@@ -1,6 +1,6 @@
 """Replies, decoded in batches: greedy or sampled, each row stopping at its own end.
 
-Axes: B rows, T positions, V vocabulary. Prompts of one padded width are decoded together, padded on the left.
+Axes: B rows, T positions, V vocabulary. Prompts that are decoded together are padded on the left to the longest.
 """
 
 import sys
@@ -13,10 +13,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from vestige.models.forward import LEAST_ROWS, batches_by_width
+from vestige.models.forward import batches_by_length
 from vestige.models.shortage import within_memory
 
 TOKEN_BUDGET = 4096
+STEP_TOKENS = 32
+"""What a step of decoding costs besides its rows, in tokens."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,15 @@ def generate(
     """
     replies: dict[int, Reply] = {}
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=model.device)
-    for width, rows in batches_by_width([len(p) for p in prompts], token_budget=token_budget):
-        # Filled up with copies of the first row, whose replies are thrown away.
-        filled = rows + rows[:1] * (LEAST_ROWS - len(rows))
-        choose = Chooser.of(sampling, filled, model.device)
-        decoding = Decoding.of(model, len(filled), context)
-        first = decoding.prefill([prompts[i] for i in filled], width)
-        room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in filled]
-        decoded = decode(decoding, first, ends, choose, room)
-        replies |= dict(zip(rows, decoded, strict=False))
+    lengths = [len(p) for p in prompts]
+    # Each token is a pass of its own over the rows.
+    own = STEP_TOKENS * max_new_tokens
+    for width, rows in batches_by_length(lengths, token_budget=token_budget, pass_tokens=own):
+        choose = Chooser.of(sampling, rows, model.device)
+        decoding = Decoding.of(model, len(rows), context)
+        first = decoding.prefill([prompts[i] for i in rows], width)
+        room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
+        replies |= dict(zip(rows, decode(decoding, first, ends, choose, room), strict=True))
     return [replies[i] for i in range(len(prompts))]
 
 
@@ -177,7 +179,7 @@ def decode(
         if not active:
             break
         # Dropping finished rows one by one would copy the cache each time; halving copies it a few times in all.
-        if LEAST_ROWS <= len(active) <= len(rows) // 2:
+        if len(active) <= len(rows) // 2:
             kept = torch.tensor(active, device=chosen.device)
             decoding.keep(kept)
             chosen, rows = chosen[kept], [rows[k] for k in active]

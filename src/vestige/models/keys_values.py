@@ -12,8 +12,6 @@ from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
-from vestige.models.forward import LEAST_ROWS
-
 # Copied every so many tokens, and not at each.
 ROOM = 16
 
@@ -82,8 +80,8 @@ def turns_by_length(model: PreTrainedModel) -> bool:
 def fills_cache(model: PreTrainedModel) -> bool:
     """Whether the model leaves keys and values of every layer in a cache; RWKV, say, keeps a state of its own."""
     cache = empty_cache(model)
-    ids = torch.zeros(1, LEAST_ROWS, dtype=torch.long, device=model.device)
-    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=LEAST_ROWS)
+    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
     return all(isinstance(layer, RoomyLayer) and layer.is_initialized for layer in cache.layers)
 
 

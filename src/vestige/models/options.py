@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
-from vestige.models.forward import LEAST_ROWS, batches_by_width, logits_at, right_padded
+from vestige.models.forward import batches_by_length, logits_at, right_padded
 from vestige.models.prompts import Encoded, Prompter
 from vestige.models.reading import Asking, Prompted, Way, following, read, way_of
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore
@@ -100,12 +100,12 @@ def score_letters(
     """What comes after each prompt, in the order given."""
     prompts, letters = [a.prompt for a in asked], [a.letters for a in asked]
     scores: dict[int, LetterScore] = {}
-    for width, rows in batches_by_width([len(p) for p in prompts], token_budget=token_budget):
+    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget):
         ids = right_padded([prompts[i] for i in rows], width, model.device)
-        # The last tokens of rows of one width stand in its last eight places, which are as many as a product needs.
-        logits = logits_at(model, ids, torch.arange(width - LEAST_ROWS, width, device=ids.device))
-        last = torch.tensor([len(prompts[i]) - 1 - (width - LEAST_ROWS) for i in rows], device=ids.device)
-        found = logits[torch.arange(len(rows), device=ids.device), last].log_softmax(-1)
+        ends = torch.tensor([len(prompts[i]) - 1 for i in rows], device=ids.device)
+        places, which = ends.unique(return_inverse=True)
+        logits = logits_at(model, ids, places)
+        found = logits[torch.arange(len(rows), device=ids.device), which].log_softmax(-1)
         best = found.max(-1)
         tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         n_top = (found == best.values[:, None]).sum(-1).tolist()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from vestige.models.forward import batches_by_width, logits_at, right_padded
+from vestige.models.forward import batches_by_length, logits_at, right_padded
 from vestige.models.generation import Reply
 from vestige.models.load import LoadedModel
 from vestige.models.scoring import TOKEN_BUDGET, token_scores
@@ -28,7 +28,7 @@ def free_running_ranks(
     rows = [[*p, *r.ids] for p, r in zip(prompts, replies, strict=True)]
     targets = [subject.tokenizer(a, add_special_tokens=False)["input_ids"] for a in answers]
     found: list[list[float]] = [[] for _ in rows]
-    for width, chunk in batches_by_width([len(r) for r in rows], token_budget=TOKEN_BUDGET):
+    for width, chunk in batches_by_length([len(r) for r in rows], token_budget=TOKEN_BUDGET):
         ids = right_padded([rows[i] for i in chunk], width, model.device)
         first = min(len(prompts[i]) for i in chunk) - 1
         logits = logits_at(model, ids, torch.arange(first, width, device=ids.device))

@@ -41,6 +41,17 @@ def onednn_works() -> bool:
 
 
 @contextmanager
+def on_threads(n: int) -> Iterator[None]:
+    """Within it torch computes with `n` threads, whatever the shell says: how a sum is cut decides its last digits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def onednn_products(model: PreTrainedModel) -> Iterator[None]:
     """Within it the linear layers of a model multiply by oneDNN. There are no gradients through them.
 

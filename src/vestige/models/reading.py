@@ -3,15 +3,14 @@
 Texts that follow a prompt are scored, and a greedy reply is decoded, on the keys and values that one pass over the
 prompt left behind; only places whose next token is read see the output head. A text that is asked twice is read once.
 
-What is read of a prompt depends on that prompt and that text alone, to the last bit: prompts are padded on the left to
-a width of their own, their keys and values to one of a few larger widths, so that prompts of unlike lengths share a
-pass; texts are padded to a width of their own. No product has fewer than LEAST_ROWS rows.
+Prompts of like length share a pass, padded on the left to the longest, and so do texts, padded on the right; replies to
+prompts of very unlike lengths are decoded together, since a step of few rows costs as much as one of many.
 
 Axes: B prompts, N texts, K positions read, W positions of a prompt with its padding, T positions of a text, V
 vocabulary. Log-probabilities are in nats, in float32.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,18 +22,13 @@ from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from vestige.models.forward import LEAST_ROWS, WIDTH_STEP, padded_width, right_padded
-from vestige.models.generation import Decoding, Reply, decode, generate
+from vestige.models.forward import PASS_TOKENS, batches_by_length, right_padded
+from vestige.models.generation import STEP_TOKENS, Decoding, Reply, decode, generate
 from vestige.models.keys_values import KeysValues, cache_of, empty_cache, fills_cache, kept_in, padded, turns_by_length
 from vestige.models.products import multiplies_by_onednn, onednn_products
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, token_scores
 from vestige.models.shortage import within_memory
-
-# Texts of prompts of many lengths should share passes, and replies even more so, since a step of decoding a few rows
-# costs as much as one of decoding many.
-TEXT_STEP = 64
-REPLY_STEP = 128
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ def read(
     way: Way,
     token_budget: int = TOKEN_BUDGET,
 ) -> list[Reading]:
-    """What is wanted, in the order given. `token_budget` bounds memory and changes no bytes on a CPU."""
+    """What is wanted, in the order given. `token_budget` bounds memory."""
     with onednn_products(model) if way.onednn else nullcontext():
         return (_read_shared if way.shared else _read_plain)(model, wanted, asking, token_budget)
 
@@ -178,18 +172,15 @@ def _read_shared(
         bounds.setdefault(one.prompt, set()).update({one.most_new} - {0})
     scores: dict[tuple[tuple[int, ...], tuple[int, ...]], TextScore] = {}
     replies: dict[tuple[tuple[int, ...], int], Reply] = {}
-    for prompts in _batches(list(texts), token_budget):
-        stems = [_read_prompts(model, own, width) for width, own in _by_width(prompts, TEXT_STEP)]
-        for stem in stems:
-            asked = [(row, text) for row, prompt in enumerate(stem.prompts) for text in texts[prompt]]
-            # Half of it, since texts are read beside what the prompts left.
-            found = _read_texts(model, stem, asked, token_budget // 2)
-            scores |= {(stem.prompts[row], text): score for (row, text), score in zip(asked, found, strict=True)}
+    for prompts in _batches(bounds, token_budget):
+        stem = _read_prompts(model, prompts, token_budget)
+        asked = [(row, text) for row, prompt in enumerate(prompts) for text in texts[prompt]]
+        # Half of it, since texts are read beside what the prompts left.
+        found = _read_texts(model, stem, asked, token_budget // 2)
+        scores |= {(prompts[row], text): score for (row, text), score in zip(asked, found, strict=True)}
         to_answer = [(row, most) for row, prompt in enumerate(prompts) for most in sorted(bounds[prompt])]
         if to_answer:
-            whole = _joined(stems, shared_width(prompts[0], REPLY_STEP))
-            del stems, stem
-            said = _reply(model, whole, to_answer, asking)
+            said = _reply(model, stem, to_answer, asking)
             replies |= {(prompts[row], most): reply for (row, most), reply in zip(to_answer, said, strict=True)}
     return [
         Reading(tuple(scores[w.prompt, t] for t in w.texts), replies[w.prompt, w.most_new] if w.most_new else None)
@@ -197,28 +188,12 @@ def _read_shared(
     ]
 
 
-def shared_width(prompt: Sequence[int], step: int) -> int:
-    """The multiple of `step` that a prompt is padded to, with one place more than it needs.
-
-    transformers leaves the mask out where no row is padded, and then takes another kernel.
-    """
-    return -(-(len(prompt) + 1) // step) * step
-
-
-def _by_width(prompts: Sequence[tuple[int, ...]], step: int) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
-    """Widths with their prompts, shortest first, in the prompts' order where that is by length."""
-    by_width: dict[int, list[tuple[int, ...]]] = {}
-    for prompt in prompts:
-        by_width.setdefault(shared_width(prompt, step), []).append(prompt)
-    yield from sorted(by_width.items())
-
-
-def _batches(prompts: Sequence[tuple[int, ...]], token_budget: int) -> Iterator[list[tuple[int, ...]]]:
-    """Prompts whose replies are decoded together, by length."""
-    for width, rows in _by_width(sorted(prompts, key=len), REPLY_STEP):
-        step = max(1, token_budget // width)
-        for start in range(0, len(rows), step):
-            yield rows[start : start + step]
+def _batches(bounds: Mapping[tuple[int, ...], set[int]], token_budget: int) -> Iterator[list[tuple[int, ...]]]:
+    """Prompts whose texts are read and whose replies are decoded together; `bounds` are those of their replies."""
+    prompts = list(bounds)
+    own = max(PASS_TOKENS, STEP_TOKENS * max((most for each in bounds.values() for most in each), default=0))
+    for _, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget, pass_tokens=own):
+        yield [prompts[i] for i in rows]
 
 
 @dataclass(frozen=True)
@@ -235,15 +210,24 @@ class _Stem:
         return cache_of(self.layers, rows)
 
 
-def _joined(parts: Sequence[_Stem], width: int) -> _Stem:
-    """The prompts of all parts, in their order, padded on the left to `width`."""
-    layers = [padded(layer, width) for layer in zip(*(part.layers for part in parts), strict=True)]
+def _read_prompts(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], token_budget: int) -> _Stem:
+    parts = [
+        _read_together(model, [prompts[i] for i in rows], width)
+        for width, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget)
+    ]
+    return parts[0] if len(parts) == 1 else _joined(parts, prompts)
+
+
+def _joined(parts: Sequence[_Stem], prompts: Sequence[tuple[int, ...]]) -> _Stem:
+    """All parts in one, in the order of `prompts`, padded on the left to the longest."""
+    width = max(part.mask.shape[1] for part in parts)
+    places = {prompt: place for place, prompt in enumerate(p for part in parts for p in part.prompts)}
+    order = torch.tensor([places[p] for p in prompts], device=parts[0].mask.device)
+    joined = (padded(layer, width) for layer in zip(*(part.layers for part in parts), strict=True))
+    layers = [(keys.index_select(0, order), values.index_select(0, order)) for keys, values in joined]
     mask = torch.cat([pad(part.mask, (width - part.mask.shape[1], 0)) for part in parts])
-    return _Stem([p for part in parts for p in part.prompts], layers, mask, torch.cat([p.logits for p in parts]))
-
-
-def _read_prompts(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], width: int) -> _Stem:
-    return _joined([_read_together(model, rows, own) for own, rows in _by_width(prompts, WIDTH_STEP)], width)
+    logits = torch.cat([part.logits for part in parts])
+    return _Stem(list(prompts), layers, mask.index_select(0, order), logits.index_select(0, order))
 
 
 def _read_together(model: PreTrainedModel, prompts: list[tuple[int, ...]], own: int) -> _Stem:
@@ -260,7 +244,7 @@ def _read_together(model: PreTrainedModel, prompts: list[tuple[int, ...]], own: 
         position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
         past_key_values=cache,
         use_cache=True,
-        logits_to_keep=1 if len(prompts) >= LEAST_ROWS else LEAST_ROWS,
+        logits_to_keep=1,
     )
     return _Stem(prompts, kept_in(cache), mask, out.logits[:, -1].float())
 
@@ -278,9 +262,8 @@ def _read_texts(
     for width, numbers in _text_batches([text for _, text in asked], stem.mask.shape[1], token_budget):
         texts = [asked[n][1] for n in numbers]
         rows = owner[torch.tensor(numbers, device=device)]
-        read = max(LEAST_ROWS if len(texts) < LEAST_ROWS else 1, *(len(t) - 1 for t in texts))
-        logits = _logits_after(model, stem, rows, texts, width, read)
-        targets = right_padded([t[1:] for t in texts], width, device)[:, :read]
+        logits = _logits_after(model, stem, rows, texts, width)
+        targets = right_padded([t[1:] for t in texts], width, device)
         found = (values.tolist() for values in token_scores(logits, targets))
         for n, text, row_logp, row_ranks in zip(numbers, texts, *found, strict=True):
             logp[n] += row_logp[: len(text) - 1]
@@ -290,14 +273,10 @@ def _read_texts(
 
 def _text_batches(texts: Sequence[tuple[int, ...]], before: int, token_budget: int) -> Iterator[tuple[int, list[int]]]:
     """Widths with the numbers of the texts of more than one token: the first token's score is the prompt's."""
-    by_width: dict[int, list[int]] = {}
-    for n, text in enumerate(texts):
-        if len(text) > 1:
-            by_width.setdefault(padded_width(len(text) - 1), []).append(n)
-    for width in sorted(by_width):
-        step = max(1, token_budget // (before + width))
-        for start in range(0, len(by_width[width]), step):
-            yield width, by_width[width][start : start + step]
+    several = [n for n, text in enumerate(texts) if len(text) > 1]
+    lengths = [len(texts[n]) - 1 for n in several]
+    for width, rows in batches_by_length(lengths, token_budget=token_budget, before=before):
+        yield width, [several[i] for i in rows]
 
 
 def _logits_after(
@@ -306,9 +285,8 @@ def _logits_after(
     rows: Int[Tensor, " N"],
     texts: Sequence[tuple[int, ...]],
     width: int,
-    read: int,
 ) -> Float[Tensor, "N K V"]:
-    """Logits of the token after each of the first `read` tokens of each text."""
+    """Logits of the token after each token of each text but the last."""
     device = rows.device
     before = stem.mask.index_select(0, rows)
     places = torch.arange(width, device=device)
@@ -320,7 +298,7 @@ def _logits_after(
         position_ids=before.sum(-1, keepdim=True) + torch.minimum(places, lengths - 1),
         past_key_values=stem.cache(rows),
         use_cache=True,
-        logits_to_keep=torch.arange(read, device=device),
+        logits_to_keep=width,
     )
     logits: Tensor = out.logits
     return logits.float()
@@ -328,10 +306,8 @@ def _logits_after(
 
 def _reply(model: PreTrainedModel, stem: _Stem, to_answer: Sequence[tuple[int, int]], asking: Asking) -> list[Reply]:
     """Replies of these rows, each with its own bound."""
-    # Filled up with copies of the first row, whose replies are thrown away.
-    filled = [*to_answer, *([to_answer[0]] * (LEAST_ROWS - len(to_answer)))]
-    rows = torch.tensor([row for row, _ in filled], device=stem.mask.device)
+    rows = torch.tensor([row for row, _ in to_answer], device=stem.mask.device)
     decoding = Decoding(model, stem.cache(rows), stem.mask.index_select(0, rows) > 0, asking.context - 1)
     ends = torch.tensor(sorted(asking.end_ids), dtype=torch.long, device=stem.mask.device)
-    room = [min(most, asking.context - len(stem.prompts[row])) for row, most in filled]
-    return decode(decoding, stem.logits.index_select(0, rows), ends, None, room)[: len(to_answer)]
+    room = [min(most, asking.context - len(stem.prompts[row])) for row, most in to_answer]
+    return decode(decoding, stem.logits.index_select(0, rows), ends, None, room)

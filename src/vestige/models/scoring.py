@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vestige.models.forward import LEAST_ROWS, batches_by_width, logits_at, right_padded
+from vestige.models.forward import batches_by_length, logits_at, right_padded
 from vestige.models.prompts import Encoded
 from vestige.models.shortage import within_memory
 
@@ -53,25 +53,17 @@ def token_scores(
     return logp, 1 + above + (tied - 1) / 2
 
 
-def batch_invariant(model: PreTrainedModel, encoded: Sequence[Encoded]) -> bool:
-    """Whether scores are the same to the last bit alone and in a batch, here and now: looked at, not taken on trust."""
-    together = score_answers(model, encoded)
-    return all(score_answers(model, [e]) == [s] for e, s in zip(encoded, together, strict=True))
-
-
 @within_memory
 @torch.inference_mode()
 def score_answers(
     model: PreTrainedModel, encoded: Sequence[Encoded], *, token_budget: int = TOKEN_BUDGET
 ) -> list[AnswerScore]:
-    """Scores of the answers, in the order given. `token_budget` bounds memory and changes no bytes on a CPU."""
+    """Scores of the answers, in the order given. `token_budget` bounds memory."""
     scores: dict[int, AnswerScore] = {}
-    for width, rows in batches_by_width([len(e.ids) for e in encoded], token_budget=token_budget):
+    for width, rows in batches_by_length([len(e.ids) for e in encoded], token_budget=token_budget):
         batch = [encoded[i] for i in rows]
         ids = right_padded([e.ids for e in batch], width, model.device)
         first, last = min(e.start for e in batch) - 1, max(e.end for e in batch)
-        # The output head is a product too, with a row for each position read.
-        first = max(0, min(first, last - LEAST_ROWS))
         positions = torch.arange(first, last, device=ids.device)
         logp, ranks = token_scores(logits_at(model, ids, positions), ids[:, positions + 1])
         for i, e, row_logp, row_ranks in zip(rows, batch, logp.tolist(), ranks.tolist(), strict=True):

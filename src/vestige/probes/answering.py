@@ -1,7 +1,8 @@
 """Who is asked the prompts of a probe: a local model, or a model on an OpenAI-compatible server.
 
-What an answer is follows from the prompt and the seed, not from the other prompts; equal prompts of one call have one
-answer and are asked once. An answer that did not come is None and never an empty text, which would pass for a hole.
+But for rounding an answer follows from the prompt and the seed, not from the other prompts; equal prompts of one call
+have one answer and are asked once. An answer that did not come is None and never an empty text, which would pass for a
+hole.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """Judgements on the disk, so that a run that was killed asks no judge twice, a local or grounded one neither.
 
-A judgement follows from the judge and the request, and from nothing else, so it may stand for itself later. One that
+But for rounding a judgement follows from the judge and the request, so it may stand for itself later. One that
 failed is not kept: another day the judge may be able to.
 """
 
@@ -14,8 +14,10 @@ from vestige.core.ids import content_id
 from vestige.judges.base import Judge, Judgement, Request
 from vestige.judges.tasks import find_task
 
+VERSION = 2
+"""Of the lines; those of another version are left where they are."""
 PORTION = 64
-"""Requests that are judged between two looks at the disk, and more where they are about one question."""
+"""Requests that are judged together and kept as one line, and more where they are about one question."""
 
 
 @dataclass
@@ -34,10 +36,11 @@ class KeptJudge:
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order; those that were kept are not asked for, and equal requests are asked once."""
-        path = self.folder / f"{content_id({'judge': dict(self.identity)})}.jsonl"
+        path = self.folder / f"{content_id({'version': VERSION, 'judge': dict(self.identity)})}.jsonl"
         if self._kept is None:
             drop_torn_line(path)
-            rows = read_jsonl(path) if path.exists() else ()
+            portions = read_jsonl(path) if path.exists() else ()
+            rows = (row for portion in portions for row in portion["judgements"])
             self._kept = {row["request"]: Judgement(row["score"], row["values"]) for row in rows}
         names = [_name(request) for request in requests]
         kept, failed = self._kept, dict[str, Judgement]()
@@ -45,8 +48,8 @@ class KeptJudge:
         for portion in _portions(missing):
             judged = dict(zip(portion, self.inner.judge([missing[name] for name in portion]), strict=True))
             new = {name: found for name, found in judged.items() if found.score is not None}
-            added = ({"request": name, "score": j.score, "values": dict(j.values)} for name, j in new.items())
-            append_lines(path, map(json_line, added))
+            added = [{"request": name, "score": j.score, "values": dict(j.values)} for name, j in new.items()]
+            append_lines(path, [json_line({"judgements": added})])
             kept |= new
             failed |= {name: found for name, found in judged.items() if found.score is None}
         return [kept.get(name) or failed[name] for name in names]

@@ -21,6 +21,7 @@ from vestige.core.files import append_lines, drop_torn_line, json_line
 from vestige.core.seeds import derive_seed, generator
 from vestige.judges.base import Judge, Judgement, Request
 from vestige.metrics.answers import is_empty
+from vestige.models.products import on_threads
 from vestige.probes.answering import Answerer
 from vestige.probes.rewards import Embeds, RewardSettings, Seen, neutral, reward
 from vestige.training.policy.rollouts import Rollouts, sample
@@ -158,28 +159,29 @@ def run(
         raise InputError(f"the policy has learnt for {cast.policy.n_steps} iterations already; begin with a fresh one")
     campaign = _Campaign(search, cast, settings, seed, folder, Seen(cast.embedder), _stops(cast.tokenizer))
     attempts: list[Attempt] = []
-    for number in range(1, settings.n_iterations + 1):
-        before = [a for a in logged if a.iteration == number]
-        if number <= cast.policy.n_steps:
-            if len(before) != cast.policy.settings.n_rollouts:
-                raise InputError(
-                    f"{folder.attempts} lacks attempts of iteration {number}, from which the policy in {folder.policy} "
-                    "has learnt; delete both and search anew"
-                )
-            campaign.seen.novelty([a.prompt for a in before])
-            attempts += before
-            if number <= len(told):
-                watch(told[number - 1])
-            continue
-        rollouts, new = campaign.attempts(number, before)
-        attempts += new
-        numbers = cast.policy.step(rollouts, [a.reward for a in new]) if search.learns else {}
-        done = _iteration(number, new, attempts, numbers, collapsed(rollouts, cast.policy.settings))
-        if number > len(told):
-            append_lines(folder.iterations, [json_line(done._asdict())])
-        if search.learns and (number % settings.keep_every == 0 or number == settings.n_iterations):
-            cast.policy.save(folder.policy)
-        watch(done)
+    with on_threads(cast.policy.settings.threads):
+        for number in range(1, settings.n_iterations + 1):
+            before = [a for a in logged if a.iteration == number]
+            if number <= cast.policy.n_steps:
+                if len(before) != cast.policy.settings.n_rollouts:
+                    raise InputError(
+                        f"{folder.attempts} lacks attempts of iteration {number}, from which the policy in "
+                        f"{folder.policy} has learnt; delete both and search anew"
+                    )
+                campaign.seen.novelty([a.prompt for a in before])
+                attempts += before
+                if number <= len(told):
+                    watch(told[number - 1])
+                continue
+            rollouts, new = campaign.attempts(number, before)
+            attempts += new
+            numbers = cast.policy.step(rollouts, [a.reward for a in new]) if search.learns else {}
+            done = _iteration(number, new, attempts, numbers, collapsed(rollouts, cast.policy.settings))
+            if number > len(told):
+                append_lines(folder.iterations, [json_line(done._asdict())])
+            if search.learns and (number % settings.keep_every == 0 or number == settings.n_iterations):
+                cast.policy.save(folder.policy)
+            watch(done)
     return attempts
 
 
@@ -251,7 +253,9 @@ class _Campaign:
         self, openings: Sequence[Opening], prompts: Sequence[str], number: int, before: Sequence[Attempt]
     ) -> list[Attempt]:
         """Attempts without novelty and reward. An empty prompt is not valid, and nobody is asked about it."""
-        left = [row for row in range(len(before), len(prompts)) if not is_empty(prompts[row])]
+        # All of an iteration that the log has a part of, since rounding follows from what is computed together.
+        due = range(len(prompts) if len(before) < len(prompts) else 0)
+        left = [row for row in due if not is_empty(prompts[row])]
         answers = self.cast.asked.answer(
             [prompts[row] for row in left], seed=derive_seed(self.seed, "latent answers", number)
         )

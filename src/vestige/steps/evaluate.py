@@ -1,9 +1,10 @@
 """Evaluation as a step: records of one subject, kept item by item, then a summary for each forget set."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
@@ -34,8 +35,7 @@ from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_model, same_subject, stored_done, write_done
 
 CHUNK = 64
-PROBE = 8
-"""Items on which every evaluation looks whether numbers depend on the batch; provenance.json says what it saw."""
+"""Items that are asked together."""
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,11 @@ def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = la
 def evaluate_together(
     subject: Subject, requests: Sequence[EvaluateRequest], on_items: Progress = lambda done, of: None
 ) -> list[EvalFolder]:
-    """The folder of each evaluation, in order, with the bytes that `evaluate` gives.
+    """The folder of each evaluation, in order; but for rounding, with what `evaluate` gives.
 
     The model is loaded once, and evaluations of the same items that read (`evals.readings`) are collected from the same
-    readings.
+    readings. Which ones are collected together follows from `requests` and not from what is there already, so that the
+    same call, killed and made again, comes to the same bytes.
     """
     plans = [_planned(subject, request) for request in requests]
     with ExitStack() as locks:
@@ -133,11 +134,12 @@ def evaluate_together(
         missing = {plan.place.path: plan for plan in plans if not plan.place.collected.exists()}
         if missing:
             loaded = loaded_subject(subject)
-            of = sum(len(plan.asked) for plan in missing.values())
+            groups = _groups({plan.place.path: plan for plan in plans}.values(), missing)
+            of = sum(len(plan.asked) for group in groups for plan in group)
             before = 0
             _ = loaded.way  # Looked for before, since it is looked for by a text of nobody's.
             with finite_logits(loaded):
-                for group in _groups(list(missing.values())):
+                for group in groups:
                     _collect(group, loaded, partial(_add_to, on_items, before, of))
                     before += sum(len(plan.asked) for plan in group)
         else:
@@ -178,13 +180,13 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     return _Plan(evaluation, asked, request, identity, place)
 
 
-def _groups(plans: Sequence[_Plan]) -> list[list[_Plan]]:
-    """Evaluations that can be collected from the same readings."""
+def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan]]:
+    """Evaluations that are collected from the same readings, where one of them is missing."""
     groups: dict[tuple[str, ...], list[_Plan]] = {}
     for number, plan in enumerate(plans):
         ids = tuple(plan.asked) if isinstance(plan.evaluation, Reads) else (str(number),)
         groups.setdefault(ids, []).append(plan)
-    return list(groups.values())
+    return [group for group in groups.values() if any(plan.place.path in missing for plan in group)]
 
 
 def _sum_up(plan: _Plan, subject: Subject) -> None:
@@ -243,27 +245,33 @@ def _identity(
 
 
 def _collect(plans: Sequence[_Plan], subject: LoadedModel, on_items: Progress) -> None:
-    """Records of all plans, which ask about the same items."""
+    """Records of all plans, which ask about the same items, for those that have none yet."""
     watch = Stopwatch()
-    kept = [_begun(plan) for plan in plans]
+    together = {"together": [plan.place.path.name for plan in plans], "portion": CHUNK}
+    kept = {n: _begun(plan, together) for n, plan in enumerate(plans) if not plan.place.collected.exists()}
     ids = list(plans[0].asked)
     for chunk in plans[0].evaluation.chunks(subject, list(plans[0].asked.values()), size=CHUNK):
-        # A portion that a kill cut short is asked again as a whole, in the batch that it always has.
-        due = [n for n, have in enumerate(kept) if any(ids[i] not in have for i in chunk)]
-        for n, records in zip(due, _ask([plans[n] for n in due], subject, [ids[i] for i in chunk]), strict=True):
-            append_lines(plans[n].place.unfinished, [json_line(r) for r in records])
-            kept[n] |= {r["item"]: r for r in records}
-        on_items(sum(map(len, kept)), len(ids) * len(plans))
-    for plan, have in zip(plans, kept, strict=True):
-        _write(plan, [have[i] for i in ids], subject, watch)
+        # A portion that a kill cut short is asked again as a whole and of all, since rounding follows from the batch.
+        due = [n for n, have in kept.items() if any(ids[i] not in have for i in chunk)]
+        found = _ask(plans, subject, [ids[i] for i in chunk]) if due else []
+        for n in due:
+            append_lines(plans[n].place.unfinished, [json_line(r) for r in found[n]])
+            kept[n] |= {r["item"]: r for r in found[n]}
+        on_items(sum(map(len, kept.values())), len(ids) * len(plans))
+    for n, have in kept.items():
+        _write(plans[n], [have[i] for i in ids], subject, watch, together)
 
 
-def _begun(plan: _Plan) -> dict[str, Any]:
-    """The records that an interrupted run left, by item."""
+def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
+    """The records that an interrupted run left, by item; those of a run that put other batches together are dropped."""
     place = plan.place
     write_json(place.identity, {"schema": SCHEMA, **plan.identity})
     drop_torn_line(place.unfinished)
-    return {r["item"]: r for r in read_jsonl(place.unfinished)} if place.unfinished.exists() else {}
+    left = list(read_jsonl(place.unfinished)) if place.unfinished.exists() else []
+    if left[:1] != [together]:
+        place.unfinished.unlink(missing_ok=True)
+        append_lines(place.unfinished, [json_line(together)])
+    return {r["item"]: r for r in left[1:]} if left[:1] == [together] else {}
 
 
 def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> list[list[dict[str, Any]]]:
@@ -278,12 +286,13 @@ def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> li
     return collected(subject, parts)
 
 
-def _write(plan: _Plan, records: Sequence[dict[str, Any]], subject: LoadedModel, watch: Stopwatch) -> None:
-    evaluation, place = plan.evaluation, plan.place
+def _write(
+    plan: _Plan, records: Sequence[dict[str, Any]], subject: LoadedModel, watch: Stopwatch, together: Mapping[str, Any]
+) -> None:
+    place = plan.place
     write_jsonl(place.records, records)
-    invariant = evaluation.invariant(subject, list(plan.asked.values())[:PROBE], plan.request.settings)
-    way = {"reading": subject.way.name} if isinstance(evaluation, Reads) else {}
-    write_provenance(place.provenance, watch, **subject.provenance(), batch_invariant=invariant, **way)
+    way = {"reading": subject.way.name} if isinstance(plan.evaluation, Reads) else {}
+    write_provenance(place.provenance, watch, **subject.provenance(), plan=together, **way)
     write_collected(place, len(records))
 
 

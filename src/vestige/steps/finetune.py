@@ -28,7 +28,7 @@ from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
 from vestige.training.tracking import Line
 
-VERSION = 2
+VERSION = 3
 """Raised when the same identity would come out as other weights."""
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from vestige.core.ids import changed_keys
 from vestige.models.digests import ModelDigest
 from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, places_of
+from vestige.models.products import on_threads
 from vestige.training.adapters import Adapter, save_adapter
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import Outcome
@@ -165,7 +167,7 @@ def make_subject(
     All processes of `world` build together; the leading one alone looks at the folder and writes there.
     """
     if not world.leads:
-        return _help_to_make(folder, build, world)
+        return _help_to_make(folder, spec, build, world)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         same_subject(folder, spec)
         done = read_done(folder)
@@ -173,7 +175,7 @@ def make_subject(
             Checkpoints(folder.checkpoints).clear()
             return _seen_by_all(folder, done, world)
         watch = Stopwatch()
-        with claimed(folder, spec):
+        with claimed(folder, spec), _threads_of(spec):
             loaded, outcome = build()
         save_model(folder.model, loaded, spec, saving or Saving())
         files = digests_of(folder, places_of(str(folder.model)))
@@ -185,9 +187,17 @@ def make_subject(
         return _seen_by_all(folder, made, world)
 
 
-def _help_to_make(folder: SubjectFolder, build: Callable[[], tuple[LoadedModel, Outcome]], world: World) -> Made:
+def _threads_of(spec: SubjectSpec) -> AbstractContextManager[None]:
+    """As many as the subject's settings say, or one: what is computed before and after training follows from it too."""
+    return on_threads(int(spec.settings.get("threads", 1)))
+
+
+def _help_to_make(
+    folder: SubjectFolder, spec: SubjectSpec, build: Callable[[], tuple[LoadedModel, Outcome]], world: World
+) -> Made:
     if not world.agreed(False):
-        build()
+        with _threads_of(spec):
+            build()
         world.wait()
     return _seen_by_all(folder, read_done(folder), world)
 

@@ -20,7 +20,7 @@ from vestige.judges.mt_bench import Turn, TurnJudge
 from vestige.models.finite import finite_logits
 from vestige.steps.probe import Asked
 
-VERSION = 1
+VERSION = 2
 """Part of every identity; raised when the code would ask something else."""
 PORTION = 8
 """Conversations between two looks at the disk: the most that a kill can cost."""
@@ -66,8 +66,9 @@ def hold(folder: BenchFolder, asked: Asked, request: MtBenchRequest, on_portion:
     place = folder.result(asked.id, f"{TASK}_answers", content_id(identity, length=12))
     if not place.asked.exists():
         write_json(place.asked, {"schema": SCHEMA, **identity})
-    # An answer does not depend on which other conversations are held, so more of them can be held later.
-    kept = {row["of"]: Answered(row["id"], tuple(row["answers"])) for row in _lines(place.answers)}
+    # But for rounding an answer does not depend on which other conversations are held: more can be held later.
+    rows = (row for portion in _lines(place.answers) for row in portion["held"])
+    kept = {row["of"]: Answered(row["id"], tuple(row["answers"])) for row in rows}
     missing = [c for c in request.conversations if _content(c) not in kept]
     watch = Stopwatch()
     for start in range(0, len(missing), PORTION):
@@ -75,7 +76,7 @@ def hold(folder: BenchFolder, asked: Asked, request: MtBenchRequest, on_portion:
         with finite_logits(asked.loaded):
             answers = answer(asked.loaded, portion, request.settings)
         found = dict(zip(map(_content, portion), answers, strict=True))
-        append_lines(place.answers, [json_line({"of": of, **asdict(one)}) for of, one in found.items()])
+        append_lines(place.answers, [json_line({"held": [{"of": of, **asdict(one)} for of, one in found.items()]})])
         kept |= found
         on_portion(len(kept), len(request.conversations))
     if missing:

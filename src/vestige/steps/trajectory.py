@@ -88,7 +88,7 @@ class AnswerScores:
         found: dict[str, float] = {}
         for name, items in self.splits.items():
             asked = qa.QASettings(max_new_tokens=self.settings.max_new_tokens)
-            # In portions of like length, as an evaluation asks; a record does not depend on them.
+            # In portions of like length, as an evaluation asks.
             chunks = qa.chunks(model, items, size=CHUNK)
             records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], asked)]
             found |= {name: self._mean(name, records), f"{name}_nll": _nll(records)}

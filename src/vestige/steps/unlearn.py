@@ -17,6 +17,7 @@ from vestige.models.blocks import blocks, output_projection
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, ModelSettings, find, load
+from vestige.models.products import on_threads
 from vestige.steps.finetune import finetune_spec, items_digest
 from vestige.steps.forget_rows import ForgetData, alternatives, mismatched
 from vestige.steps.making import (
@@ -47,7 +48,7 @@ from vestige.training.step import Layers, ReadsLayer, ReferenceRow
 from vestige.training.tracking import Line
 from vestige.training.trajectory import Trajectory
 
-VERSION = 2
+VERSION = 3
 """Raised when the same identity would come out as other weights."""
 
 
@@ -178,7 +179,7 @@ def unlearn_part(
     spec = unlearn_spec(request)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         same_subject(folder, spec)
-        with claimed(folder, spec):
+        with claimed(folder, spec), on_threads(request.training.threads):
             return _train(folder, request, Hooks(on_step), until=until)
 
 

@@ -14,11 +14,10 @@ from vestige.models.attention import attention
 from vestige.models.head import how_to_read, logits_read
 from vestige.models.shortage import halve
 from vestige.training.batching import BatchPlan, Row, Split
-from vestige.training.forward_step import ForwardStep, Reading
+from vestige.training.forward_step import GPU_PASS_TOKENS, PASS_TOKENS, ForwardStep, Reading
 from vestige.training.frozen_below import FrozenBelow
 from vestige.training.job import Job
 from vestige.training.parallel import Spread
-from vestige.training.passes import GPU_PASS_TOKENS, PASS_TOKENS
 from vestige.training.step import Slice
 
 

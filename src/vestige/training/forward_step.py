@@ -17,13 +17,18 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from vestige.models.blocks import block_output
-from vestige.models.forward import padded_width, right_padded
+from vestige.models.forward import padded_width, passes_by_length, right_padded
 from vestige.models.head import LogitsRead, Pass, logits_read
 from vestige.models.token_logp import token_logp
 from vestige.training.batching import Row, Split
 from vestige.training.frozen_below import FrozenBelow
-from vestige.training.passes import PASS_TOKENS, passes_by_length
 from vestige.training.step import Activations, Answers, Distributions, Needs, ReferenceRow, Slice
+
+# What a pass of its own costs besides its tokens, in tokens: weights read, gradients added, kernels started. Measured
+# on the tiny shape of `benchmarks.training`; from a half to twice as many take some 5 % longer at most.
+PASS_TOKENS = {"float32": 24, "bfloat16": 96}
+# A GPU is filled by thousands of tokens first. Not measured.
+GPU_PASS_TOKENS = 2048
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """The blocks under the lowest trained one, where nothing down there is trained: computed once a row, and kept.
 
-A row goes through them at a width of its own, without its neighbours, so that what is kept is the same bytes as what
-would be computed again: a resumed run, whose memory is empty, goes on bit for bit.
+Each row goes through them by itself, so that what is kept is the same bytes as what would be computed again: a resumed
+run, whose memory is empty, goes on bit for bit.
 
 Axes: B rows, T positions, D hidden width.
 """
@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from vestige.models.blocks import block_output, blocks, continued_from, gives_hidden_states_alone
-from vestige.models.forward import batches_by_width, padded_width, right_padded
+from vestige.models.forward import right_padded
 from vestige.training.batching import Row
 
 KEPT_BYTES = 2 << 30
@@ -41,7 +41,7 @@ class FrozenBelow:
         lowest = _lowest_trained(model)
         if not 0 < lowest <= layer:
             return None
-        ids = right_padded([row.ids], padded_width(len(row.ids)), model.device)
+        ids = right_padded([row.ids], len(row.ids), model.device)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             if not gives_hidden_states_alone(model, ids, 0):
                 return None
@@ -64,16 +64,13 @@ class FrozenBelow:
     def _below(self, model: PreTrainedModel, rows: Sequence[Row]) -> dict[str, Tensor]:
         found = {r.key: self.kept[r.key] for r in rows if r.key in self.kept}
         missing = list({r.key: r for r in rows if r.key not in found}.values())
-        for width, chunk in batches_by_width([len(r.ids) for r in missing], token_budget=1024):
-            batch = [missing[i] for i in chunk]
-            hidden = block_output(model, right_padded([r.ids for r in batch], width, model.device), self.lowest - 1)
-            for k, row in enumerate(batch):
-                # Kept off the device, whose memory is scarce; one row's worth is copied back a step.
-                value = hidden[k, : len(row.ids)].cpu().clone()
-                found[row.key] = value
-                if self.n_bytes + value.nbytes <= KEPT_BYTES:
-                    self.kept[row.key] = value
-                    self.n_bytes += value.nbytes
+        for row in missing:
+            # Kept off the device, whose memory is scarce; one row's worth is copied back a step.
+            value = block_output(model, right_padded([row.ids], len(row.ids), model.device), self.lowest - 1)[0].cpu()
+            found[row.key] = value
+            if self.n_bytes + value.nbytes <= KEPT_BYTES:
+                self.kept[row.key] = value
+                self.n_bytes += value.nbytes
         return found
 
 

@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from vestige.core.errors import NotFinite
+from vestige.models.products import on_threads
 from vestige.training.backward import Backward, Measured, reading_for
 from vestige.training.batching import BatchPlan, Plan
 from vestige.training.job import Job
@@ -74,9 +75,10 @@ def train(model: PreTrainedModel, job: Job, hooks: Hooks | None = None, *, until
     longer finite.
     """
     refuse_unsound(model, job.settings, job.world.kind)
-    reading = reading_for(model, job)
-    with recomputing(model, job.settings, model.device.type), spread_over(model, job.world) as spread:
-        return _train(Backward(spread, job, reading), hooks or Hooks(), until)
+    with on_threads(job.settings.threads):
+        reading = reading_for(model, job)
+        with recomputing(model, job.settings, model.device.type), spread_over(model, job.world) as spread:
+            return _train(Backward(spread, job, reading), hooks or Hooks(), until)
 
 
 def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:

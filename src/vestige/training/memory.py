@@ -25,7 +25,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from vestige.models.attention import attention
 from vestige.models.blocks import blocks
-from vestige.models.forward import batches_by_width, right_padded
+from vestige.models.forward import batches_by_length, right_padded
 from vestige.models.head import Pass, logits_read
 from vestige.models.token_logp import token_logp
 from vestige.training.backward import micro_batches, pass_tokens
@@ -179,7 +179,7 @@ def _reference_pass(model: PreTrainedModel, job: Job, rows: Mapping[Split, list[
     read = [r for s in needs.reference | needs.distributions for r in rows[s]]
     if not read:
         read = [r for s in needs.reference_activations for r in rows[s]]
-    chunks = list(batches_by_width([len(r.ids) for r in read], token_budget=TOKEN_BUDGET))
+    chunks = list(batches_by_length([len(r.ids) for r in read], token_budget=TOKEN_BUDGET))
     width, chunk = max(chunks, key=lambda c: (len(c[1]) * c[0], sum(read[i].n_tokens for i in c[1])))
     batch = [read[i] for i in chunk]
     with FakeTensorMode(shape_env=ShapeEnv()), _Storages() as storages:

@@ -4,7 +4,7 @@ Log-probabilities take one number a token. Distributions are kept as what the ou
 numbers a token instead of a vocabulary's) with a frozen copy of the head, if that head alone explains the logits;
 where the model does more to its logits (soft caps, scales), they are kept whole.
 
-A row's numbers do not depend on the rows that it is computed with. With `bfloat16` the reference is computed as the
+With `bfloat16` the reference is computed as the
 policy is, so that the two agree where the weights do; against float32 its log-probabilities are off by some 1e-2.
 """
 
@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from vestige.models.attention import Precision, attention
 from vestige.models.blocks import block_output
-from vestige.models.forward import LEAST_ROWS, batches_by_width, right_padded
+from vestige.models.forward import batches_by_length, right_padded
 from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain
 from vestige.models.token_logp import token_logp
 from vestige.training.batching import Plan, Row, RowSource, Split
@@ -146,7 +146,7 @@ def _distributions(model: PreTrainedModel, rows: Sequence[Row], head: Finish | N
 
 def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int) -> Parts:
     found: dict[str, Tensor] = {}
-    for width, chunk in batches_by_width([len(r.ids) for r in rows], token_budget=TOKEN_BUDGET):
+    for width, chunk in batches_by_length([len(r.ids) for r in rows], token_budget=TOKEN_BUDGET):
         hidden = block_output(model, right_padded([rows[i].ids for i in chunk], width, model.device), layer)
         found |= {rows[i].key: hidden[k, : len(rows[i].ids)].cpu().clone() for k, i in enumerate(chunk)}
     return {"activations": [found[r.key] for r in rows]}
@@ -166,20 +166,18 @@ def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
 
 
 def _passes(model: PreTrainedModel, rows: Sequence[Row]) -> Iterator[tuple[list[Row], Pass, Int[Tensor, " N"]]]:
-    """Rows of one width, what is read of them, and the tokens that this predicts."""
-    for width, chunk in batches_by_width([len(r.ids) for r in rows], token_budget=TOKEN_BUDGET):
+    """Rows of one pass, what is read of them, and the tokens that this predicts."""
+    for width, chunk in batches_by_length([len(r.ids) for r in rows], token_budget=TOKEN_BUDGET):
         batch = [rows[i] for i in chunk]
         ids = right_padded([r.ids for r in batch], width, model.device)
         places = [k * width + at for k, r in enumerate(batch) for at in range(r.start - 1, r.stop - 1)]
         tokens = [token for r in batch for token in r.ids[r.start : r.stop]]
-        # The head has no fewer rows than it takes for a row's numbers not to depend on their count.
-        filler = max(0, LEAST_ROWS - len(places))
-        read = torch.tensor(places + places[-1:] * filler, device=model.device)
-        yield batch, Pass(ids, read), torch.tensor(tokens + tokens[-1:] * filler, device=model.device)
+        read = torch.tensor(places, device=model.device)
+        yield batch, Pass(ids, read), torch.tensor(tokens, device=model.device)
 
 
 def _by_row(batch: Sequence[Row], values: Float[Tensor, "N ..."]) -> dict[str, Tensor]:
-    """The values of each row's loss tokens by the row's key; what is read to fill up is left over."""
+    """The values of each row's loss tokens by the row's key."""
     found: dict[str, Tensor] = {}
     stop = 0
     for row in batch:

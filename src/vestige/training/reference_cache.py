@@ -20,7 +20,7 @@ from vestige.core.files import new_folder
 from vestige.core.ids import content_id
 from vestige.training.batching import Row
 
-VERSION = 1
+VERSION = 2
 """Raised when the same key would come out as other numbers."""
 
 Parts = dict[str, list[Float[Tensor, "_ ..."]]]

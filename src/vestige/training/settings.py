@@ -30,6 +30,8 @@ class TrainingSettings(Settings):
     its gradient is, instead of being kept. `precision` is that of the products: bfloat16 under autocast; the weights
     keep the model's own number format.
 
+    `threads` are torch's on a CPU: how many there are decides the last digits, so the shell has no say in it.
+
     `loss_on` is `answer` (answer and end of turn) or `all` (every token but the first). `bucket` puts rows of like
     length into one batch, drawn anew each epoch. `lora_rank` 0 trains all parameters. `lora_rslora` divides alpha by
     the root of the rank (Kalajdzievski, 2312.03732), `lora_dora` trains the weights' magnitudes apart (Liu et al.,
@@ -53,6 +55,7 @@ class TrainingSettings(Settings):
     bucket: bool = False
     stop_when_exact: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
+    threads: PositiveInt = 1
     lora_rank: int = Field(default=8, ge=0)
     lora_alpha: PositiveInt = 32
     lora_dropout: float = Field(default=0.05, ge=0, lt=1)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from vestige.models.attention import attention
-from vestige.models.forward import LEAST_ROWS, batches_by_width, padded_width, right_padded
+from vestige.models.forward import batches_by_length, padded_width, right_padded
 from vestige.models.head import LogitsRead, Pass
 from vestige.models.token_logp import CHUNK, token_logp
 from vestige.models.variants import Ids
@@ -85,15 +85,14 @@ class Actor:
 
     @torch.no_grad()
     def judged(self, prompts: Sequence[Ids], replies: Sequence[Ids], temperature: float) -> Judged:
-        """What policy and reference say of replies; a row's numbers do not depend on its neighbours."""
+        """What policy and reference say of replies."""
         n = len(prompts)
         width = max(map(len, replies))
         found = [torch.zeros(n, width, device=self.model.device) for _ in Judged._fields]
-        for _, rows in batches_by_width(
+        for _, rows in batches_by_length(
             [len(p) + len(r) - 1 for p, r in zip(prompts, replies, strict=True)], token_budget=TOKEN_BUDGET
         ):
-            filled = rows + rows[:1] * (LEAST_ROWS - len(rows))
-            asked = [prompts[i] for i in filled], [replies[i] for i in filled]
+            asked = [prompts[i] for i in rows], [replies[i] for i in rows]
             said = self.replied(*asked, temperature)
             entropies = torch.cat([entropy(part) for part in said.logits.split(CHUNK)])
             with self.as_reference():

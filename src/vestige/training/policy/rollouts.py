@@ -14,8 +14,8 @@ from torch import Tensor
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
-from vestige.models.forward import LEAST_ROWS, batches_by_width
-from vestige.models.generation import TOKEN_BUDGET, Decoding
+from vestige.models.forward import batches_by_length
+from vestige.models.generation import STEP_TOKENS, TOKEN_BUDGET, Decoding
 from vestige.models.load import context_tokens
 from vestige.models.variants import Ids
 from vestige.training.policy.actor import Actor
@@ -76,18 +76,18 @@ def sample(
         )
     uniforms = np.stack([generator(seed, "rollout", row).random(n_tokens) for row in range(len(prompts))])
     replies: dict[int, list[int]] = {}
-    for width, rows in batches_by_width([len(p) for p in prompts], token_budget=TOKEN_BUDGET):
-        filled = rows + rows[:1] * (LEAST_ROWS - len(rows))
+    own = STEP_TOKENS * n_tokens
+    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=TOKEN_BUDGET, pass_tokens=own):
         drawn = _decoded(
             policy.actor,
-            [prompts[i] for i in filled],
+            [prompts[i] for i in rows],
             width,
-            uniforms[filled],
+            uniforms[rows],
             stop_ids,
             temperature,
             top_p,
         )
-        replies |= dict(zip(rows, drawn, strict=False))
+        replies |= dict(zip(rows, drawn, strict=True))
     return judged(policy, prompts, [tuple(replies[i]) for i in range(len(prompts))], stop_ids, temperature)
 
 
@@ -167,7 +167,7 @@ def _decoded(
             active = [k for k, end in enumerate(ended) if not end]
             if not active or step + 1 == uniforms.shape[1]:
                 break
-            if LEAST_ROWS <= len(active) <= len(rows) // 2:
+            if len(active) <= len(rows) // 2:
                 kept = torch.tensor(active)
                 decoding.keep(kept.to(actor.model.device))
                 tokens, rows = tokens[kept], [rows[k] for k in active]

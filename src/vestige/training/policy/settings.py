@@ -16,7 +16,8 @@ class PolicySettings(Settings):
     `batch_size` a step of the optimiser, of which `minibatch_size` are computed at a time and their gradients added up.
     `kl_coef` and `entropy_coef` are for one token: in PPO parts of the reward, in GRPO of the loss. `gamma`,
     `gae_lambda`, `value_clip` and `value_coef` are PPO's; `group_size` is GRPO's, with TRL's default. `precision` is
-    that of the products, in sampling too; the weights keep the model's own number format.
+    that of the products, in sampling too; the weights keep the model's own number format. `threads` are torch's on a
+    CPU.
 
     `max_gradient_norm` is ours, and so are the limits of `collapsed`: nats a token, a share of replies, nats a token.
     """
@@ -46,6 +47,7 @@ class PolicySettings(Settings):
     lora_alpha: PositiveInt = 16
     lora_targets: tuple[str, ...] | Literal["all"] = "all"
     precision: Precision = "float32"
+    threads: PositiveInt = 1
     least_entropy: float = Field(default=0.05, ge=0)
     most_duplicates: float = Field(default=0.5, gt=0, le=1)
     most_kl: PositiveFloat = 5.0

@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from vestige.training.passes import passes_by_length
+from vestige.models.forward import passes_by_length
 
 
 def cost(split, lengths, pass_tokens):
