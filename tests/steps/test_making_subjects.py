@@ -59,6 +59,29 @@ def forgetting(target: SubjectFolder, **changes) -> UnlearnRequest:
     return dataclasses.replace(request, **changes)
 
 
+def test_the_weights_do_not_depend_on_the_threads_that_the_shell_gives(tmp_path):
+    """A spec says how many there are, and gradients, references and what is saved are computed with so many."""
+    made, seen = [], set()
+    for shell in (1, 2):
+        torch.set_num_threads(shell)
+        target = SubjectFolder(tmp_path / f"target-{shell}")
+        finetune(target, asked(), lambda _: seen.add(torch.get_num_threads()))
+        forgotten = unlearn(
+            SubjectFolder(tmp_path / f"unlearned-{shell}"),
+            forgetting(target),
+            lambda _: seen.add(torch.get_num_threads()),
+        )
+        made.append(forgotten.weights)
+        assert torch.get_num_threads() == shell
+    assert made[0] == made[1]
+    assert seen == {1}
+    torch.set_num_threads(1)
+    settings = TrainingSettings.build({**FULL, "threads": 2})
+    finetune(SubjectFolder(tmp_path / "two"), asked(training=settings), lambda _: seen.add(torch.get_num_threads()))
+    assert seen == {1, 2}
+    assert torch.get_num_threads() == 1
+
+
 def test_the_same_request_is_made_once(target, monkeypatch):
     def never(*_args):
         raise AssertionError("made again")
