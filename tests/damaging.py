@@ -19,6 +19,7 @@ from typing import Any
 
 from vestige.cli.app import _PATH_ERRNOS
 from vestige.core.errors import VestigeError
+from vestige.core.text import one_line
 
 TIMES = int(os.environ.get("VESTIGE_FUZZ_CASES", "1"))
 SEED = os.environ.get("VESTIGE_FUZZ_SEED", "0")
@@ -154,8 +155,8 @@ def outcome(use: Callable[[], object]) -> str:
     try:
         use()
     except VestigeError as error:
-        said = str(error)
-        if not said or "\n" in said or "\x1b" in said or len(said) > 2000:
+        said = one_line(str(error), width=2000)
+        if not said or said.endswith("…"):
             return f"no sentence: {said[:300]!r}"
         return f"exit {error.exit_code}" if error.exit_code in (2, 5, 6) else f"exit code {error.exit_code}: {said}"
     except OSError as error:

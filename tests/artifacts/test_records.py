@@ -141,14 +141,20 @@ def test_a_summary_without_one_of_its_fields_is_refused_by_name(place, keys, nam
 @pytest.mark.parametrize(
     ("value", "keys", "named"),
     [
-        ([], ("splits",), "splits and results"),
-        ({}, ("results",), "splits and results"),
-        ("i1", ("splits", "forget"), "the split 'forget' is not a list of item ids"),
-        ([1, 2], ("splits", "forget"), "the split 'forget' is not a list of item ids"),
+        ([], ("splits",), "splits: Input should be an object"),
+        ({}, ("results",), "results are not"),
+        ("i1", ("splits", "forget"), "splits.forget: Input should be a valid"),
+        ([1, 2], ("splits", "forget"), "splits.forget.0: Input should be a valid string"),
+        (3, ("subject", "name"), "subject.name: Input should be a valid string"),
+        ("x", ("version",), "version: Input should be a valid integer"),
         ("ga", ("subject",), "subject is not a JSON object"),
         ("x", ("results", 1), "results[1] is not a JSON object"),
-        ("0.5", ("results", 0, "estimate", "value"), "results[0] is no estimate"),
-        (0, ("results", 0, "estimate", "n"), "results[0] is no estimate (rouge1_recall: no items, so no estimate)"),
+        ("0.5", ("results", 0, "estimate", "value"), "results.0.estimate.value: Input should be a valid number"),
+        (
+            0,
+            ("results", 0, "estimate", "n"),
+            "results.0.estimate: Value error, rouge1_recall: no items, so no estimate",
+        ),
     ],
 )
 def test_a_summary_that_holds_something_else_is_refused_with_its_place(place, value, keys, named):

@@ -174,3 +174,12 @@ def test_a_graph_comes_back_from_every_form(tmp_path, suffix, pairs):
     path = tmp_path / f"g{suffix}"
     path.write_text(content, encoding="utf-8", newline="")
     assert rows_of(read_graph(path)) == rows_of(expected)
+
+
+def test_graphml_with_a_document_type_is_refused_in_utf_16_too(tmp_path):
+    path = tmp_path / "g.graphml"
+    path.write_text(
+        '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE g [<!ENTITY a "b">]><graphml/>', encoding="utf-16"
+    )
+    with pytest.raises(InputError, match="document type"):
+        read_graph(path)

@@ -25,9 +25,9 @@ def test_run_folders(tmp_path, monkeypatch):
         write_tables(folder / "tables", RunFolder(folder), contents)
         render(contents)
 
-    survive("run folders", 350, run, tmp_path, reported)
+    survive("run folders", 60, run, tmp_path, reported)
 
 
 def test_folders_of_holes(tmp_path):
     path = synthetic_holes.write_probe(tmp_path / "probe", synthetic_holes.candidates())
-    survive("folders of holes", 250, path, tmp_path, lambda folder: render_holes(read_probe(ProbeFolder(folder))))
+    survive("folders of holes", 150, path, tmp_path, lambda folder: render_holes(read_probe(ProbeFolder(folder))))

@@ -13,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from vestige.core.files import write_json
+from vestige.core.errors import InputError
+from vestige.core.files import read_json, write_json
 
 _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy")
 
@@ -86,6 +87,17 @@ def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
             **details,
         },
     )
+
+
+def read_provenance(path: Path) -> dict[str, Any]:
+    """What `write_provenance` put down; one whose parts are of other kinds is refused, since pages show them."""
+    stored = read_json(path)
+    parts = {"command": str, "versions": dict, "hardware": dict, "times": dict, "models": dict}
+    if not isinstance(stored, dict) or not all(
+        isinstance(stored[name], kind) for name, kind in parts.items() if name in stored
+    ):
+        raise InputError(f"{path} does not hold what Vestige writes; delete it")
+    return stored
 
 
 def processor_name() -> str:

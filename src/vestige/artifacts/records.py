@@ -2,10 +2,13 @@
 
 import csv
 import io
+import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.core.errors import InputError
@@ -13,6 +16,9 @@ from vestige.core.estimates import Estimate, end, from_json, to_json
 from vestige.core.files import read_json, read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet
+from vestige.core.text import one_line
+
+T = TypeVar("T")
 
 SCHEMA = 2
 """Version of every schema in this file. A file of another version is refused, never guessed at."""
@@ -154,34 +160,27 @@ def read_summary(path: Path) -> Summary:
     So is one that is not as it was written.
     """
     stored = _fields(path, Summary, read_versioned(path))
-    splits, results = stored["splits"], stored["results"]
-    if not isinstance(splits, dict) or not isinstance(results, list):
-        raise InputError(f"{path}: splits and results are not what Vestige writes; {_AGAIN}")
-    found = Summary(
-        eval=stored["eval"],
-        version=stored["version"],
-        subject=_spec(path, stored["subject"], "subject"),
-        forget=stored["forget"],
-        splits={name: _item_ids(path, name, ids) for name, ids in splits.items()},
-        results=tuple(_result(path, f"results[{i}]", row) for i, row in enumerate(results)),
-    )
+    if not isinstance(stored["results"], list):
+        raise InputError(f"{path}: results are not what Vestige writes; {_AGAIN}")
+    rows = [_fields(path, Result, row, f"results[{i}]") for i, row in enumerate(stored["results"])]
+    for i, row in enumerate(rows):
+        row["estimate"] = _fields(path, Estimate, from_json(row["estimate"]), f"results[{i}].estimate")
+    subject = _spec_fields(path, stored["subject"], "subject")
+    found = _typed(path, Summary, {**stored, "results": rows, "subject": subject})
     check_bytes(EvalFolder(path.parent), path)
     return found
 
 
-def _item_ids(path: Path, split: str, ids: Any) -> tuple[str, ...]:
-    if not isinstance(ids, list) or not all(isinstance(i, str) for i in ids):
-        raise InputError(f"{path}: the split {split!r} is not a list of item ids; {_AGAIN}")
-    return tuple(ids)
-
-
-def _result(path: Path, where: str, stored: Any) -> Result:
-    row = _fields(path, Result, stored, where)
-    numbers = _fields(path, Estimate, from_json(row["estimate"]), f"{where}.estimate")
+def _typed(path: Path, kind: type[T], stored: Any) -> T:
+    """`stored` as the dataclass `kind`, with values of the types that its fields have."""
     try:
-        return Result(**{**row, "estimate": Estimate(**numbers)})
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: {where} is no estimate ({error}); {_AGAIN}") from error
+        # As JSON, where a list may stand for a tuple and a text for nothing but a text.
+        found: T = TypeAdapter(kind).validate_json(json.dumps(stored), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path}: {one_line(place)}: {first['msg']}; {_AGAIN}") from error
+    return found
 
 
 def _fields(path: Path, kind: type[Any], stored: Any, where: str = "") -> dict[str, Any]:
@@ -207,17 +206,16 @@ def write_spec(path: Path, spec: SubjectSpec) -> None:
 
 def read_spec(path: Path) -> SubjectSpec:
     """The identity in `path`."""
-    return _spec(path, read_versioned(path))
+    return _typed(path, SubjectSpec, _spec_fields(path, read_versioned(path)))
 
 
-def _spec(path: Path, stored: Any, where: str = "") -> SubjectSpec:
+def _spec_fields(path: Path, stored: Any, where: str = "") -> dict[str, Any]:
     own = _fields(path, SubjectSpec, stored, where)
-    sets = own["forgotten"]
-    if not isinstance(sets, list):
+    if not isinstance(own["forgotten"], list):
         raise InputError(f"{path}: forgotten is not a list of forget sets; {_AGAIN}")
-    read = [_fields(path, ForgetSet, one, f"{where}{'.' if where else ''}forgotten[{n}]") for n, one in enumerate(sets)]
-    forgotten = tuple(ForgetSet(one["name"], tuple(one["items"]), tuple(one["edges"])) for one in read)
-    return SubjectSpec(**{**own, "forgotten": forgotten})
+    places = [f"{where}{'.' if where else ''}forgotten[{n}]" for n in range(len(own["forgotten"]))]
+    sets = [_fields(path, ForgetSet, one, place) for one, place in zip(own["forgotten"], places, strict=True)]
+    return {**own, "forgotten": sets}
 
 
 def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
@@ -243,7 +241,10 @@ def read_scores(folder: EvalFolder) -> Iterator[dict[str, Any]]:
 
 def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
     """The records with the values of their metrics beside what was collected."""
-    return [{**r, **s} for r, s in zip(read_records(folder), read_scores(folder), strict=True)]
+    records, scores = read_records(folder), list(read_scores(folder))
+    if not all(isinstance(row, dict) for row in (*records, *scores)):
+        raise InputError(f"{folder.records} or {folder.scores.name} holds a line that is no JSON object; {_AGAIN}")
+    return [{**r, **s} for r, s in zip(records, scores, strict=True)]
 
 
 def read_summaries(run: RunFolder) -> list[tuple[EvalFolder, Summary]]:

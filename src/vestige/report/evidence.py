@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.model_files import check_there
+from vestige.artifacts.provenance import read_provenance
 from vestige.artifacts.records import SubjectSpec, Summary, evaluations_of, read_spec, read_summary, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.core.files import read_json
 from vestige.core.settings import read_toml
 
 ROLES = ("base", "target", "retrained", "unlearned")
@@ -125,7 +125,7 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> Evidence:
     return Evidence(
         name=run.path.resolve().name,
         settings=read_toml(run.settings) if run.settings.exists() else {},
-        provenance=_json_or(run.provenance, {}),
+        provenance=_provenance_or(run.provenance, {}),
         subjects=subjects,
         forgets=forgets,
         missing=(*_missing(run, subjects, forgets), *_strange(subjects, asked), *notes),
@@ -187,7 +187,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
         label=spec.method if spec.subject == "unlearned" else spec.subject,
         spec=spec,
         done=done,
-        provenance=_json_or(folder.provenance, None),
+        provenance=_provenance_or(folder.provenance, None),
         answers=_answers(summaries),
         results=_results(summaries),
         views={s.forget: View(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
@@ -280,5 +280,5 @@ def _missing(run: RunFolder, subjects: Sequence[Subject], forgets: Sequence[str]
     return found
 
 
-def _json_or(path: Path, absent: Any) -> Any:
-    return read_json(path) if path.exists() else absent
+def _provenance_or(path: Path, absent: Any) -> Any:
+    return read_provenance(path) if path.exists() else absent

@@ -63,9 +63,12 @@ def read_edges(run: RunFolder) -> tuple[tuple[Edge, ...], str]:
         return (), "The data of this run has no graph (there is no data/edges.csv)."
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
-        if "edge" not in (reader.fieldnames or ()):
-            raise InputError(f"{path}: no column 'edge'; compile the data again")
-        edges = tuple(_edge(f"{path}, line {reader.line_num}", row) for row in reader)
+        try:
+            if "edge" not in (reader.fieldnames or ()):
+                raise InputError(f"{path}: no column 'edge'; compile the data again")
+            edges = tuple(_edge(f"{path}, line {reader.line_num}", row) for row in reader)
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise InputError(f"{path}: no table of UTF-8 text ({error}); compile the data again") from error
     unplaced = next((e.id for e in edges if not (e.first and e.second)), None)
     if unplaced is not None:
         return edges, f"The parties of edge {unplaced} are not known, so the graph cannot be drawn."

@@ -20,8 +20,8 @@ from vestige.artifacts.holes import (
 )
 from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.mitigation import MitigationTable, read_mitigation
+from vestige.artifacts.provenance import read_provenance
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
 
 DIGEST_CHARACTERS = 12
 """How much of a digest stands for a model whose name nobody wrote down."""
@@ -67,7 +67,7 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
     if not folder.summary.exists():
         raise InputError(f"{folder.path} holds no finished search for holes; run `vestige probe filter` there first")
     table, identity = read_table(folder)
-    provenance = read_json(folder.provenance) if folder.provenance.exists() else {}
+    provenance = read_provenance(folder.provenance) if folder.provenance.exists() else {}
     return Probe(
         name=folder.path.resolve().name,
         table=table,

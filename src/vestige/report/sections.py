@@ -108,7 +108,7 @@ def _facts(contents: Contents) -> list[str]:
     if "vestige" in versions:
         facts.append(f"Vestige {versions['vestige']}")
     if "times" in provenance:
-        facts.append(f"started {provenance['times'].get('started', '')[:10]}")
+        facts.append(f"started {str(provenance['times'].get('started', ''))[:10]}")
     return facts
 
 

@@ -1,0 +1,57 @@
+"""Checkpoints and settings that are damaged: used, or refused in one sentence."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.audited import nano_config
+from tests.damaging import survive
+from transformers import LlamaForCausalLM
+
+from vestige.core.settings import to_toml
+from vestige.training.checkpoints import Checkpoints
+from vestige.training.settings import TrainingSettings
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("whole")
+
+
+@pytest.fixture(scope="module")
+def nano(whole: Path) -> Path:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(nano_config())
+    model.save_pretrained(whole / "model")
+    return whole / "model"
+
+
+def test_checkpoints(nano, whole, tmp_path):
+    model = LlamaForCausalLM.from_pretrained(nano)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.tensor([[1, 2]])).logits.sum().backward()
+    optimizer.step()
+    Checkpoints(whole / "checkpoints").save(1, model, optimizer, {"x": 1.0})
+    weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    def restored(folder: Path) -> None:
+        own = Checkpoints(folder)
+        step = own.newest()
+        if step is not None:
+            optimizer.state.clear()
+            model.load_state_dict(weights, strict=False)
+            state = own.restore(step, model, optimizer)
+            assert all(isinstance(value, float) for value in state.values())
+            optimizer.step()
+
+    survive("checkpoints", 300, whole / "checkpoints", tmp_path, restored)
+
+
+def test_settings(whole, tmp_path):
+    (whole / "settings").mkdir()
+    values = {key: value for key, value in TrainingSettings().identity().items() if value is not None}
+    (whole / "settings" / "run.toml").write_text(to_toml(values))
+    survive(
+        "settings", 200, whole / "settings", tmp_path, lambda folder: TrainingSettings.from_toml(folder / "run.toml")
+    )
