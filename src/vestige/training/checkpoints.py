@@ -76,6 +76,12 @@ class Checkpoints:
                     k: share_like(v, parameter) if v.shape == parameter.shape else v.to(parameter.device)
                     for k, v in state.items()
                 } | {k.removeprefix(prefix): v for k, v in counts.items() if k.startswith(prefix)}
+        with undamaged(folder / "optimizer.safetensors"):
+            restored = [
+                optimizer.state[parameter] for _, parameter in _trainable(model) if parameter in optimizer.state
+            ]
+            if len({"step" in state for state in restored}) > 1:
+                raise ValueError("some parameters have no count of steps")
         return objective_state
 
     def clear(self) -> None:
