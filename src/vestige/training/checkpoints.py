@@ -62,7 +62,7 @@ class Checkpoints:
             kept = read_json(folder / "state.json")
             if kept["step"] != step:
                 raise ValueError(f"it speaks of step {kept['step']}")
-            objective_state: dict[str, float] = _numbers(kept["state"])
+            objective_state = {name: float(value) for name, value in _numbers(kept["state"]).items()}
             counts: dict[str, int] = _numbers(kept["counts"])
         put_back(model, folder / "model.safetensors")
         with undamaged(folder / "optimizer.safetensors"):
@@ -96,8 +96,11 @@ def undamaged(path: Path) -> Iterator[None]:
     Nothing is deleted: whether hours of training are to be done again is for a person to say.
     """
     try:
+        # Libraries that map a file into memory speak of a missing device.
+        if path.is_dir():
+            raise ValueError("it is a folder")
         yield
-    except (FileNotFoundError, SafetensorError, InputError, KeyError, TypeError, ValueError) as error:
+    except (FileNotFoundError, SafetensorError, InputError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"{path} is damaged ({one_line(str(error), width=200)}), so training cannot go on from it; delete the "
             f"folder {path.parent.parent} and run the same command again: training begins anew"
