@@ -7,12 +7,14 @@ from pathlib import Path
 from transformers import LlamaConfig
 
 from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.model_files import note_seen
 from vestige.audit.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.models import tiny
 from vestige.models.load import ModelSettings
 from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.making import stored_done
 from vestige.study.audit_request import AuditedModel, AuditRequest
 from vestige.study.runner import State, Task
 from vestige.training.settings import TrainingSettings
@@ -97,6 +99,10 @@ def in_this_process(tasks: Sequence[Task], *, workers: int, show: object = None)
 
 
 def copied(run: RunFolder, to: Path) -> RunFolder:
-    """A copy of a run for one test."""
+    """A copy of a run for one test, whose models are known as those of the run are."""
     shutil.copytree(run.path, to)
+    for subject in RunFolder(to).subjects():
+        made = stored_done(subject)
+        if made is not None:
+            note_seen(subject, made.files)
     return RunFolder(to)
