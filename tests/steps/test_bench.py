@@ -56,8 +56,8 @@ def asked(monkeypatch):
 
 
 def entrant(name, weights=None):
-    model = SimpleNamespace(dtype="float32", device="cpu")
-    loaded = SimpleNamespace(name=name, model=model, prompter=SimpleNamespace(digest="p"))
+    model = SimpleNamespace(dtype="float32", register_forward_hook=lambda *_, **__: SimpleNamespace(remove=bool))
+    loaded = SimpleNamespace(name=name, model=model, provenance=dict)
     return Entrant(name, lambda: Asked(loaded, weights or f"weights of {name}"))
 
 
