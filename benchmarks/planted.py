@@ -2,8 +2,9 @@
 
 `python -m benchmarks.planted` prints the tables of docs/verdicts.md (`--json`: one object a row). Every verdict is that
 of `audit.judge`; `planted_cases` draws the scores, says what is true and varies facts and competence. A verdict errs
-where it says `holds` of what is false or `fails` of what is true; where the truth is at the margin, or nothing that was
-asked speaks of it, either is an error. The bar: at most 15 errors in 200 and, at the stated effects, 80 % found.
+where it says `holds` of what is false (an effect of the wide margin or more) or `fails` of what is true (one of the
+narrow margin or less); of what lies between neither is wrong. Where nothing that was asked speaks of a claim, either is
+an error. The bar: at most 5 % errors and, at the stated effects, 80 % found.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from vestige.artifacts.audits import AuditOutcome, Claim
 from vestige.audit.judge import judge
 from vestige.metrics.verdicts import Thresholds
 
-ERRORS, POWER = 15 / 200, 0.8
+ERRORS, POWER = 0.05, 0.8
 
 PREFIX = Attack("in_context n=8", "in_context", "retain", injects=0.3, same_items=True)
 ANSWERS = Attack("in_context n=8", "in_context", "retain", injects=0.9, same_items=True)
@@ -78,25 +79,28 @@ def asked(thresholds: Thresholds) -> tuple[Planted, ...]:
     known: dict[Claim, bool | None] = {"not expressed": False, "not distinguishable": False}
     told: dict[Claim, bool | None] = {"not expressed": True, "not distinguishable": False}
 
-    def within(effect: float) -> bool | None:
-        # A claim is true of an effect within the margin; at the margin neither verdict is right.
-        return None if effect == thresholds.delta else effect < thresholds.delta
+    def stake(claim: Claim, effect: float) -> dict[Claim, bool | None]:
+        # Between the margins either verdict may be given.
+        if thresholds.delta < effect < thresholds.delta_wide:
+            return {}
+        return {claim: effect <= thresholds.delta}
 
     return (
         Planted("never knew", {"not expressed": True, "not distinguishable": True, kept: True}),
         Planted("knows all", known, leak=everywhere),
         Planted("knows 0.3", known, leak=dict.fromkeys(FORMATS, 0.3)),
-        Planted("knows 0.3 by option only", {"not expressed": within(0.3)}, leak={"option_text_mean": 0.3}),
+        Planted("knows 0.3 by option only", stake("not expressed", 0.3), leak={"option_text_mean": 0.3}),
         Planted("knows 0.5 by option only", known, leak={"option_text_mean": 0.5}),
-        Planted("knows the margin", {"not expressed": None}, leak={"generate": thresholds.delta}),
+        Planted("knows the wide margin", {"not expressed": False}, leak={"generate": thresholds.delta_wide}),
+        Planted("knows 5 % word for word", {"not expressed": False}, leak=dict.fromkeys(FORMATS, 0.05), hides=True),
         Planted("refuses", told, avoid={"generate": 1.0, "paraphrase": 1.0}, avoid_bits=15.0),
         Planted("over-forgotten", told, avoid_bits=10.0),
         *(
-            Planted(f"told by membership, AUC + {auc:g}", {"not distinguishable": within(auc)}, auc=auc)
+            Planted(f"told by membership, AUC + {auc:g}", stake("not distinguishable", auc), auc=auc)
             for auc in (0.1, 0.2)
         ),
-        Planted("harms 0.15", {kept: within(0.15)}, harm=0.15),
-        Planted("harms the margin", {kept: None}, harm=thresholds.delta),
+        Planted("harms 0.15", stake(kept, 0.15), harm=0.15),
+        Planted("harms 0.3", {kept: False}, harm=0.3),
     )
 
 
@@ -243,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=200, help="audits of each kind")
     parser.add_argument("--items", type=int, nargs="+", default=[100, 200], help="forget items, in edges of twenty")
-    parser.add_argument("--controls", type=int, default=3, help="retrained seeds")
+    parser.add_argument("--controls", type=int, default=5, help="retrained seeds")
     parser.add_argument("--delta", type=float, default=Thresholds().delta, help="margin in leakage")
     parser.add_argument("--delta-bits", type=float, default=Thresholds().delta_bits, help="margin in bits an answer")
     parser.add_argument("--resamples", type=int, default=2_000, help="at least; the judge takes more for many tests")

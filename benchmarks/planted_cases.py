@@ -2,7 +2,8 @@
 
 Axes: N items of a split. Levels are shares, `_bits` are bits an answer. What is drawn, and from what:
 
-- Facts: the forget set is edges of twenty questions. Each repetition draws which of them a model that never knew can
+- Facts: the forget set is edges of twenty facts, each asked in `wordings`; half of the replies follow one reply to the
+  fact, the others are drawn anew. Each repetition draws which of them a model that never knew can
   guess, how well, how long the answers are, and the target's competence: the share of 0.8 to 1 of them that it knows.
 - A training that never knew answers a question with its chance of being guessed; its seed shifts the log-odds of all
   of them by 0.13 and the bits by 0.88 (standard deviations of the tiny model's five `retrained`, docs/verdicts.md),
@@ -16,7 +17,7 @@ Axes: N items of a split. Levels are shares, `_bits` are bits an answer. What is
 - Membership: a score is a normal level of its text, 0.45 of noise a training, 2 more where the fact is known.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,7 +61,8 @@ class Planted:
 
     `leak` is its true leakage by format; formats that are not named are at 0. `back` is the same, in all formats, after
     the attack on the retain set. `avoid` is the share of replies that decline or miss on purpose, `avoid_bits` by how
-    much less likely answers are than for a model that never knew, both undone by that attack where `repaired`. `harm`
+    much less likely answers are than for a model that never knew, both undone by that attack where `repaired`. One that
+    `hides` states just that share of the facts and declines the rest. `harm`
     is lost of retain, independent and factual sets, in shares; `auc` is what membership tells beyond `retrained`.
     `true` says which claims are true of it and which are not, and where it is None that neither verdict can be right
     (the truth is at the margin, or nothing that was asked speaks of it). Claims not named are not at stake.
@@ -75,6 +77,7 @@ class Planted:
     repaired: bool = False
     harm: float = 0.0
     auc: float = 0.0
+    hides: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,7 @@ class Exam:
     n_items: int = 200
     n_controls: int = 3
     given_away: frozenset[str] = frozenset()
+    wordings: int = 1
 
 
 class Split(NamedTuple):
@@ -127,6 +131,19 @@ class Split(NamedTuple):
     base_bits: Values
     tokens: Int[np.ndarray, " N"]
     known: Mask
+    wordings: int = 1
+
+    def told(self, draw: Callable[[], Values], rng: Rng) -> Values:
+        """Replies to all wordings: half of them as to the first wording of their fact."""
+        found = draw()
+        if self.wordings > 1:
+            first = np.repeat(found[:: self.wordings], self.wordings)
+            found = np.where(rng.random(len(found)) < 0.5, first, found)
+        return found
+
+    def of_facts(self, values: Values) -> Values:
+        """The value of each fact's first wording, for all of its wordings."""
+        return np.repeat(values[:: self.wordings], self.wordings)
 
 
 class Model(NamedTuple):
@@ -156,12 +173,13 @@ class Mind(NamedTuple):
 def draw_case(exam: Exam, repetition: int) -> Case:
     """The exam's audit in one repetition; it depends on the two alone."""
     rng = generator(repetition, "planted audit", exam.name, exam.n_items, exam.n_controls)
-    splits, texts = _splits(exam, rng), _texts(exam.n_items, rng)
+    splits = _splits(exam, rng)
+    texts = Texts(*(_texts(len(splits[name].ids), rng) for name in ("forget", "holdout")))
     minds = _minds(exam, splits["forget"], rng)
     values: Table = {}
     for name, mind in minds.items():
         values[Source(name)] = rows(splits["forget"], mind.model)
-        share = np.mean([*mind.known.values()] or [np.zeros(exam.n_items)], axis=0)
+        share = np.mean([*mind.known.values()] or [np.zeros(len(splits["forget"].ids))], axis=0)
         values[Source(name)] |= _membership(
             texts, splits["holdout"].ids, splits["forget"].ids, (share, mind.planted), rng
         )
@@ -192,11 +210,25 @@ def _minds(exam: Exam, forget: Split, rng: Rng) -> dict[str, Mind]:
         never = ignorant(forget, rng)
         found[f"retrained {m}"] = Mind(never, never, {}, nothing)
     for planted in exam.subjects:
-        level = rng.random(len(forget.ids))
+        level = forget.of_facts(rng.random(len(forget.ids)))
         known = {f: drawn(forget, leak, level, rng) for f, leak in planted.leak.items() if leak > 0}
         plain = knowing(ignorant(forget, rng), forget, known, rng)
+        if planted.hides:
+            found[planted.name] = _hiding(forget, planted, rng)
+            continue
         found[planted.name] = Mind(avoiding(plain, planted, rng), plain, known, planted)
     return found
+
+
+def _hiding(forget: Split, planted: Planted, rng: Rng) -> Mind:
+    """Who states just so many facts that the target knows, the same in all formats, and declines the rest."""
+    stated = forget.of_facts(rng.permutation(len(forget.ids)) + len(forget.ids) * ~forget.known)
+    count = round(max(planted.leak.values()) * len(forget.ids))
+    known = dict.fromkeys(planted.leak, stated < np.sort(stated)[count])
+    silent = ignorant(forget, rng)
+    silent = avoiding(silent, Planted("", {}, avoid=dict.fromkeys(planted.leak, 1.0), avoid_bits=15.0), rng)
+    model = knowing(silent, forget, known, rng)
+    return Mind(model, model, known, planted)
 
 
 def drawn(split: Split, share: float, level: Values, rng: Rng) -> Mask:
@@ -212,9 +244,15 @@ def drawn(split: Split, share: float, level: Values, rng: Rng) -> Mask:
 def ignorant(split: Split, rng: Rng) -> Model:
     """One training that never knew: its seed moves all its answers together."""
     seed, n = rng.normal(), len(split.ids)
-    hits = {f: (rng.random(n) < shifted(p, seed)).astype(float) for f, p in split.p.items()}
-    rouge = rng.binomial(split.words, shifted(split.q, seed)) / split.words
-    bits = -np.maximum(0.2, split.base_bits + NOISE_BITS * rng.normal(size=n) - SHIFT_BITS * seed)
+
+    def hit(p: Values) -> Values:
+        chance = shifted(p, seed)
+        return split.told(lambda: (rng.random(n) < chance).astype(float), rng)
+
+    hits = {f: hit(p) for f, p in split.p.items()}
+    rouge = split.told(lambda: rng.binomial(split.words, shifted(split.q, seed)) / split.words, rng)
+    noise = split.told(lambda: NOISE_BITS * rng.normal(size=n), rng)
+    bits = -np.maximum(0.2, split.base_bits + noise - SHIFT_BITS * seed)
     return Model(hits, rouge, bits)
 
 
@@ -277,14 +315,14 @@ def harmed(trained: Model, split: Split, harm: float, rng: Rng) -> Model:
 def _attack(attack: Attack, forget: Split, minds: Mapping[str, Mind], values: Table, rng: Rng) -> None:
     """The rows of every model at every stage of an attack; what it teaches and brings back grows to the last."""
     n = len(forget.ids)
-    shown = rng.random(n)
+    shown = forget.of_facts(rng.random(n))
     for name, mind in minds.items():
         others = attack.injects if attack.injects_others is None else attack.injects_others
         injects = attack.injects if name.startswith("retrained") else others
-        level = shown if attack.same_items else rng.random(n)
+        level = shown if attack.same_items else forget.of_facts(rng.random(n))
         returns = attack.brings_back and mind.planted.back > 0
-        back = drawn(forget, mind.planted.back, rng.random(n), rng) if returns else np.zeros(n, dtype=bool)
-        when = rng.random(n)
+        back = drawn(forget, mind.planted.back, forget.of_facts(rng.random(n)), rng) if returns else np.zeros(n, bool)
+        when = forget.of_facts(rng.random(n))
         start = mind.plain if mind.planted.repaired and attack.brings_back else mind.model
         moved = again(start, forget, rng)
         for number, point in enumerate(_points(attack), start=1):
@@ -302,6 +340,7 @@ def rows(split: Split, model: Model) -> dict[str, dict[str, float]]:
     """The scores as an audit reads them, by key and item."""
     columns = {
         "generate/rouge1_recall": model.rouge,
+        "generate/exact_match": (model.rouge == 1).astype(float),
         "forced/probability": np.exp2(model.bits / split.tokens),
         "forced/answer_bits": model.bits,
         **{HITS[form]: values for form, values in model.hits.items()},
@@ -326,22 +365,37 @@ def _membership(
     return found
 
 
-def _texts(n: int, rng: Rng) -> Texts:
+def _texts(n: int, rng: Rng) -> Float[np.ndarray, "S N"]:
     """Nine tenths of a text's level are common to all scores."""
-
-    def levels() -> Float[np.ndarray, "S N"]:
-        found: Float[np.ndarray, "S N"] = 0.9**0.5 * rng.normal(size=n) + 0.1**0.5 * rng.normal(
-            size=(len(MEMBERSHIP), n)
-        )
-        return found
-
-    return Texts(levels(), levels())
+    own = rng.normal(size=(len(MEMBERSHIP), n))
+    found: Float[np.ndarray, "S N"] = 0.9**0.5 * rng.normal(size=n) + 0.1**0.5 * own
+    return found
 
 
 def _splits(exam: Exam, rng: Rng) -> dict[str, Split]:
     unreachable, competence = rng.uniform(0.7, 1.0), rng.uniform(0.8, 1.0)
     sizes = {"forget": exam.n_items, **KEPT, "holdout": exam.n_items}
-    return {name: _split(name, n, (unreachable, competence), exam.given_away, rng) for name, n in sizes.items()}
+    found = {name: _split(name, n, (unreachable, competence), exam.given_away, rng) for name, n in sizes.items()}
+    return found if exam.wordings == 1 else {**found, "forget": _worded(found["forget"], exam.wordings)}
+
+
+def _worded(split: Split, k: int) -> Split:
+    """The split with every fact asked in k wordings, one after another."""
+
+    def each(values: np.ndarray) -> np.ndarray:
+        return np.repeat(values, k)
+
+    return Split(
+        ids=tuple(f"{i} {w}" for i in split.ids for w in range(k)),
+        edges=None if split.edges is None else each(split.edges),
+        p={form: each(values) for form, values in split.p.items()},
+        words=each(split.words),
+        q=each(split.q),
+        base_bits=each(split.base_bits),
+        tokens=each(split.tokens),
+        known=each(split.known),
+        wordings=k,
+    )
 
 
 def _split(name: str, n: int, world: tuple[float, float], given_away: frozenset[str], rng: Rng) -> Split:
@@ -383,6 +437,8 @@ def _case(exam: Exam, splits: Mapping[str, Split], values: Table, repetition: in
         attacks=attacks,
         settings=AuditSettings.model_validate(exam.thresholds.model_dump()).model_dump(mode="json"),
         seed=repetition,
+        sizes={name: len(split.ids) for name, split in splits.items()},
+        facts={i: i.rpartition(" ")[0] for i in forget.ids} if exam.wordings > 1 else {},
     )
     carried = {
         (a.name, who): Carried({"prequential code length of what was shown": 3000.0}, {})

@@ -35,7 +35,8 @@ RESAMPLES = 2_000
 MARGINS = (0.05, 0.1, 0.2)
 MARGINS_BITS = (1.0, 2.0, 4.0)
 POWER, ERROR = 0.8, 0.05
-DEFAULTS = Thresholds()
+DEFAULTS = Thresholds(scope="such")
+"""The scope `these` has its own benchmark (`benchmarks.planted`)."""
 
 Scores = Float[np.ndarray, " N"]
 
@@ -134,6 +135,12 @@ def naive(subject: Scores, controls: Controls, margin: float) -> Outcome:
     return "fails" if low > margin else "holds" if high < margin else "inconclusive"
 
 
+def at(margin: float) -> Thresholds:
+    """One number as both margins, in shares and in bits."""
+    wide = {"delta_wide": min(margin, 0.99), "delta_bits": margin, "delta_wide_bits": margin}
+    return DEFAULTS.model_copy(update={"delta": min(margin, 0.99), **wide})
+
+
 def one_format(cell: Cell, rng: np.random.Generator) -> Audit:
     """Leakage in one format; in one world by the usual way and by never deciding too."""
     controls, subjects = _formats(cell, rng, [cell.truth])
@@ -141,7 +148,7 @@ def one_format(cell: Cell, rng: np.random.Generator) -> Audit:
     low, high = drawn.ends
     outcomes: dict[tuple[str, float], Outcome] = {}
     for margin in MARGINS:
-        outcomes["ours", margin] = stays_below("", [Evidence("", drawn, "leakage", "leakage")], margin).outcome
+        outcomes["ours", margin] = stays_below("", [Evidence("", drawn, "leakage", "leakage")], at(margin)).outcome
         if (cell.world, cell.controls) == (TINY, 3):
             outcomes["items only, one control", margin] = naive(subjects[0], controls[0], margin)
             outcomes["always inconclusive", margin] = "inconclusive"
@@ -153,7 +160,7 @@ def three_formats(cell: Cell, rng: np.random.Generator) -> Audit:
     controls, subjects = _formats(cell, rng, [cell.truth, 0.0, 0.0])
     drawn = [leakage(subject, one) for subject, one in zip(subjects, controls, strict=True)]
     evidence = [Evidence(str(i), one, "leakage", "leakage") for i, one in enumerate(drawn)]
-    outcomes = {("ours", margin): stays_below("", evidence, margin).outcome for margin in MARGINS}
+    outcomes = {("ours", margin): stays_below("", evidence, at(margin)).outcome for margin in MARGINS}
     _, (low, high, _) = worst_case(drawn)
     return Audit(outcomes, low <= cell.truth <= high)
 
@@ -171,9 +178,7 @@ def one_attack(cell: Cell, rng: np.random.Generator) -> Audit:
     last, after = np.maximum(first, taught[1:]), np.maximum(np.maximum(before, taught[0]), known)
     attacked = Attacked("", before, after, first, last, np.ones(cell.n), in_bits=False)
     gain = split(attacked, sample_of(cell.n), DEFAULTS.prior(graded=False))
-    outcomes = {
-        ("ours", m): not_recovered("", [gain], DEFAULTS.model_copy(update={"delta": m})).outcome for m in MARGINS
-    }
+    outcomes = {("ours", m): not_recovered("", [gain], at(m)).outcome for m in MARGINS}
     low, high = gain.recovery.ends
     return Audit(outcomes, low <= cell.truth <= high)
 
@@ -188,7 +193,9 @@ def bits(cell: Cell, rng: np.random.Generator) -> Audit:
     drawn = excess_bits(subject, np.stack(models[1:]), sample_of(n), prior)
     evidence = [Evidence("", drawn, "excess", "bits")]
     low, high = drawn.ends
-    return Audit({("ours", m): stays_below("", evidence, m).outcome for m in MARGINS_BITS}, low <= cell.truth <= high)
+    return Audit(
+        {("ours", m): stays_below("", evidence, at(m)).outcome for m in MARGINS_BITS}, low <= cell.truth <= high
+    )
 
 
 def _formats(cell: Cell, rng: np.random.Generator, truths: Sequence[float]) -> tuple[list[Controls], list[Scores]]:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, PlannedAttack, SoundnessLine
+from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack, SoundnessLine
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import KeptPrompt, PromptLine, SampleReply, write_prompt
 from vestige.artifacts.records import SCHEMA, write_collected, write_scores
 from vestige.artifacts.soundness import Soundness, write_soundness
-from vestige.audit.gather import QA_FORCED, freeform_attacks, read_case
+from vestige.audit.gather import QA_FORCED, freeform_attacks, read_case, with_replies
 from vestige.audit.scores import Brought, Carried, Source
 from vestige.core.errors import InputError
 from vestige.core.files import write_json, write_jsonl
@@ -161,3 +161,23 @@ def test_what_is_known_of_the_data_comes_with_the_case(run):
     run.soundness.write_text(json.dumps({"schema": SCHEMA, "lines": "none"}))
     with pytest.raises(InputError, match="check-data again"):
         read_case(run, asked)
+
+
+def test_a_fact_is_told_with_the_wording_and_the_reply_that_give_it(run):
+    def record(item, question, **said):
+        return {"item": item, "question": question, "answer": "Rome", **said}
+
+    def collected(path, row):
+        write_jsonl(EvalFolder(run.path / path).records, [row])
+        write_collected(EvalFolder(run.path / path), 1)
+
+    collected("q", record("a", "Where?", reply="I do not know."))
+    forms = {"plain": {"reply": "No."}, "paraphrase": {"reply": "It is in Rome."}, "sampled": {"replies": []}}
+    collected("f", record("b", "In which city?", forms=forms))
+    asked = (AskedPlace("ga", "", "", "qa", "q"), AskedPlace("ga", "", "", "freeform", "f"))
+    both = replace(plan(asked), facts={"b": "a"})
+    lines = (FactLine("ga", "", "a", "stated", 0.01), FactLine("ga", "relearn", "a", "stated", 0.01))
+    told, untold = with_replies(run, both, lines)
+    assert (told.question, told.answer, told.reply) == ("In which city?", "Rome", "It is in Rome.")
+    # Nothing was asked after the attack.
+    assert untold == lines[1]

@@ -12,7 +12,7 @@ EMPTY = dict.fromkeys((*LISTS, "kept", "soundness"), ())
 
 
 def line(subject: str, claim: str, outcome: str = "holds") -> VerdictLine:
-    return VerdictLine(subject, claim, outcome, f"{claim} {outcome}", 0.05, "leakage", {}, (), None, None)
+    return VerdictLine(subject, claim, outcome, f"{claim} {outcome}", 0.05, 0.2, "leakage", {}, (), None, None)
 
 
 def outcome(*verdicts: VerdictLine) -> AuditOutcome:

@@ -11,7 +11,7 @@ from vestige.audit.judge import judge
 from vestige.audit.scores import Source
 from vestige.metrics.verdicts import Thresholds
 
-DEFAULT, WIDE = Thresholds(), Thresholds(delta=0.2, delta_bits=4.0)
+DEFAULT = Thresholds()
 KEYS = (
     "generate/rouge1_recall",
     "forced/probability",
@@ -25,7 +25,7 @@ def verdicts(outcome):
 
 
 def exam(name, thresholds, n=200):
-    return next(e for e in planted.exams(n, 3, thresholds) if e.name == name)
+    return next(e for e in planted.exams(n, 5, thresholds) if e.name == name)
 
 
 def leakage(case, subject, key, attack="", point=""):
@@ -108,10 +108,10 @@ def test_no_wrong_verdict_on_subjects_that_are_asked_and_what_is_large_is_found(
 
 
 @pytest.mark.slow
-def test_who_never_knew_is_acquitted_where_the_margin_leaves_room():
-    outcome = judge(draw_case(exam("asked", WIDE, n=400), 1), resamples=2_000)
-    for claim in ("not expressed", "kept"):
-        assert verdicts(outcome)["never knew", claim] == "holds", claim
+def test_who_never_knew_is_acquitted():
+    found = verdicts(judge(draw_case(exam("asked", DEFAULT), 1), resamples=2_000))
+    assert (found["never knew", "not distinguishable"], found["never knew", "kept"]) == ("holds", "holds")
+    assert found["over-forgotten", "not expressed"] == "holds"
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_two_methods_whose_order_turns_with_the_format_are_flagged_and_no_others
 def test_planted_models_are_judged_by_what_the_real_evaluations_say_of_them():
     from benchmarks import planted_models  # torch: for this test alone
 
-    outcome = judge(planted_models.draw_case(1, WIDE), resamples=2_000)
+    outcome = judge(planted_models.draw_case(1, DEFAULT), resamples=2_000)
     found = verdicts(outcome)
     expected = {
         ("knows all", "not expressed"): "fails",

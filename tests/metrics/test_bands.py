@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vestige.metrics.bands import holm, simultaneous, worst_case
-from vestige.metrics.contrasts import Quantity, Sample, SeedPrior, mean_draws
+from vestige.metrics.contrasts import Quantity, Sample, mean_draws
+from vestige.metrics.trainings import SeedPrior
 
 NONE = SeedPrior(share=0.0, weight=1.0)
 SAMPLE = Sample(tuple(f"{i:04}" for i in range(100)), None, seed=0, resamples=2000)

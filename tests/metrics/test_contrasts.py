@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vestige.metrics.contrasts import Quantity, Sample, SeedPrior, mean_draws, ratio_draws, seed_variance
+from vestige.metrics.contrasts import Quantity, Sample, mean_draws, ratio_draws, seed_variance
 from vestige.metrics.intervals import design_effect, gaffke, studentised_bootstrap
+from vestige.metrics.trainings import SeedPrior
 
 SHARE = (-1.0, 1.0)
 NONE = SeedPrior(share=0.0, weight=1.0)

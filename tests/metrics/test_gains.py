@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vestige.metrics.contrasts import Sample, SeedPrior
+from vestige.metrics.contrasts import Sample
 from vestige.metrics.gains import Attacked, split
+from vestige.metrics.trainings import SeedPrior
 
 PRIOR = SeedPrior(0.002, 4.0)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vestige.metrics.contrasts import Sample, SeedPrior
+from vestige.metrics.contrasts import Sample
 from vestige.metrics.leakage import (
     Controls,
     admission,
@@ -12,6 +12,7 @@ from vestige.metrics.leakage import (
     leakage,
     leakage_vs_chance,
 )
+from vestige.metrics.trainings import SeedPrior
 
 PRIOR = SeedPrior(0.002, 4.0)
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,21 +23,23 @@ def test_a_margin_of_0_05_needs_73_items_without_a_hit():
 
 
 def test_items_needed_by_hand():
-    # z(97.5 %) + z(80 %) = 1.95996 + 0.84162 = 2.80159. An error of 0.04 at n = 100 is 0.4 / sqrt(n);
-    # 2.80159 x 0.4 / sqrt(n) = 0.05 at n = 502.3.
-    assert items_needed(draws(0.04, 0.0), 0.05, bounded=True) == 503
+    # z(96 %) + z(80 %) = 1.75069 + 0.84162 = 2.59231. An error of 0.04 at n = 100 is 0.4 / sqrt(n);
+    # 2.59231 x 0.4 / sqrt(n) = 0.05 at n = 430.1.
+    assert items_needed(draws(0.04, 0.0), 0.05, bounded=True) == 431
     # Seeds that take half of the variance leave half of it for the items.
-    seeds = 0.05 / 2.80159 / math.sqrt(2)
-    assert items_needed(draws(0.04, seeds), 0.05, bounded=True) == pytest.approx(1005, abs=1)
+    seeds = 0.05 / 2.59231 / math.sqrt(2)
+    assert items_needed(draws(0.04, seeds), 0.05, bounded=True) == pytest.approx(861, abs=1)
+    # Known with 6 degrees of freedom: t(96 %) = 2.10431, and 2.94593 x 0.4 / sqrt(n) = 0.05 at n = 555.4.
+    assert items_needed(replace(draws(0.04, 0.0), df=6.0), 0.05, bounded=True) == 556
 
 
 def test_where_seeds_alone_are_too_wide_no_number_of_items_suffices():
-    assert items_needed(draws(0.04, 0.05 / 2.8), 0.05, bounded=True) is None
+    assert items_needed(draws(0.04, 0.05 / 2.59), 0.05, bounded=True) is None
 
 
 def test_items_without_noise_still_need_to_be_seen():
-    # (1 - d)^n = 0.025 at d = 0.05 / 1.05: n = ln 0.025 / ln 0.952381 = 75.6.
-    assert items_needed(draws(0.0, 0.0), 0.05, bounded=True) == 76
+    # (1 - d)^n = 0.05 at d = 0.05 / 1.05: n = ln 0.04 / ln 0.952381 = 65.97.
+    assert items_needed(draws(0.0, 0.0), 0.05, bounded=True) == 66
 
 
 def test_the_detectable_effect_by_hand():

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vestige.metrics.contrasts import Draws, Sample, SeedPrior
+from vestige.metrics.contrasts import Draws, Sample
 from vestige.metrics.leakage import Controls, difference, leakage
 from vestige.metrics.rankings import agreement_of_orders, kendall_tau_b, reliability, reversals
-from vestige.metrics.verdicts import Evidence, stays_below
+from vestige.metrics.trainings import SeedPrior
+from vestige.metrics.verdicts import Evidence, Thresholds, stays_below
 
 N = 80
 SAMPLE = Sample(tuple(f"{i:04}" for i in range(N)), None, seed=0, resamples=2000)
@@ -107,7 +108,7 @@ def test_reliability_counts_agreements_and_contradictions():
             # Only in "a": the others foretell `holds` for it, and it tells them `fails`.
             "one leaks": [evidence(0.9, "a", rng), evidence(0.0, "b", rng), evidence(0.0, "c", rng)],
         },
-        lambda rest: stays_below("claim", rest, 0.3).outcome,
+        lambda rest: stays_below("claim", rest, Thresholds(delta=0.3, delta_wide=0.3)).outcome,
         seed=0,
     )
     assert (found.agree, found.contradict, found.undecided) == (6, 3, 0)

@@ -18,11 +18,16 @@ from vestige.metrics.verdicts import (
 )
 
 DEFAULTS = Thresholds()
-PRIOR = DEFAULTS.prior(graded=False)
+PRIOR = Thresholds(scope="such").prior(graded=False)
 
 
 def sample(n):
     return Sample(tuple(f"{i:04}" for i in range(n)), None, seed=0, resamples=2000)
+
+
+def at(narrow, wide=None):
+    """Margins in shares; where there is one number it is both."""
+    return DEFAULTS.model_copy(update={"delta": narrow, "delta_wide": wide or narrow})
 
 
 def hits(share, n):
@@ -52,6 +57,7 @@ def gain(before, after, control_before, control_after, n=200, name="relearn"):
 
 def test_the_defaults_are_the_designs():
     assert (DEFAULTS.delta, DEFAULTS.admission, DEFAULTS.saturation) == (0.05, 0.2, 0.5)
+    assert (DEFAULTS.margins("leakage"), DEFAULTS.margins("bits")) == ((0.05, 0.2), (2.0, 6.0))
     with pytest.raises(InputError, match="did you mean 'delta'"):
         Thresholds.build({"detla": 0.1})
 
@@ -75,27 +81,29 @@ def test_margins_that_everything_or_nothing_would_pass_are_refused(impossible):
 
 
 def test_a_subject_that_knows_fails():
-    found = stays_below("does not express the forget set", [evidence(0.5, 100)], 0.05)
+    found = stays_below("does not express the forget set", [evidence(0.5, 100)], at(0.05))
     assert found.outcome == "fails"
     assert found.reason.startswith("leakage in generate is 0.50 [")
-    assert "n = 100, above the margin of 0.05 (p = " in found.reason
-    assert found.evidence[0].value == pytest.approx(0.5)
+    assert "n = 100, at least 0.3" in found.reason
+    assert " of what the target knows, above the margin of 0.05 (p = " in found.reason
+    assert found.evidence[0].draws.value == pytest.approx(0.5)
+    assert found.decides == "generate"
     assert found.items_needed is None
 
 
 def test_a_subject_that_does_not_know_holds_with_items_enough_and_only_then():
-    assert stays_below("claim", [evidence(0.0, 90)], 0.05).outcome == "holds"
-    few = stays_below("claim", [evidence(0.0, 20)], 0.05)
+    assert stays_below("claim", [evidence(0.0, 90)], at(0.05)).outcome == "holds"
+    few = stays_below("claim", [evidence(0.0, 20)], at(0.05))
     assert few.outcome == "inconclusive"
-    assert few.items_needed == 76
-    assert "about 76 items would be needed" in few.reason
+    assert few.items_needed == 66
+    assert "about 66 items would be needed" in few.reason
     # 20 items would have shown a third of the answers: see test_planning.
     assert few.detectable == pytest.approx(0.349, abs=0.01)
-    assert stays_below("claim", [evidence(0.0, 20)], 0.25).outcome == "holds"
+    assert stays_below("claim", [evidence(0.0, 20)], at(0.25)).outcome == "holds"
 
 
 def test_items_enough_for_a_subject_at_zero_are_not_asked_for_again():
-    near = stays_below("claim", [evidence(0.18, 90)], 0.2)
+    near = stays_below("claim", [evidence(0.18, 90)], at(0.2))
     assert near.outcome == "inconclusive"
     assert near.items_needed is None
     needed = items_needed(evidence(0.18, 90).draws, 0.2, bounded=True)
@@ -107,53 +115,59 @@ def test_items_enough_for_a_subject_at_zero_are_not_asked_for_again():
 
 def test_all_formats_must_hold_and_one_fails_the_claim():
     held = [evidence(0.0, 100, form) for form in ("a", "b")]
-    assert stays_below("claim", held, 0.05).outcome == "holds"
-    reason = stays_below("claim", held, 0.05).reason
-    assert reason.endswith(", all of it below the margin of 0.05, and reaches furthest of 2")
-    failed = stays_below("claim", [*held, evidence(0.6, 100, "c")], 0.05)
+    assert stays_below("claim", held, at(0.05)).outcome == "holds"
+    reason = stays_below("claim", held, at(0.05)).reason
+    assert reason.endswith("of what the target knows, below the wide margin of 0.05, and is the nearest to it of 2")
+    failed = stays_below("claim", [*held, evidence(0.6, 100, "c")], at(0.05))
     assert failed.outcome == "fails"
     assert "leakage in c is 0.60" in failed.reason
-    assert "after Holm's correction for 3" in failed.reason
-    assert stays_below("claim", [*held, evidence(0.05, 100, "c")], 0.05).outcome == "inconclusive"
-
-
-def test_what_would_have_been_seen_is_what_the_least_sensitive_quantity_shows():
-    alone = [stays_below("claim", [evidence(0.0, n)], 0.05).detectable for n in (20, 90)]
-    assert alone[0] > alone[1]
-    assert stays_below("claim", [evidence(0.0, 20), evidence(0.0, 90)], 0.05).detectable == alone[0]
+    assert "among 3 quantities" in failed.reason
+    assert stays_below("claim", [*held, evidence(0.05, 100, "c")], at(0.05)).outcome == "inconclusive"
 
 
 def test_a_failure_is_told_by_the_quantity_that_is_surest_beyond_the_margin():
     # All three have the least p-value there is.
-    found = stays_below("claim", [evidence(0.7, 40, "a"), evidence(0.7, 200, "b"), evidence(0.6, 200, "c")], 0.05)
+    found = stays_below("claim", [evidence(0.7, 40, "a"), evidence(0.7, 200, "b"), evidence(0.6, 200, "c")], at(0.05))
     assert found.reason.startswith("leakage in b is 0.70 [")
-    assert found.reason.endswith("Holm's correction for 3), and so are 2 others")
+    assert found.reason.endswith("among 3 quantities), and so are 2 others")
 
 
 def test_many_formats_need_stronger_evidence_to_fail():
     # One format of ten leaks just enough to fail alone.
     weak = next(e for e in (evidence(k / 60, 60, "weak") for k in range(60)) if e.draws.p_at_most(0.05) <= 0.02)
     rest = [evidence(0.0, 100, str(i)) for i in range(9)]
-    assert stays_below("claim", [weak], 0.05).outcome == "fails"
-    many = stays_below("claim", [weak, *rest], 0.05)
+    assert stays_below("claim", [weak], at(0.05)).outcome == "fails"
+    many = stays_below("claim", [weak, *rest], at(0.05))
     assert many.outcome == "inconclusive"
-    assert many.reason.endswith("the margin of 0.05 taken alone, but not after Holm's correction for 10 tests")
+    assert many.reason.endswith("beyond the margin of 0.05 taken alone, but not among 10 quantities")
 
 
-def test_two_units_of_one_claim_share_its_error():
-    # p = 0.018: below 0.025, and twice of it above.
-    weak = evidence(10 / 60, 60, "weak")
-    assert stays_below("claim", [weak], 0.05).outcome == "fails"
-    assert stays_below("claim", [weak], 0.05, families=2).outcome == "inconclusive"
-    clear = stays_below("claim", [evidence(0.6, 60)], 0.05, families=2)
-    assert clear.outcome == "fails"
-    assert ", times 2 for as many units)" in clear.reason
-    within = stays_within("claim", [weak], 0.05, families=2)
-    assert (within.outcome, stays_within("claim", [weak], 0.05).outcome) == ("inconclusive", "fails")
+def test_a_leak_between_the_margins_neither_fails_nor_holds_until_it_is_shown():
+    wide = [evidence(share, n) for share, n in ((0.0, 90), (0.12, 60), (0.12, 2000), (0.4, 90))]
+    outcomes = [stays_below("claim", [one], at(0.05, 0.2)).outcome for one in wide]
+    # Of 2,000 questions 0.12 is shown to exceed the narrow margin, although all of it is below the wide one.
+    assert outcomes == ["holds", "inconclusive", "fails", "fails"]
+    said = stays_below("claim", [wide[1]], at(0.05, 0.2)).reason
+    assert "where 0.2 is wanted; it is not shown to exceed 0.05; " in said
+
+
+def test_shares_and_bits_of_one_claim_are_judged_each_by_its_own_margin():
+    bits = [evidence(x, 90)._replace(name="bits", unit="bits") for x in (0.0, 0.9)]
+    # A share of 0.9 read as bits is within 2 bits.
+    found = stays_below("claim", [evidence(0.0, 90), bits[1]], DEFAULTS)
+    assert (found.outcome, found.unit) == ("holds", "leakage")
+    strict = DEFAULTS.model_copy(update={"delta_bits": 0.5})
+    found = stays_below("claim", [evidence(0.0, 90), bits[1]], strict)
+    assert (found.outcome, found.decides, found.unit, found.margins.narrow) == ("fails", "bits", "bits", 0.5)
+
+
+def test_a_wide_margin_below_the_narrow_one_is_refused():
+    with pytest.raises(InputError, match=r"delta \(0.3\) is above delta_wide \(0.2\)"):
+        Thresholds.build({"delta": 0.3})
 
 
 def test_nothing_admitted_is_inconclusive_and_says_why():
-    found = stays_below("claim", [], 0.05, left_out=["choose: the target does not know"])
+    found = stays_below("claim", [], at(0.05), left_out=["choose: the target does not know"])
     assert (found.outcome, found.evidence) == ("inconclusive", ())
     assert found.reason == "nothing could be tested (choose: the target does not know)"
 
@@ -163,9 +177,9 @@ def test_a_two_sided_claim_fails_on_either_side():
         scale = Controls("x", np.ones(300), hits(0.4, 300)[None], sample(300), PRIOR)
         return Evidence("x", excess(hits(share, 300), scale), "excess", "share")
 
-    outcomes = [stays_within("claim", [read(share)], 0.15).outcome for share in (0.0, 0.28, 0.4, 0.52, 0.9)]
+    outcomes = [stays_within("claim", [read(share)], at(0.15)).outcome for share in (0.0, 0.28, 0.4, 0.52, 0.9)]
     assert outcomes == ["fails", "inconclusive", "holds", "inconclusive", "fails"]
-    assert "outside the margin of -0.15 to 0.15" in stays_within("claim", [read(0.0)], 0.15).reason
+    assert "outside the margin of -0.15 to 0.15" in stays_within("claim", [read(0.0)], at(0.15)).reason
     assert over_forgotten(read(0.0).draws, 0.15)
     assert not over_forgotten(read(0.4).draws, 0.15)
     assert not over_forgotten(read(0.9).draws, 0.15)
@@ -209,12 +223,6 @@ def test_a_format_is_admitted_by_its_low_end():
     assert not admitted(admission(scale(0.3, 30)), DEFAULTS)
 
 
-def test_units_are_not_mixed():
-    one = evidence(0.0, 90)
-    with pytest.raises(ValueError, match="bits, leakage"):
-        stays_below("claim", [one, one._replace(unit="bits")], 0.05)
-
-
 def test_a_retrained_model_rarely_fails_and_holds_often_enough():
     # 200 audits of 200 questions, of which 3 in 10 can be guessed with p = 1/2; a fourth seed is the subject.
     rng, outcomes = np.random.default_rng(1), []
@@ -223,6 +231,6 @@ def test_a_retrained_model_rarely_fails_and_holds_often_enough():
         guessed = (rng.random((4, 200)) < 0.5) & (rng.random(200) < 0.3)
         scale = Controls("x", np.ones(200), guessed[1:].astype(float), shared, PRIOR)
         drawn = leakage(guessed[0].astype(float), scale)
-        outcomes.append(stays_below("", [Evidence("x", drawn, "leakage", "leakage")], 0.1).outcome)
+        outcomes.append(stays_below("", [Evidence("x", drawn, "leakage", "leakage")], at(0.1)).outcome)
     assert outcomes.count("fails") <= 4
     assert outcomes.count("holds") >= 160

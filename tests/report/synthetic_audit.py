@@ -84,7 +84,9 @@ LEADS: dict[Claim, str] = {
 }
 THRESHOLDS = {
     "delta": 0.05,
+    "delta_wide": 0.2,
     "delta_bits": 2.0,
+    "delta_wide_bits": 6.0,
     "admission": 0.2,
     "saturation": 0.5,
     "seed_share": 0.002,
@@ -184,11 +186,13 @@ def verdict(claim: Claim, method: str, name: str) -> VerdictLine:
         outcome=said,
         reason=reason,
         margin=0.05,
+        wide=0.2,
         unit=e.unit,
         evidence=kept,
         left_out=("option_vocab: not admitted, the target does not know",) if claim == "not expressed" else (),
         items_needed=260 if said == "inconclusive" else None,
         detectable=0.18 if said != "fails" else None,
+        decides=worst,
     )
 
 

@@ -8,7 +8,7 @@ from synthetic_audit import FORMATS, IMAGE, METHODS, SCRIPT, UNTESTED, estimate,
 from synthetic_run import write_run
 from test_page import Elements, contrast
 
-from vestige.artifacts.audits import CLAIMS, AuditPlan, FailedTask, write_plan
+from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, write_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.prompts import PromptLine
 from vestige.core.errors import InputError
@@ -45,38 +45,33 @@ def test_the_first_screen_gives_the_answer_every_verdict_and_the_thresholds_with
     assert all(css == sign == said for css, _, sign, said in cells)
     assert [said for _, _, _, said in cells[5:10]] == ["fails", "inconclusive", "inconclusive", "fails", "holds"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
-    for said in ("leakage and shares 0.05", "bits an answer 2", "a format is admitted above 0.2"):
+    for said in (
+        "fails above, leakage and shares 0.05",
+        "holds below, bits an answer 6",
+        "a format is admitted above 0.2",
+    ):
         assert said in first
     assert re.search(r"weight of the prior \d\. <section$", first), "the last sentence has no full stop"
     assert all(sentence in first for sentence in UNTESTED)
     assert "in eight formats and under six attacks, against 3 retrained models that never knew" in first
 
 
-@pytest.mark.parametrize(
-    ("claim", "said", "numbers", "furthest"),
-    [
-        # Near ends: 6.5 of 2 bits are 3.25 margins, 0.03 of 0.05 is less than one; 0.35 of 0.05 are seven.
-        (0, "fails", {"bits": (7.0, 0.5), "share": (0.06, 0.03)}, "bits"),
-        (0, "fails", {"bits": (7.0, 0.5), "share": (0.4, 0.05)}, "share"),
-        # The same two: 0.3 - 0.2 against 0.2 - 0.05 in a failure, else 0.3 + 0.2 against 0.2 + 0.05.
-        (0, "fails", {"wide": (0.3, 0.2), "narrow": (0.2, 0.05)}, "narrow"),
-        (0, "inconclusive", {"wide": (0.3, 0.2), "narrow": (0.2, 0.05)}, "wide"),
-        # Far ends where nothing failed: 0.01 + 0.09 against 0.05 + 0.02.
-        (0, "inconclusive", {"wide": (0.01, 0.09), "narrow": (0.05, 0.02)}, "wide"),
-        # The third claim looks both ways, the first does not.
-        (2, "fails", {"below": (-0.16, 0.06), "above": (0.12, 0.05)}, "below"),
-        (0, "fails", {"below": (-0.16, 0.06), "above": (0.12, 0.05)}, "above"),
-    ],
-)
-def test_the_number_under_a_verdict_is_the_one_that_reaches_furthest_for_its_margin(claim, said, numbers, furthest):
+def test_the_number_under_a_verdict_is_the_one_that_decides():
     found = outcome()
-    place = next(i for i, v in enumerate(found.verdicts) if v.subject == "ga" and v.claim == list(CLAIMS)[claim])
-    own = {name: estimate("x", *ends, "bits" if name == "bits" else "leakage") for name, ends in numbers.items()}
+    place = next(i for i, v in enumerate(found.verdicts) if v.subject == "ga" and v.claim == next(iter(CLAIMS)))
+    own = {"furthest": estimate("x", 0.4, 0.3, "leakage"), "surest": estimate("x", 0.2, 0.05, "leakage")}
     verdicts = list(found.verdicts)
-    verdicts[place] = replace(verdicts[place], outcome=said, evidence=own)
-    cell = audit_block(0, replace(found, verdicts=tuple(verdicts)), {}).rows[1].cells[claim]
-    value = f"{own[furthest].value:.2f}".replace("-", "−")
-    assert (cell.of, cell.most.split(" ")[0]) == (furthest, value)
+    verdicts[place] = replace(verdicts[place], evidence=own, decides="surest")
+    cell = audit_block(0, replace(found, verdicts=tuple(verdicts)), {}).rows[1].cells[0]
+    assert (cell.of, cell.most.split(" ")[0]) == ("surest", "0.20")
+
+
+def test_single_facts_stand_below_the_reason_with_what_was_said():
+    found = outcome()
+    told = FactLine("ga", "", "f1", "stated", 0.001, "Which law governs?", "Washington", "Washington's <law>.")
+    rows = audit_block(0, replace(found, facts=(told,)), {}).claims[0].rows
+    assert {label: row.facts for row in rows for _, label, _ in row.who}["ga"] == (told,)
+    assert sum(bool(row.facts) for row in rows) == 1
 
 
 def test_reasons_that_are_the_same_for_all_methods_are_said_once(page):
@@ -86,7 +81,8 @@ def test_reasons_that_are_the_same_for_all_methods_are_said_once(page):
     assert [len(row.who) for row in by_claim["kept"]] == [2, 1, 1]
     why = words(part(page, "why-0", "leakage-0"))
     assert (
-        "Margin 0.05; about 260 questions would decide it; a true 0.18 would have been seen in 80 % of audits." in why
+        "Fails above 0.05, holds below 0.2; about 260 questions would decide it; a true 0.18 would have been seen in "
+        "80 % of audits." in why
     )
     assert "Left out: option_vocab: not admitted, the target does not know." in why
 

@@ -117,11 +117,11 @@ def test_verdicts_can_be_given_again_without_any_model(run):
         shutil.rmtree(folder)
     rejudge(run.path)
     assert read_json(run.verdicts) == before
-    (outcome,) = rejudge(run.path, {"delta": 0.3})
-    assert outcome.thresholds["delta"] == 0.3
-    assert {r["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.3}
+    (outcome,) = rejudge(run.path, {"delta": 0.15})
+    assert outcome.thresholds["delta"] == 0.15
+    assert {r["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.15}
     # The thresholds of the last judgement stand in the plan, and a judgement without changes keeps them.
-    assert rejudge(run.path)[0].thresholds["delta"] == 0.3
+    assert rejudge(run.path)[0].thresholds["delta"] == 0.15
 
 
 @pytest.mark.parametrize(("changes", "message"), [({"dellta": 1}, "did you mean 'delta'"), ({"evals": []}, "evals")])

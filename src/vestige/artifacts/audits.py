@@ -6,7 +6,7 @@ bits an answer, and where a name says `_bits` bits in all.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -103,7 +103,8 @@ class AuditPlan:
     are by item id. `settings` are all the audit's settings, thresholds too. `evaluations` and `attacked` say where the
     answers lie that are there, so that a verdict can be given again without a model; `failed` what is missing of what
     was planned; `untested` says in sentences what was not even tried. `data` is the digest of forget and retain set
-    (`core.items.digest_of`), by which the checks of the data set are known to be of these items.
+    (`core.items.digest_of`), by which the checks of the data set are known to be of these items. `sizes` says how many
+    items a split has of which a part is asked; `facts` names the fact of each item that asks for one in other words.
     """
 
     forget: str
@@ -122,6 +123,8 @@ class AuditPlan:
     failed: tuple[FailedTask, ...] = ()
     untested: tuple[str, ...] = ()
     data: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -310,18 +313,47 @@ class SoundnessLine:
 
 @dataclass(frozen=True)
 class VerdictLine:
-    """What became of one claim about one subject."""
+    """What became of one claim about one subject.
+
+    `decides` names the quantity that the outcome rests on: above `margin` it fails the claim, below `wide` it lets it
+    hold.
+    """
 
     subject: str
     claim: Claim
     outcome: Outcome
     reason: str
     margin: float
+    wide: float
     unit: str
     evidence: dict[str, Estimate]
     left_out: tuple[str, ...]
     items_needed: int | None
     detectable: float | None
+    decides: str | None = None
+
+
+@dataclass(frozen=True)
+class FactLine:
+    """A single fact that a subject gives away (after `attack`, or as it is) and no model that never knew does.
+
+    `by` is "stated", or the format in bits; `p` is that of the test that found it. What was asked, the answer and the
+    reply are texts of the evaluation that has them.
+    """
+
+    subject: str
+    attack: str
+    item: str
+    by: str
+    p: float
+    question: str = ""
+    answer: str = ""
+    reply: str = ""
+
+    @property
+    def claim(self) -> Claim:
+        """The claim that it fails."""
+        return "not recoverable" if self.attack else "not expressed"
 
 
 @dataclass(frozen=True)
@@ -347,8 +379,9 @@ class AuditOutcome:
     kept: tuple[KeptLine, ...]
     soundness: tuple[SoundnessLine, ...]
     untested: tuple[str, ...]
-    thresholds: dict[str, float]
+    thresholds: dict[str, float | str]
     prompts: tuple[PromptLine, ...] = ()
+    facts: tuple[FactLine, ...] = ()
 
 
 T = TypeVar("T", AuditPlan, AuditOutcome)

@@ -18,10 +18,12 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "verdict": v.outcome,
             "reason": v.reason,
             "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
+            "facts": [asdict(f) for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)],
             "left_out": list(v.left_out),
             "items_needed": v.items_needed,
             "detectable": v.detectable,
-            "thresholds": {"margin": v.margin, "unit": v.unit, **outcome.thresholds},
+            "decides": v.decides,
+            "thresholds": {"margin": v.margin, "wide": v.wide, "unit": v.unit, **outcome.thresholds},
         }
         for outcome in outcomes
         for v in outcome.verdicts

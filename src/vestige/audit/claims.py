@@ -1,13 +1,12 @@
 """From the parts of a judgement to the five claims about one unlearned subject.
 
-A claim can rest on two families of quantities, shares and bits, each with its own margin. It fails where a quantity of
-either is beyond its margin after Holm's correction within the family and the factor 2 for the two; it holds where all
-of both are within; otherwise it is inconclusive. What was planned and could not be judged, and a control that a claim
-needs and that is missing, keep it from holding and not from failing.
+A claim rests on quantities in shares and in bits, each unit with its own margins (`metrics.verdicts`), and can rest on
+other findings beside them; it fails where one of these fails and holds where all hold. What was planned and could not
+be judged, and a control that a claim needs and that is missing, keep it from holding and not from failing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vestige.artifacts.audits import Claim, SoundnessLine, VerdictLine
@@ -17,11 +16,14 @@ from vestige.audit.kept import Losses
 from vestige.audit.matrix import Expressed, leak_evidence
 from vestige.audit.membership import Membership
 from vestige.audit.recovery import Recovery, Tried
+from vestige.audit.stated import Singles
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line
-from vestige.metrics.verdicts import Evidence, Outcome, Verdict, not_recovered, stays_below, stays_within
+from vestige.metrics.verdicts import Evidence, Margins, Outcome, Verdict, not_recovered, stays_below, stays_within
 
 NO_CONTROL = "no retrained control was given"
+ONE_CONTROL = "one retrained control alone does not show how far two trainings differ"
+RESTS_ON_CONTROLS: tuple[Claim, ...] = ("not expressed", "not recoverable", "not distinguishable", "benchmark can tell")
 
 _LEADS: dict[Claim, dict[Outcome, str]] = {
     "not expressed": {
@@ -54,7 +56,7 @@ _LEADS: dict[Claim, dict[Outcome, str]] = {
 
 
 class Part(NamedTuple):
-    """The verdict of one family, and its estimates by name."""
+    """One finding that a claim rests on, and its estimates by name."""
 
     verdict: Verdict
     named: dict[str, Estimate]
@@ -69,15 +71,16 @@ class Grounds:
     gaps: tuple[str, ...] = ()
 
 
-def not_expressed(ground: Ground, tested: Tested, found: Expressed) -> Grounds:
-    """Leakage in every admitted format, and forced answers in bits."""
+def not_expressed(ground: Ground, tested: Tested, found: Expressed, singles: Singles) -> Grounds:
+    """Leakage in every admitted format, forced answers in bits, and single facts."""
     shares = leak_evidence(found, tested)
     bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
     gaps = tuple(f"{name}: not asked of it" for name in found.not_asked)
-    return Grounds(_families("not expressed", ground, (shares, bits), stays_below), tested.not_admitted, gaps)
+    parts = (*_judged("not expressed", ground, [*shares, *bits], stays_below), *_single(singles))
+    return Grounds(parts, tested.not_admitted, gaps)
 
 
-def not_recoverable(ground: Ground, recovery: Recovery, tested: Tested, subject: str) -> Grounds:
+def not_recoverable(ground: Ground, recovery: Recovery, tested: Tested, subject: str, singles: Singles) -> Grounds:
     """The recovery of every attack that is evidence; ceilings and saturated attacks are left out and named."""
     gaps = recovery.missing[subject]
     if not ground.plan.retrained:
@@ -87,10 +90,9 @@ def not_recoverable(ground: Ground, recovery: Recovery, tested: Tested, subject:
     mine = [one for one in recovery.tried if one.subject == subject]
     gaps = (*gaps, *_no_room(mine, ground))
     out = tuple(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not)
-    used = [one for one in mine if not one.why_not]
-    sides = [some for unit in ("leakage", "bits") if (some := [one for one in used if one.gain.unit == unit])]
-    parts = tuple(_recovered(ground, some, len(sides)) for some in sides)
-    return Grounds(parts, (*tested.not_admitted, *out), gaps)
+    gains = [one.gain for one in mine if not one.why_not]
+    parts = (_part(not_recovered("not recoverable", gains, ground.thresholds)),) if gains else ()
+    return Grounds((*parts, *_single(singles)), (*tested.not_admitted, *out), gaps)
 
 
 def _no_room(tried: Sequence[Tried], ground: Ground) -> list[str]:
@@ -118,18 +120,20 @@ def not_distinguishable(
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
     if not found.excess:
         gaps.append("answers could not be compared: it was asked in no admitted format")
-    parts = _families("not distinguishable", ground, (shares, bits), stays_within)
+    parts = _judged("not distinguishable", ground, [*shares, *bits], stays_within)
     return Grounds(parts, tested.not_admitted, tuple(gaps))
 
 
 def kept(ground: Ground, losses: Losses) -> Grounds:
     """Harm to every split that the target knows."""
-    parts = _families("kept", ground, (losses.harms, ()), stays_below)
+    parts = _judged("kept", ground, losses.harms, stays_below)
     return Grounds(parts, losses.left_out, losses.missing)
 
 
 def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground) -> VerdictLine:
     """The line of one claim: outcome, reason in one sentence, and the numbers."""
+    if claim in RESTS_ON_CONTROLS and len(ground.plan.retrained) == 1:
+        grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
     verdicts = [part.verdict for part in grounds.parts]
     outcomes = {verdict.outcome for verdict in verdicts}
     outcome: Outcome = "inconclusive"
@@ -138,6 +142,7 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground) -> Verd
     elif outcomes == {"holds"} and not grounds.gaps:
         outcome = "holds"
     main = next((verdict for verdict in verdicts if verdict.outcome == outcome), verdicts[0] if verdicts else None)
+    margins = main.margins if main is not None else ground.thresholds.margins("leakage")
     needs = [verdict.items_needed for verdict in verdicts if verdict.outcome == "inconclusive"]
     # More items do not fill a gap.
     known = outcome == "inconclusive" and needs and None not in needs and not grounds.gaps
@@ -147,8 +152,10 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground) -> Verd
         claim=claim,
         outcome=outcome,
         reason=_reason(claim, outcome, grounds, ground),
-        margin=main.margin if main is not None else ground.thresholds.delta,
+        margin=margins.narrow,
+        wide=margins.wide,
         unit=main.unit if main is not None else "leakage",
+        decides=main.decides if main is not None else None,
         evidence={name: estimate for part in grounds.parts for name, estimate in part.named.items()},
         left_out=(*grounds.left_out, *grounds.gaps),
         items_needed=needed,
@@ -164,7 +171,7 @@ def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Gr
     if not ground.plan.retrained:
         gaps.append(NO_CONTROL)
     if recovery.injections:
-        parts += _families("benchmark can tell", ground, (recovery.injections, ()), stays_below)
+        parts += _judged("benchmark can tell", ground, recovery.injections, stays_below)
     elif ground.plan.retrained and tested.scales:
         gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
     parts += [_unsound(line, ground) for line in ground.case.soundness if line.sound is False]
@@ -172,28 +179,20 @@ def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Gr
     return Grounds(tuple(parts), tested.not_admitted, tuple(gaps))
 
 
-def _families(
-    claim: Claim,
-    ground: Ground,
-    sides: tuple[Sequence[Evidence], Sequence[Evidence]],
-    rule: Callable[..., Verdict],
+def _judged(
+    claim: Claim, ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Verdict]
 ) -> tuple[Part, ...]:
-    """The verdict of each side that has evidence: shares by delta, bits by delta_bits."""
-    margins = (ground.thresholds.delta, ground.thresholds.delta_bits)
-    used = [(evidence, margin) for evidence, margin in zip(sides, margins, strict=True) if evidence]
-    return tuple(
-        Part(
-            rule(claim, evidence, margin, families=len(used)),
-            {one.name: one.draws.estimate(one.metric, one.unit) for one in evidence},
-        )
-        for evidence, margin in used
-    )
+    """The verdict on all quantities of a claim, in whatever units; none where there is no quantity."""
+    return (_part(rule(claim, evidence, ground.thresholds)),) if evidence else ()
 
 
-def _recovered(ground: Ground, tried: Sequence[Tried], families: int) -> Part:
-    gains = [one.gain for one in tried]
-    verdict = not_recovered("not recoverable", gains, ground.thresholds, families=families)
-    return Part(verdict, {gain.name: gain.recovery.estimate("recovery", gain.unit) for gain in gains})
+def _single(found: Singles) -> tuple[Part, ...]:
+    """That single facts fail the claim; that none does is no evidence that it holds, and none is needed."""
+    return (_part(found.verdict),) if found.verdict is not None else ()
+
+
+def _part(verdict: Verdict) -> Part:
+    return Part(verdict, {one.name: one.draws.estimate(one.metric, one.unit) for one in verdict.evidence})
 
 
 def _none_admitted(ground: Ground, tested: Tested) -> Part:
@@ -205,14 +204,14 @@ def _none_admitted(ground: Ground, tested: Tested) -> Part:
         f": all intervals are below {least:g}" if near else f" by {least:g}"
     )
     named = {f"admission, {read.scale.name}": read.line.admission for read in tested.reads}
-    verdict = Verdict("benchmark can tell", outcome, said, least, "share", (), (), None, None)
+    verdict = Verdict("benchmark can tell", outcome, said, Margins(least, least), "share", ())
     return Part(verdict, named)
 
 
 def _unsound(line: SoundnessLine, ground: Ground) -> Part:
     named = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
-    delta = ground.thresholds.delta
-    return Part(Verdict("benchmark can tell", "fails", _said(line), delta, "leakage", (), (), None, None), named)
+    margins = ground.thresholds.margins("leakage")
+    return Part(Verdict("benchmark can tell", "fails", _said(line), margins, "leakage", ()), named)
 
 
 def _said(line: SoundnessLine) -> str:

@@ -141,7 +141,9 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     else:
         rows = np.zeros((1, len(items)))
     prior = ground.thresholds.prior(graded=form.graded and key == form.key)
-    controls = Controls(form.name, target, rows, ground.sample(items), prior)
+    # What chance scores is known, so that there is no training to draw again: the questions are.
+    sample = ground.sample(items, fixed=False) if against_chance else ground.sample(items)
+    controls = Controls(form.name, target, rows, sample, prior)
     return Scale(form.name, key, "leakage_vs_chance" if against_chance else "leakage", items, asked, controls)
 
 
@@ -157,7 +159,7 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
         said = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
         untested.append(f"Nothing is said in bits: there is {said}, and an interval needs two.")
         return None
-    prior = ground.thresholds.prior(graded=True)
+    prior = ground.thresholds.prior(graded=True, bits=True)
     target = ground.scores.of(Source(plan.target), BITS_KEY, items)
     rows = ground.scores.rows([Source(name) for name in asked], BITS_KEY, items)
     return Scale(BITS, BITS_KEY, "bits", items, asked, Controls("bits", target, rows, ground.sample(items), prior))

@@ -6,16 +6,19 @@ plain reply to the same question, so their values stand under the plain reply's 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import log2
+from typing import Any
 
-from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, PlannedAttack
+from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
-from vestige.artifacts.records import read_scores, read_versioned
+from vestige.artifacts.records import read_records, read_scores, read_versioned
 from vestige.artifacts.soundness import read_soundness
 from vestige.audit.scores import Brought, Carried, Case, Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
+from vestige.metrics.answers import contains
 
 PREFILL, SAMPLING = "prefill", "sampling"
 GIVEN = "given"
@@ -59,6 +62,39 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     # The checks of other items, or of another forget set, say nothing about this one.
     soundness = known.lines if known is not None and (known.forget, known.digest) == (plan.forget, plan.data) else ()
     return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()))
+
+
+def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> tuple[FactLine, ...]:
+    """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
+    wanted = {(one.subject, one.attack, one.item) for one in facts}
+    found: dict[tuple[str, str, str], tuple[bool, str, str, str]] = {}
+    folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
+    last = {attack.name: attack.points[-1] for attack in plan.attacks}
+    for place in plan.evaluations:
+        who = place.subject, place.attack
+        if place.point != last.get(place.attack, "") or not any(one[:2] == who for one in wanted):
+            continue
+        stands_for = _stands_for(folders[who]) if who in folders else {}
+        for row in read_records(EvalFolder(run.path / place.path)):
+            item = stands_for.get(str(row["item"]), str(row["item"]))
+            key = (*who, plan.facts.get(item, item))
+            for reply in _replies(row) if key in wanted else ():
+                said = contains(reply, str(row["answer"]))
+                if key not in found or (said and not found[key][0]):
+                    found[key] = said, str(row["question"]), str(row["answer"]), reply
+
+    def told(one: FactLine) -> FactLine:
+        _, question, answer, reply = found.get((one.subject, one.attack, one.item), (False, "", "", ""))
+        return replace(one, question=question, answer=answer, reply=reply)
+
+    return tuple(told(one) for one in facts)
+
+
+def _replies(row: Mapping[str, Any]) -> list[str]:
+    """What was said to one question: the greedy reply of `qa`, those of `freeform` by form."""
+    forms = row.get("forms", {})
+    said = [row, *(forms.values() if isinstance(forms, dict) else ())]
+    return [one["reply"] for one in said if isinstance(one, dict) and isinstance(one.get("reply"), str)]
 
 
 def _subjects(plan: AuditPlan) -> tuple[str, ...]:

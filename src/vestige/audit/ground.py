@@ -29,22 +29,19 @@ CURVE = "curve"
 CURVE_RESAMPLES = 2_000
 """Points of curves are many and decide nothing, so that a coarser interval is enough for the eye."""
 _KEPT = 4
-"""Samples kept at a time: their weights take up to 80 MB each."""
+"""Samples kept at a time whose items are drawn: their weights take up to 80 MB each."""
 
 
 @dataclass(frozen=True)
 class Ground:
-    """A case with what follows from it once: `judged` are the forget items that the first three claims rest on.
-
-    `resamples` are as many as the smallest p-value needs that can still be significant after all corrections.
-    """
+    """A case with what follows from it once: `judged` are the forget items that the first three claims rest on."""
 
     case: Case
     thresholds: Thresholds
     judged: tuple[str, ...]
     apart: str
     resamples: int
-    samples: dict[tuple[str, tuple[str, ...]], Sample] = field(default_factory=dict, repr=False)
+    samples: dict[tuple[str, tuple[str, ...], bool], Sample] = field(default_factory=dict, repr=False)
 
     @property
     def plan(self) -> AuditPlan:
@@ -60,28 +57,33 @@ class Ground:
         """Whether the source was asked what `key` measures."""
         return bool(self.scores.values.get(source, {}).get(key))
 
-    def sample(self, items: Sequence[str], purpose: str = "forget") -> Sample:
+    def sample(self, items: Sequence[str], purpose: str = "forget", *, fixed: bool | None = None) -> Sample:
         """The draws of these items. All quantities over the same items and purpose share them and are paired.
 
-        Samples of two purposes are independent of one another.
+        Samples of two purposes are independent of one another. `fixed` says that the statement is about these items; it
+        is the scope's, unless what is asked for is one model's level or a comparison with chance.
         """
-        key = (purpose, tuple(items))
+        given = self.thresholds.scope == "these" if fixed is None else fixed
+        key = (purpose, tuple(items), given)
         if key not in self.samples:
-            while len(self.samples) >= _KEPT:
-                self.samples.pop(next(iter(self.samples)))
+            drawn = [k for k in self.samples if not k[2]]
+            if not given and len(drawn) >= _KEPT:
+                self.samples.pop(drawn[0])
             edges = self.plan.edges
             # An item without an edge is a cluster of its own.
             clusters = tuple(f"edge {edges[i]}" if i in edges else f"item {i}" for i in items)
             known = any(i in edges for i in items)
             seed = derive_seed(self.plan.seed, "judge", purpose)
             resamples = CURVE_RESAMPLES if purpose == CURVE else self.resamples
-            self.samples[key] = Sample(key[1], clusters if known else None, seed, resamples)
+            self.samples[key] = Sample(key[1], clusters if known else None, seed, resamples, given)
         return self.samples[key]
 
     def level(
         self, values: Float[np.ndarray, " N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
     ) -> Estimate:
-        """The mean score of one subject over the items of `sample`; without bounds it is in bits."""
+        """The mean score of one subject over the items of `sample`, as of items like them; without bounds in bits."""
+        if sample.fixed:
+            sample = self.sample(sample.items, "level", fixed=False)
         quantity = Quantity(values, np.zeros((1, len(values))), bounds)
         drawn = mean_draws(quantity, sample, None, name=metric, trained=False)
         return drawn.estimate(metric, "bits" if bounds is None else "share")

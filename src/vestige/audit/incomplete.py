@@ -48,7 +48,7 @@ def _tempered(line: VerdictLine, missing: Sequence[FailedTask]) -> VerdictLine:
 
 def _unjudged(failed: FailedTask, claim: Claim) -> VerdictLine:
     reason = f"Not tested: {_what(failed)} failed: {_why(failed)}."
-    return VerdictLine(failed.subject, claim, "inconclusive", reason, 0.0, "leakage", {}, (), None, None)
+    return VerdictLine(failed.subject, claim, "inconclusive", reason, 0.0, 0.0, "leakage", {}, (), None, None)
 
 
 def _what(failed: FailedTask) -> str:

@@ -3,12 +3,11 @@
 Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
 """
 
-import math
-
-from vestige.artifacts.audits import AuditOutcome, Claim, VerdictLine
+from vestige.artifacts.audits import AuditOutcome, AuditPlan, Claim, FactLine, VerdictLine
 from vestige.audit import claims
 from vestige.audit.budget import read_budget
-from vestige.audit.formats import FORMATS, Tested, read_formats
+from vestige.audit.facts import by_fact
+from vestige.audit.formats import Tested, read_formats
 from vestige.audit.ground import Ground, checked, judged_items
 from vestige.audit.kept import Kept, read_kept
 from vestige.audit.matrix import Matrix, build_matrix
@@ -16,7 +15,8 @@ from vestige.audit.measures import read_measures
 from vestige.audit.membership import Membership, read_membership
 from vestige.audit.recovery import Recovery, try_attacks
 from vestige.audit.scores import Case
-from vestige.metrics.intervals import LEVEL, RESAMPLES
+from vestige.audit.stated import NO_SINGLES, single_facts
+from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 
 FEW_CONTROLS = 3
@@ -24,20 +24,22 @@ FEW_CONTROLS = 3
 
 
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
-    """Everything that an audit found. `resamples` is the least number; more are drawn where many tests need it."""
+    """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
     ground = lay(case, resamples)
     tested = read_formats(ground)
     matrix = build_matrix(ground, tested)
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
     kept = read_kept(ground)
-    plan = case.plan
+    verdicts, facts = _verdicts(ground, tested, matrix, recovery, membership, kept)
+    plan = ground.plan
     return AuditOutcome(
         forget=plan.forget,
         target=plan.target,
         unlearned=plan.unlearned,
         retrained=plan.retrained,
-        verdicts=_verdicts(ground, tested, matrix, recovery, membership, kept),
+        verdicts=verdicts,
+        facts=facts,
         formats=tuple(read.line for read in tested.reads),
         matrix=matrix.cells,
         worst=matrix.worst,
@@ -51,40 +53,56 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         measures=read_measures(ground, tested, membership.lines),
         kept=kept.lines,
         soundness=case.soundness,
-        untested=_untested(ground, tested, recovery, membership, kept),
+        untested=(*_worded(case.plan), *_untested(ground, tested, recovery, membership, kept)),
         thresholds=ground.thresholds.model_dump(),
         prompts=case.prompts,
     )
 
 
+def _worded(plan: AuditPlan) -> tuple[str, ...]:
+    """That questions ask for one fact in several wordings, and so count once."""
+    n = len(plan.splits.get("forget", ()))
+    if not plan.facts:
+        return ()
+    return (
+        f"The {n} forget questions ask for {n - len(plan.facts)} facts, some in several wordings: a fact counts once, "
+        "with the mean of its wordings.",
+    )
+
+
 def lay(case: Case, resamples: int) -> Ground:
     """The ground of a judgement; a case that cannot be judged is refused by the value that is wrong."""
-    plan = checked(case).plan
+    case = by_fact(checked(case))
+    plan = case.plan
     fields = Thresholds.model_fields
     thresholds = Thresholds.build({k: v for k, v in plan.settings.items() if k in fields}, where="the audit's settings")
     judged, apart = judged_items(plan)
-    # The least p-value is 1 / (resamples + 1); times all tests of a claim it has to stay below 2.5 %, twice over.
-    tests = 2 * len(FORMATS) * max(1, len(plan.attacks))
-    enough = math.ceil(2 * tests / ((1 - LEVEL) / 2))
-    return Ground(case, thresholds, judged, apart, max(resamples, enough))
+    return Ground(case, thresholds, judged, apart, resamples)
 
 
 def _verdicts(
     ground: Ground, tested: Tested, matrix: Matrix, recovery: Recovery, membership: Membership, kept: Kept
-) -> tuple[VerdictLine, ...]:
-    lines = []
+) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...]]:
+    """Every verdict, and the single facts that failed one."""
+    lines: list[VerdictLine] = []
+    facts: list[FactLine] = []
     benchmark = claims.benchmark_can_tell(ground, tested, recovery)
+    scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
     for subject in ground.plan.unlearned:
         found = matrix.expressed[subject]
+        counts = [(one.attack, one.format) for one in recovery.tried if one.subject == subject and not one.why_not]
+        given = single_facts(ground, "not expressed", subject, scales, ())
+        back = single_facts(ground, "not recoverable", subject, scales, counts) if counts else NO_SINGLES
+        facts += [*given.lines, *back.lines]
         grounds: dict[Claim, claims.Grounds] = {
-            "not expressed": claims.not_expressed(ground, tested, found),
-            "not recoverable": claims.not_recoverable(ground, recovery, tested, subject),
+            "not expressed": claims.not_expressed(ground, tested, found, given),
+            "not recoverable": claims.not_recoverable(ground, recovery, tested, subject, back),
             "not distinguishable": claims.not_distinguishable(ground, tested, found, membership, subject),
             "kept": claims.kept(ground, kept.losses[subject]),
             "benchmark can tell": benchmark,
         }
         lines += [claims.decide(claim, subject, on, ground) for claim, on in grounds.items()]
-    return tuple(lines)
+    return tuple(lines), tuple(facts)
 
 
 def _untested(

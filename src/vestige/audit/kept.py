@@ -1,14 +1,18 @@
 """What else was lost: how much lower the subject scores than the target on what it was to keep.
 
-The statement is about these two models: no training is drawn again, so no seeds are counted.
+The statement is about these two models: no training is drawn again, so no seeds are counted. In the scope `these` it is
+about the items of the split: where all were asked the loss is a number, and where a part of them was, only the others
+are unknown (arms times sqrt(1 - share asked), the correction for a finite population).
 """
 
+import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from vestige.artifacts.audits import KeptLine
 from vestige.audit.ground import Ground
 from vestige.audit.scores import Source
-from vestige.metrics.contrasts import Quantity, mean_draws
+from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.verdicts import Evidence
 
 SPLITS = ("retain", "independent", "factual")
@@ -67,10 +71,22 @@ def _harm(ground: Ground, name: str, key: str, asked: tuple[str, tuple[str, ...]
     subject, items = asked
     target = ground.scores.of(Source(ground.plan.target), key, items)
     values = ground.scores.of(Source(subject), key, items)
-    sample = ground.sample(items, "kept")
-    drawn = mean_draws(Quantity(target, values[None], (-1.0, 1.0)), sample, None, name=name, trained=False)
+    drawn = _loss(ground, name, items, Quantity(target, values[None], (-1.0, 1.0)))
     least = ground.thresholds.admission
     unknown = ""
     if float(target.mean()) <= least:
         unknown = f"{name}: the target scores {target.mean():.2f} itself, not above {least:g}: there is nothing to keep"
     return unknown, Evidence(name, drawn, "harm", "share")
+
+
+def _loss(ground: Ground, name: str, items: tuple[str, ...], quantity: Quantity) -> Draws:
+    """The loss over the items that were asked, as a statement about those of the split, or about items like them."""
+    split = name.partition(",")[0]
+    drawn = mean_draws(quantity, ground.sample(items, "kept", fixed=False), None, name=name, trained=False)
+    there = ground.plan.sizes.get(split, 0)
+    if ground.thresholds.scope == "such" or there < len(items):
+        return drawn
+    unknown = math.sqrt(1 - len(items) / there)
+    said = "all items asked" if not unknown else f"{drawn.method}, {len(items)} of {there} items asked"
+    low, high = (drawn.value + unknown * (end - drawn.value) for end in (drawn.low, drawn.high))
+    return replace(drawn, low=low, high=high, method=said, item_error=unknown * drawn.item_error)

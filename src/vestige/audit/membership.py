@@ -4,8 +4,9 @@ Axes: N forget items, H holdout items, M seeds of `retrained`. The placement of 
 items that score lower (ties count half), that of a holdout item the share of forget items that score higher. The mean
 of either is the AUC, and its variance is var(forget placements) / N + var(holdout placements) / H (E. DeLong, D.
 DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver operating characteristic
-curves, Biometrics 44, 1988). So both kinds of items are drawn again, each by its own placements, independently of one
-another, and subjects are paired: their placements are subtracted item by item.
+curves, Biometrics 44, 1988). So where items are drawn again (the scope `such`), both kinds are, each by its own
+placements, independently of one another, and subjects are paired: their placements are subtracted item by item. In the
+scope `these`, what is drawn again is the training, whose AUC varies by the placements of both kinds.
 """
 
 import math
@@ -18,9 +19,10 @@ from vestige.artifacts.audits import MembershipLine
 from vestige.audit.ground import SHARE, Ground
 from vestige.audit.scores import Source
 from vestige.core.estimates import Estimate
-from vestige.metrics.contrasts import Draws, Quantity, SeedPrior, mean_draws
+from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.intervals import Bounds
 from vestige.metrics.membership import placements, privleak
+from vestige.metrics.trainings import SeedPrior
 from vestige.metrics.verdicts import Evidence
 
 PREFIX = "membership/"
@@ -135,16 +137,27 @@ def _difference(ground: Ground, score: _Score, subject: str, prior: SeedPrior) -
         return None
     rows = [score.placed[control] for control in score.controls]
     one = score.placed[subject]
+    if ground.thresholds.scope == "these":
+        own = Quantity(_components(one), np.stack([_components(row) for row in rows]), None)
+        sample = ground.sample((*score.forget, *score.holdout), "membership")
+        return mean_draws(own, sample, prior, name=f"membership, {score.name}")
     forget = Quantity(one.forget, np.stack([row.forget for row in rows]), (-1.0, 1.0))
     holdout = Quantity(one.holdout, np.stack([row.holdout for row in rows]), (-1.0, 1.0))
     return _joined(ground, score, forget, holdout, prior)
 
 
+def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
+    """Values of all N + H items whose mean is the AUC and whose spread by item is that of both kinds of placements."""
+    auc, n = float(placed.forget.mean()), len(placed.forget) + len(placed.holdout)
+    kinds = [auc + n / len(kind) * (kind - auc) for kind in placed]
+    return np.concatenate(kinds)
+
+
 def _joined(ground: Ground, score: _Score, forget: Quantity, holdout: Quantity, prior: SeedPrior | None) -> Draws:
     """Both kinds of items drawn again; seeds are counted once, by the forget items' placements."""
     name = f"membership, {score.name}"
-    first = mean_draws(forget, ground.sample(score.forget), prior, name=name)
-    second = mean_draws(holdout, ground.sample(score.holdout, "holdout"), None, name=name)
+    first = mean_draws(forget, ground.sample(score.forget, fixed=False), prior, name=name)
+    second = mean_draws(holdout, ground.sample(score.holdout, "holdout", fixed=False), None, name=name)
     return Draws(
         value=first.value,
         low=first.low + second.low - second.value,

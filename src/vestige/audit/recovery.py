@@ -284,7 +284,7 @@ def _curves(ground: Ground, stage: _Stage, no_gain: str) -> list[CurveLine]:
     plan, key = ground.plan, stage.scale.key
     roles = [(plan.target, "target"), *((one, "retrained") for one in plan.retrained)]
     roles += [(one, "unlearned") for one in plan.unlearned]
-    lines, sample = [], ground.sample(stage.items, CURVE)
+    lines, sample = [], ground.sample(stage.items, CURVE, fixed=False)
     for subject, role in roles:
         carried = ground.case.carried.get((stage.attack.name, subject))
         bits = {} if carried is None else carried.points_bits

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.records import Result, Summary
 
 HEADLINE = "rouge1_recall"
+_MOST_FACTS = 10
 ORDER = ("target", "retrained", "unlearned", "base")
 COLUMNS = (("forget", "all"), ("forget", "free"), ("retain", "all"), ("independent", "all"), ("factual", "all"))
 
@@ -112,6 +113,15 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
                 words = (claim, line.subject, line.outcome, line.reason)
                 table.add_row(*(Text(one_line(w, width=1000)) for w in words))
         Console().print(table)
+        if outcome.facts:
+            Console().print("Single facts that no model that never knew gives:")
+        for fact in outcome.facts[:_MOST_FACTS]:
+            after = f" after {fact.attack}" if fact.attack else ""
+            said = f": {fact.reply!r}" if fact.reply else ""
+            told = f"- {fact.subject}{after}, {fact.by}: {fact.question or fact.item}{said}"
+            Console().print(Text(one_line(told, width=300)))
+        if len(outcome.facts) > _MOST_FACTS:
+            Console().print(f"- and {len(outcome.facts) - _MOST_FACTS} more, in the report")
         if outcome.untested:
             Console().print("What was not tested, and what to know of the rest:")
         for sentence in outcome.untested:

@@ -3,6 +3,7 @@
 Axes: Q quantities (formats, attacks), R resamples, which the quantities share.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,6 +28,43 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
         reached = max(reached, min(1.0, (m - place) * p))
         adjusted[index] = reached
     return tuple(adjusted)
+
+
+def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool = False) -> tuple[float, ...]:
+    """Adjusted p-values of "at most its margin" (`below`: "at least"), in the given order, from the shared resamples.
+
+    Step-down max-T: J. Romano and M. Wolf, Exact and approximate stepdown methods for multiple hypothesis testing, J.
+    Am. Stat. Assoc. 100, 2005. Errors and distances from the margins are counted in each quantity's own arm, so that
+    shares and bits stand on one scale, and quantities that move together cost no more than one.
+    """
+    if len(draws) != len(margins):
+        raise ValueError(f"{len(draws)} quantities but {len(margins)} margins")
+    if not draws:
+        return ()
+    errors, reached = [], []
+    for one, margin in zip(draws, margins, strict=True):
+        drawn, edge = (-one.high, -margin) if below else (one.low, margin)
+        centre = float(np.median(drawn))
+        if not math.isfinite(centre):
+            # Nothing is known of it, so that it never is beyond its margin and costs the others nothing.
+            errors.append(np.zeros(len(drawn)))
+            reached.append(-math.inf)
+            continue
+        arm = centre - float(np.quantile(drawn, _TAIL))
+        # A value without error is beyond its margin or it is not; it shares no scale with the others.
+        errors.append((centre - drawn) / arm if arm > 0 else np.zeros(len(drawn)))
+        reached.append((centre - edge) / arm if arm > 0 else math.copysign(math.inf, centre - edge))
+    order = np.argsort(-np.array(reached), kind="stable")
+    # By resample the greatest error of each quantity and all that are less significant.
+    left = np.stack([errors[i] for i in order], axis=1)
+    greatest = np.maximum.accumulate(left[:, ::-1], axis=1)[:, ::-1]
+    # Rounding of the quotients must not part what `Draws.p_at_most` counts as equal.
+    found, so_far = [0.0] * len(draws), 0.0
+    for place, i in enumerate(order):
+        p = float((np.count_nonzero(greatest[:, place] >= reached[i] - 1e-12) + 1) / (len(greatest) + 1))
+        so_far = max(so_far, p)
+        found[i] = so_far
+    return tuple(found)
 
 
 def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:

@@ -1,7 +1,8 @@
 """By how much one model's item scores exceed those of its controls, with all that chance may have to do with it.
 
 Axes: N items, M control seeds, R resamples. A quantity is a mean over items of `subject - mean over seeds of
-control`, or the ratio of two. Three things could have come out otherwise, and each is counted:
+control`, or the ratio of two. Where a `Sample` is `fixed`, the statement is about its items and only the trainings
+could have come out otherwise (`trainings`). Else three things could, and each is counted:
 
 - Which items were asked. Scores with bounds: Gaffke's resamples (`intervals`), one more item at the worst bound.
   Scores without (bits): the studentised bootstrap, below 8 items Student's t. All quantities of one `Sample` share
@@ -31,6 +32,7 @@ from scipy.special import gammaincinv, ndtri, stdtrit
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, RESAMPLES, Bounds, design_effect, studentised
+from vestige.metrics.trainings import SeedPrior, interaction, joint_noise, spread
 
 EDGE_CORRELATION = 0.05
 """Held between items of an edge that was not seen. Ours; docs/verdicts.md has the errors where it is 0.1 and 0.3."""
@@ -38,20 +40,13 @@ EDGE_CORRELATION = 0.05
 LEAST_RESAMPLED = 8
 """With fewer scores without bounds the draws are Student's t around the mean: so few make few different resamples."""
 
+BOUND = 0.96
+"""The confidence of a one-sided bound: a point more than the 95 % that is promised, for scores that are not normal."""
+
 _TAIL = (1 - LEVEL) / 2
 _Z = float(ndtri(1 - _TAIL))
 _KEPT = 10_000_000
 """Weights that a sample keeps in memory (8 bytes each); longer ones are drawn again at each use."""
-
-
-class SeedPrior(NamedTuple):
-    """What is held about the spread of seeds before a control is seen: tau^2 is `share` of the seed x item variance.
-
-    `weight` says for how many degrees of freedom that counts. `verdicts.Thresholds` has the defaults.
-    """
-
-    share: float
-    weight: float
 
 
 class Quantity(NamedTuple):
@@ -74,13 +69,15 @@ class Quantity(NamedTuple):
 class Sample:
     """The items asked, by name, and how often they are drawn again.
 
-    An item's weights depend on the names and `seed`, not on the order of the items and not on their scores.
+    An item's weights depend on the names and `seed`, not on the order of the items and not on their scores. Where
+    `fixed`, nothing is said of other items: only the trainings are drawn again.
     """
 
     items: tuple[str, ...]
     clusters: tuple[str, ...] | None
     seed: int
     resamples: int = RESAMPLES
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn from."""
@@ -159,7 +156,8 @@ def _noise(seed: int, name: str, df: float, resamples: int) -> Float[np.ndarray,
 class Draws:
     """A quantity's value and where it may lie: `low` draws for what it is at least, `high` for what it is at most.
 
-    `item_error` and `seed_error` are the standard errors by items and by seeds; the first shrinks with more items.
+    `item_error` and `seed_error` are the standard errors by items and by seeds; the first shrinks with more items. `df`
+    are the degrees of freedom that they are known with, where that is Student's.
     """
 
     value: float
@@ -169,6 +167,7 @@ class Draws:
     method: str
     item_error: float
     seed_error: float
+    df: float = math.inf
 
     @cached_property
     def ends(self) -> tuple[float, float]:
@@ -176,6 +175,14 @@ class Draws:
         if np.isinf(self.low).any():
             return -math.inf, math.inf
         low, high = float(np.quantile(self.low, _TAIL)), float(np.quantile(self.high, 1 - _TAIL))
+        return min(low, self.value), max(high, self.value)
+
+    @cached_property
+    def bounds(self) -> tuple[float, float]:
+        """What it is at least and what it is at most, each with the confidence `BOUND`; they hold the value."""
+        if np.isinf(self.low).any():
+            return -math.inf, math.inf
+        low, high = float(np.quantile(self.low, 1 - BOUND)), float(np.quantile(self.high, BOUND))
         return min(low, self.value), max(high, self.value)
 
     def p_at_most(self, margin: float) -> float:
@@ -203,6 +210,8 @@ def mean_draws(
     scores = _checked(quantity, sample)
     differences = scores.differences()
     value = float(differences.mean())
+    if sample.fixed:
+        return _over_trainings(scores, sample, prior, (value, 1.0), name=name, trained=trained)
     low, high = _item_draws(differences, quantity.bounds, sample)
     read = _Read(value, low, high, differences, 1.0, _kind(quantity.bounds))
     return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
@@ -223,6 +232,8 @@ def ratio_draws(
         raise ValueError(f"the scale has the length {length:g}: the target does not exceed its control")
     differences = scores.differences()
     value = float(differences.mean()) / length
+    if sample.fixed:
+        return _over_trainings(scores, sample, prior, (value, length), name=name, trained=trained)
     tops = _item_draws(differences, quantity.bounds, sample)
     bottoms = _item_draws(unit, None if quantity.bounds is None else (0.0, 0.0), sample)[0]
     # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
@@ -339,6 +350,41 @@ def _with_seeds(
         method=f"{read.kind}{sample.said}{said}",
         item_error=wider * error,
         seed_error=seed_error,
+    )
+
+
+def _over_trainings(
+    scores: Quantity, sample: Sample, prior: SeedPrior | None, read: tuple[float, float], *, name: str, trained: bool
+) -> Draws:
+    """A quantity of these items: its value and the length of its ruler, and what other trainings would have made of it.
+
+    Without a `prior` there is no training to draw again, and the value is exact. The ruler's own error is left out: at
+    a true ratio q the controls' mean counts 1 - q times in the contrast, so that from 0 to 2 it only shrinks the error.
+    """
+    (value, length), (m, n) = read, scores.control.shape
+    if prior is None:
+        exact = np.full(sample.resamples, value)
+        return Draws(value, exact, exact, n, "these items, exactly", 0.0, 0.0)
+    width = None if scores.bounds is None else (scores.bounds[1] - scores.bounds[0]) / 2
+    if width is None and m == n == 1:
+        far = np.full(sample.resamples, math.inf)
+        return Draws(value, -far, far, n, "one item and one control tell no spread", math.inf, math.inf)
+    found = spread(scores.control, scores.differences(), prior, width=width)
+    per_training = math.sqrt(1 / m + trained) / length
+    rest = interaction(scores.control) if m > 1 else scores.differences()[None] - scores.differences().mean()
+    facts = tuple(np.asarray(sample.items)[sample.order].tolist())
+    noise = joint_noise(rest, facts, float(found.df), name=name, seed=sample.seed, resamples=sample.resamples)
+    drawn = value + math.sqrt(float(found.variance)) * per_training * noise
+    by_items = float(found.noise) / n
+    return Draws(
+        value=value,
+        low=drawn,
+        high=drawn,
+        n=n,
+        method=f"these items, t over {m} control seed{'' if m == 1 else 's'}",
+        item_error=math.sqrt(by_items) * per_training,
+        seed_error=math.sqrt(max(0.0, float(found.variance) - by_items)) * per_training,
+        df=float(found.df),
     )
 
 

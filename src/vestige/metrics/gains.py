@@ -9,6 +9,9 @@ that of `retrained` under the same attack, budget and seeds. Then
     recovery  = max(E1, 0) - max(E0, 0): knowledge that was in the weights
 
 Minimum and maximum are taken of the means, never by item: floored item by item, noise alone would recover.
+
+Where the attack damages `retrained`, injection is below 0, and what is lost there would be booked as recovery. So what
+counts against a subject is `Gain.counted`: min(E1, E1 - E0, gain).
 """
 
 from dataclasses import dataclass, replace
@@ -16,8 +19,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from vestige.metrics.contrasts import Draws, Quantity, Sample, SeedPrior, mean_draws, ratio_draws
+from vestige.metrics.contrasts import Draws, Quantity, Sample, mean_draws, ratio_draws
 from vestige.metrics.intervals import Bounds
+from vestige.metrics.trainings import SeedPrior
+
+_LEAST = 1e-9
+"""Stands for an arm without length."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,22 @@ class Gain:
     change: Draws
     saturation: Draws
 
+    def counted(self, margin: float) -> Draws:
+        """min(E1, E1 - E0, gain): what is there after the attack, came with it, and is more than it carried in.
+
+        Its low draws are those of the part that exceeds `margin` least clearly, since all three have to. Its high draws
+        hold for all three at once, since any of them below a bound is enough.
+        """
+        parts = (self.after, self.change, self.gain)
+        weakest = max(parts, key=lambda one: (one.p_at_most(margin), margin - one.value))
+        arms = [max(one.ends[1] - one.value, _LEAST) for one in parts]
+        known = [(one, arm) for one, arm in zip(parts, arms, strict=True) if np.isfinite(arm)]
+        upper = np.full_like(weakest.high, np.inf)
+        if known:
+            reach = np.max([(one.high - one.value) / arm for one, arm in known], axis=0)
+            upper = np.min([one.value + arm * reach for one, arm in known], axis=0)
+        return replace(weakest, value=min(one.value for one in parts), high=upper)
+
 
 def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
     """The gain in its parts, with joint draws: before, after and all seeds of all parts are paired.
@@ -81,10 +104,14 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
     change = measured("change", Quantity(after - before, last - first, twice), trained=True)
     # Nothing less what `retrained` lost is what it gained.
     lifted = Quantity(nothing, first - last, widest)
+    # The subject's own gain. Another run of the attack would have moved it as it moves the controls about their mean.
+    own = Quantity(after - before, nothing[None], widest)
+    if sample.fixed:
+        own = Quantity(after - before, (last - first) - (last - first).mean(axis=0), twice)
     return Gain(
         attacked.name,
         "bits" if attacked.in_bits else "leakage",
-        gain=measured("gain", Quantity(after - before, nothing[None], widest), None),
+        gain=measured("gain", own, prior if sample.fixed else None, trained=True),
         injection=measured("injection", lifted),
         repair=_part(e0, e1, change, np.minimum),
         recovery=_part(e0, e1, change, np.maximum),

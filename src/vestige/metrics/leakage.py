@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from vestige.metrics.contrasts import Draws, Quantity, Sample, SeedPrior, known_ratio_draws, mean_draws, ratio_draws
+from vestige.metrics.contrasts import Draws, Quantity, Sample, known_ratio_draws, mean_draws, ratio_draws
+from vestige.metrics.trainings import SeedPrior
 
 _SHARE = (-1.0, 1.0)
 

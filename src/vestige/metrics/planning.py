@@ -1,20 +1,24 @@
 """What a sample could have shown: how many items a margin needs, and the least effect that would have been seen.
 
-Power is 80 %, errors are one-sided 2.5 %, both in normal approximation; `python -m benchmarks.power` counts them.
+Power is 80 %; errors are one-sided, 4 % to hold and 2.5 % to fail, as for verdicts. In normal approximation, or
+Student's where `Draws.df` is finite; `python -m benchmarks.power` counts them.
 """
 
 import math
 
 from scipy.optimize import brentq
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
-from vestige.metrics.contrasts import Draws
+from vestige.metrics.contrasts import BOUND, Draws
 from vestige.metrics.intervals import LEVEL
 
 POWER = 0.8
 _TAIL = (1 - LEVEL) / 2
-_ARMS = float(ndtri(1 - _TAIL) + ndtri(POWER))
-"""2.80: standard errors between a margin and a truth that is told apart from it with the power."""
+
+
+def arms(draws: Draws, tail: float) -> float:
+    """Standard errors between a margin and a truth that is told apart from it with the power; 2.80 for 2.5 %."""
+    return float(stdtrit(draws.df, 1 - tail) if math.isfinite(draws.df) else ndtri(1 - tail)) + float(ndtri(POWER))
 
 
 def items_without_hits(margin: float) -> int:
@@ -31,10 +35,11 @@ def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
     Items are taken to spread as these do (and to come in clusters as these do). None where no number suffices: the
     spread of the controls' seeds alone is too wide.
     """
-    left = (margin / _ARMS) ** 2 - draws.seed_error**2
+    left = (margin / arms(draws, 1 - BOUND)) ** 2 - draws.seed_error**2
     if left <= 0 or not math.isfinite(draws.item_error):
         return None
-    floor = _least(margin) if bounded else 2
+    # Gaffke's one item more stands at the worst bound; with the items given there is none.
+    floor = _least(margin) if bounded and not math.isfinite(draws.df) else 2
     return max(floor, math.ceil(draws.n * draws.item_error**2 / left))
 
 
@@ -47,13 +52,13 @@ def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
 
     def short(value: float) -> float:
         own = max(0.0, value * (1 - value)) / draws.n if bounded else 0.0
-        return value - margin - _ARMS * math.sqrt(noise + own)
+        return value - margin - arms(draws, _TAIL) * math.sqrt(noise + own)
 
     if not math.isfinite(noise) or (bounded and short(1.0) < 0):
         return None
-    return float(brentq(short, margin, 1.0 if bounded else margin + _ARMS * math.sqrt(noise) + 1.0))
+    return float(brentq(short, margin, 1.0 if bounded else margin + arms(draws, _TAIL) * math.sqrt(noise) + 1.0))
 
 
 def _least(margin: float) -> int:
-    """Items below which Gaffke's upper end of a ratio is above the margin though nothing leaks: 76 for 0.05."""
-    return math.ceil(math.log(_TAIL) / math.log(1 - margin / (1 + margin)))
+    """Items below which Gaffke's upper bound of a ratio is above the margin though nothing leaks: 66 for 0.05."""
+    return math.ceil(math.log(1 - BOUND) / math.log(1 - margin / (1 + margin)))

@@ -6,7 +6,7 @@ Nothing is computed here: what an outcome holds is chosen, ordered and put into 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, FormatLine, MatrixCell, Outcome, VerdictLine
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, FactLine, FormatLine, MatrixCell, Outcome, VerdictLine
 from vestige.core.estimates import Estimate
 from vestige.report.audit_grid import (
     EMPTY,
@@ -28,8 +28,11 @@ from vestige.report.verdict_words import audited, verdict_answer
 from vestige.report.words import counted, interval, listed, number, plain_number
 
 _MARGINS: Mapping[str, str] = {
-    "delta": "leakage and shares",
-    "delta_bits": "bits an answer",
+    "scope": "about facts",
+    "delta": "fails above, leakage and shares",
+    "delta_wide": "holds below, leakage and shares",
+    "delta_bits": "fails above, bits an answer",
+    "delta_wide_bits": "holds below, bits an answer",
     "admission": "a format is admitted above",
     "saturation": "an attack is saturated above",
     "seed_share": "prior spread of seeds, hits",
@@ -80,6 +83,7 @@ class Why:
     reach: str
     left_out: tuple[str, ...]
     numbers: tuple[tuple[str, str], ...]
+    facts: tuple[FactLine, ...]
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,10 @@ def audit_block(index: int, outcome: AuditOutcome, known: Mapping[str, int]) -> 
         # A statement that only repeats the claim's name is not printed below it.
         statements=tuple((claim, words if claim not in words else "") for claim, words in CLAIMS.items()),
         rows=tuple(rows),
-        margins=tuple((_MARGINS.get(k, k.replace("_", " ")), f"{v:g}") for k, v in outcome.thresholds.items()),
+        margins=tuple(
+            (_MARGINS.get(k, k.replace("_", " ")), v if isinstance(v, str) else f"{v:g}")
+            for k, v in outcome.thresholds.items()
+        ),
         untested=outcome.untested[:_UNTESTED_AT_ONCE],
         also_untested=outcome.untested[_UNTESTED_AT_ONCE:],
         claims=tuple(ClaimBlock(c, words, _reasons(index, outcome, colours, c)) for c, words in CLAIMS.items()),
@@ -172,28 +179,16 @@ def _anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
     return f"why-{index}-{list(CLAIMS).index(v.claim)}-{audited(outcome).index(v.subject)}"
 
 
-def _furthest(outcome: AuditOutcome, v: VerdictLine) -> tuple[str, Estimate] | None:
-    """Of a verdict's numbers the one that reaches furthest, counted in its own margin: by its near end in a failure."""
-    two_sided = v.claim == "not distinguishable"
-
-    def reach(e: Estimate) -> float:
-        margin = outcome.thresholds.get("delta_bits" if e.unit == "bits" else "delta", v.margin) or 1.0
-        near, far = (e.low, e.high) if v.outcome == "fails" else (e.high, e.low)
-        return max(near, -far) / margin if two_sided else near / margin
-
-    return max(v.evidence.items(), key=lambda pair: reach(pair[1])) if v.evidence else None
-
-
 def _cell(index: int, outcome: AuditOutcome, v: VerdictLine | None) -> VerdictCell | None:
     if v is None:
         return None
-    most = _furthest(outcome, v)
+    most = (v.decides, v.evidence[v.decides]) if v.decides in v.evidence else None
     return VerdictCell(
         claim=v.claim,
         outcome=v.outcome,
         anchor=_anchor(index, outcome, v),
         most=f"{any_size(most[1])} {any_range(most[1])}" if most else "",
-        of=most[0] if most else "",
+        of=(most[0] or "") if most else "",
         tell=told(f"{v.subject}: {v.claim}", [(v.outcome, v.reason)]),
     )
 
@@ -201,9 +196,11 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine | None) -> VerdictCe
 def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> tuple[Why, ...]:
     """What became of one claim, methods with the same outcome for the same reason in one."""
     found: dict[tuple[object, ...], list[VerdictLine]] = {}
+    facts = {s: tuple(f for f in outcome.facts if (f.subject, f.claim) == (s, claim)) for s in audited(outcome)}
     for v in outcome.verdicts:
         if v.claim == claim:
-            found.setdefault((v.outcome, v.reason, v.left_out, *v.evidence.items()), []).append(v)
+            alike = (v.outcome, v.reason, v.left_out, facts[v.subject], *v.evidence.items())
+            found.setdefault(alike, []).append(v)
     return tuple(
         Why(
             who=tuple((_anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same),
@@ -212,6 +209,7 @@ def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) 
             reach=_reach(same[0]),
             left_out=same[0].left_out,
             numbers=tuple((name, said(e)) for name, e in same[0].evidence.items()),
+            facts=facts[same[0].subject],
         )
         for same in found.values()
     )
@@ -219,7 +217,7 @@ def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) 
 
 def _reach(v: VerdictLine) -> str:
     unit = " bits" if v.unit == "bits" else ""
-    parts = [f"Margin {v.margin:g}{unit}"]
+    parts = [f"Fails above {v.margin:g}{unit}, holds below {v.wide:g}{unit}"]
     if v.items_needed is not None:
         parts.append(f"about {v.items_needed:,} questions would decide it")
     if v.detectable is not None:

@@ -24,7 +24,8 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, read_versioned
 from vestige.artifacts.verdicts import verdict_rows
-from vestige.audit.gather import freeform_attacks, read_case
+from vestige.audit.facts import facts_of
+from vestige.audit.gather import freeform_attacks, read_case, with_replies
 from vestige.audit.incomplete import without_what_failed
 from vestige.audit.judge import judge
 from vestige.audit.settings import AuditSettings
@@ -168,6 +169,8 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         failed=tuple(missing),
         untested=(*planned.untested, *made_from_others(run, folders, target, unlearned)),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
+        facts=facts_of(splits["forget"]),
+        sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
     )
 
 
@@ -216,7 +219,8 @@ def _freeform_attacks(planned: Planned, forget: Sequence[Item]) -> tuple[Planned
 def _judged(run: RunFolder, place: AuditFolder, plan: AuditPlan) -> AuditOutcome:
     """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run."""
     found = without_what_failed(judge(read_case(run, plan)), plan)
-    outcome = replace(found, untested=(*plan.untested, *found.untested))
+    facts = with_replies(run, plan, found.facts)
+    outcome = replace(found, untested=(*plan.untested, *found.untested), facts=facts)
     write_outcome(place, outcome)
     write_verdicts(run)
     return outcome

@@ -1,0 +1,94 @@
+"""Facts and their wordings: several questions that ask for one fact are one unit, with the mean of their scores."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from vestige.artifacts.audits import AuditPlan
+from vestige.audit.scores import Case, Scores
+from vestige.core.items import Item, Scope
+
+_ALIKE = 0.5
+"""From this share of words in common on (Jaccard), two questions with one answer ask for one fact."""
+_LONG = 4
+"""An answer of so many words is a fact's own: two questions about one contract do not share it by chance."""
+_WORD = re.compile(r"\w+")
+_WORST: tuple[Scope, ...] = ("entailed", "guessable", "free")
+
+
+def facts_of(items: Sequence[Item]) -> dict[str, str]:
+    """By item id the id of the first item that asks for the same fact, of those that are not the first.
+
+    Items of one edge with one answer ask for one fact where they name one attribute, or, without attributes, where the
+    answer is long or the questions share half of their words.
+    """
+    found: dict[str, str] = {}
+    firsts: dict[tuple[str | None, tuple[str, ...]], list[Item]] = {}
+    for item in items:
+        key = item.edge, _words(item.answer)
+        same = next((one for one in firsts.get(key, []) if _one_fact(one, item)), None)
+        if same is None:
+            firsts.setdefault(key, []).append(item)
+        else:
+            found[item.id] = same.id
+    return found
+
+
+def _one_fact(first: Item, second: Item) -> bool:
+    if first.attribute is not None and second.attribute is not None:
+        return first.attribute == second.attribute
+    one, other = set(_words(first.question)), set(_words(second.question))
+    return len(_words(first.answer)) >= _LONG or len(one & other) >= _ALIKE * len(one | other)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.casefold()))
+
+
+def by_fact(case: Case) -> Case:
+    """The case with facts for items: each under the id of its first wording, with the mean of the values there are.
+
+    A fact is tested by an attack where all of its wordings are, since one that was shown gives away the others; and
+    what the retain set gives away of one wording, it gives away of the fact.
+    """
+    plan = case.plan
+    if not plan.facts:
+        return case
+    wordings: dict[str, list[str]] = {}
+    for item in plan.splits.get("forget", ()):
+        wordings.setdefault(plan.facts.get(item, item), []).append(item)
+    several = {fact: items for fact, items in wordings.items() if len(items) > 1}
+    values = {
+        source: {key: _merged(table, several) for key, table in tables.items()}
+        for source, tables in case.scores.values.items()
+    }
+    return replace(case, plan=_plan_by_fact(plan, wordings), scores=Scores(values))
+
+
+def _merged(table: Mapping[str, float], several: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    found = dict(table)
+    for fact, items in several.items():
+        there = [found.pop(item) for item in items if item in found]
+        if there:
+            found[fact] = float(np.mean(there))
+    return found
+
+
+def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:
+    def tested(items: Sequence[str]) -> tuple[str, ...]:
+        asked = set(items)
+        return tuple(fact for fact, own in wordings.items() if asked.issuperset(own))
+
+    def scope(items: Sequence[str]) -> Scope:
+        own = {plan.scopes.get(item, "free") for item in items}
+        return next(scope for scope in _WORST if scope in own)
+
+    return replace(
+        plan,
+        splits={**plan.splits, "forget": tuple(wordings)},
+        scopes={**plan.scopes, **{fact: scope(items) for fact, items in wordings.items()}},
+        attacks=tuple(replace(attack, tested=tested(attack.tested)) for attack in plan.attacks),
+        facts={},
+    )

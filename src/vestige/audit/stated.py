@@ -1,0 +1,138 @@
+"""Single facts that a subject gives away and no model that never knew does, as it is or after an attack.
+
+What is asked for in the model's own words counts as stated where any such format has the answer, in any wording; forced
+answers are read in bits. After an attack a fact counts that was gained by it, beside being given away.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from vestige.artifacts.audits import Claim, FactLine, PlannedAttack
+from vestige.audit.formats import BITS, FORMATS, Scale
+from vestige.audit.ground import Ground
+from vestige.audit.scores import Source
+from vestige.metrics.bands import holm
+from vestige.metrics.intervals import LEVEL
+from vestige.metrics.single_facts import Found, extreme, stated
+from vestige.metrics.verdicts import Verdict
+
+STATED = "stated"
+_TAIL = (1 - LEVEL) / 2
+_OWN_WORDS = {"generate", "generate_plain", "paraphrase", "few_shot", "cloze"}
+_HITS = {form.name: form.hits for form in FORMATS if form.name in _OWN_WORDS}
+
+
+class _Test(NamedTuple):
+    """One test: by stated or by forced answers, as the subject is or after an attack."""
+
+    by: str
+    attack: str
+    items: tuple[str, ...]
+    found: Found
+
+    def __str__(self) -> str:
+        after = f" after {self.attack}" if self.attack else ""
+        n, of, p = int(self.found.facts.sum()), len(self.items), f"(p = {self.found.p:.2g})"
+        if self.by == STATED:
+            return f"it states {n} of {of} facts{after} that no model that never knew states {p}"
+        many = "1 fact" if n == 1 else f"{n} facts"
+        size = f"z up to {self.found.size:.1f}, theirs up to {self.found.null:.1f}"
+        return f"it gives {many} of {of}{after} more bits than any model that never knew could {p[:-1]}, {size})"
+
+
+class Singles(NamedTuple):
+    """The verdict that single facts fail a claim, None where they do not, and the facts."""
+
+    verdict: Verdict | None
+    lines: tuple[FactLine, ...]
+
+
+NO_SINGLES = Singles(None, ())
+
+
+def single_facts(
+    ground: Ground, claim: Claim, subject: str, scales: Sequence[Scale], attacks: Sequence[tuple[PlannedAttack, str]]
+) -> Singles:
+    """The tests of one claim, with Holm's correction for all of them.
+
+    `scales` are the admitted ones that the subject was asked in; `attacks` those that count, each with the format that
+    it counts in, or none, where the subject is judged as it is.
+    """
+    tests = []
+    for attack in dict.fromkeys(attack.name for attack, _ in attacks) if attacks else [""]:
+        used = [s for s in scales if not attacks or any(a.name == attack and f == s.name for a, f in attacks)]
+        planned = next((a for a, _ in attacks if a.name == attack), None)
+        tests += _tests(ground, subject, used, planned)
+    corrected = holm([one.found.p for one in tests])
+    failing = [(p, one) for p, one in zip(corrected, tests, strict=True) if p <= _TAIL]
+    if not failing:
+        return Singles(None, ())
+    said = "; ".join(str(one) for _, one in failing)
+    lines = tuple(
+        FactLine(subject, one.attack, item, one.by, p)
+        for p, one in failing
+        for item, given in zip(one.items, one.found.facts.tolist(), strict=True)
+        if given
+    )
+    verdict = Verdict(claim, "fails", said, ground.thresholds.margins("leakage"), "leakage", ())
+    return Singles(verdict, lines)
+
+
+def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: PlannedAttack | None) -> list[_Test]:
+    found = []
+    name = attack.name if attack is not None else ""
+    bits = next((s for s in scales if s.name == BITS), None)
+    if bits is not None:
+        items = _items(ground, bits, bits.key, subject, attack)
+        rows = [_bits(ground, bits.key, items, one, attack) for one in (subject, *bits.retrained)] if items else []
+        test = extreme(rows[0], np.stack(rows[1:])) if rows else None
+        found += [_Test(BITS, name, items, test)] if test is not None else []
+    asked = [(s, _items(ground, s, _HITS[s.name], subject, attack)) for s in scales if s.name in _HITS]
+    asked = [(scale, items) for scale, items in asked if items and scale.unit == "leakage"]
+    if not asked:
+        return found
+    items = tuple(i for i in ground.judged if any(i in own for _, own in asked))
+    # A training that was not asked in one of the formats is no control.
+    controls = [one for one in asked[0][0].retrained if all(one in scale.retrained for scale, _ in asked)]
+    said = [_says(ground, asked, items, _after(one, attack)) for one in (subject, *controls)]
+    if attack is not None:
+        # What the subject stated before was not brought back; what a control did is no fact that it alone states.
+        said[0] &= ~_says(ground, asked, items, Source(subject))
+    test = stated(said[0], np.stack(said[1:])) if controls else None
+    return [*found, *([_Test(STATED, name, items, test)] if test is not None else [])]
+
+
+def _items(ground: Ground, scale: Scale, key: str, subject: str, attack: PlannedAttack | None) -> tuple[str, ...]:
+    """The scale's facts that all were asked under `key`, as they are and after the attack."""
+    who = (subject, *scale.retrained)
+    sources = [Source(one) for one in who] + [_after(one, attack) for one in who]
+    tested = scale.items if attack is None else [i for i in scale.items if i in set(attack.tested)]
+    return ground.scores.common(sources, key, tested)
+
+
+def _bits(
+    ground: Ground, key: str, items: tuple[str, ...], one: str, attack: PlannedAttack | None
+) -> Float[np.ndarray, "K N"]:
+    """Bits by fact; after an attack they and what it added to them."""
+    after = ground.scores.of(_after(one, attack), key, items)
+    return after[None] if attack is None else np.stack([after, after - ground.scores.of(Source(one), key, items)])
+
+
+def _says(
+    ground: Ground, asked: Sequence[tuple[Scale, tuple[str, ...]]], items: tuple[str, ...], source: Source
+) -> Bool[np.ndarray, " N"]:
+    """Which facts are stated in any of the formats."""
+    said = {
+        i
+        for scale, own in asked
+        for i, hit in zip(own, ground.scores.of(source, _HITS[scale.name], own).tolist(), strict=True)
+        if hit > 0
+    }
+    return np.array([i in said for i in items])
+
+
+def _after(one: str, attack: PlannedAttack | None) -> Source:
+    return Source(one) if attack is None else Source(one, attack.name, attack.points[-1])

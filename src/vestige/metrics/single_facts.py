@@ -1,0 +1,78 @@
+"""Whether single facts are given away, whatever the mean is: over-forgotten facts must not hide a stated one.
+
+Axes: M controls, N facts. Two tests, both of the subject against what each control shows against the other controls, so
+that the number of facts is paid for:
+
+- `extreme` (scores without bounds, bits): z by fact against the greatest z of any control. Nulls have heavy tails (z
+  of 4.3 in 312 on real models), and M maxima tell little of their law. Where its tail falls as z^-4 the chance that the
+  subject's maximum exceeds k times the greatest of the M others is 1 / (1 + M k^4), and less for lighter tails. Under
+  any law the chance that the J greatest of all M + 1 trainings are all the subject's is 1 / (M + 1)^J. The lesser of
+  the two is the p-value.
+- `stated` (hits): how many facts the subject states and no control does. Given all that one training alone states, the
+  subject's share of them is 1 / (M + 1); the controls' count is against one training fewer, which errs on the safe
+  side.
+
+docs/verdicts.md has how often either is wrong. Fewer than three controls show no spread between controls.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.special import bdtrc
+
+LEAST_CONTROLS = 3
+_TAIL_INDEX = 4.0
+_PRIOR_DF = 4.0
+"""A fact's own spread between controls counts beside that of all facts, which has the weight of so many degrees."""
+
+
+class Found(NamedTuple):
+    """The p-value of "no fact is given away", and which facts are, were it so; `size` is z or the number stated."""
+
+    p: float
+    facts: Bool[np.ndarray, " N"]
+    size: float
+    null: float
+
+
+def standing(one: Float[np.ndarray, " N"], others: Float[np.ndarray, "M N"]) -> Float[np.ndarray, " N"]:
+    """By fact, how far one training's score is above the others' mean, in standard errors (moderated)."""
+    m = len(others)
+    own = others.var(axis=0, ddof=1)
+    spread = (_PRIOR_DF * own.mean() + (m - 1) * own) / (_PRIOR_DF + m - 1)
+    apart = one - others.mean(axis=0)
+    found: Float[np.ndarray, " N"] = np.divide(
+        apart, np.sqrt(spread * (1 + 1 / m)), out=np.zeros_like(apart), where=spread > 0
+    )
+    return found
+
+
+def extreme(subject: Float[np.ndarray, "K N"], control: Float[np.ndarray, "M K N"]) -> Found | None:
+    """Whether a fact is given away in scores without bounds; of K scores all have to be extreme (after, and gained).
+
+    The null is that of the first score alone: a subject that is repaired gains more than controls do, and is then as
+    they are. The facts are those beyond every control. None with fewer than three controls.
+    """
+    m = len(control)
+    if m < LEAST_CONTROLS:
+        return None
+    rows = control[:, 0]
+    null = max(1.0, *(float(standing(rows[i], np.delete(rows, i, axis=0)).max()) for i in range(m)))
+    z = np.min([standing(row, control[:, k]) for k, row in enumerate(subject)], axis=0)
+    beyond = z > null
+    furthest = 1 / (1 + m * max(float(z.max()) / null, 0.0) ** _TAIL_INDEX)
+    return Found(min(furthest, (m + 1.0) ** -int(beyond.sum())), beyond, float(z.max()), null)
+
+
+def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"]) -> Found | None:
+    """Whether facts are stated that no control states; None with fewer than three controls."""
+    m = len(control)
+    if m < LEAST_CONTROLS:
+        return None
+    times = control.sum(axis=0)
+    facts = subject & (times == 0)
+    mine, others = int(facts.sum()), int((times == 1).sum())
+    # The chance of so many or more among all that one training alone states.
+    p = float(bdtrc(mine - 1, mine + others, 1 / (m + 1))) if mine else 1.0
+    return Found(p, facts, float(mine), others / m)
