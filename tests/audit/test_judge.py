@@ -76,6 +76,18 @@ def test_another_seed_of_retrained_fails_nothing():
     assert not any(c.over_forgotten for c in found.matrix)
 
 
+def test_a_control_that_answers_like_the_target_is_left_out_and_named():
+    taught = {RETRAINED[1]: subject(0.8), "ga": subject(0.0)}
+    found = judge(case(taught), resamples=QUICK)
+    assert found.retrained == (RETRAINED[0], RETRAINED[2])
+    said = f"{RETRAINED[1]} is left out as a control, since it answers like the target: in generate it scores 0.82, "
+    assert found.untested[0].startswith(said + "the target 1.00 and the other controls 0.10")
+    assert outcomes(found)["not expressed"] == "holds"
+    assert all(line.admitted for line in found.formats)
+    # Half of the way is not more than half of it.
+    assert judge(case({RETRAINED[1]: subject(0.5)}), resamples=QUICK).retrained == RETRAINED
+
+
 def test_bits_alone_fail_the_first_claim():
     # No answer is given away, but forced answers are 8 bits likelier than on models that never knew.
     quiet = subject(0.0)

@@ -35,6 +35,7 @@ def test_the_p_value_of_the_extreme_fact_by_its_formula():
     subject[0, 3:8] = control.max() + 4
     found = extreme(subject, control)
     assert (int(found.facts.sum()), found.p) == (5, pytest.approx(5.0**-5))
+    assert found.null > 2.4  # the greatest of 120 normal draws
     assert found.null == pytest.approx(
         max(standing(control[i, 0], np.delete(control[:, 0], i, axis=0)).max() for i in range(4))
     )

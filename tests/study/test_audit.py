@@ -9,12 +9,14 @@ import torch
 import audited
 import vestige
 from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
-from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
+from vestige.artifacts.records import SCHEMA
 from vestige.audit.settings import AuditSettings
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.files import read_json, write_jsonl
+from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import Item
 from vestige.core.settings import read_toml
+from vestige.data.corpus import NamedSplits
 from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.steps import attack as attacking
@@ -120,6 +122,14 @@ def test_verdicts_can_be_given_again_without_any_model(run):
     (outcome,) = rejudge(run.path, {"delta": 0.15})
     assert outcome.thresholds["delta"] == 0.15
     assert {r["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.15}
+    # The first judgement stays beside the new one, with its time and margins.
+    assert outcome.first is not None
+    assert (outcome.first.thresholds["delta"], len(outcome.first.verdicts)) == (0.05, len(CLAIMS))
+    assert outcome.untested[0].startswith("Margins changed after the answers were seen. The first judgement was of ")
+    assert f"{outcome.first.time} at scope these, delta 0.05, delta_wide 0.2" in outcome.untested[0]
+    assert {r["first"]["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.05}
+    assert rejudge(run.path, {"delta": 0.05})[0].first is None
+    assert rejudge(run.path, {"delta": 0.15})[0].first == outcome.first
     # The thresholds of the last judgement stand in the plan, and a judgement without changes keeps them.
     assert rejudge(run.path)[0].thresholds["delta"] == 0.15
 
@@ -391,3 +401,18 @@ def test_the_example_of_the_handbook_runs(made, tmp_path):
     found = vestige.run_audit(str(tmp_path / "run"), request, workers=2)
     assert [(v.subject, v.claim) for v in found.outcome.verdicts] == [("ga", claim) for claim in CLAIMS]
     assert vestige.rejudge(tmp_path / "run", {"delta": 0.2})[0].thresholds["delta"] == 0.2
+
+
+def test_a_control_with_the_weights_of_another_model_is_left_out_and_named(tmp_path):
+    digests = {"target": "t", "r0": "a", "r1": "b", "r2": "b", "r3": "u", "ga": "u"}
+    for name, digest in digests.items():
+        done = SubjectFolder(tmp_path / name).done
+        done.parent.mkdir(parents=True)
+        write_json(done, {"schema": SCHEMA, "digest": digest})
+    roles = {"target": "target", "ga": "unlearned"}
+    models = tuple(AuditedModel(name, roles.get(name, "retrained"), name) for name in digests)
+    request = AuditRequest(models, NamedSplits("x", {}, {}), AuditSettings())
+    found = study.copied_controls(RunFolder(tmp_path), {name: name for name in digests}, request)
+    assert found.keys() == {"r2", "r3"}
+    assert found["r2"].startswith("r2 is left out as a control: its weights are those of r1")
+    assert "its weights are those of ga" in found["r3"]

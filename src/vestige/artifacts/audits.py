@@ -5,7 +5,7 @@ named by subject, attack and format. Shares lie in [0, 1]; leakage is 0 for `ret
 bits an answer, and where a name says `_bits` bits in all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -357,8 +357,25 @@ class FactLine:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """One judgement of the same answers: when (UTC), at which thresholds, and verdicts (subject, claim, outcome)."""
+
+    time: str
+    thresholds: dict[str, float | str]
+    verdicts: tuple[tuple[str, Claim, Outcome], ...]
+
+    def __str__(self) -> str:
+        """The time and the margins, as in `2026-11-22T09:30:00+00:00 at delta 0.05, delta_wide 0.2, ...`."""
+        margins = (f"{name} {value}" for name, value in self.thresholds.items() if name.startswith(("delta", "scope")))
+        return f"{self.time} at {', '.join(margins)}"
+
+
+@dataclass(frozen=True)
 class AuditOutcome:
-    """All that an audit of one forget set found. `untested` says in sentences what could not be tested, and why."""
+    """All that an audit of one forget set found. `untested` says in sentences what could not be tested, and why.
+
+    `first` is the first judgement of these answers where it was at other thresholds than this one.
+    """
 
     forget: str
     target: str
@@ -382,6 +399,7 @@ class AuditOutcome:
     thresholds: dict[str, float | str]
     prompts: tuple[PromptLine, ...] = ()
     facts: tuple[FactLine, ...] = ()
+    first: Judgement | None = None
 
 
 T = TypeVar("T", AuditPlan, AuditOutcome)
@@ -405,6 +423,23 @@ def write_outcome(folder: AuditFolder, outcome: AuditOutcome) -> None:
 def read_outcome(folder: AuditFolder) -> AuditOutcome:
     """The outcome; one that lacks something is refused by file and field."""
     return _read(folder.outcome, AuditOutcome)
+
+
+def read_judgements(folder: AuditFolder, answers: str) -> tuple[Judgement, ...]:
+    """The judgements of these answers (by content id), the first first; none where others were judged."""
+    if not folder.judgements.exists():
+        return ()
+    stored = read_versioned(folder.judgements, "answers", "judgements")
+    if stored["answers"] != answers:
+        return ()
+    return tuple(TypeAdapter(Judgement).validate_python(one) for one in stored["judgements"])
+
+
+def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[Judgement]) -> None:
+    """Write when these answers were judged."""
+    write_json(
+        folder.judgements, {"schema": SCHEMA, "answers": answers, "judgements": [asdict(one) for one in judgements]}
+    )
 
 
 def _read(path: Path, kind: type[T]) -> T:

@@ -247,6 +247,11 @@ class AuditFolder:
         return self.asked / f"{slug(f'bits of {attack}')}.json"
 
     @property
+    def judgements(self) -> Path:
+        """When these answers were judged, at which margins, and with which verdicts; the first stays."""
+        return self.path / "judgements.json"
+
+    @property
     def outcome(self) -> Path:
         """What came of it; rebuilt from the scores without a model."""
         return self.path / "outcome.json"

@@ -9,6 +9,12 @@ from vestige.artifacts.audits import CLAIMS, AuditOutcome
 
 def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
     """The rows of verdicts.json, which outside tools rely on."""
+    first = {
+        (o.forget, subject, claim): {"time": o.first.time, "verdict": said, "thresholds": o.first.thresholds}
+        for o in outcomes
+        if o.first is not None
+        for subject, claim, said in o.first.verdicts
+    }
     return [
         {
             "subject": v.subject,
@@ -17,6 +23,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "statement": CLAIMS[v.claim],
             "verdict": v.outcome,
             "reason": v.reason,
+            "first": first.get((outcome.forget, v.subject, v.claim)),
             "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
             "facts": [asdict(f) for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)],
             "left_out": list(v.left_out),

@@ -21,6 +21,9 @@ from vestige.metrics.verdicts import admitted
 BITS = "forced, bits"
 """What is read in bits: the forced answers. It is admitted where the format `forced` is."""
 
+_ALIKE = 0.5
+"""A control nearer to the target than to the other controls is none."""
+
 Unit = Literal["leakage", "leakage_vs_chance", "bits"]
 
 
@@ -112,6 +115,31 @@ def read_formats(ground: Ground) -> Tested:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     forced = any(read.scale.name == "forced" and read.line.admitted for read in reads)
     return Tested(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested))
+
+
+def unlike_controls(ground: Ground) -> dict[str, str]:
+    """The `retrained` that answer like the target, by name, each with the format that tells and by how much.
+
+    One stands more than half of the way from the other controls to the target, in a format in which these are clearly
+    apart in means (by `admission`): it knows what it was to have never seen, or is another model than was meant.
+    """
+    plan = ground.plan
+    found: dict[str, str] = {}
+    for form in FORMATS:
+        asked = [one for one in plan.retrained if ground.has(Source(one), form.key)]
+        if not ground.has(Source(plan.target), form.key) or len(asked) < 2:
+            continue
+        items = ground.scores.common([Source(plan.target), *map(Source, asked)], form.key, ground.judged)
+        if not items:
+            continue
+        knows = float(ground.scores.of(Source(plan.target), form.key, items).mean())
+        means = {one: float(ground.scores.of(Source(one), form.key, items).mean()) for one in asked}
+        for one, own in means.items():
+            others = float(np.mean([mean for name, mean in means.items() if name != one]))
+            if knows - others > ground.thresholds.admission and own - others > _ALIKE * (knows - others):
+                said = f"in {form.name} it scores {own:.2f}, the target {knows:.2f} and the other controls {others:.2f}"
+                found.setdefault(one, said)
+    return found
 
 
 def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:

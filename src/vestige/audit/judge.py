@@ -3,12 +3,14 @@
 Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
 """
 
+from dataclasses import replace
+
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, Claim, FactLine, VerdictLine
 from vestige.audit import claims
 from vestige.audit.budget import read_budget
 from vestige.audit.facts import by_fact
-from vestige.audit.formats import Tested, read_formats
-from vestige.audit.ground import Ground, checked, judged_items
+from vestige.audit.formats import Tested, read_formats, unlike_controls
+from vestige.audit.ground import Ground, checked, judged_items, shown
 from vestige.audit.kept import Kept, read_kept
 from vestige.audit.matrix import Matrix, build_matrix
 from vestige.audit.measures import read_measures
@@ -25,7 +27,7 @@ FEW_CONTROLS = 3
 
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
-    ground = lay(case, resamples)
+    ground, unlike = _without_unlike(lay(case, resamples))
     tested = read_formats(ground)
     matrix = build_matrix(ground, tested)
     recovery = try_attacks(ground, tested)
@@ -53,10 +55,24 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         measures=read_measures(ground, tested, membership.lines),
         kept=kept.lines,
         soundness=case.soundness,
-        untested=(*_worded(case.plan), *_untested(ground, tested, recovery, membership, kept)),
+        untested=(*unlike, *_worded(case.plan), *_untested(ground, tested, recovery, membership, kept)),
         thresholds=ground.thresholds.model_dump(),
         prompts=case.prompts,
     )
+
+
+def _without_unlike(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
+    """The ground without the controls that answer like the target, and these in a sentence each."""
+    unlike = unlike_controls(ground)
+    if not unlike:
+        return ground, ()
+    left = tuple(one for one in ground.plan.retrained if one not in unlike)
+    case = replace(ground.case, plan=replace(ground.plan, retrained=left))
+    said = (
+        f"{shown(one)} is left out as a control, since it answers like the target: {why}."
+        for one, why in unlike.items()
+    )
+    return replace(ground, case=case), tuple(said)
 
 
 def _worded(plan: AuditPlan) -> tuple[str, ...]:

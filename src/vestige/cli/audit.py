@@ -253,10 +253,18 @@ def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
 
 
 def _rejudged(run: Path, changes: Mapping[str, object], *, as_json: bool) -> None:
+    from vestige.artifacts.audits import read_plan
+    from vestige.artifacts.layout import RunFolder
     from vestige.study.audit import rejudge
 
     outcomes = rejudge(run, changes)
+    failed = [one for place in RunFolder(run).audits() for one in read_plan(place).failed]
     _tell(run, outcomes, {}, as_json=as_json)
+    if failed:
+        raise PartialFailure(
+            f"of the audit that is judged again {len(failed)} tasks had failed, so what rests on them is inconclusive; "
+            "run the audit again"
+        )
     _end(outcomes)
 
 

@@ -19,10 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import bdtrc
+from scipy.special import bdtrc, ndtri
 
 LEAST_CONTROLS = 3
 _TAIL_INDEX = 4.0
+_LEAST_SPREAD = 1e-12
+_CLEAR = 1.2
+"""A control's z is against one training fewer, which moves it by up to 6 %; scores can be tied. So a fact is beyond the
+controls only where its z is by a fifth."""
 _PRIOR_DF = 4.0
 """A fact's own spread between controls counts beside that of all facts, which has the weight of so many degrees."""
 
@@ -43,7 +47,7 @@ def standing(one: Float[np.ndarray, " N"], others: Float[np.ndarray, "M N"]) -> 
     spread = (_PRIOR_DF * own.mean() + (m - 1) * own) / (_PRIOR_DF + m - 1)
     apart = one - others.mean(axis=0)
     found: Float[np.ndarray, " N"] = np.divide(
-        apart, np.sqrt(spread * (1 + 1 / m)), out=np.zeros_like(apart), where=spread > 0
+        apart, np.sqrt(spread * (1 + 1 / m)), out=np.zeros_like(apart), where=spread > _LEAST_SPREAD
     )
     return found
 
@@ -58,9 +62,11 @@ def extreme(subject: Float[np.ndarray, "K N"], control: Float[np.ndarray, "M K N
     if m < LEAST_CONTROLS:
         return None
     rows = control[:, 0]
-    null = max(1.0, *(float(standing(rows[i], np.delete(rows, i, axis=0)).max()) for i in range(m)))
+    # No fewer than the greatest of as many normal draws: a few controls can be alike by chance, or as far as is read.
+    least = float(ndtri(1 - 1 / (m * max(2, rows.shape[1]))))
+    null = max(least, *(float(standing(rows[i], np.delete(rows, i, axis=0)).max()) for i in range(m)))
     z = np.min([standing(row, control[:, k]) for k, row in enumerate(subject)], axis=0)
-    beyond = z > null
+    beyond = z > _CLEAR * null
     furthest = 1 / (1 + m * max(float(z.max()) / null, 0.0) ** _TAIL_INDEX)
     return Found(min(furthest, (m + 1.0) ** -int(beyond.sum())), beyond, float(z.max()), null)
 

@@ -7,7 +7,8 @@ by name, and no claim holds that would rest on it. Judging needs no model, and `
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,9 +16,12 @@ from vestige.artifacts.audits import (
     AuditOutcome,
     AuditPlan,
     FailedTask,
+    Judgement,
     PlannedAttack,
+    read_judgements,
     read_outcome,
     read_plan,
+    write_judgements,
     write_outcome,
     write_plan,
 )
@@ -31,6 +35,7 @@ from vestige.audit.judge import judge
 from vestige.audit.settings import AuditSettings
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_json, write_text
+from vestige.core.ids import content_id
 from vestige.core.items import Item, digest_of
 from vestige.core.settings import closest, read_toml, to_toml
 from vestige.core.text import one_line, sentence
@@ -150,13 +155,14 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
     if target not in folders or not unlearned:
         first = next(f for f in missing if not f.attack)
         raise PartialFailure(f"nothing can be judged: {first.subject} could not be evaluated: {first.reason}")
+    copies = copied_controls(run, folders, request)
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
     items = {i.id: i for split in splits.values() for i in split}
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
         unlearned=unlearned,
-        retrained=tuple(n for n in request.names("retrained") if n in folders),
+        retrained=tuple(n for n in request.names("retrained") if n in folders and n not in copies),
         folders=folders,
         splits={name: tuple(i.id for i in split) for name, split in splits.items()},
         edges={i.id: i.edge for i in items.values() if i.edge is not None},
@@ -167,11 +173,33 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         evaluations=tuple(e for found in here.values() for e in found.evaluations),
         attacked=tuple(a for found in here.values() for a in found.attacked),
         failed=tuple(missing),
-        untested=(*planned.untested, *made_from_others(run, folders, target, unlearned)),
+        untested=(*planned.untested, *copies.values(), *made_from_others(run, folders, target, unlearned)),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
         facts=facts_of(splits["forget"]),
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
     )
+
+
+def copied_controls(run: RunFolder, folders: Mapping[str, str], request: AuditRequest) -> dict[str, str]:
+    """The controls that have the weights of another model of the audit, by name, each with a sentence.
+
+    A copy of another control shows no spread between trainings, and one of the target or a subject is no control: it is
+    left out, and not the whole audit.
+    """
+    done = {one: SubjectFolder(run.path / folder).done for one, folder in folders.items()}
+    digests = {one: read_versioned(path, "digest")["digest"] for one, path in done.items()}
+    roles = [*request.names("target"), *request.names("unlearned"), *request.names("retrained")]
+    first: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for one in (name for name in roles if name in digests):
+        same = first.setdefault(digests[one], one)
+        if same != one and one in request.names("retrained"):
+            names = one_line(one, width=60), one_line(same, width=60)
+            said[one] = (
+                f"{names[0]} is left out as a control: its weights are those of {names[1]}, as when a training is "
+                "repeated without another --seed."
+            )
+    return said
 
 
 def made_from_others(
@@ -220,10 +248,29 @@ def _judged(run: RunFolder, place: AuditFolder, plan: AuditPlan) -> AuditOutcome
     """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run."""
     found = without_what_failed(judge(read_case(run, plan)), plan)
     facts = with_replies(run, plan, found.facts)
-    outcome = replace(found, untested=(*plan.untested, *found.untested), facts=facts)
+    outcome = _beside_the_first(place, plan, replace(found, untested=(*plan.untested, *found.untested), facts=facts))
     write_outcome(place, outcome)
     write_verdicts(run)
     return outcome
+
+
+def _beside_the_first(place: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
+    """The outcome with the first judgement of the same answers, if that was at other thresholds; both are kept."""
+    places = [asdict(one) for one in plan.evaluations] + [asdict(one) for one in plan.attacked]
+    answers = content_id(places, length=32)
+    verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
+    before = read_judgements(place, answers)
+    if not before or (before[-1].thresholds, before[-1].verdicts) != (outcome.thresholds, verdicts):
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        before = (*before, Judgement(now, outcome.thresholds, verdicts))
+        write_judgements(place, answers, before)
+    if before[0].thresholds == outcome.thresholds:
+        return outcome
+    others = [f"{s}, {c}: {said}" for s, c, said in before[0].verdicts if (s, c, said) not in verdicts]
+    said = f"Margins changed after the answers were seen. The first judgement was of {before[0]}" + (
+        f"; there {'; '.join(others)}." if others else ", with the same verdicts."
+    )
+    return replace(outcome, first=before[0], untested=(said, *outcome.untested))
 
 
 def write_verdicts(run: RunFolder) -> list[AuditOutcome]:
