@@ -1,4 +1,4 @@
-"""Graphs from files: forms, orientation, order, mistakes with their place, and any bytes at all."""
+"""Graphs from files: forms, orientation, order, and mistakes with their place."""
 
 import json
 
@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
-from vestige.data.graph import Edge, Graph, build_graph
+from vestige.data.graph import Edge, build_graph
 from vestige.data.graph_files import from_networkx, read_graph
 
 ROWS = [("B", "A", "sales"), ("A", "m", "employment"), ("A", "C", "sales")]
@@ -111,45 +111,6 @@ def test_a_mistake_in_a_file_is_said_with_its_place(tmp_path, name, content, wor
     with pytest.raises(InputError, match=words) as caught:
         read_graph(path)
     assert name in str(caught.value)
-
-
-FORMS = (".csv", ".tsv", ".txt", ".json", ".graphml")
-BYTES = st.one_of(
-    st.binary(max_size=200),
-    st.text(max_size=200).map(lambda t: t.encode("utf-8", "surrogatepass")),
-    st.text(alphabet="AB,\t\n\"{}[]:<>/ {}'#0", max_size=120).map(str.encode),
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-        lambda inner: (
-            st.lists(inner, max_size=4)
-            | st.dictionaries(st.sampled_from(["edges", "links", "source", "target", "type", "id"]), inner, max_size=4)
-        ),
-    ).map(lambda value: json.dumps(value).encode()),
-    st.lists(
-        st.tuples(*[st.text(max_size=6)] * 3).map(
-            lambda t: "<edge source={!r} target={!r}><data key='k'>{}</data></edge>".format(*t)
-        ),
-        max_size=4,
-    ).map(
-        lambda rows: f"<graphml><key id='k' attr.name='type'/><graph>{''.join(rows)}</graph></graphml>".encode(
-            "utf-8", "replace"
-        )
-    ),
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(suffix=st.sampled_from(FORMS), content=BYTES)
-def test_any_bytes_are_a_graph_or_an_input_error(tmp_path, suffix, content):
-    path = tmp_path / f"g{suffix}"
-    path.write_bytes(content)
-    try:
-        graph = read_graph(path)
-    except InputError:
-        return
-    assert isinstance(graph, Graph)
-    assert graph.n_edges >= 1
 
 
 LABELS = st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8).filter(

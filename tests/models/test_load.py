@@ -1,4 +1,3 @@
-import contextlib
 import json
 import shutil
 from types import SimpleNamespace
@@ -9,11 +8,10 @@ import torch
 from huggingface_hub import HfApi
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from tests.fuzz import each_damaged
 from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from vestige.core.errors import InputError, VestigeError
+from vestige.core.errors import InputError
 from vestige.models.digests import weights_digest
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import ModelSettings, context_tokens, find, load, look_for
@@ -298,14 +296,3 @@ def test_a_damaged_weights_file_is_one_sentence(folder):
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(InputError, match=r"cannot load .*model\.safetensors is damaged .*; fetch or make it again"):
         load(ModelSettings(model=str(folder)))
-
-
-@pytest.mark.slow
-def test_a_damaged_folder_is_loaded_or_refused_in_a_sentence(folder, adapter, tmp_path):
-    def use(path, what):
-        # Whatever else is raised fails the test.
-        with contextlib.suppress(VestigeError):
-            load(ModelSettings(model=str(path), device="cpu"))
-
-    each_damaged(folder, tmp_path, 20, 1, use)
-    each_damaged(adapter, tmp_path, 20, 2, use)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import synthetic_audit
 import synthetic_holes
 import synthetic_run
@@ -14,6 +15,7 @@ from vestige.report.page import render, render_holes
 from vestige.report.tables import write_tables
 
 
+@pytest.mark.slow
 def test_run_folders(tmp_path, monkeypatch):
     for name, shorter in (("ATTRIBUTES", 1), ("SALES", 4), ("JOBS", 4)):
         monkeypatch.setattr(synthetic_run, name, getattr(synthetic_run, name)[:shorter])
@@ -25,9 +27,10 @@ def test_run_folders(tmp_path, monkeypatch):
         write_tables(folder / "tables", RunFolder(folder), contents)
         render(contents)
 
-    survive("run folders", 60, run, tmp_path, reported)
+    survive("run folders", [run], tmp_path, reported)
 
 
+@pytest.mark.slow
 def test_folders_of_holes(tmp_path):
     path = synthetic_holes.write_probe(tmp_path / "probe", synthetic_holes.candidates())
-    survive("folders of holes", 150, path, tmp_path, lambda folder: render_holes(read_probe(ProbeFolder(folder))))
+    survive("folders of holes", [path], tmp_path, lambda folder: render_holes(read_probe(ProbeFolder(folder))))

@@ -22,6 +22,7 @@ import numpy as np
 from vestige.core.errors import InputError
 from vestige.core.files import json_line, new_folder, read_json, read_jsonl
 from vestige.core.items import Item
+from vestige.core.text import one_line
 from vestige.data.contract_type import ContractType, read_types
 from vestige.data.dataset import Contract, Dataset, item_row
 from vestige.data.drawing import chunk_bounds
@@ -172,7 +173,9 @@ def _read_lines(path: Path, make: Callable[[Any], _T]) -> tuple[_T, ...]:
         try:
             return make(row)
         except (KeyError, TypeError) as error:
-            raise InputError(f"{path}, row {number}: not what Vestige writes ({error})") from error
+            raise InputError(
+                f"{path}, row {number}: not what Vestige writes ({one_line(str(error), width=200)})"
+            ) from error
 
     return tuple(checked(number, row) for number, row in enumerate(read_jsonl(path), 1))
 
@@ -182,7 +185,7 @@ def _read_json(path: Path, make: Callable[[Any], _T]) -> _T:
     try:
         return make(stored)
     except (KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path}: not what Vestige writes ({error})") from error
+        raise InputError(f"{path}: not what Vestige writes ({one_line(str(error), width=200)})") from error
 
 
 def _node_link(dataset: Dataset) -> dict[str, Any]:

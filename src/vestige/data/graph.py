@@ -178,8 +178,8 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
     rows = array("q")
     named: dict[int, str] = {}
     for edge in edges:
-        check_label(edge.first, "node")
-        check_label(edge.second, "node")
+        check_label(edge.first, f"{name}: node")
+        check_label(edge.second, f"{name}: node")
         if edge.first == edge.second:
             raise InputError(
                 f"{name}: node {shown(edge.first)} has a contract with itself; a contract needs two parties"
@@ -191,7 +191,7 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
                 "lower-case letters, digits and '_', as in 'sales'"
             )
         if edge.id is not None:
-            check_label(edge.id, "edge")
+            check_label(edge.id, f"{name}: edge")
             named[len(rows) // 3] = edge.id
         first = numbers.setdefault(edge.first, len(numbers))
         second = numbers.setdefault(edge.second, len(numbers))

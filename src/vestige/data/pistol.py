@@ -116,7 +116,7 @@ def _item(row: Any, where: str) -> Item:
         if half_character(value):
             raise InputError(f"{where}: {key} holds half a character (a lone surrogate)")
     if row.get("edge") is not None:
-        check_label(row["edge"], "edge")
+        check_label(row["edge"], f"{where}: edge")
     return Item(row["question"], row["answer"], edge=row.get("edge"))
 
 
