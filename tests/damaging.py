@@ -30,7 +30,6 @@ CASES = {
     "adapters": 60,
     "data files": 400,
     "graph files": 250,
-    "compiled data": 60,
     "checkpoints": 200,
     "settings": 200,
     "run folders": 40,

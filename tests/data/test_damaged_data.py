@@ -1,9 +1,7 @@
-"""Data files, graphs and compiled data that are damaged: used, or refused in one sentence with the file's name."""
+"""Data files and graphs that are damaged: used, or refused in one sentence with the file's name."""
 
 import csv
-import hashlib
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import networkx as nx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.damaging import damage, survive
+from tests.damaging import survive
 
 from vestige.core.errors import InputError
 from vestige.data.build import CompileSettings, compile_to_folder
@@ -109,28 +107,3 @@ def test_graph_files(tmp_path):
         assert len(graph.edge_ids()) == graph.n_edges
 
     survive("graph files", whole, tmp_path, used)
-
-
-def damaged_with_its_digests(rng: random.Random, folder: Path) -> str:
-    """As whoever means harm would do it: the manifest has the digests of the damaged files."""
-    what = damage(rng, folder)
-    try:
-        manifest = json.loads((folder / "manifest.json").read_text())
-        for name, facts in manifest["files"].items():
-            content = (folder / name).read_bytes()
-            facts |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-        (folder / "manifest.json").write_text(json.dumps(manifest))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return f"{what}; the manifest as it was"
-    return what
-
-
-@pytest.mark.slow
-def test_compiled_data(compiled, tmp_path):
-    survive(
-        "compiled data",
-        [compiled],
-        tmp_path,
-        lambda folder: open_corpus(SourceSettings(data=str(folder))),
-        damaged_with_its_digests,
-    )
