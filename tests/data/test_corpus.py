@@ -184,7 +184,7 @@ def test_what_is_not_in_the_data_or_answered_otherwise_there_is_counted(tmp_path
     )
     kept = named_splits(corpus, "random:2", retain=str(write(tmp_path / "k.jsonl", [asked[-1]]))).told
     assert kept[0].startswith("forget: random:2 (e")
-    assert kept[1] == "retain: 1 questions, 0 found in all.jsonl, 1 not in it"
+    assert kept[1] == "retain: 1 question, 0 found in all.jsonl, 1 not in it"
 
 
 def test_what_a_file_says_besides_goes_with_the_datas_item(tmp_path):

@@ -16,7 +16,7 @@ FUNCTIONS = {name for name, value in vars(Evaluation).items() if inspect.isfunct
 
 
 def test_the_protocol_has_the_functions_that_are_compared_here():
-    assert {"asked", "digest", "chunks", "collect", "invariant", "score", "summarize"} == FUNCTIONS
+    assert {"asked", "digest", "chunks", "collect", "score", "summarize"} == FUNCTIONS
 
 
 @pytest.mark.parametrize("name", EVALS)

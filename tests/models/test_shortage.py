@@ -34,15 +34,15 @@ def small_gpu(monkeypatch, module, name, most):
 def test_scores_are_read_in_smaller_passes(tiny, items, monkeypatch):
     encoded = [tiny.prompter.encode(i.question, i.answer) for i in items] * 4
     expected = score_answers(tiny.model, encoded)
-    tried = small_gpu(monkeypatch, scoring, "logits_at", 600)
+    tried = small_gpu(monkeypatch, scoring, "logits_at", 300)
     found = score_answers(tiny.model, encoded)
-    assert tried[0] > 600 >= tried[-1]
+    assert tried[0] > 300 >= tried[-1]
     for a, b in zip(found, expected, strict=True):
         assert a.logp == pytest.approx(b.logp, abs=1e-4)
         assert a.ranks == b.ranks
     n = len(tried)
     score_answers(tiny.model, encoded)
-    assert max(tried[n:]) <= 600  # it is not tried with more again
+    assert max(tried[n:]) <= 300  # it is not tried with more again
 
 
 def test_what_no_pass_holds_fails_as_what_it_is(tiny, items, monkeypatch):

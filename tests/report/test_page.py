@@ -177,7 +177,7 @@ def test_the_recipe_for_a_number_gives_that_number(run, page, elements):
 
 def test_every_figure_is_whole_svg_without_dates_or_links_out(run):
     figures = sorted(p.name for p in (run / "figures").iterdir())
-    assert figures == [f"{kind}-edge-{e}.svg" for kind in ("graph", "levels", "tradeoff") for e in ("A_B", "A_C")]
+    assert figures == [f"{kind}-edge={e}.svg" for kind in ("graph", "levels", "tradeoff") for e in ("A_B", "A_C")]
     for path in (run / "figures").iterdir():
         root = ElementTree.parse(path).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"

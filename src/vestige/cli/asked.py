@@ -69,5 +69,6 @@ def refuse_torchrun(command: str) -> None:
 
 
 def say(line: str) -> None:
-    """A line for people, on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    """A line for people, on stderr; of several processes the first one says it."""
+    if os.environ.get("RANK", "0") == "0":
+        print(line, file=sys.stderr, flush=True)

@@ -304,7 +304,7 @@ def _same_answer(one: Item, other: Item) -> bool:
 
 def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
     """What a name means in the data: the edges of a selector, or how a file's questions are found."""
-    n = f"{len(items)} questions"
+    n = f"{len(items)} question{'' if len(items) == 1 else 's'}"
     if not Path(name).exists():
         edges = tuple(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
         shown = ", ".join(edges[:_SHOWN]) + (", ..." if len(edges) > _SHOWN else "")

@@ -255,7 +255,9 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, on_items: Progress) -
         due = [n for n, have in kept.items() if any(ids[i] not in have for i in chunk)]
         found = _ask(plans, subject, [ids[i] for i in chunk]) if due else []
         for n in due:
-            append_lines(plans[n].place.unfinished, [json_line(r) for r in found[n]])
+            place = plans[n].place.unfinished
+            # The plan goes with the first records, so that work that is refused leaves nothing.
+            append_lines(place, [json_line(r) for r in ([] if place.exists() else [together]) + found[n]])
             kept[n] |= {r["item"]: r for r in found[n]}
         on_items(sum(map(len, kept.values())), len(ids) * len(plans))
     for n, have in kept.items():
@@ -270,7 +272,6 @@ def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
     left = list(read_jsonl(place.unfinished)) if place.unfinished.exists() else []
     if left[:1] != [together]:
         place.unfinished.unlink(missing_ok=True)
-        append_lines(place.unfinished, [json_line(together)])
     return {r["item"]: r for r in left[1:]} if left[:1] == [together] else {}
 
 
