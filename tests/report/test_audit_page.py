@@ -56,6 +56,14 @@ def test_the_first_screen_gives_the_answer_every_verdict_and_the_thresholds_with
     assert "in eight formats and under six attacks, against 3 retrained models that never knew" in first
 
 
+def test_below_the_verdicts_plain_questions_are_shown_and_not_judged_by_other_margins(page):
+    below = words(part(page, "plain", "tradeoff"))
+    assert "The verdicts above judge it" in below
+    assert "fails: not expressed" in below
+    for other in ("not admitted", "still gives it away", "level with never knew", "Leakage ="):
+        assert other not in below
+
+
 def test_the_number_under_a_verdict_is_the_one_that_decides():
     found = outcome()
     place = next(i for i, v in enumerate(found.verdicts) if v.subject == "ga" and v.claim == next(iter(CLAIMS)))

@@ -4,6 +4,7 @@ from synthetic_run import spec
 from vestige.core.estimates import Estimate
 from vestige.report.evidence import Cell, Evidence, Subject, greedy_rouge
 from vestige.report.findings import Difference, Standing, compare, difference, find, level_of, pooled, rest_of
+from vestige.report.sentences import answer
 
 FORGET = "edge:A_B"
 
@@ -134,3 +135,14 @@ def test_without_a_retrained_model_nothing_is_compared():
     finding = find(evidence(*subjects), FORGET)
     assert finding.retrained is None
     assert [m.comparison for m in finding.methods] == [None]
+
+
+def test_what_an_audit_judged_is_not_compared_again_by_other_margins():
+    high, low = estimate(1.0, 0.9, 1.0), estimate(0.1, 0.0, 0.2)
+    subjects = [subject(r, places(f)) for r, f in (("target", high), ("retrained", low), ("unlearned", low))]
+    alone, judged = find(evidence(*subjects), FORGET), find(evidence(*subjects), FORGET, judged=True)
+    assert alone.admitted
+    assert [m.comparison is None for m in alone.methods] == [False]
+    assert not judged.admitted
+    assert [m.comparison for m in judged.methods] == [None]
+    assert "The verdicts above judge it" in answer(judged)[0].text

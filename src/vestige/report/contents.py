@@ -47,15 +47,17 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     edges, no_graph = read_edges(run)
     forget_sets = tuple(forget_set(evidence.subjects, answers, f) for f in evidence.forgets)
     centre = {edge for f in forget_sets for edge in f.edges or ()}
+    audits = tuple(read_outcome(folder) for folder in run.audits())
+    judged = {outcome.forget for outcome in audits}
     return Contents(
         evidence=evidence,
-        findings=tuple(find(evidence, f) for f in evidence.forgets),
+        findings=tuple(find(evidence, f, judged=f in judged) for f in evidence.forgets),
         answers=answers,
         forget_sets=forget_sets,
         edges=edges,
         drawing=None if no_graph else draw(edges, centre),
         no_graph=no_graph,
-        audits=tuple(read_outcome(folder) for folder in run.audits()),
+        audits=audits,
         unjudged=tuple(_unjudged(run, evidence)),
         probes=tuple(read_probe(folder, _labels(evidence)) for folder in run.probes()),
     )

@@ -77,7 +77,8 @@ class Finding:
 
     `scope` names the answers that are compared: `free` (those that the retain set does not give away) where
     the run tells them apart for every model, otherwise `all`. `gap` is target minus retrained on them;
-    `admitted` says whether it is wide enough to compare methods.
+    `admitted` says whether it is wide enough to compare methods. Where an audit has `judged` them, they are not
+    compared here: a page has one arithmetic, that of the verdicts.
     """
 
     forget: str
@@ -88,6 +89,7 @@ class Finding:
     gap: Difference | None
     admitted: bool
     methods: tuple[MethodFinding, ...]
+    judged: bool = False
 
 
 def difference(a: Estimate, b: Estimate) -> Difference:
@@ -151,21 +153,21 @@ def compare(own: Standing, target: Standing, retrained: Standing) -> Comparison:
     )
 
 
-def find(evidence: Evidence, forget: str) -> Finding:
-    """The finding for one forget set."""
+def find(evidence: Evidence, forget: str, *, judged: bool = False) -> Finding:
+    """The finding for one forget set; without comparisons where an audit has `judged` it."""
     targets, controls, unlearned = (evidence.of(r, forget) for r in ("target", "retrained", "unlearned"))
     free = greedy_rouge("forget", "free")
     scope = "free" if all(free in s.results[forget] for s in (*targets, *controls, *unlearned)) else "all"
     target, retrained = _standing(targets, forget, scope), _standing(controls, forget, scope)
     gap = difference(target.forget, retrained.forget) if target and retrained else None
-    admitted = gap is not None and gap.low > ADMISSION_GAP
+    admitted = gap is not None and gap.low > ADMISSION_GAP and not judged
     standings = [(subject, _standing([subject], forget, scope)) for subject in unlearned]
     methods = tuple(
         MethodFinding(s, own, compare(own, target, retrained) if admitted and target and retrained else None)
         for s, own in standings
         if own
     )
-    return Finding(forget, scope, target, retrained, len(controls), gap, admitted, methods)
+    return Finding(forget, scope, target, retrained, len(controls), gap, admitted, methods, judged)
 
 
 def _standing(subjects: Sequence[Subject], forget: str, scope: str) -> Standing | None:

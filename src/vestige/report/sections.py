@@ -79,6 +79,7 @@ def sections(contents: Contents) -> dict[str, Any]:
         "no_graph": contents.no_graph,
         "left_out": contents.drawing.left_out if contents.drawing else 0,
         "drawn": len(contents.drawing.edges) if contents.drawing else 0,
+        "compared": any(not finding.judged for finding in contents.findings),
         "admission_gap": ADMISSION_GAP,
         "tolerated_loss": TOLERATED_LOSS,
         "settings": named_values(evidence.settings),
@@ -145,7 +146,8 @@ def _row(contents: Contents, finding: Finding, subject: Subject, cells: Sequence
     comparison = method.comparison if method else None
     leakage = comparison.leakage if comparison else None
     anchors = {"target": "1", "retrained": "0"} if finding.admitted and finding.target else {}
-    fallback = anchors.get(subject.spec.subject, "not admitted" if subject.spec.subject == "unlearned" else "")
+    refused = "not admitted" if subject.spec.subject == "unlearned" and not finding.judged else ""
+    fallback = anchors.get(subject.spec.subject, refused)
     colour = contents.colours.get(subject.label, 0) % 8
     return Row(
         label=subject.label,
@@ -153,11 +155,21 @@ def _row(contents: Contents, finding: Finding, subject: Subject, cells: Sequence
         cells=tuple(results.get(c) for c in cells),
         leakage=number(leakage.value) if leakage else fallback,
         leakage_range=interval(leakage) if leakage else "",
-        level=level_words(method) if method else "",
+        level=_verdict_words(contents, finding, subject) if finding.judged else level_words(method) if method else "",
         level_tone=_TONES[comparison.level] if comparison else "muted",
         rest=rest_words(method) if method else "",
         rest_tone=_REST_TONES[comparison.rest] if comparison and comparison.rest else "muted",
     )
+
+
+def _verdict_words(contents: Contents, finding: Finding, subject: Subject) -> str:
+    """What the audit says of a model, in the words of its claims: those that fail, else those that are open."""
+    outcome = next(o for o in contents.audits if o.forget == finding.forget)
+    said = {v.claim: v.outcome for v in outcome.verdicts if v.subject == subject.label}
+    for what, words in (("fails", "fails"), ("inconclusive", "open")):
+        if found := [claim for claim, own in said.items() if own == what]:
+            return f"{words}: {', '.join(found)}"
+    return "all claims hold" if said else ""
 
 
 def _made(subject: Subject) -> dict[str, Any]:

@@ -62,6 +62,8 @@ def answer(finding: Finding) -> tuple[Span, ...]:
     """The sentence that answers for one forget set, without its name, which stands before it."""
     if not finding.methods:
         return (Span("No unlearned model has been evaluated on it yet."),)
+    if finding.judged:
+        return (Span("The verdicts above judge it; these are its questions as they stand."),)
     refusal = _refusal(finding)
     if refusal:
         return (Span(refusal),)
@@ -101,7 +103,7 @@ def qualifiers(finding: Finding) -> tuple[str, ...]:
 def level_words(method: MethodFinding) -> str:
     """Where one method stands on the forget set, in a few words."""
     if method.comparison is None:
-        return "not compared"
+        return "not compared here"
     return {
         "above": "still gives it away",
         "level": "level with never knew",
