@@ -45,7 +45,7 @@ from vestige.steps.mitigate_request import (
     measured_otherwise,
     new_latent,
 )
-from vestige.steps.probe import FilterRequest, Grader, asked_model, filter_holes
+from vestige.steps.probe import Asked, FilterRequest, Grader, asked_model, filter_holes
 from vestige.steps.probe_adjacent import AdjacentRequest, make_adjacent
 from vestige.training import loop
 from vestige.training.policy.settings import PolicySettings
@@ -149,7 +149,7 @@ def probed(folder, request):
 def files(folder: Path):
     """What a mending leaves, besides logs with times in them."""
     kept = (".jsonl", ".json", ".safetensors")
-    timed = {"provenance.json", "metrics.jsonl"}
+    timed = {"provenance.json", "metrics.jsonl", "seen.json"}
     return {
         str(p.relative_to(folder)): p.read_bytes()
         for p in sorted(folder.rglob("*"))
@@ -319,7 +319,7 @@ def test_a_mending_knows_models_templates_scores_and_how_the_probe_was_measured(
     tokenizer = copy.deepcopy(asked.loaded.tokenizer)
     tokenizer.chat_template = "{{ messages[0]['content'] }}!"
     rendered = replace(asked.loaded, tokenizer=tokenizer)
-    other = replace(request_, target=TakingPart(replace(asked, loaded=rendered), request_.target.settings))
+    other = replace(request_, target=TakingPart(Asked(rendered, rendered.digest().id), request_.target.settings))
     assert of != other.identity(tested)
     # The first round's D_LP is compared with the later ones' only where all were measured alike.
     assert measured_otherwise(folder, request_) == []

@@ -126,7 +126,7 @@ def test_a_dry_run_counts_and_loads_nothing(taught, tmp_path, monkeypatch):
     assert counted.exit_code == 0, counted.output
     # 6 forget items in batches of 4 for one epoch: 2 steps. The target and 3 models without protection are asked about
     # 22 benign items, the 3 of the oracle about 11.
-    found = json.loads(counted.output)
+    found = json.loads(counted.stdout)
     assert (found["gradient passes"], found["models trained"], found["steps of each"]) == (28, 6, 2)
     assert found["questions asked after training"] == 22 + 3 * 22 + 3 * 11 + 7 * 6
     assert not (tmp_path / "out").exists()

@@ -299,7 +299,8 @@ def test_a_prefix_needs_the_target_and_a_suffix_has_no_use_for_it(subject, targe
         run_attack(subject, dataclasses.replace(prefix(target), guide=None))
     with pytest.raises(InputError, match="has no use for a target; leave it out"):
         run_attack(subject, dataclasses.replace(suffix(), guide=target))
-    foreign = dataclasses.replace(target, made=dataclasses.replace(target.made, prompts="0" * 32))
+    digest = dataclasses.replace(target.made.digest, tokenizer="0" * 32)
+    foreign = dataclasses.replace(target, made=dataclasses.replace(target.made, digest=digest))
     with pytest.raises(InputError, match="have different tokenisers or chat templates"):
         run_attack(subject, prefix(foreign))
 
