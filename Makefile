@@ -52,8 +52,8 @@ check-lowest:  ## The fast tests with the lowest versions that pyproject.toml ad
 		$(addprefix --find-links ,$(PIP_FIND_LINKS)) -e '.[dev]' $(LOWEST_TORCH)
 	.venv-lowest/bin/python -m pytest -m "not slow"
 
-check-portable: setup  ## The tests of numbers, rounded as five kinds of processors would, two at a time
-	@printf '%s\n' $(ROUNDINGS) | xargs -P 2 -I{} sh -c 'said=$$({} OMP_NUM_THREADS=1 $(BIN)/pytest -q -m portable \
+check-portable: setup  ## The quick tests of numbers, rounded as five kinds of processors would, two at a time
+	@printf '%s\n' $(ROUNDINGS) | xargs -P 2 -I{} sh -c 'said=$$({} OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "portable and not slow" \
 		-p no:cacheprovider $$(grep -rl --include="test_*.py" "mark.portable" tests) 2>&1); code=$$?; \
 		printf "== %s\n%s\n" {} "$$(echo "$$said" | tail -n 30)"; exit $$code'
 

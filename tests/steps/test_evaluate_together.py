@@ -95,9 +95,9 @@ def test_together_is_what_each_gives_alone_but_for_rounding(model, alone, tmp_pa
         assert found["identity.json"] == alone[n]["identity.json"]
 
 
-@pytest.mark.parametrize("n_writes", range(8))
+@pytest.mark.parametrize("n_writes", range(6))
 def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(model, tmp_path, monkeypatch, n_writes):
-    """Two begin a file each, then each of three portions is written for one evaluation after the other."""
+    """Each of three portions is written for one evaluation after the other; the first with the plan."""
     whole = [contents(p) for p in evaluate_together(subject_of(model, tmp_path / "whole"), REQUESTS[:2])]
     left = iter(range(n_writes))
 
