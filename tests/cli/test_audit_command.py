@@ -222,3 +222,14 @@ def test_a_dry_run_says_how_many_passes_a_search_for_a_prompt_takes(made, monkey
 
 def test_the_codes_are_those_of_the_handbook():
     assert (command.FAILS, command.OPEN) == (3, 4)
+
+
+def test_a_folder_that_holds_anothers_tables_is_refused_and_left_as_it_is(made, tmp_path):
+    other = tmp_path / "thesis/tables/results.csv"
+    other.parent.mkdir(parents=True)
+    other.write_text("mine")
+    ended = CliRunner().invoke(app, words(made, output_dir=str(tmp_path / "thesis")))
+    assert isinstance(ended.exception, InputError)
+    assert "holds tables and was not made by Vestige" in str(ended.exception)
+    assert [p.name for p in (tmp_path / "thesis").rglob("*") if p.is_file() and p.name != ".lock"] == ["results.csv"]
+    assert other.read_text() == "mine"

@@ -18,7 +18,7 @@ from vestige.core.files import locked
 
 def work(folder, text, *, fresh=False, fail=None, trained=False):
     """A command that writes a spec, may train, and may be refused."""
-    with output_in(folder, fresh=fresh, made_by="spec.json"):
+    with output_in(folder, fresh=fresh, made_by=("spec.json",)):
         subject = SubjectFolder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         subject.spec.write_text(text)
@@ -36,7 +36,7 @@ def names(folder):
 def test_what_fresh_replaces_goes_only_when_the_new_is_done(tmp_path):
     out = tmp_path / "out"
     work(out, "old")
-    with output_in(out, fresh=True, made_by="spec.json"):
+    with output_in(out, fresh=True, made_by=("spec.json",)):
         assert names(out) == [".before-fresh", ".fresh.json", ".lock"]
         assert (out / ".before-fresh/spec.json").read_text() == "old"
         (out / "spec.json").write_text("new")
@@ -83,16 +83,16 @@ def test_the_same_command_with_fresh_goes_on_after_a_kill(tmp_path, monkeypatch)
         seen = len((out / "train/metrics.jsonl").read_text().splitlines())
         assert seen == 3  # one training, gone on with, and not three
         assert (out / ".before-fresh").exists() == first
-        with output_in(out, fresh=True, made_by="spec.json"):
+        with output_in(out, fresh=True, made_by=("spec.json",)):
             assert (out / "spec.json").read_text() == "begun"
         assert names(out) == [".lock", "spec.json", "train"]
         # What was done is started over by the same words, and what another began by other words.
-        with output_in(out, fresh=True, made_by="spec.json"):
+        with output_in(out, fresh=True, made_by=("spec.json",)):
             assert not (out / "spec.json").exists()
             (out / "spec.json").write_text("whole")
         assert _in_a_child(lambda: _begin_and_die(out)) == 137
         monkeypatch.setattr(sys, "argv", ["vestige", "second"])
-        with output_in(out, fresh=True, made_by="spec.json"):
+        with output_in(out, fresh=True, made_by=("spec.json",)):
             assert names(out) == [".before-fresh", ".fresh.json", ".lock"]
             assert (out / ".before-fresh/spec.json").read_text() == "whole"
             (out / "spec.json").write_text("other")
@@ -103,15 +103,15 @@ def test_the_same_command_with_fresh_goes_on_after_a_kill(tmp_path, monkeypatch)
 def test_a_fresh_start_that_is_refused_when_it_goes_on_starts_over_the_next_time(tmp_path):
     out = tmp_path / "out"
     assert _in_a_child(lambda: _begin_and_die(out)) == 137
-    with pytest.raises(InputError, match="another subject"), output_in(out, fresh=True, made_by="spec.json"):
+    with pytest.raises(InputError, match="another subject"), output_in(out, fresh=True, made_by=("spec.json",)):
         raise InputError("another subject")
-    with output_in(out, fresh=True, made_by="spec.json"):
+    with output_in(out, fresh=True, made_by=("spec.json",)):
         assert not (out / "spec.json").exists()
         (out / "spec.json").write_text("new")
 
 
 def _begin_and_die(out):
-    with output_in(out, fresh=True, made_by="spec.json"):
+    with output_in(out, fresh=True, made_by=("spec.json",)):
         (out / "spec.json").write_text("begun")
         (out / "train").mkdir(exist_ok=True)
         with (out / "train/metrics.jsonl").open("a") as log:
@@ -154,7 +154,7 @@ def test_a_refused_command_leaves_an_empty_folder_empty_and_an_absent_one_absent
 def test_a_refused_command_without_fresh_touches_nothing_that_stood_there(tmp_path):
     out = tmp_path / "out"
     work(out, "old")
-    with pytest.raises(InputError), output_in(out, fresh=False, made_by="spec.json"):
+    with pytest.raises(InputError), output_in(out, fresh=False, made_by=("spec.json",)):
         raise InputError("another subject")
     assert (out / "spec.json").read_text() == "old"
 
@@ -168,7 +168,7 @@ def test_fresh_killed_at_every_rename_loses_nothing(tmp_path):
         work(out, "old", trained=True)
         code = _in_a_child(lambda out=out, place=place: _work_and_die(out, place))
         # Without --fresh the same command finds the old or the new, whole.
-        with output_in(out, fresh=False, made_by="spec.json"):
+        with output_in(out, fresh=False, made_by=("spec.json",)):
             assert (out / "spec.json").read_text() in ("old", "new")
             assert (out / "train/metrics.jsonl").read_text() == "{}\n"
         assert [n for n in names(out) if not n.endswith(".partial")] == [".lock", "spec.json", "train"]
@@ -226,7 +226,7 @@ def test_a_command_that_came_first_keeps_the_folder(tmp_path):
 
 
 def _refused_while_another_works(out, other):
-    with output_in(out, fresh=False, made_by="spec.json"):
+    with output_in(out, fresh=False, made_by=("spec.json",)):
         other.enter_context(locked(out / ".lock", patience_seconds=0))
         (out / "spec.json").write_text("theirs")
         raise InputError("busy")

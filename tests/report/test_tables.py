@@ -5,6 +5,7 @@ from dataclasses import replace
 from synthetic_run import ANSI, FORMULA, LONG, NUL, RETURNS, items, lines, spec, write_run, write_subject
 
 from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.own_files import is_own
 from vestige.artifacts.records import COLUMNS
 from vestige.report import build_report
 from vestige.report.tables import ITEM_COLUMNS, SUBJECT_COLUMNS
@@ -93,3 +94,23 @@ def test_a_label_that_acts_does_not_act_as_the_name_of_a_column(tmp_path):
     build_report(run.path)
     rows = read(run.path, "items.csv")
     assert rows[-1]["'=ga‹U+000D›‹U+001B›_reply"].startswith(("City", "Wrong"))
+
+
+def test_files_of_others_in_the_reports_folders_stay_and_those_of_an_earlier_report_go(tmp_path):
+    run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
+    for name in ("tables/notes.csv", "tables/gains.csv", "figures/drafts/mine.svg", "figures/gains-x.svg"):
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).write_text("before")
+    build_report(run)
+    assert (run / "tables/notes.csv").read_text() == (run / "figures/drafts/mine.svg").read_text() == "before"
+    assert (run / "tables/results.csv").exists()
+    assert not (run / "tables/gains.csv").exists()
+    assert not (run / "figures/gains-x.svg").exists()
+
+
+def test_what_a_report_writes_is_known_as_vestiges_own(run, audited):
+    written = [
+        p.relative_to(of) for of in (run, audited) for where in ("tables", "figures") for p in (of / where).glob("*")
+    ]
+    assert len(written) > 10
+    assert [p for p in written if not is_own(p)] == []

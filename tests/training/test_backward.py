@@ -5,6 +5,7 @@ from collections import Counter
 import pytest
 import torch
 
+from vestige.core.errors import InputError
 from vestige.models import shortage
 from vestige.training.backward import Backward, micro_batches, reading_for
 from vestige.training.batching import Row
@@ -97,12 +98,12 @@ def test_a_batch_that_memory_does_not_hold_is_begun_again_in_smaller_parts(fresh
     assert shortage.happened == {"passes_halved_for_want_of_memory": 2}
 
 
-def test_what_cannot_be_halved_without_another_loss_fails(fresh, make_job, monkeypatch):
+def test_what_cannot_be_halved_without_another_loss_ends_with_the_way_out(fresh, make_job, monkeypatch):
     Small(monkeypatch, rows=0)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(InputError, match="1 rows of a split at step 1 of the training; .*gradient_checkpointing=true"):
         gradients(fresh, make_job(lora_rank=0))
     small = Small(monkeypatch, rows=2)
     monkeypatch.setattr(Backward, "_drops", lambda _: True)
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(InputError, match=r"with dropout.*micro_batch_size=4 or gradient_checkpointing=true or lora_dr"):
         gradients(fresh, make_job(lora_rank=0))
     assert small.tried == [8]

@@ -34,8 +34,12 @@ _WITHIN = (
     # of compiled data
     *("manifest.json", "pistol.json", "edges.csv", "items.jsonl", "holdout.jsonl", "factual.jsonl", "contracts.jsonl"),
     *("khop.jsonl", "graph.json", "contract_types/*.toml", "contract_types/*.txt.j2"),
-    # of the report, which replaces its two folders as a whole
-    *("report.html", "tables/*.csv", "figures/*.svg"),
+    # of the report, which replaces these in its two folders
+    *("report.html", "tables/table-*.csv"),
+    *(f"tables/{name}.csv" for name in ("results", "subjects", "items", "holes", "hole_sources", "mitigation")),
+    *(f"tables/{name}.csv" for name in ("verdicts", "leakage", "gains", "curves", "budget")),
+    *(f"figures/{name}-*.svg" for name in ("leakage", "recovery", "gains", "levels", "tradeoff", "graph")),
+    *("figures/hole-map.svg", "figures/hole-map-*.svg"),
     *(".lock", ".*.lock", "work/*.lock"),
 )
 """What Vestige puts into the folders there, as the end of a path."""

@@ -21,6 +21,7 @@ from vestige.cli.options import (
     Verify,
     Workers,
 )
+from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
 from vestige.cli.tables import print_verdicts
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 FAILS, OPEN = 3, 4
 """Exit codes: a claim fails; none fails, and one is inconclusive."""
+
+_MADE_BY = ("run.toml", "models/*/spec.json", "cells/*/spec.json", "soundness.json", "data/manifest.json")
 
 ATTACKS = ("relearn", "quantize", "in_context", "gcg", "prefix")
 """The settings that say how much there is of each kind of attack."""
@@ -220,7 +223,7 @@ def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json
     from vestige.study.audit_request import numbered
 
     before = _audited_before(run, request.splits.forget)
-    with progress_bar("audit") as show:
+    with output_in(run, fresh=False, made_by=_MADE_BY), progress_bar("audit") as show:
         found = run_audit(run, request, workers=workers, show=lambda s: show(s.share, s.at_work))
     for name, error in found.failed.items():
         say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")

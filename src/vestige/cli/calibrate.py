@@ -118,7 +118,7 @@ def calibrate_command(
     inputs = (target, data, forget, rows.retain, reference)
     place = CalibrationFolder(output_dir)
     with (
-        output_in(output_dir, fresh=fresh, made_by="asked.json", inputs=inputs),
+        output_in(output_dir, fresh=fresh, made_by=("asked.json",), inputs=inputs),
         progress_bar(f"calibrating {method}") as show,
     ):
         found = calibrate(output_dir, request, workers=workers, show=lambda s: show(s.share, s.at_work))

@@ -40,7 +40,7 @@ def demo_command(
 
     settings = settings_from(DemoSettings, config, assignments)
     run = RunFolder(output_dir)
-    with output_in(output_dir, fresh=fresh, made_by="run.toml"):
+    with output_in(output_dir, fresh=fresh, made_by=("run.toml",)):
         with progress_bar("demo") as show:
             end = run_demo(run, settings, workers=workers or min(4, os.cpu_count() or 1), show=show)
         _tell(run, end, as_json=as_json)

@@ -26,10 +26,12 @@ _NOBODY, _CLEARING = "nobody", "clearing"
 
 
 @contextlib.contextmanager
-def output_in(folder: Path, *, fresh: bool, made_by: str, inputs: Sequence[str | None] = ()) -> Iterator[None]:
+def output_in(
+    folder: Path, *, fresh: bool, made_by: Sequence[str], inputs: Sequence[str | None] = ()
+) -> Iterator[None]:
     """The folder, ready for a command to work in; with `fresh` nothing of Vestige's is in it, unless it is resumed.
 
-    `made_by` is a file whose presence shows that Vestige made what is in the folder. Refused are an input that lies in
+    `made_by` are files of which one's presence shows that Vestige made what is in the folder. Refused are an input that lies in
     the folder or is the folder, a folder that holds files of others where Vestige's would go, and one in which another
     command is at work. A folder that held nothing holds nothing again after an error that came before anything was
     trained.
@@ -66,7 +68,7 @@ class _Place:
         self.folder = folder
         self._aside, self._note = folder / ".before-fresh", folder / ".fresh.json"
 
-    def prepare(self, *, fresh: bool, made_by: str) -> None:
+    def prepare(self, *, fresh: bool, made_by: Sequence[str]) -> None:
         """Bring what a kill left into order; with `fresh` start over, or go on with what the same words began."""
         if not self.folder.exists() and not fresh:
             return
@@ -76,10 +78,10 @@ class _Place:
             if self._aside.exists() and (not self._note.exists() or not own_entries(self.folder)):
                 self._put_back()
             own = own_entries(self.folder)
-            if own and not any(self.folder.glob(made_by)):
+            if own and not any(found for name in made_by for found in self.folder.glob(name)):
                 raise InputError(
                     f"{self.folder} holds {one_line(own[0].name, width=80)} and was not made by Vestige (it holds no "
-                    f"{made_by}); choose another --output-dir"
+                    f"{' or '.join(made_by)}); choose another --output-dir"
                 )
             if fresh:
                 self._start_over(own)

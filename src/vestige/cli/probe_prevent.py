@@ -134,7 +134,7 @@ def prevent_command(
     from vestige.steps.prevent import prevent
 
     inputs: Sequence[str | None] = (target, data, forget, rows.retain, protect.retrained)
-    with output_in(output_dir, fresh=fresh, made_by="asked.json", inputs=inputs), progress_bar("prevention") as show:
+    with output_in(output_dir, fresh=fresh, made_by=("asked.json",), inputs=inputs), progress_bar("prevention") as show:
         table = prevent(PreventionFolder(output_dir), replace(request, on_stage=show))
     if as_json:
         typer.echo(json.dumps(asdict(table), indent=2))

@@ -62,7 +62,7 @@ def tables_command(
     from vestige.artifacts.hole_study import HoleStudyFolder
     from vestige.study.hole_study import run_hole_study
 
-    with output_in(output_dir, fresh=fresh, made_by="study.json", inputs=(config,)):
+    with output_in(output_dir, fresh=fresh, made_by=("study.json",), inputs=(config,)):
         with progress_bar("tables") as show:
             end = run_hole_study(
                 output_dir, settings, tables, workers=workers, show=lambda state: show(state.share, state.at_work)

@@ -98,7 +98,7 @@ def train_command(
     )
     folder = SubjectFolder(output_dir)
     with (
-        output_in(output_dir, fresh=fresh, made_by="spec.json", inputs=(model, data, forget)),
+        output_in(output_dir, fresh=fresh, made_by=("spec.json",), inputs=(model, data, forget)),
         progress_bar("training in shards") as show,
     ):
         made = train_in_shards(
@@ -153,7 +153,7 @@ def forget_command(
     )
     folder = SubjectFolder(output_dir)
     with (
-        output_in(output_dir, fresh=fresh, made_by="spec.json", inputs=(str(target), data, forget)),
+        output_in(output_dir, fresh=fresh, made_by=("spec.json",), inputs=(str(target), data, forget)),
         progress_bar("training shards again") as show,
     ):
         made = forget_in_shards(

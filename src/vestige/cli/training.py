@@ -55,7 +55,7 @@ def make_in(output: Output, tracking: Tracked, kind: "Kind | None", what: str, m
 
     with joined(kind) as world, contextlib.ExitStack() as held:
         if world.leads:
-            place = output_in(output.folder, fresh=output.fresh, made_by="spec.json", inputs=output.inputs)
+            place = output_in(output.folder, fresh=output.fresh, made_by=("spec.json",), inputs=output.inputs)
             held.enter_context(place)
             say(what)
         world.wait()

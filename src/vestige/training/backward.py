@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
 from vestige.models.attention import attention
 from vestige.models.head import how_to_read, logits_read
@@ -43,21 +44,35 @@ class Backward:
         """Add the gradients of the loss of `batch` to those of the trained parameters.
 
         The random numbers of dropout follow from the seed, the step and the part, whichever process computes it. Where
-        a GPU's memory does not hold a part, the batch is begun again in smaller ones: not with dropout, which would be
-        another, nor on several processes.
+        a GPU's memory does not hold a part, the batch is begun again in smaller ones: not with dropout, whose random
+        numbers are drawn by the part and would be others, nor on several processes. Raises InputError then.
         """
         while True:
             before = [p.grad is None for p in self.spread.model.parameters()]
             try:
                 return self._added(batch, step, state)
-            except torch.OutOfMemoryError:
+            except torch.OutOfMemoryError as error:
                 parts = micro_batches(batch, self.job, halvings=self.halved["parts"])
                 largest = max(len(s.rows) for part in parts for s in part.values())
                 if self.job.world.size > 1 or not all(before) or self._drops() or largest < 2:
-                    raise
+                    raise self._too_large(step, largest) from error
             self.spread.model.zero_grad(set_to_none=True)
             self.halved["parts"] += 1
             halve()
+
+    def _too_large(self, step: int, n_rows: int) -> InputError:
+        ways = [] if self.job.settings.gradient_checkpointing else ["gradient_checkpointing=true"]
+        why = ""
+        if n_rows > 1:
+            ways.insert(0, f"micro_batch_size={n_rows // 2}")
+            if self._drops():
+                why = ", and with dropout other parts would be another training"
+                ways += ["lora_dropout=0, which lets parts be halved"] if self.job.settings.lora_dropout else []
+        advice = f"begin anew with {' or '.join(ways)}" if ways else "take a GPU with more memory"
+        return InputError(
+            f"the memory of {self.spread.model.device} does not hold {n_rows} rows of a split at step {step + 1} of the "
+            f"training{why}; {advice}"
+        )
 
     def _drops(self) -> bool:
         model = self.spread.model
