@@ -31,10 +31,10 @@ def output_in(
 ) -> Iterator[None]:
     """The folder, ready for a command to work in; with `fresh` nothing of Vestige's is in it, unless it is resumed.
 
-    `made_by` are files of which one's presence shows that Vestige made what is in the folder. Refused are an input that lies in
-    the folder or is the folder, a folder that holds files of others where Vestige's would go, and one in which another
-    command is at work. A folder that held nothing holds nothing again after an error that came before anything was
-    trained.
+    `made_by` are files, one of which is there where Vestige made what is in the folder. Refused are an input that lies
+    in the folder or is the folder, a folder that holds files of others where Vestige's would go, and one in which
+    another command is at work. A folder that held nothing holds nothing again after an error that came before anything
+    was trained.
     """
     for name in inputs:
         if name is not None and Path(name).expanduser().resolve().is_relative_to(folder.resolve()):

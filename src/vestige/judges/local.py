@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from vestige.core.errors import InputError
 from vestige.judges.base import Failure, Prompt, Spend, Written
 from vestige.judges.verdicts import open_thought
+from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, context_tokens
 
@@ -44,13 +45,14 @@ class LocalWriter:
         # Prompts of one limit go together.
         for most in sorted({p.max_tokens for p in prompts}):
             rows = [i for i, p in enumerate(prompts) if p.max_tokens == most and ids[i]]
-            replies = generate(
-                self.loaded.model,
-                [ids[i] for i in rows],
-                end_ids=self.loaded.prompter.end_ids,
-                max_new_tokens=most,
-                context=context,
-            )
+            with finite_logits(self.loaded):
+                replies = generate(
+                    self.loaded.model,
+                    [ids[i] for i in rows],
+                    end_ids=self.loaded.prompter.end_ids,
+                    max_new_tokens=most,
+                    context=context,
+                )
             for i, reply in zip(rows, replies, strict=True):
                 text = begun + self.loaded.prompter.decode(reply.ids)
                 failure: Failure = "cut short" if reply.finish == "length" else ""

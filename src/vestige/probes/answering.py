@@ -21,6 +21,7 @@ from vestige.judges.base import Prompt
 from vestige.judges.kept import Register
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.spending import Limits
+from vestige.models.finite import finite_logits
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, context_tokens
 
@@ -72,20 +73,21 @@ class LocalAnswerer:
         return self.loaded.name
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """One answer each, in order, computed in batches."""
+        """One answer each, in order, computed in batches. Raises NotFinite where logits are no numbers."""
         asked = list(dict.fromkeys(prompts))
         encoded = {prompt: ids for prompt in asked if (ids := self._ids(prompt))}
         self.n_calls += len(asked)
         if len(encoded) < len(asked):
             self.failures["too long"] += len(asked) - len(encoded)
-        replies = generate(
-            self.loaded.model,
-            list(encoded.values()),
-            end_ids=self.loaded.prompter.end_ids,
-            max_new_tokens=self.settings.max_tokens,
-            context=context_tokens(self.loaded.model),
-            sampling=self._sampling(list(encoded), seed),
-        )
+        with finite_logits(self.loaded):
+            replies = generate(
+                self.loaded.model,
+                list(encoded.values()),
+                end_ids=self.loaded.prompter.end_ids,
+                max_new_tokens=self.settings.max_tokens,
+                context=context_tokens(self.loaded.model),
+                sampling=self._sampling(list(encoded), seed),
+            )
         texts = (self.loaded.prompter.decode(reply.ids) for reply in replies)
         said = dict(zip(encoded, texts, strict=True))
         return [said.get(prompt) for prompt in prompts]

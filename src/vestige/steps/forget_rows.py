@@ -10,6 +10,7 @@ from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.methods.base import Alternatives
 from vestige.metrics.answers import normalised
+from vestige.models.finite import finite_logits
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
@@ -90,7 +91,8 @@ def alternatives(
     Sampled, `ROUNDS` times at most; where fewer different ones turn up they are taken in turn. Raises InputError
     where there is none. Of several processes one asks, since on a GPU two can sample differently.
     """
-    own = [_alternatives(target, item, asked, seed) for item in forget] if world.leads else []
+    with finite_logits(target):
+        own = [_alternatives(target, item, asked, seed) for item in forget] if world.leads else []
     return tuple(tuple(lines) for lines in json.loads(world.said(json.dumps(own))))
 
 

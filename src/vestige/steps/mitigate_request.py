@@ -30,6 +30,7 @@ from vestige.core.seeds import derive_seed
 from vestige.data.corpus import NamedSplits
 from vestige.judges.tasks import TASKS
 from vestige.models.embedder import Embedder
+from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, ModelSettings, context_tokens
 from vestige.probes.answering import AnswerSettings, LocalAnswerer
@@ -169,13 +170,14 @@ def with_answers(target: LoadedModel, samples: Sequence[Sample], n_tokens: int) 
     for prompt in dict.fromkeys(s.prompt for s in samples if s.set in USED and not s.taught):
         with contextlib.suppress(InputError):
             encoded[prompt] = target.prompter.prompt(prompt)
-    replies = generate(
-        target.model,
-        list(encoded.values()),
-        end_ids=target.prompter.end_ids,
-        max_new_tokens=n_tokens,
-        context=context_tokens(target.model),
-    )
+    with finite_logits(target):
+        replies = generate(
+            target.model,
+            list(encoded.values()),
+            end_ids=target.prompter.end_ids,
+            max_new_tokens=n_tokens,
+            context=context_tokens(target.model),
+        )
     said: dict[str, str] = {}
     for prompt, reply in zip(encoded, replies, strict=True):
         text = target.prompter.decode(reply.ids)
