@@ -39,8 +39,17 @@ def test_parts_of_a_batch_add_up_to_the_whole(fresh, make_job, settings):
 def test_passes_by_length_change_no_more_than_rounding(fresh, make_job):
     _, expected = gradients(fresh, make_job(lora_rank=0), Reading(pass_tokens=None))
     _, found = gradients(fresh, make_job(lora_rank=0), Reading(pass_tokens=0))
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+    _, end_to_end = gradients(fresh, make_job(lora_rank=0), Reading(packed=True))
+    for a, b, c in zip(found, end_to_end, expected, strict=True):
+        torch.testing.assert_close(a, c, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(b, c, atol=1e-6, rtol=1e-4)
+
+
+def test_rows_are_read_end_to_end_in_float32_but_for_blocks_that_are_computed_again(fresh, make_job):
+    model = fresh().model
+    assert reading_for(model, make_job()).packed
+    assert not reading_for(model, make_job(precision="bfloat16")).packed
+    assert not reading_for(model, make_job(gradient_checkpointing=True)).packed
 
 
 def test_a_token_budget_holds_rows_of_like_length_and_keeps_partners_together(make_job):

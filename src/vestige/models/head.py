@@ -18,14 +18,29 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
+from vestige.models.packing import Packed, PackedAttention, can_pack
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Rows that go through the model together. `read` counts positions row after row through the whole of `ids`."""
+    """Rows that go through the model together. `read` counts positions row after row through the whole of `ids`.
+
+    With `packed` they stand end to end in one.
+    """
 
     ids: Int[Tensor, "B T"]
     read: Int[Tensor, " N"]
+    packed: Packed | None = None
+
+    def through(self, model: PreTrainedModel) -> Float[Tensor, "B T V"]:
+        """The model's logits."""
+        if self.packed is None:
+            logits: Tensor = model(input_ids=self.ids, use_cache=False).logits
+            return logits
+        where = {"attention_mask": self.packed.mask, "position_ids": self.packed.places}
+        with PackedAttention(self.packed):
+            found: Tensor = model(input_ids=self.ids, use_cache=False, **where).logits
+        return found
 
 
 class _Reached(Exception):
@@ -41,9 +56,7 @@ def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tenso
         return read.index_select(0, order)[None]
 
     with _head_given(model, cut):
-        out = model(input_ids=passes[-1].ids, use_cache=False)
-    logits: Tensor = out.logits
-    return logits[0]
+        return passes[-1].through(model)[0]
 
 
 def hidden_read(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
@@ -60,7 +73,7 @@ def _before_head(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
 
     with _head_given(model, stop):
         try:
-            model(input_ids=one.ids, use_cache=False)
+            one.through(model)
         except _Reached:
             return kept[0]
     raise AssertionError("the model ran without its own head")
@@ -70,8 +83,7 @@ def logits_read_plain(model: PreTrainedModel, passes: Sequence[Pass], order: Int
     """The same from logits at every position: for a model whose head is not reached as expected, and as the oracle."""
     found = []
     for one in passes:
-        out = model(input_ids=one.ids, use_cache=False)
-        found.append(out.logits.flatten(0, 1).index_select(0, one.read))
+        found.append(one.through(model).flatten(0, 1).index_select(0, one.read))
     return torch.cat(found).index_select(0, order)
 
 
@@ -98,10 +110,30 @@ def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
         return logits_read_plain
     finally:
         model.train(was_training)
+    return logits_read if _same(found, expected) else logits_read_plain
+
+
+@torch.no_grad()
+def reads_packed(model: PreTrainedModel, ids: Sequence[int]) -> bool:
+    """Whether rows of this model may stand end to end: it `can_pack`, and two do on which it was tried."""
+    if not can_pack(model):
+        return False
+    was_training = model.training
+    model.eval()
+    rows = [list(ids), list(ids[len(ids) // 2 :]) or list(ids)]
+    every = torch.arange(sum(map(len, rows)))
+    together = Pass(torch.tensor([[*rows[0], *rows[1]]]), every, Packed.of([len(r) for r in rows]))
+    try:
+        expected = torch.cat([model(input_ids=torch.tensor([r]), use_cache=False).logits[0] for r in rows])
+        return _same(together.through(model)[0], expected)
+    finally:
+        model.train(was_training)
+
+
+def _same(found: Float[Tensor, "N V"], expected: Float[Tensor, "N V"]) -> bool:
     tolerance = (1e-4 if found.dtype == torch.float32 else 1 / 64) * expected.abs().max().item()
     # A model that is no longer finite is within no tolerance.
-    same = found.shape == expected.shape and (found - expected).abs().max().item() <= tolerance
-    return logits_read if same else logits_read_plain
+    return found.shape == expected.shape and (found - expected).abs().max().item() <= tolerance
 
 
 def _chosen(hidden: Float[Tensor, "B T D"], read: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
 from vestige.models.attention import attention
-from vestige.models.head import how_to_read, logits_read
+from vestige.models.head import how_to_read, logits_read, reads_packed
 from vestige.models.shortage import halve
 from vestige.training.batching import BatchPlan, Row, Split
 from vestige.training.forward_step import GPU_PASS_TOKENS, PASS_TOKENS, ForwardStep, Reading
@@ -123,7 +123,10 @@ def reading_for(model: PreTrainedModel, job: Job) -> Reading:
     if job.world.kind == "fsdp":
         return Reading(logits, together, stops=False, aligned=aligned)
     below = FrozenBelow.of(model, job.layer, row) if job.layer is not None else None
-    return Reading(logits, together, below, aligned=aligned)
+    # What is computed again on the way back is computed outside of the attention of packed rows.
+    plain = job.settings.precision == "float32" and not job.settings.gradient_checkpointing
+    packed = bool(plain and needs.of_logits and reads_packed(model, row.ids))
+    return Reading(logits, together, below, aligned=aligned, packed=packed)
 
 
 def pass_tokens(device: str, job: Job) -> int | None:

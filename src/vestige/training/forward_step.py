@@ -1,6 +1,7 @@
 """The step that objectives are given: the policy's quantities from as few and as small passes as the rows allow.
 
-Rows of like length share a pass, and the head sees only the positions that are read, of all passes at once.
+Rows share a pass, end to end or with those of like length, and the head sees only the positions that are read, of all
+passes at once.
 Distributions come laid end to end, in one row: losses do not care.
 
 Axes: B rows, T positions, D hidden width, N positions end to end, V vocabulary.
@@ -8,6 +9,7 @@ Axes: B rows, T positions, D hidden width, N positions end to end, V vocabulary.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TypeVar
 
 import torch
@@ -19,6 +21,7 @@ from transformers import PreTrainedModel
 from vestige.models.blocks import block_output
 from vestige.models.forward import padded_width, passes_by_length, right_padded
 from vestige.models.head import LogitsRead, Pass, logits_read
+from vestige.models.packing import Packed, packs
 from vestige.models.token_logp import token_logp
 from vestige.training.batching import Row, Split
 from vestige.training.frozen_below import FrozenBelow
@@ -40,7 +43,7 @@ class Reading:
     `pass_tokens` is what a pass of its own costs, in tokens; None puts all rows into one pass, as models in pieces on
     several devices need it; `stops` False lets such a pass go on to the model's end. `below` computes the blocks under
     the lowest trained one, where they are frozen. `aligned` widths are multiples of eight: bfloat16's kernels are made
-    anew for each shape, and fewer shapes take less memory.
+    anew for each shape, and fewer shapes take less memory. With `packed` rows whose logits are read stand end to end.
     """
 
     logits: LogitsRead = logits_read
@@ -48,6 +51,7 @@ class Reading:
     below: FrozenBelow | None = None
     stops: bool = True
     aligned: bool = False
+    packed: bool = False
 
     def width(self, rows: Sequence[Row]) -> int:
         """The width of a pass over the rows."""
@@ -177,14 +181,23 @@ def label_passes(rows: Sequence[Row], reading: Reading, device: torch.device) ->
     """
     passes: list[Pass] = []
     owners: list[int] = []
-    for together in reading.passes(rows):
-        width = reading.width([rows[i] for i in together])
-        ids = right_padded([rows[i].ids for i in together], width, device)
-        read = [k * width + at for k, i in enumerate(together) for at in range(rows[i].start - 1, rows[i].stop - 1)]
-        passes.append(Pass(ids, torch.tensor(read, device=device)))
+    for together in packs([len(r.ids) for r in rows]) if reading.packed else reading.passes(rows):
+        chosen = [rows[i] for i in together]
+        passes.append(pass_over(chosen, None if reading.packed else reading.width(chosen), device))
         owners += [i for i in together for _ in range(rows[i].n_tokens)]
     order = torch.tensor(owners, device=device).argsort(stable=True)
     return passes, order
+
+
+def pass_over(rows: Sequence[Row], width: int | None, device: torch.device) -> Pass:
+    """A pass over the rows, padded to `width` or, without one, end to end; it reads what predicts their loss tokens."""
+    lengths = [len(r.ids) if width is None else width for r in rows]
+    starts = [0, *accumulate(lengths)]
+    read = [start + at for start, r in zip(starts, rows, strict=False) for at in range(r.start - 1, r.stop - 1)]
+    places = torch.tensor(read, device=device)
+    if width is None:
+        return Pass(torch.tensor([[t for r in rows for t in r.ids]]), places, Packed.of(lengths))
+    return Pass(right_padded([r.ids for r in rows], width, device), places)
 
 
 def _side_by_side(values: Sequence[Tensor]) -> tuple[Tensor, Bool[Tensor, "B T"]]:

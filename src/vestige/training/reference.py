@@ -21,10 +21,12 @@ from transformers import PreTrainedModel
 
 from vestige.models.attention import Precision, attention
 from vestige.models.blocks import block_output
-from vestige.models.forward import batches_by_length, right_padded
-from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain
+from vestige.models.forward import batches_by_length, passes_by_length, right_padded
+from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain, reads_packed
+from vestige.models.packing import packs
 from vestige.models.token_logp import token_logp
 from vestige.training.batching import Plan, Row, RowSource, Split
+from vestige.training.forward_step import pass_over
 from vestige.training.reference_cache import Parts, ReferenceCache
 from vestige.training.schedules import total_steps
 from vestige.training.settings import TrainingSettings
@@ -167,13 +169,13 @@ def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
 
 def _passes(model: PreTrainedModel, rows: Sequence[Row]) -> Iterator[tuple[list[Row], Pass, Int[Tensor, " N"]]]:
     """Rows of one pass, what is read of them, and the tokens that this predicts."""
-    for width, chunk in batches_by_length([len(r.ids) for r in rows], token_budget=TOKEN_BUDGET):
+    lengths = [len(r.ids) for r in rows]
+    packed = reads_packed(model, rows[0].ids)
+    for chunk in packs(lengths) if packed else passes_by_length(lengths, token_budget=TOKEN_BUDGET):
         batch = [rows[i] for i in chunk]
-        ids = right_padded([r.ids for r in batch], width, model.device)
-        places = [k * width + at for k, r in enumerate(batch) for at in range(r.start - 1, r.stop - 1)]
         tokens = [token for r in batch for token in r.ids[r.start : r.stop]]
-        read = torch.tensor(places, device=model.device)
-        yield batch, Pass(ids, read), torch.tensor(tokens, device=model.device)
+        width = None if packed else max(len(r.ids) for r in batch)
+        yield batch, pass_over(batch, width, model.device), torch.tensor(tokens, device=model.device)
 
 
 def _by_row(batch: Sequence[Row], values: Float[Tensor, "N ..."]) -> dict[str, Tensor]:
