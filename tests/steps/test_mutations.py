@@ -17,10 +17,11 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec, write_spec
+from vestige.artifacts.layout import EvalFolder, SubjectFolder
+from vestige.artifacts.records import SubjectSpec, write_collected, write_spec
 from vestige.attacks.planning import quantize_attack
 from vestige.core.errors import InputError
+from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.evals import qa
@@ -349,3 +350,17 @@ def test_evidence_of_another_model_is_not_believed_for_its_checksums(place, own,
     copy.done.write_text(json.dumps(done))
     with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
         use(copy)
+
+
+def test_forged_records_with_the_right_checksums_are_found_by_asking_again(own, tmp_path):
+    copy = SubjectFolder(tmp_path / "copy")
+    shutil.copytree(own.path, copy.path)
+    use(copy, verify=True)
+    records = next(copy.path.glob("evals/qa-*/records.jsonl"))
+    forged = [{**r, "logp": [x / 2 for x in r["logp"]]} for r in read_jsonl(records)]
+    place = EvalFolder(records.parent)
+    write_jsonl(place.records, forged)
+    write_collected(place, len(forged))
+    use(copy)
+    with pytest.raises(InputError, match="does not give the stored record of item"):
+        use(copy, verify=True)

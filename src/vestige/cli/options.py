@@ -36,7 +36,10 @@ ChatTemplate = Annotated[
 ]
 Verify = Annotated[
     bool,
-    typer.Option("--verify", help="Read every file of the models whose stored answers are used, changed or not."),
+    typer.Option(
+        "--verify",
+        help="Read every file of the models whose stored answers are used, and ask the model for a part of them again.",
+    ),
 ]
 Parallel = Annotated[
     str | None,

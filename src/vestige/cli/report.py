@@ -6,14 +6,16 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli.options import AsJson, Verify
+from vestige.cli.options import AsJson
 
 
 def report_command(
     run: Annotated[
         Path, typer.Argument(help="The folder of a run, finished or not, or of a finished search for holes.")
     ],
-    verify: Verify = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file of the run's models, also where none seems changed.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write report.html, tables/ and figures/ of RUN, and say where they are. No model is loaded."""

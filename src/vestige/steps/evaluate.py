@@ -1,5 +1,8 @@
 """Evaluation as a step: records of one subject, kept item by item, then a summary for each forget set."""
 
+import json
+import math
+import secrets
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -37,6 +40,9 @@ from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_model, same
 CHUNK = 64
 """Items that are asked together."""
 
+_NEAR_TIE = 1e-3
+"""Nats between the two likeliest tokens of a reply below which rounding can choose the other."""
+
 
 @dataclass(frozen=True)
 class EvaluateRequest:
@@ -61,7 +67,7 @@ class Subject:
     Each `load` gives a model of its own, since an attack changes what it is given. What an attack left of a model is
     known by what it came from: the digest of `made` names the weights attacked, the attack and the point. With
     `elsewhere` the folder holds evidence alone, and says whose it is when there is some (`announce`). With `verify`
-    some of what is stored is asked again.
+    all files of the model are read, and a part of what is stored is asked again.
     """
 
     folder: SubjectFolder
@@ -144,6 +150,8 @@ def evaluate_together(
                     before += sum(len(plan.asked) for plan in group)
         else:
             check_known(subject)
+        if subject.verify and not subject.attacked:
+            _ask_again([plan for plan in plans if plan.place.path not in missing], subject)
         announce(subject)
         for plan in plans:
             _sum_up(plan, subject)
@@ -228,6 +236,40 @@ def check_known(subject: Subject) -> None:
     """
     if not (subject.attacked or subject.made.seen or check_files(subject.folder, subject.made.files)):
         loaded_subject(subject)
+
+
+def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
+    """Refuse stored records that the model does not give: one portion of each evaluation, drawn anew at every call.
+
+    A checksum shows that records are as they were written, and not that the model said so.
+    """
+    loaded = loaded_subject(subject) if plans else None
+    for plan in plans if loaded else ():
+        stored = {r["item"]: r for r in read_records(plan.place)}
+        ids = list(plan.asked)
+        portion = secrets.choice(list(plan.evaluation.chunks(loaded, list(plan.asked.values()), size=CHUNK)))
+        for record in _ask([plan], loaded, [ids[i] for i in portion])[0]:
+            again = json.loads(json_line(record))
+            # Between the two likeliest tokens of a near-tie rounding decides, and with it the reply.
+            tie = (again.get("margin") or 1.0) < _NEAR_TIE
+            if not tie and not alike(again, stored.get(again["item"])):
+                raise InputError(
+                    f"{plan.place.records}: the model does not give the stored record of item {again['item']}; it was "
+                    f"asked again. Delete {plan.place.path} and run the same command to ask for all of them"
+                )
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two records say the same: numbers within 1e-4, in nats or relative, all else to the letter."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        # Ranks far down the vocabulary change with the last digit; the log-probabilities are there beside them.
+        names = [name for name in one if not name.endswith("ranks")]
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in names)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-4)
+    return bool(one == other)
 
 
 def _identity(

@@ -85,7 +85,7 @@ def any_subject(
 
     `role` says what a model from elsewhere is in the run; one that Vestige made knows its own,
     and is asked in the number format it was made in: another `dtype` is refused. `verify` reads all files of the model,
-    and asks some of what is stored again.
+    and lets evaluations ask a part of what is stored again.
     """
     if role not in ROLES:
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
