@@ -77,12 +77,15 @@ def test_the_same_run_gives_the_same_bytes(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_an_earlier_report_left_is_gone(tmp_path):
+def test_what_an_earlier_report_left_is_gone_and_files_of_others_stay(tmp_path):
     run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
     (run / "figures").mkdir()
-    (run / "figures" / "stale.svg").write_text("old", encoding="utf-8")
+    stale, notes = run / "figures/graph-stale.svg", run / "figures/notes.txt"
+    stale.write_text("old", encoding="utf-8")
+    notes.write_text("mine", encoding="utf-8")
     build_report(run)
-    assert not (run / "figures" / "stale.svg").exists()
+    assert not stale.exists()
+    assert notes.read_text(encoding="utf-8") == "mine"
 
 
 def test_the_policy_admits_exactly_the_one_script_and_the_one_style_sheet(elements):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -22,7 +23,7 @@ class Target:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, portions: Sequence[Sequence[str]]) -> None:
         self.portions, self.asked, self.seeds = iter(portions), [], []
-        self.model = None
+        self.model = torch.nn.Identity()
         self.prompter = SimpleNamespace(
             prompt=lambda text: text, end_ids=(), max_tokens=64, decode=lambda ids: ids.strip("*")
         )
