@@ -243,8 +243,10 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
 
     A checksum shows that records are as they were written, and not that the model said so.
     """
-    loaded = loaded_subject(subject) if plans else None
-    for plan in plans if loaded else ():
+    if not plans:
+        return
+    loaded = loaded_subject(subject)
+    for plan in plans:
         stored = {r["item"]: r for r in read_records(plan.place)}
         ids = list(plan.asked)
         portion = secrets.choice(list(plan.evaluation.chunks(loaded, list(plan.asked.values()), size=CHUNK)))
