@@ -90,7 +90,14 @@ class Variants:
     def screened(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
         """The rough loss of each prompt that `leaders` goes by; the exact one where there is no screen."""
         self._check(prompts)
-        return _losses(self._scored(self._screen or self._exact, prompts))
+        try:
+            return _losses(self._scored(self._screen or self._exact, prompts))
+        except RuntimeError as error:
+            # On processors without such products oneDNN refuses bfloat16; then there is no screen.
+            if self._screen is None or "primitive" not in str(error):
+                raise
+            self._screen = None
+            return _losses(self._scored(self._exact, prompts))
 
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The derivative of the loss by each one-hot token of the prompt."""
