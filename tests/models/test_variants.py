@@ -1,5 +1,7 @@
 """Prompts in their texts: shared passes, the screen and the gradient against one whole pass a prompt."""
 
+import os
+
 import pytest
 import torch
 from families import small_model
@@ -158,7 +160,8 @@ def test_the_screen_changes_no_leader_and_gives_float32_losses(tiny):
     prompts = prompts_of(60, length=8, vocabulary=400)
     texts = [Around((1, 2, 77, 80), (3,), (90, 91, 92)), Around((1, 2), (78, 3), (93, 94))]
     plain, screened = (Variants(tiny.model, texts, screen=screen) for screen in ("none", "bfloat16"))
-    assert screened._screen is not None
+    if os.environ.get("ONEDNN_MAX_CPU_ISA") != "AVX2":  # such a processor has no products of bfloat16
+        assert screened._screen is not None
     for n in (1, 5, 60):
         expected, found = plain.leaders(prompts, n), screened.leaders(prompts, n)
         assert [one.index for one in found] == [one.index for one in expected]

@@ -90,14 +90,7 @@ class Variants:
     def screened(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
         """The rough loss of each prompt that `leaders` goes by; the exact one where there is no screen."""
         self._check(prompts)
-        try:
-            return _losses(self._scored(self._screen or self._exact, prompts))
-        except RuntimeError as error:
-            # On processors without such products oneDNN refuses bfloat16; then there is no screen.
-            if self._screen is None or "primitive" not in str(error):
-                raise
-            self._screen = None
-            return _losses(self._scored(self._exact, prompts))
+        return _losses(self._scored(self._screen or self._exact, prompts))
 
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The derivative of the loss by each one-hot token of the prompt."""
@@ -163,8 +156,14 @@ def _screening_scorer(
 ) -> Scorer | None:
     """The same in bfloat16, where a probe says that it is near enough to be of use."""
     passes = LlamaPasses(model, torch.bfloat16) if is_llama_like(model) else RootPasses(in_bfloat16(model))
-    rough = sharing_scorer(passes, texts, token_budget, model.device)
-    return rough if _apart(rough, exact, model) <= 1 / 2 else None
+    try:
+        rough = sharing_scorer(passes, texts, token_budget, model.device)
+        return rough if _apart(rough, exact, model) <= 1 / 2 else None
+    except RuntimeError as error:
+        # oneDNN refuses products of bfloat16 on processors that have none.
+        if "primitive" not in str(error):
+            raise
+        return None
 
 
 def _apart(found: Scorer, expected: Scorer, model: PreTrainedModel) -> float:
