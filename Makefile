@@ -22,13 +22,14 @@ setup: $(VENV)/.ready  ## Create .venv and install Vestige with its development 
 demo: setup  ## Run PISTOL's sample dataset 1 through the whole pipeline; write runs/demo/report.html
 	$(BIN)/vestige demo
 
-check: setup  ## What CI checks before the tests: style, types, who imports whom
+check: setup  ## What CI checks before the tests: style, types, who imports whom, size
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/cli_page.py --check
 	$(BIN)/python tools/methods_page.py --check
+	$(BIN)/python tools/house.py
 
 docs: setup  ## Write docs/cli.md from the commands' own help and docs/methods.md from the methods
 	$(BIN)/python tools/cli_page.py
