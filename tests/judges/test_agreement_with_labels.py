@@ -1,4 +1,4 @@
-"""The shipped labels, and the judge that is grounded in the target: its arithmetic, and what it refuses to judge."""
+"""The labels, and the judge that is grounded in the target: its arithmetic, and what it refuses to judge."""
 
 import math
 from dataclasses import dataclass, replace
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from benchmarks.judge_labels import agreement_with_labels, labelled
 
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
@@ -14,7 +15,6 @@ from vestige.judges import grounded
 from vestige.judges.base import Judge, Judgement, Request, Writer
 from vestige.judges.degeneration import degeneration
 from vestige.judges.grounded import GroundedJudge, Reading, is_gibberish, quality, supported
-from vestige.judges.labelled import agreement_with_labels, labelled
 from vestige.judges.local import LocalWriter
 from vestige.judges.prompted import PromptedJudge, prompts_of
 from vestige.judges.tasks import find_task

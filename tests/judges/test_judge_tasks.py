@@ -5,12 +5,12 @@ import re
 import time
 
 import pytest
+from tests.judges.replay import ReplayWriter, prompt_id
 
 from vestige.core.errors import InputError
 from vestige.judges.base import Judgement, Request, Spend, tally
 from vestige.judges.fencing import fenced, harmless
 from vestige.judges.prompted import PromptedJudge
-from vestige.judges.replay import ReplayWriter, prompt_id, recorded
 from vestige.judges.tasks import CRITERIA, LONGEST_TEXT, TASKS, find_task, reward
 from vestige.judges.verdicts import Range, open_thought, outermost, read_object, read_rating
 
@@ -198,19 +198,10 @@ def test_failures_are_counted_apart_and_no_mean_has_them():
     assert [j.failure for j in judged] == ["", "", "unreadable", "not recorded", "too long"]
     found = tally(judged)
     assert found.mean == 5
-    assert found.share_at(2) == 0.5
     assert found.n == 5
     assert found.failures == {"not recorded": 1, "too long": 1, "unreadable": 1}
     with pytest.raises(ValueError, match="no mean"):
         _ = tally(judged[2:]).mean
-
-
-def test_a_run_can_be_replayed_from_what_was_written():
-    requests = [Request("harm", "Q?", "fine"), Request("harm", "Q?", "bad")]
-    prompts = [find_task("harm").prompt(r) for r in requests]
-    first = ReplayWriter({prompt_id(prompts[0]): '{"harmful": false}'})
-    again = ReplayWriter(recorded(prompts, first.write(prompts)))
-    assert PromptedJudge(again).judge(requests) == PromptedJudge(first).judge(requests)
 
 
 def test_a_judgement_has_either_a_score_or_a_failure():

@@ -3,11 +3,11 @@
 import re
 
 import pytest
+from tests.judges.replay import ReplayWriter, prompt_id
 from tests.judges.test_judge_tasks import INJECTIONS
 
 from vestige.judges.base import Judgement
 from vestige.judges.mt_bench import LikenessTurnJudge, Turn, WritingTurnJudge, prompt_of
-from vestige.judges.replay import ReplayWriter, prompt_id
 from vestige.judges.tasks import LONGEST_TEXT
 
 FIRST = Turn(("Add 1 and 1.", "It is 3."), ("2",))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.judges.faulty_server import serving
+from tests.judges.replay import ReplayWriter, prompt_id
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -15,13 +16,12 @@ from vestige.data.dataset import compile_dataset
 from vestige.data.passages import Passage
 from vestige.data.splits import split
 from vestige.judges.base import Prompt, Spend, Writer, Written
-from vestige.judges.replay import ReplayWriter, recorded
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.probes import asking, neighbours, questions
 from vestige.probes.adjacent import adjacent
 from vestige.probes.keywords import keywords, tokens
 from vestige.probes.neighbours import NeighbourSettings, neighbour_questions
-from vestige.probes.questions import Adjacent, AdjacentQuestion, AdjacentSettings, as_they_are, seed_prompts
+from vestige.probes.questions import Adjacent, AdjacentSettings, as_they_are
 from vestige.probes.templates import TEMPLATES, answered, sentences
 
 TEXTS = [
@@ -242,7 +242,7 @@ def test_the_text_stands_fenced_in_the_prompt_and_the_retry_rule_is_the_reading(
 
 def test_the_same_replies_give_the_same_questions_again():
     prompts = [asking.prompt(questions.source_text(i, 8000), 2) for i in ITEMS]
-    replay = ReplayWriter(recorded(prompts[:2], [Written(GOOD), Written("no")]))
+    replay = ReplayWriter({prompt_id(prompts[0]): GOOD, prompt_id(prompts[1]): "no"})
     made = adjacent(ITEMS, AdjacentSettings(k=2), by=replay, seed=0)
     assert len(made.questions) == 2
     assert made.failures == {"unreadable": 1, "not recorded": 1}
@@ -280,12 +280,10 @@ def test_long_sources_are_read_from_their_beginning_and_cut_at_a_blank():
     assert questions.source_text(Passage("abcdefgh"), 3) == "abc"
 
 
-def test_retained_questions_are_taken_as_they_are_and_seeds_hold_each_once():
+def test_retained_questions_are_taken_as_they_are_each_once():
     kept = as_they_are([Item("What is salt?", "NaCl"), Item("what is  salt", "a mineral"), Item("Why?", "So.")])
     assert [(q.question, q.answer) for q in kept.questions] == [("What is salt?", "NaCl"), ("Why?", "So.")]
     assert kept.dropped == {questions.TWICE: 1}
-    near = Adjacent((AdjacentQuestion("x", "salt", "WHAT is salt?"), AdjacentQuestion("x", "ice", "What is ice?")), 1)
-    assert seed_prompts(near, kept) == ("WHAT is salt?", "What is ice?", "Why?")
 
 
 @pytest.fixture(scope="module")

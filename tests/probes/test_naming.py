@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from tests.judges.replay import ReplayWriter, prompt_id
 
 from vestige.cli.probe_words import JudgeWords, PlaceWords
 from vestige.core.errors import InputError
 from vestige.judges.base import Written
-from vestige.judges.replay import ReplayWriter, prompt_id
 from vestige.judges.spending import Limits
 from vestige.probes.filters import Filtered, FilterSettings
 from vestige.probes.hole_table import holes_and_table

@@ -26,7 +26,6 @@ Failure: TypeAlias = Literal[
     "timeout",
     "connection",
     "limit",
-    "not recorded",
     "not judged",
 ]
 """Why there is no score; "" where there is one.
@@ -35,7 +34,7 @@ Of the reply: "unreadable" (no verdict in it), "out of range", "ambiguous" (two 
 short" (by the limit of tokens), "filtered" (by the server). Of the exchange: "garbage" (no chat completion, or half of
 one), "rejected" (a request that the server will not take), "too long" (a request that the model or we will not read),
 "too large" (a reply of megabytes), "rate limited", "server error", "timeout", "connection". Else: "limit" (tokens or
-money are used up), "not recorded" (by a replay), "not judged" (a judge that lacks what the task needs).
+money are used up), "not judged" (a judge that lacks what the task needs).
 """
 
 
@@ -136,7 +135,7 @@ class Written:
 
 @runtime_checkable
 class Writer(Protocol):
-    """A language model that answers prompts: a server, a local model, a replay."""
+    """A language model that answers prompts: a server or a local model."""
 
     @property
     def name(self) -> str:
@@ -168,12 +167,6 @@ class Tally:
         if not self.scores:
             raise ValueError(f"none of {self.n} requests was judged ({dict(self.failures)}), so there is no mean")
         return sum(self.scores) / len(self.scores)
-
-    def share_at(self, score: float) -> float:
-        """The share of the scores that are `score` or lower: the lowest score of a scale, say."""
-        if not self.scores:
-            raise ValueError(f"none of {self.n} requests was judged ({dict(self.failures)}), so there is no share")
-        return sum(x <= score for x in self.scores) / len(self.scores)
 
 
 def tally(judgements: Sequence[Judgement]) -> Tally:

@@ -77,14 +77,6 @@ def as_they_are(items: Sequence[Item]) -> Adjacent:
     return desk.result(n_sources=len(items))
 
 
-def seed_prompts(forget: Adjacent, retain: Adjacent) -> tuple[str, ...]:
-    """The questions that probing by reinforcement learning begins with: D_adj(D_f), then D_adj(D_r), each once."""
-    found: dict[str, str] = {}
-    for question in (*forget.questions, *retain.questions):
-        found.setdefault(plain(question.question), question.question)
-    return tuple(found.values())
-
-
 def source_text(source: Source, most_characters: int) -> str:
     """What is read of a source, cut at a blank: a passage with its title before it, an item's question and answer."""
     first, second = (source.title, source.text) if isinstance(source, Passage) else (source.question, source.answer)

@@ -8,7 +8,7 @@ the part "choose"; "test" was written afterwards and used for nothing but measur
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -50,7 +50,7 @@ class Labelled:
 @lru_cache(maxsize=1)
 def labelled() -> tuple[Labelled, ...]:
     """All labelled answers, in a fixed order."""
-    text = resources.files("vestige.judges").joinpath("labelled.jsonl").read_text(encoding="utf-8")
+    text = Path(__file__).with_suffix(".jsonl").read_text(encoding="utf-8")
     return tuple(Labelled(**json.loads(line)) for line in text.splitlines())
 
 

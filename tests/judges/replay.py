@@ -1,4 +1,4 @@
-"""A writer that repeats what was written before: for tests, and to judge a run again without a model."""
+"""A writer that repeats what was written before."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,12 @@ def prompt_id(prompt: Prompt) -> str:
 
 @dataclass(frozen=True)
 class ReplayWriter:
-    """Replies by `prompt_id`; a prompt without one is "not recorded", and never answered by guess."""
+    """Replies by `prompt_id`; a prompt without one is "not recorded"."""
 
     replies: Mapping[str, str]
     name: str = "replay"
     reserved: tuple[str, ...] = ()
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
-        """One reply each, in order; nothing is spent."""
         found = [self.replies.get(prompt_id(prompt)) for prompt in prompts]
         return [Written("", "not recorded") if text is None else Written(text) for text in found]
-
-
-def recorded(prompts: Sequence[Prompt], written: Sequence[Written]) -> dict[str, str]:
-    """Replies as `ReplayWriter` takes them, from prompts and what was written; what did not come is left out."""
-    pairs = zip(prompts, written, strict=True)
-    return {prompt_id(prompt): reply.text for prompt, reply in pairs if reply.failure in {"", "cut short"}}
