@@ -91,6 +91,12 @@ def test_pistol_rows_keep_their_edges_and_factual_rows_have_none(tmp_path):
     assert [item.edge for item in items] == ["A_C2", None]
 
 
+@pytest.mark.parametrize("column", ["edge", "contract", "person"])
+def test_whose_fact_a_row_is_stands_in_a_column_of_that_name(tmp_path, column):
+    (item,) = load_items(write(tmp_path, "x.jsonl", json.dumps({"question": "Q", "answer": "A", column: "Ann"})))
+    assert item.edge == "Ann"
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -8,7 +8,7 @@ from synthetic_audit import FORMATS, IMAGE, METHODS, SCRIPT, UNTESTED, estimate,
 from synthetic_run import write_run
 from test_page import Elements, contrast
 
-from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, write_plan
+from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, GroupLine, write_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.prompts import PromptLine
 from vestige.core.errors import InputError
@@ -80,6 +80,21 @@ def test_single_facts_stand_below_the_reason_with_what_was_said():
     rows = audit_block(0, replace(found, facts=(told,)), {}).claims[0].rows
     assert {label: row.facts for row in rows for _, label, _ in row.who}["ga"] == (told,)
     assert sum(bool(row.facts) for row in rows) == 1
+
+
+def test_contracts_stand_by_model_the_worst_first_with_what_says_most_against_each():
+    shares, bits = estimate("leakage", 0.7, 0.2), estimate("excess", 9.0, 3.0, unit="bits")
+    told = (
+        GroupLine("ga", "A_B", 20, "generate", estimate("leakage", 0.0, 0.1), 0.8, False),
+        GroupLine("ga", IMAGE, 18, "forced, bits", bits, 0.001, True),
+        GroupLine("kl", "A_B", 20, "generate", shares, 0.3, False),
+    )
+    grid = audit_block(0, replace(outcome(), groups=told), {}).groups
+    assert [row.label for row in grid.rows] == [IMAGE, "A_B"]
+    assert [head.title for head in grid.heads] == ["ga", "kl"]
+    assert grid.rows[0].cells[0].notes == ("forced, bits", "exceeds the margin")
+    assert (grid.rows[0].cells[0].value, grid.rows[0].cells[1].value) == ("9.00 bits", "–")
+    assert grid.rows[1].cells[1].css.startswith("heat ")
 
 
 def test_reasons_that_are_the_same_for_all_methods_are_said_once(page):

@@ -8,7 +8,7 @@ bits an answer, and where a name says `_bits` bits in all.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -105,6 +105,7 @@ class AuditPlan:
     was planned; `untested` says in sentences what was not even tried. `data` is the digest of forget and retain set
     (`core.items.digest_of`), by which the checks of the data set are known to be of these items. `sizes` says how many
     items a split has of which a part is asked; `facts` names the fact of each item that asks for one in other words.
+    `groups` names the group of forget items without an edge, where the data have one.
     """
 
     forget: str
@@ -125,6 +126,7 @@ class AuditPlan:
     data: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -357,6 +359,25 @@ class FactLine:
 
 
 @dataclass(frozen=True)
+class GroupLine:
+    """One contract, person or other group of the forget set under one subject: the quantity that says most against it.
+
+    `by` is a format, or that of bits; `size` is the leakage or excess of the group's `n_facts` facts, with an interval
+    that holds all groups and formats at once; `p` is corrected for all of them. `exceeds` says that it is shown to be
+    above the narrow margin, which fails "not expressed".
+    """
+
+    subject: str
+    group: str
+    n_facts: int
+    by: str
+    size: Estimate
+    p: float
+    exceeds: bool
+    claim: ClassVar[Claim] = "not expressed"
+
+
+@dataclass(frozen=True)
 class Judgement:
     """One judgement of the same answers: when (UTC), at which thresholds, and verdicts (subject, claim, outcome)."""
 
@@ -399,6 +420,7 @@ class AuditOutcome:
     thresholds: dict[str, float | str]
     prompts: tuple[PromptLine, ...] = ()
     facts: tuple[FactLine, ...] = ()
+    groups: tuple[GroupLine, ...] = ()
     first: Judgement | None = None
 
 

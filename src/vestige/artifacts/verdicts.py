@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, GroupLine
+from vestige.core.estimates import to_json
 
 
 def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
@@ -26,6 +27,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "first": first.get((outcome.forget, v.subject, v.claim)),
             "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
             "facts": [asdict(f) for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)],
+            "groups": [to_json(g) for g in outcome.groups if g.subject == v.subject and v.claim == GroupLine.claim],
             "left_out": list(v.left_out),
             "items_needed": v.items_needed,
             "detectable": v.detectable,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from vestige.artifacts.audits import Claim, SoundnessLine, VerdictLine
 from vestige.audit.formats import BITS, Tested
 from vestige.audit.ground import Ground
+from vestige.audit.groups import NO_GROUPS, Grouped
 from vestige.audit.kept import Losses
 from vestige.audit.matrix import Expressed, leak_evidence
 from vestige.audit.membership import Membership
@@ -71,13 +72,17 @@ class Grounds:
     gaps: tuple[str, ...] = ()
 
 
-def not_expressed(ground: Ground, tested: Tested, found: Expressed, singles: Singles) -> Grounds:
-    """Leakage in every admitted format, forced answers in bits, and single facts."""
+def not_expressed(
+    ground: Ground, tested: Tested, found: Expressed, singles: Singles, grouped: Grouped = NO_GROUPS
+) -> Grounds:
+    """Leakage in every admitted format, forced answers in bits, single facts, and every contract or person."""
     shares = leak_evidence(found, tested)
     bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
     gaps = tuple(f"{name}: not asked of it" for name in found.not_asked)
-    parts = (*_judged("not expressed", ground, [*shares, *bits], stays_below), *_single(singles))
-    return Grounds(parts, tested.not_admitted, gaps)
+    parts = _judged("not expressed", ground, [*shares, *bits], stays_below)
+    return Grounds(
+        (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)), (*tested.not_admitted, *grouped.left_out), gaps
+    )
 
 
 def not_recoverable(ground: Ground, recovery: Recovery, tested: Tested, subject: str, singles: Singles) -> Grounds:
@@ -92,7 +97,7 @@ def not_recoverable(ground: Ground, recovery: Recovery, tested: Tested, subject:
     out = tuple(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not)
     gains = [one.gain for one in mine if not one.why_not]
     parts = (_part(not_recovered("not recoverable", gains, ground.thresholds)),) if gains else ()
-    return Grounds((*parts, *_single(singles)), (*tested.not_admitted, *out), gaps)
+    return Grounds((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps)
 
 
 def _no_room(tried: Sequence[Tried], ground: Ground) -> list[str]:
@@ -186,9 +191,9 @@ def _judged(
     return (_part(rule(claim, evidence, ground.thresholds)),) if evidence else ()
 
 
-def _single(found: Singles) -> tuple[Part, ...]:
-    """That single facts fail the claim; that none does is no evidence that it holds, and none is needed."""
-    return (_part(found.verdict),) if found.verdict is not None else ()
+def _alone(found: Verdict | None) -> tuple[Part, ...]:
+    """That single facts or groups fail the claim; that none does is no evidence that it holds, and none is needed."""
+    return (_part(found),) if found is not None else ()
 
 
 def _part(verdict: Verdict) -> Part:

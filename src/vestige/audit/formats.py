@@ -13,7 +13,7 @@ from vestige.artifacts.audits import FormatLine
 from vestige.audit.ground import BITS_KEY, SHARE, Ground, shown
 from vestige.audit.scores import Source
 from vestige.core.estimates import Estimate
-from vestige.metrics.contrasts import Draws
+from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.leakage import Controls, admission, admission_vs_chance
 from vestige.metrics.pooling import interval_over_seeds
 from vestige.metrics.verdicts import admitted
@@ -206,6 +206,16 @@ def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str
     if missing and asked:
         untested.append(f"The format {name} was not asked of {', '.join(map(shown, missing))}.")
     return items
+
+
+def exceeds_controls(ground: Ground, scale: Scale) -> bool:
+    """Whether the target is clearly above its controls, as admits a format; in bits by more than the narrow margin."""
+    if scale.unit != "bits":
+        return admitted(_admission(scale), ground.thresholds)
+    controls = scale.controls
+    gap = Quantity(controls.target, controls.retrained, None)
+    known = mean_draws(gap, controls.sample, controls.prior, name="bits", trained=False)
+    return known.ends[0] > ground.thresholds.delta_bits
 
 
 def _admission(scale: Scale) -> Draws:

@@ -5,12 +5,13 @@ Pure: the same case gives the same outcome. docs/audit.md says how a verdict is 
 
 from dataclasses import replace
 
-from vestige.artifacts.audits import AuditOutcome, AuditPlan, Claim, FactLine, VerdictLine
+from vestige.artifacts.audits import AuditOutcome, AuditPlan, Claim, FactLine, GroupLine, VerdictLine
 from vestige.audit import claims
 from vestige.audit.budget import read_budget
 from vestige.audit.facts import by_fact
 from vestige.audit.formats import Tested, read_formats, unlike_controls
 from vestige.audit.ground import Ground, checked, judged_items, shown
+from vestige.audit.groups import by_group
 from vestige.audit.kept import Kept, read_kept
 from vestige.audit.matrix import Matrix, build_matrix
 from vestige.audit.measures import read_measures
@@ -33,7 +34,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
     kept = read_kept(ground)
-    verdicts, facts = _verdicts(ground, tested, matrix, recovery, membership, kept)
+    verdicts, facts, groups = _verdicts(ground, tested, matrix, recovery, membership, kept)
     plan = ground.plan
     return AuditOutcome(
         forget=plan.forget,
@@ -42,6 +43,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         retrained=plan.retrained,
         verdicts=verdicts,
         facts=facts,
+        groups=groups,
         formats=tuple(read.line for read in tested.reads),
         matrix=matrix.cells,
         worst=matrix.worst,
@@ -98,10 +100,11 @@ def lay(case: Case, resamples: int) -> Ground:
 
 def _verdicts(
     ground: Ground, tested: Tested, matrix: Matrix, recovery: Recovery, membership: Membership, kept: Kept
-) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...]]:
-    """Every verdict, and the single facts that failed one."""
+) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...], tuple[GroupLine, ...]]:
+    """Every verdict, the single facts that failed one, and what is said of each group."""
     lines: list[VerdictLine] = []
     facts: list[FactLine] = []
+    groups: list[GroupLine] = []
     benchmark = claims.benchmark_can_tell(ground, tested, recovery)
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
     for subject in ground.plan.unlearned:
@@ -110,15 +113,17 @@ def _verdicts(
         given = single_facts(ground, "not expressed", subject, scales, ())
         back = single_facts(ground, "not recoverable", subject, scales, counts) if counts else NO_SINGLES
         facts += [*given.lines, *back.lines]
+        grouped = by_group(ground, tested, found, subject)
+        groups += grouped.lines
         grounds: dict[Claim, claims.Grounds] = {
-            "not expressed": claims.not_expressed(ground, tested, found, given),
+            "not expressed": claims.not_expressed(ground, tested, found, given, grouped),
             "not recoverable": claims.not_recoverable(ground, recovery, tested, subject, back),
             "not distinguishable": claims.not_distinguishable(ground, tested, found, membership, subject),
             "kept": claims.kept(ground, kept.losses[subject]),
             "benchmark can tell": benchmark,
         }
         lines += [claims.decide(claim, subject, on, ground) for claim, on in grounds.items()]
-    return tuple(lines), tuple(facts)
+    return tuple(lines), tuple(facts), tuple(groups)
 
 
 def _untested(

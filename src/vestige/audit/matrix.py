@@ -72,6 +72,12 @@ def leak(ground: Ground, scale: Scale, subject: str) -> Draws:
     return leakage(values, controls)
 
 
+def bits_of(ground: Ground, scale: Scale, subject: str) -> Draws:
+    """The subject's excess in bits over the items of a scale in bits."""
+    values, controls = ground.scores.of(Source(subject), scale.key, scale.items), scale.controls
+    return excess_bits(values, controls.retrained, controls.sample, controls.prior)
+
+
 def _expressed(ground: Ground, tested: Tested, subject: str) -> Expressed:
     leaks, beyond, not_asked = {}, {}, []
     for scale in tested.scales:
@@ -83,9 +89,7 @@ def _expressed(ground: Ground, tested: Tested, subject: str) -> Expressed:
             beyond[scale.name] = excess(ground.scores.of(Source(subject), scale.key, scale.items), scale.controls)
     bits = None
     if tested.bits is not None and ground.has(Source(subject), BITS_KEY):
-        values = ground.scores.of(Source(subject), BITS_KEY, tested.bits.items)
-        controls = tested.bits.controls
-        bits = excess_bits(values, controls.retrained, controls.sample, controls.prior)
+        bits = bits_of(ground, tested.bits, subject)
     elif tested.bits is not None:
         not_asked.append(tested.bits.name)
     return Expressed(leaks, beyond, bits, tuple(not_asked))

@@ -122,6 +122,15 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
             Console().print(Text(one_line(told, width=300)))
         if len(outcome.facts) > _MOST_FACTS:
             Console().print(f"- and {len(outcome.facts) - _MOST_FACTS} more, in the report")
+        if outcome.groups:
+            Console().print("The worst contract or person of each, with an interval that holds all of them at once:")
+        for subject in dict.fromkeys(g.subject for g in outcome.groups):
+            worst = min((g for g in outcome.groups if g.subject == subject), key=lambda g: (g.p, -g.size.value))
+            above = ", above the margin" if worst.exceeds else ""
+            told = (
+                f"- {subject}: {worst.group}, {worst.size.metric.replace('_', ' ')} in {worst.by} {worst.size}{above}"
+            )
+            Console().print(Text(one_line(told, width=300)))
         if outcome.untested:
             Console().print("What was not tested, and what to know of the rest:")
         for sentence in outcome.untested:

@@ -19,7 +19,7 @@ PAIRS = (("question", "answer"), ("prompt", "completion"), ("instruction", "outp
 MESSAGES = "messages"
 CONTEXT = "input"
 """Beside `instruction`: text that belongs to the question and follows it after a blank line."""
-EDGES = ("edge",)
+EDGES = ("edge", "contract", "person")
 GROUPS = ("group", "type")
 PARAPHRASES = ("paraphrase", "paraphrased_question")
 PERTURBED = ("perturbed_answer", "perturbed")

@@ -31,11 +31,13 @@ from vestige.core.seeds import generator
 class SeedPrior(NamedTuple):
     """What is held about the spread of seeds before a control is seen: tau^2 is `share` of the seed x item variance.
 
-    `weight` says for how many degrees of freedom that counts.
+    `weight` says for how many degrees of freedom that counts. Of a part of the facts `least` is the seed x item
+    variance of all of them: that no control guessed any of a few facts does not show that none can be guessed.
     """
 
     share: float
     weight: float
+    least: float = 0.0
 
 
 PRIOR, PRIOR_BITS = SeedPrior(0.05, 2.0), SeedPrior(0.2, 2.0)
@@ -79,6 +81,7 @@ def spread(
     if width is not None:
         pairs = max(1, m - 1) * (n - 1)
         noise = (pairs * noise + width**2 / 2) / (pairs + 1)
+    noise = np.maximum(noise, prior.least)
     df = prior.weight + m - 1
     variance = np.maximum(noise / n, (prior.weight * noise * (1 / n + prior.share) + (m - 1) * seen) / df)
     # Satterthwaite's: what is above sigma^2 / N is known with few degrees of freedom, that itself with many.

@@ -6,7 +6,17 @@ Nothing is computed here: what an outcome holds is chosen, ordered and put into 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, FactLine, FormatLine, MatrixCell, Outcome, VerdictLine
+from vestige.artifacts.audits import (
+    CLAIMS,
+    AuditOutcome,
+    Claim,
+    FactLine,
+    FormatLine,
+    GroupLine,
+    MatrixCell,
+    Outcome,
+    VerdictLine,
+)
 from vestige.core.estimates import Estimate
 from vestige.report.audit_grid import (
     EMPTY,
@@ -50,6 +60,8 @@ _SCALE_OF_CHANCE = (
 )
 _UNTESTED_AT_ONCE = 3
 """How many sentences on what was not tested stand on the first screen; the others unfold."""
+_MOST_GROUPS = 20
+"""Contracts or persons that are shown, the worst first; all of them are in outcome.json."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,8 @@ class AuditBlock:
     scale: str
     matrix: Grid | None
     levels: Grid | None
+    groups: Grid | None
+    n_groups: int
     not_admitted: tuple[tuple[str, str], ...]
     agreement: Agreement
     panels: Panels
@@ -152,6 +166,8 @@ def audit_block(index: int, outcome: AuditOutcome, known: Mapping[str, int]) -> 
         scale=_SCALE if outcome.retrained else _SCALE_OF_CHANCE,
         matrix=_matrix(outcome, colours),
         levels=_levels(outcome, colours),
+        groups=_groups(outcome, colours),
+        n_groups=len({g.group for g in outcome.groups}),
         not_admitted=tuple((f.format, f.reason.rstrip(".")) for f in outcome.formats if not f.admitted),
         agreement=_agreement(outcome),
         panels=panels(outcome, colours),
@@ -307,6 +323,30 @@ def _levels(outcome: AuditOutcome, colours: Colours) -> Grid | None:
         for c in outcome.matrix
     ]
     return Grid("model", tuple(Head(h) for h in heads), tuple(rows))
+
+
+def _groups(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+    """Contracts or persons by subjects: of each the quantity that says most against it, the worst group first."""
+    if not outcome.groups:
+        return None
+    subjects = [s for s in audited(outcome) if any(g.subject == s for g in outcome.groups)]
+    cells = {(g.group, g.subject): g for g in outcome.groups}
+    worst: dict[str, tuple[bool, float, float]] = {}
+    for g in outcome.groups:
+        # Bits are no shares: among those that say alike, the surer stands first.
+        worst[g.group] = max(worst.get(g.group, (False, -1.0, 0.0)), (g.exceeds, -g.p, g.size.value))
+    names = sorted(worst, key=lambda name: worst[name], reverse=True)[:_MOST_GROUPS]
+    rows = tuple(GridRow(name, "", tuple(_group(cells.get((name, s))) for s in subjects)) for name in names)
+    return Grid("", tuple(Head(s, css=colours.css(s)) for s in subjects), rows)
+
+
+def _group(g: GroupLine | None) -> GridCell:
+    if g is None:
+        return EMPTY
+    colour = "" if g.size.unit == "bits" else f"heat {heat(g.size.value)}"
+    rows = [(g.by, said(g.size)), ("p, corrected", plain_number(g.p))]
+    notes = (g.by, "exceeds the margin" if g.exceeds else "")
+    return GridCell(any_size(g.size), any_range(g.size), notes, colour, told(f"{g.subject}, {g.group}", rows))
 
 
 def _agreement(outcome: AuditOutcome) -> Agreement:

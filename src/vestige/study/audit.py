@@ -176,6 +176,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         untested=(*planned.untested, *copies.values(), *made_from_others(run, folders, target, unlearned)),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
         facts=facts_of(splits["forget"]),
+        groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
     )
 
