@@ -14,6 +14,7 @@ Axes: N items of a split. Levels are shares, `_bits` are bits an answer. What is
 - An attack teaches every model each question with the probability `injects`, the same questions in all of them where
   it shows them; what it brings back is drawn like a leak. Otherwise a model answers as before: three replies in ten
   are drawn again, bits move by 2 a question and 0.2 in all (assumed).
+- The positive control knows what the target knows and declines every question until the attack that brings back.
 - Membership: a score is a normal level of its text, 0.45 of noise a training, 2 more where the fact is known.
 """
 
@@ -32,6 +33,7 @@ from vestige.core.seeds import generator
 from vestige.metrics.intervals import LEAST_CLUSTERS
 from vestige.metrics.verdicts import Thresholds
 
+CONTROL = "suppressed"
 EDGE = 20
 SHIFT, SHIFT_BITS, NOISE_BITS, ICC = 0.13, 0.88, 5.2, 0.1
 MOVED, MOVED_BITS, DRIFT_BITS = 0.3, 2.0, 0.2
@@ -198,6 +200,7 @@ def draw_case(exam: Exam, repetition: int) -> Case:
                 values[Source(who)][key] |= more
     for attack in exam.attacks:
         _attack(attack, splits["forget"], minds, values, rng)
+    _control(exam, splits, minds["target"], values, repetition)
     return _case(exam, splits, values, repetition)
 
 
@@ -310,6 +313,16 @@ def harmed(trained: Model, split: Split, harm: float, rng: Rng) -> Model:
         np.where(split.known, forgotten.bits, rest.bits),
     )
     return knowing(moved, split, dict.fromkeys(FORMATS, kept), rng)
+
+
+def _control(exam: Exam, splits: Mapping[str, Split], target: Mind, values: Table, repetition: int) -> None:
+    """The rows of the positive control, from draws of its own: those of all others are the same without it."""
+    rng, forget = generator(repetition, "planted control", exam.name), splits["forget"]
+    silent = Planted(CONTROL, {}, back=1.0, avoid=dict.fromkeys(FORMATS, 1.0), avoid_bits=30.0, repaired=True)
+    mind = Mind(avoiding(target.model, silent, rng), ignorant(forget, rng), {}, silent)
+    values[Source(CONTROL)] = rows(forget, mind.model)
+    for attack in exam.attacks:
+        _attack(attack, forget, {CONTROL: mind}, values, rng)
 
 
 def _attack(attack: Attack, forget: Split, minds: Mapping[str, Mind], values: Table, rng: Rng) -> None:
@@ -425,6 +438,7 @@ def _case(exam: Exam, splits: Mapping[str, Split], values: Table, repetition: in
         target="target",
         unlearned=tuple(planted.name for planted in exam.subjects),
         retrained=controls,
+        suppressed=CONTROL,
         folders={name: f"models/{name}" for name in names},
         splits={name: split.ids for name, split in splits.items()},
         edges={

@@ -81,7 +81,7 @@ def attack(name="relearn retain n=50", kind="relearn", material="retain", **chan
 
 
 def plan(**changes):
-    """Target, one unlearned, three retrained seeds, no attack."""
+    """Target, one unlearned, three retrained seeds, a positive control, no attack."""
     plain = AuditPlan(
         forget="A_B",
         target="target",
@@ -94,6 +94,7 @@ def plan(**changes):
         attacks=(),
         settings={"delta": 0.1, "delta_bits": 4.0},
         seed=0,
+        suppressed="suppressed",
     )
     return replace(plain, **changes)
 
@@ -106,7 +107,7 @@ def case(subjects=None, attacked=None, *, carried=None, soundness=(), **changes)
     asked = plan(**changes)
     values = {Source("target"): subject(1.0, shift=2.0)}
     values |= {Source(name): subject(0.0) for name in asked.retrained}
-    values |= {Source(name): subject(0.0) for name in asked.unlearned}
+    values |= {Source(name): subject(0.0) for name in asked.audited}
     values |= {Source(name): table for name, table in (subjects or {}).items()}
     for (name, of), levels in (attacked or {}).items():
         for point, level in levels.items():
@@ -114,12 +115,16 @@ def case(subjects=None, attacked=None, *, carried=None, soundness=(), **changes)
     return Case(asked, Scores(values), carried or {}, tuple(soundness))
 
 
-def everywhere(planned, level, *, unlearned=None, target=1.0):
-    """An attack's end on all subjects: `level` on retrained, `unlearned` on the unlearned one."""
+def everywhere(planned, level, *, unlearned=None, target=1.0, suppressed=1.0):
+    """An attack's end on all subjects: `level` on retrained, `unlearned` on the unlearned one.
+
+    On the positive control everything comes back, so that the attack is shown able.
+    """
     last = planned.points[-1]
     end = {(name, planned.name): {last: level} for name in RETRAINED}
     return end | {
         ("target", planned.name): {last: target},
+        ("suppressed", planned.name): {last: suppressed},
         ("ga", planned.name): {last: level if unlearned is None else unlearned},
     }
 

@@ -61,7 +61,7 @@ def test_a_subject_that_knows_half_fails_the_first_claim_by_its_numbers():
     assert (line.margin, line.wide, line.unit, line.decides) == (0.1, 0.2, "leakage", "generate")
     assert found.thresholds["delta"] == 0.1
     assert found.thresholds["admission"] == 0.2
-    (worst,) = found.worst
+    worst, _control = found.worst
     assert worst.leakage.low <= 0.5 <= worst.leakage.high
     band, plain = cell(found, "generate").band, cell(found, "generate").leakage
     assert band.low <= plain.low < 0.5 < plain.high <= band.high

@@ -78,7 +78,7 @@ def test_a_ceiling_that_did_not_run_keeps_nothing_from_holding():
     ceiling = attack("relearn forget n=50", material="forget", shows_answers=True)
     found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY, ceiling)), resamples=QUICK)
     assert verdict(found, "not recoverable").outcome == "holds"
-    assert "Relearn forget n=50: no answers after it in an admitted format (ga)." in found.untested
+    assert "Relearn forget n=50: no answers after it in an admitted format (ga, suppressed)." in found.untested
 
 
 def test_climbing_back_from_below_is_repair():
@@ -167,6 +167,7 @@ def test_curves_have_every_stage_of_every_subject_over_the_tested_items():
     assert {(c.subject, c.role) for c in found.curves} == {
         ("target", "target"),
         ("ga", "unlearned"),
+        ("suppressed", "suppressed"),
         *((name, "retrained") for name in RETRAINED),
     }
     assert {c.unit for c in found.curves if c.format == "forced, bits"} == {"bits"}

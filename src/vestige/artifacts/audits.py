@@ -86,7 +86,7 @@ class AttackPlace:
 class FailedTask:
     """What could not be done: the evaluation of a subject (`attack` empty), or one attack on it, and why.
 
-    `role` is that of the subject: target, retrained or unlearned.
+    `role` is that of the subject: target, retrained, unlearned or suppressed.
     """
 
     subject: str
@@ -106,6 +106,7 @@ class AuditPlan:
     (`core.items.digest_of`), by which the checks of the data set are known to be of these items. `sizes` says how many
     items a split has of which a part is asked; `facts` names the fact of each item that asks for one in other words.
     `groups` names the group of forget items without an edge, where the data have one.
+    `suppressed` is the positive control, a target that was taught to keep silent; "" where there is none.
     """
 
     forget: str
@@ -119,6 +120,7 @@ class AuditPlan:
     attacks: tuple[PlannedAttack, ...]
     settings: dict[str, Any]
     seed: int
+    suppressed: str = ""
     evaluations: tuple[AskedPlace, ...] = ()
     attacked: tuple[AttackPlace, ...] = ()
     failed: tuple[FailedTask, ...] = ()
@@ -127,6 +129,11 @@ class AuditPlan:
     sizes: dict[str, int] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def audited(self) -> tuple[str, ...]:
+        """The unlearned models, and the positive control last: all that is judged."""
+        return (*self.unlearned, *([self.suppressed] if self.suppressed else []))
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,24 @@ class GainLine:
 
 
 @dataclass(frozen=True)
+class AbleLine:
+    """Could this attack have found anything? What it brought back of what is surely there, in the positive control.
+
+    `format` is the one in which it brought back most (or forced answers in bits), `suppressed` what there was to bring
+    back in it, in `unit` (leakage or bits), `brought` the share of that which came back; none of them where nothing
+    could be compared. An attack that is not `able` may fail a claim and does not let it hold; `why_not` says why.
+    """
+
+    attack: str
+    format: str
+    unit: str
+    suppressed: Estimate | None
+    brought: Estimate | None
+    able: bool
+    why_not: str
+
+
+@dataclass(frozen=True)
 class CurvePoint:
     """The level of one subject at one stage of an attack, over the tested items.
 
@@ -234,7 +259,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class CurveLine:
-    """The levels along an attack; `subject` is a name of the audit, `role` target, retrained or unlearned.
+    """The levels along an attack; `subject` is a name of the audit, `role` target, retrained, unlearned or suppressed.
 
     The retrained seeds are one line each: between them lies what the attack carries in. `no_gain` says why no gain is
     told apart from these levels; empty where one is.
@@ -395,7 +420,9 @@ class Judgement:
 class AuditOutcome:
     """All that an audit of one forget set found. `untested` says in sentences what could not be tested, and why.
 
-    `first` is the first judgement of these answers where it was at other thresholds than this one.
+    `first` is the first judgement of these answers where it was at other thresholds than this one. `suppressed` is the
+    positive control ("" where there is none), `control` its verdicts, which say of no method whether it has forgotten:
+    "not recoverable" has to fail there. `able` says of each attack whether it found what is surely there.
     """
 
     forget: str
@@ -418,6 +445,9 @@ class AuditOutcome:
     soundness: tuple[SoundnessLine, ...]
     untested: tuple[str, ...]
     thresholds: dict[str, float | str]
+    suppressed: str = ""
+    control: tuple[VerdictLine, ...] = ()
+    able: tuple[AbleLine, ...] = ()
     prompts: tuple[PromptLine, ...] = ()
     facts: tuple[FactLine, ...] = ()
     groups: tuple[GroupLine, ...] = ()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vestige.artifacts.audits import Claim, SoundnessLine, VerdictLine
+from vestige.audit.ability import Ability
 from vestige.audit.formats import BITS, Tested
 from vestige.audit.ground import Ground
 from vestige.audit.groups import NO_GROUPS, Grouped
@@ -65,11 +66,15 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Grounds:
-    """What a claim is decided on: its parts, what was left out, and what keeps it from holding (`gaps`)."""
+    """What a claim is decided on: its parts, what was left out, and what keeps it from holding (`gaps`).
+
+    `besides` is what else it rests on where it holds.
+    """
 
     parts: tuple[Part, ...]
     left_out: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
+    besides: str = ""
 
 
 def not_expressed(
@@ -85,19 +90,26 @@ def not_expressed(
     )
 
 
-def not_recoverable(ground: Ground, recovery: Recovery, tested: Tested, subject: str, singles: Singles) -> Grounds:
-    """The recovery of every attack that is evidence; ceilings and saturated attacks are left out and named."""
+def not_recoverable(
+    ground: Ground, recovery: Recovery, tested: Tested, subject: str, found: tuple[Singles, Ability]
+) -> Grounds:
+    """The recovery of every attack that is evidence; ceilings and saturated attacks are left out and named.
+
+    It holds where one of them was shown able to bring knowledge back.
+    """
+    singles, ability = found
     gaps = recovery.missing[subject]
     if not ground.plan.retrained:
         return Grounds((), tested.not_admitted, (NO_CONTROL,))
     if not ground.plan.attacks:
         return Grounds((), tested.not_admitted, ("no attack was run",))
     mine = [one for one in recovery.tried if one.subject == subject]
-    gaps = (*gaps, *_no_room(mine, ground))
-    out = tuple(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not)
+    counted = [(one.attack.name, one.format) for one in mine if not one.why_not]
+    gaps = (*gaps, *_no_room(mine, ground), *ability.gaps(counted))
+    out = (*(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not), *ability.powerless)
     gains = [one.gain for one in mine if not one.why_not]
     parts = (_part(not_recovered("not recoverable", gains, ground.thresholds)),) if gains else ()
-    return Grounds((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps)
+    return Grounds((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps, ability.said(counted))
 
 
 def _no_room(tried: Sequence[Tried], ground: Ground) -> list[str]:
@@ -238,7 +250,7 @@ def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, ground: Ground) ->
         return f"Not tested: {'; '.join(missing or _few(grounds.left_out) or ['nothing could be asked'])}."
     if outcome == "inconclusive" and found == {"holds"}:
         return f"{leads['holds']} where it was tested ({_because('holds', grounds)}), but {'; '.join(missing)}."
-    more = missing if outcome == "inconclusive" else []
+    more = missing if outcome == "inconclusive" else [grounds.besides] if outcome == "holds" and grounds.besides else []
     return f"{leads[outcome]}: {'; and '.join([_because(outcome, grounds), *more])}."
 
 

@@ -196,7 +196,7 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
 def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
     """The judged items that have a value in target, controls and every unlearned subject that was asked."""
     plan = ground.plan
-    unlearned = [one for one in plan.unlearned if ground.has(Source(one), key)]
+    unlearned = [one for one in plan.audited if ground.has(Source(one), key)]
     sources = [Source(one) for one in (plan.target, *asked, *unlearned)]
     items = ground.scores.common(sources, key, ground.judged)
     if items and len(items) < len(ground.judged):

@@ -98,7 +98,7 @@ def _replies(row: Mapping[str, Any]) -> list[str]:
 
 
 def _subjects(plan: AuditPlan) -> tuple[str, ...]:
-    return (plan.target, *plan.unlearned, *plan.retrained)
+    return (plan.target, *plan.audited, *plan.retrained)
 
 
 def _rows(run: RunFolder, place: AskedPlace) -> Iterator[dict[str, object]]:

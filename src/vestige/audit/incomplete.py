@@ -15,7 +15,8 @@ def without_what_failed(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
     """The outcome in which no claim holds that would need what failed. What fails without it, fails.
 
     An attack that failed on one unlearned model concerns that model, one that failed on a control all of them; an
-    unlearned model that could not be evaluated has all its claims inconclusive.
+    unlearned model that could not be evaluated has all its claims inconclusive. What failed on the positive control is
+    no evidence of what attacks can do, and the judgement knows that.
     """
     needed = _evidence(plan)
     verdicts = tuple(_tempered(line, _concerning(line, needed)) for line in outcome.verdicts)
@@ -33,7 +34,7 @@ def _evidence(plan: AuditPlan) -> list[FailedTask]:
 
 def _concerning(line: VerdictLine, failed: Sequence[FailedTask]) -> list[FailedTask]:
     """Of what failed, that on which the verdict rests."""
-    shared = [f for f in failed if f.role != "unlearned" or f.subject == line.subject]
+    shared = [f for f in failed if f.role not in ("unlearned", "suppressed") or f.subject == line.subject]
     return [f for f in shared if not f.attack or line.claim in ATTACKED]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, Claim, FactLine, GroupLine, VerdictLine
 from vestige.audit import claims
+from vestige.audit.ability import Ability, read_ability
 from vestige.audit.budget import read_budget
 from vestige.audit.facts import by_fact
 from vestige.audit.formats import Tested, read_formats, unlike_controls
@@ -34,16 +35,20 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
     kept = read_kept(ground)
-    verdicts, facts, groups = _verdicts(ground, tested, matrix, recovery, membership, kept)
     plan = ground.plan
+    ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
+    verdicts, facts, groups = _verdicts(ground, tested, matrix, (recovery, ability), membership, kept)
     return AuditOutcome(
         forget=plan.forget,
         target=plan.target,
         unlearned=plan.unlearned,
         retrained=plan.retrained,
-        verdicts=verdicts,
+        verdicts=tuple(line for line in verdicts if line.subject != plan.suppressed),
         facts=facts,
         groups=groups,
+        suppressed=plan.suppressed,
+        control=tuple(line for line in verdicts if line.subject == plan.suppressed),
+        able=ability.lines,
         formats=tuple(read.line for read in tested.reads),
         matrix=matrix.cells,
         worst=matrix.worst,
@@ -99,25 +104,33 @@ def lay(case: Case, resamples: int) -> Ground:
 
 
 def _verdicts(
-    ground: Ground, tested: Tested, matrix: Matrix, recovery: Recovery, membership: Membership, kept: Kept
+    ground: Ground,
+    tested: Tested,
+    matrix: Matrix,
+    attacked: tuple[Recovery, Ability],
+    membership: Membership,
+    kept: Kept,
 ) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...], tuple[GroupLine, ...]]:
-    """Every verdict, the single facts that failed one, and what is said of each group."""
+    """Every verdict, the positive control's too, the single facts that failed one, and what is said of each group."""
+    recovery, ability = attacked
     lines: list[VerdictLine] = []
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
     benchmark = claims.benchmark_can_tell(ground, tested, recovery)
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
-    for subject in ground.plan.unlearned:
+    for subject in ground.plan.audited:
         found = matrix.expressed[subject]
         counts = [(one.attack, one.format) for one in recovery.tried if one.subject == subject and not one.why_not]
         given = single_facts(ground, "not expressed", subject, scales, ())
         back = single_facts(ground, "not recoverable", subject, scales, counts) if counts else NO_SINGLES
-        facts += [*given.lines, *back.lines]
         grouped = by_group(ground, tested, found, subject)
-        groups += grouped.lines
+        if subject != ground.plan.suppressed:
+            # What the positive control gives away is no leak.
+            facts += [*given.lines, *back.lines]
+            groups += grouped.lines
         grounds: dict[Claim, claims.Grounds] = {
             "not expressed": claims.not_expressed(ground, tested, found, given, grouped),
-            "not recoverable": claims.not_recoverable(ground, recovery, tested, subject, back),
+            "not recoverable": claims.not_recoverable(ground, recovery, tested, subject, (back, ability)),
             "not distinguishable": claims.not_distinguishable(ground, tested, found, membership, subject),
             "kept": claims.kept(ground, kept.losses[subject]),
             "benchmark can tell": benchmark,

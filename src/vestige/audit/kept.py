@@ -39,7 +39,7 @@ def read_kept(ground: Ground) -> Kept:
     """Target less subject in every split that there is."""
     there = [split for split in SPLITS if ground.plan.splits.get(split)]
     lines: list[KeptLine] = []
-    losses = {subject: _losses(ground, subject, there, lines) for subject in ground.plan.unlearned}
+    losses = {subject: _losses(ground, subject, there, lines) for subject in ground.plan.audited}
     absent = [split for split in SPLITS if split not in there]
     untested = (f"There are no items of the splits: {', '.join(absent)}.",) if absent else ()
     return Kept(tuple(lines), losses, untested)

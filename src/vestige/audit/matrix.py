@@ -44,9 +44,9 @@ def leak_evidence(found: Expressed, tested: Tested) -> list[Evidence]:
 
 
 def build_matrix(ground: Ground, tested: Tested) -> Matrix:
-    """All unlearned subjects in all formats."""
-    expressed = {subject: _expressed(ground, tested, subject) for subject in ground.plan.unlearned}
-    cells = [cell for subject in ground.plan.unlearned for cell in _cells(ground, tested, subject, expressed[subject])]
+    """All subjects in all formats; the positive control is not compared with the methods."""
+    expressed = {subject: _expressed(ground, tested, subject) for subject in ground.plan.audited}
+    cells = [cell for subject in ground.plan.audited for cell in _cells(ground, tested, subject, expressed[subject])]
     worst = []
     for subject, found in expressed.items():
         if found.leaks:
@@ -54,12 +54,13 @@ def build_matrix(ground: Ground, tested: Tested) -> Matrix:
             value, (low, high, said) = worst_case(draws)
             metric, n = tested.scales[0].unit, min(one.n for one in draws)
             worst.append(WorstLine(subject, Estimate(metric, metric, value, low, high, n, said)))
+    methods = {subject: found for subject, found in expressed.items() if subject != ground.plan.suppressed}
     return Matrix(
         tuple(cells),
         tuple(worst),
-        _orders(tested.scales, expressed),
-        _reversals(ground, tested.scales, expressed),
-        _reliability(ground, tested, expressed),
+        _orders(tested.scales, methods),
+        _reversals(ground, tested.scales, methods),
+        _reliability(ground, tested, methods),
         expressed,
     )
 

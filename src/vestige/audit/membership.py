@@ -63,7 +63,7 @@ class _Score(NamedTuple):
 def read_membership(ground: Ground) -> Membership:
     """Every membership score on every subject; nothing where there is no holdout item."""
     plan, thresholds = ground.plan, ground.thresholds
-    none: dict[str, tuple[str, ...]] = {subject: () for subject in plan.unlearned}
+    none: dict[str, tuple[str, ...]] = {subject: () for subject in plan.audited}
     holdout = plan.splits.get("holdout", ())
     if not holdout:
         said = "No holdout items were given, so membership could not be tested."
@@ -73,17 +73,17 @@ def read_membership(ground: Ground) -> Membership:
         said = "No membership score was read on forget and holdout items of target and subjects."
         return Membership((), {}, none, (said,))
     lines: list[MembershipLine] = []
-    differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.unlearned}
-    missing: dict[str, list[str]] = {subject: [] for subject in plan.unlearned}
+    differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
+    missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}
     prior = thresholds.prior(graded=True)
     for score in scores:
-        for subject in (plan.target, *plan.retrained, *plan.unlearned):
+        for subject in (plan.target, *plan.retrained, *plan.audited):
             if subject in score.placed:
-                apart = _difference(ground, score, subject, prior) if subject in plan.unlearned else None
+                apart = _difference(ground, score, subject, prior) if subject in plan.audited else None
                 if apart is not None:
                     differences[subject].append(Evidence(f"membership, {score.name}", apart, "AUC difference", "share"))
                 lines.append(_line(ground, score, subject, apart))
-            elif subject in plan.unlearned:
+            elif subject in plan.audited:
                 missing[subject].append(f"membership, {score.name}: not read on it")
     untested: tuple[str, ...] = ()
     if LOGP in _keys(ground) and len(plan.retrained) < 2:
@@ -113,7 +113,7 @@ def _score(ground: Ground, name: str) -> _Score | None:
     plan = ground.plan
     key = LOGP if name == "reference" else PREFIX + name
     reference = plan.retrained[0] if name == "reference" else ""
-    subjects = [s for s in (plan.target, *plan.retrained, *plan.unlearned) if ground.has(Source(s), key)]
+    subjects = [s for s in (plan.target, *plan.retrained, *plan.audited) if ground.has(Source(s), key)]
     if reference and reference not in subjects:
         return None
     sources = [Source(subject) for subject in subjects]

@@ -27,7 +27,7 @@ BEFORE = "before"
 
 @dataclass(frozen=True)
 class Tried:
-    """One attack on one unlearned subject in one format or in bits, with the reason for which it does not count."""
+    """One attack on one subject in one format or in bits, with the reason for which it does not count."""
 
     subject: str
     attack: PlannedAttack
@@ -70,7 +70,7 @@ class _Stage:
     scale: Scale
     items: tuple[str, ...]
     retrained: tuple[str, ...]
-    unlearned: tuple[str, ...]
+    audited: tuple[str, ...]
     sample: Sample
 
     @property
@@ -87,34 +87,34 @@ class _Stage:
 
 
 def try_attacks(ground: Ground, tested: Tested) -> Recovery:
-    """Every planned attack in every admitted format on every unlearned subject."""
+    """Every planned attack in every admitted format on every subject that is judged."""
     tried: list[Tried] = []
     injections: list[Evidence] = []
     curves: list[CurveLine] = []
     gaps: list[_Gap] = []
     untested: list[str] = []
-    unlearned = ground.plan.unlearned
+    audited = ground.plan.audited
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
     for attack in ground.plan.attacks:
         stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
         gaps += _powerless(ground, attack)
         if scales and not stages:
-            gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", unlearned))
+            gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", audited))
         for stage in stages:
             chance = stage.scale.unit == "leakage_vs_chance"
             why = "no model that never knew was given" if chance else _unusable(ground, stage)
             curves += _curves(ground, stage, why)
-            absent = tuple(one for one in unlearned if one not in stage.unlearned)
+            absent = tuple(one for one in audited if one not in stage.audited)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
             if chance:
                 continue
             if why:
-                gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.unlearned))
+                gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.audited))
                 continue
             if len(stage.retrained) < len(stage.scale.retrained):
                 asked = f"{len(stage.retrained)} of {len(stage.scale.retrained)}"
                 untested.append(f"Only {asked} retrained controls were asked after {stage.name}.")
-            here = [_tried(ground, stage, subject) for subject in stage.unlearned]
+            here = [_tried(ground, stage, subject) for subject in stage.audited]
             tried += here
             gaps += _spoiled(ground, stage, here)
             if attack.kind == "relearn" and attack.material == "retain" and not stage.bits:
@@ -123,7 +123,7 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
         untested += _apart(ground, tried)
     untested += [sentence(f"{gap.said} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
     evidence = [gap for gap in gaps if not gap.attack.shows_answers]
-    missing = {one: tuple(gap.said for gap in evidence if one in gap.subjects) for one in unlearned}
+    missing = {one: tuple(gap.said for gap in evidence if one in gap.subjects) for one in audited}
     return Recovery(tuple(tried), missing, tuple(injections), tuple(curves), tuple(untested))
 
 
@@ -146,17 +146,17 @@ def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None
     def asked(subject: str) -> bool:
         return ground.has(Source(subject), key) and ground.has(Source(subject, attack.name, last), key)
 
-    if not any(asked(one) for one in (plan.target, *plan.retrained, *plan.unlearned)):
+    if not any(asked(one) for one in (plan.target, *plan.retrained, *plan.audited)):
         return None
     retrained = tuple(one for one in scale.retrained if asked(one))
-    unlearned = tuple(one for one in plan.unlearned if asked(one))
-    sources = [Source(one) for one in (plan.target, *retrained, *unlearned)]
-    sources += [Source(one, attack.name, last) for one in (*retrained, *unlearned)]
+    audited = tuple(one for one in plan.audited if asked(one))
+    sources = [Source(one) for one in (plan.target, *retrained, *audited)]
+    sources += [Source(one, attack.name, last) for one in (*retrained, *audited)]
     tested = set(attack.tested)
     items = ground.scores.common(sources, key, [i for i in scale.items if i in tested])
     # An empty sample cannot be drawn; the stage is then unusable, and says so.
     sample = ground.sample(items or scale.items)
-    return _Stage(attack, scale, items, retrained, unlearned, sample)
+    return _Stage(attack, scale, items, retrained, audited, sample)
 
 
 def _unusable(ground: Ground, stage: _Stage) -> str:
@@ -188,7 +188,7 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
     Nor does anything where the subject gives all of that without it: then there was nothing to search for.
     """
     gaps = []
-    for subject in ground.plan.unlearned:
+    for subject in ground.plan.audited:
         carried = ground.case.carried.get((attack.name, subject))
         found = None if carried is None else carried.brought
         if found is not None and found.hits < found.of:
@@ -219,10 +219,10 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap
     ]
     target = stage.after(ground.plan.target)
     if ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
-        return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.unlearned)]
+        return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.audited)]
     near = _too_near(ground, stage, target)
     said = f"{stage.name}: it damages answers (with it the target exceeds retrained by only {near})"
-    return [*gaps, _Gap(stage.attack, said, stage.unlearned)] if near else gaps
+    return [*gaps, _Gap(stage.attack, said, stage.audited)] if near else gaps
 
 
 def _size(gain: Gain) -> str:
@@ -283,7 +283,7 @@ def _curves(ground: Ground, stage: _Stage, no_gain: str) -> list[CurveLine]:
         return []
     plan, key = ground.plan, stage.scale.key
     roles = [(plan.target, "target"), *((one, "retrained") for one in plan.retrained)]
-    roles += [(one, "unlearned") for one in plan.unlearned]
+    roles += [(one, "suppressed" if one == plan.suppressed else "unlearned") for one in plan.audited]
     lines, sample = [], ground.sample(stage.items, CURVE, fixed=False)
     for subject, role in roles:
         carried = ground.case.carried.get((stage.attack.name, subject))

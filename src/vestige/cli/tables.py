@@ -96,7 +96,7 @@ def print_comparison(summaries: "Sequence[Summary]") -> None:
 
 
 def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
-    """Every claim about every unlearned model with its verdict and the reason, a table a forget set."""
+    """Every claim about every unlearned model and the control with its verdict and the reason, a table a forget set."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -109,8 +109,9 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
         for head in ("claim", "subject", "verdict", "reason"):
             table.add_column(Text(head), no_wrap=head in ("subject", "verdict"))
         for claim in CLAIMS:
-            for line in (v for v in outcome.verdicts if v.claim == claim):
-                words = (claim, line.subject, line.outcome, line.reason)
+            for line in (v for v in (*outcome.verdicts, *outcome.control) if v.claim == claim):
+                who = f"{line.subject} (control)" if line in outcome.control else line.subject
+                words = (claim, who, line.outcome, line.reason)
                 table.add_row(*(Text(one_line(w, width=1000)) for w in words))
         Console().print(table)
         if outcome.facts:
@@ -130,6 +131,14 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
             told = (
                 f"- {subject}: {worst.group}, {worst.size.metric.replace('_', ' ')} in {worst.by} {worst.size}{above}"
             )
+            Console().print(Text(one_line(told, width=300)))
+        if outcome.able:
+            Console().print("Could the attacks have found anything? What they brought of what the control held back:")
+        for able in outcome.able:
+            found = (
+                f"yes: {able.brought.said()} in {able.format}" if able.able and able.brought else f"no: {able.why_not}"
+            )
+            told = f"- {able.attack}: {found}"
             Console().print(Text(one_line(told, width=300)))
         if outcome.untested:
             Console().print("What was not tested, and what to know of the rest:")

@@ -48,11 +48,12 @@ class Gain:
     """An attack's gain in its parts, the excess before and after it, and how far it lifts `retrained` by itself.
 
     `saturation` is the share of the gap between `retrained` and `target` that the attack closes on `retrained`.
-    Shares are in units of that gap, as leakage is; bits are bits an answer.
+    Shares are in units of that gap, as leakage is; bits are bits an answer. `gap` is its size in this unit.
     """
 
     name: str
     unit: str
+    gap: float
     gain: Draws
     injection: Draws
     repair: Draws
@@ -61,6 +62,20 @@ class Gain:
     after: Draws
     change: Draws
     saturation: Draws
+
+    @property
+    def room(self) -> float:
+        """What there was to bring back: what the target knows beyond `retrained`, less what was there before."""
+        return self.gap - max(self.before.value, 0.0)
+
+    def brought(self) -> Draws:
+        """What counts (`counted`) as a share of what there was to bring back, which must be something."""
+        room = self.room
+        if room <= 0:
+            raise ValueError(f"{self.name}: nothing is missing that could be brought back")
+        found = self.counted(room / 2)
+        ends = {name: getattr(found, name) / room for name in ("value", "low", "high", "item_error", "seed_error")}
+        return replace(found, **ends)
 
     def counted(self, margin: float) -> Draws:
         """min(E1, E1 - E0, gain): what is there after the attack, came with it, and is more than it carried in.
@@ -111,6 +126,7 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
     return Gain(
         attacked.name,
         "bits" if attacked.in_bits else "leakage",
+        gap=float(ruler.differences().mean()) if attacked.in_bits else 1.0,
         gain=measured("gain", own, prior if sample.fixed else None, trained=True),
         injection=measured("injection", lifted),
         repair=_part(e0, e1, change, np.minimum),
