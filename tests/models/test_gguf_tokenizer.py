@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gguf_writer import write_gguf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
@@ -104,11 +104,15 @@ def test_texts_are_wrapped_where_the_file_asks_for_it(tmp_path: Path):
 TEXT = st.text(st.sampled_from("ab 12\n\t.,'s¾é٣ĠⅧ") | st.characters(codec="utf-8"), max_size=40)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(TEXT)
-def test_any_text_survives_the_round_trip(tmp_path: Path, text: str):
-    tokenizer = build(tmp_path)
-    assert tokenizer.decode(tokenizer.encode(text)) == text
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("plain"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=TEXT)
+def test_any_text_survives_the_round_trip(plain, text: str):
+    assert plain.decode(plain.encode(text)) == text
 
 
 @pytest.mark.parametrize("pre", ["smollm", "gpt-2", "qwen2"])

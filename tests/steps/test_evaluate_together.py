@@ -95,10 +95,21 @@ def test_together_is_what_each_gives_alone_but_for_rounding(model, alone, tmp_pa
         assert found["identity.json"] == alone[n]["identity.json"]
 
 
-@pytest.mark.parametrize("n_writes", range(6))
-def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(model, tmp_path, monkeypatch, n_writes):
+@pytest.fixture(scope="module")
+def together(model, tmp_path_factory):
+    """What two evaluations write when they are asked together."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step, "CHUNK", 4)
+        patch.setattr(intervals, "RESAMPLES", 400)
+        folder = tmp_path_factory.mktemp("together")
+        return [contents(p) for p in evaluate_together(subject_of(model, folder), REQUESTS[:2])]
+
+
+@pytest.mark.parametrize("n_writes", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2, 4, 5))])
+def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(
+    model, together, tmp_path, monkeypatch, n_writes
+):
     """Each of three portions is written for one evaluation after the other; the first with the plan."""
-    whole = [contents(p) for p in evaluate_together(subject_of(model, tmp_path / "whole"), REQUESTS[:2])]
     left = iter(range(n_writes))
 
     def killed(path, lines):
@@ -110,7 +121,7 @@ def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(mode
         patch.setattr(step, "append_lines", killed)
         with pytest.raises(Stopped):
             evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])
-    assert [contents(p) for p in evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])] == whole
+    assert [contents(p) for p in evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])] == together
 
 
 def test_what_was_begun_together_and_is_ended_alone_is_asked_anew_and_no_blend(model, alone, tmp_path):
@@ -124,13 +135,12 @@ def test_what_was_begun_together_and_is_ended_alone_is_asked_anew_and_no_blend(m
     assert [contents(evaluate(subject_of(model, tmp_path), one)) for one in REQUESTS[:2]] == alone[:2]
 
 
-def test_what_one_of_them_has_already_stays_and_changes_no_bytes_of_the_other(model, alone, tmp_path):
-    together = evaluate_together(subject_of(model, tmp_path / "together"), REQUESTS[:2])
-    subject = subject_of(model, tmp_path / "after")
+def test_what_one_of_them_has_already_stays_and_changes_no_bytes_of_the_other(model, alone, together, tmp_path):
+    subject = subject_of(model, tmp_path)
     evaluate(subject, REQUESTS[0])
     first, second = evaluate_together(subject, REQUESTS[:2])
     assert contents(first) == alone[0]
-    assert contents(second) == contents(together[1])
+    assert contents(second) == together[1]
 
 
 def test_a_portion_is_read_once_for_all_that_read(model, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """A tiny model and rows to train it on, a few steps long."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,15 +19,17 @@ from vestige.training.settings import TrainingSettings
 ITEMS = tuple(Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' or so' * (i % 2)}.") for i in range(24))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fresh() -> Callable[[], LoadedModel]:
     torch.set_num_threads(1)
-    return lambda: LoadedModel(tiny_model(0), tiny_tokenizer(ITEMS), "builtin:tiny", "")
+    made = LoadedModel(tiny_model(0), tiny_tokenizer(ITEMS), "builtin:tiny", "")
+    return lambda: LoadedModel(copy.deepcopy(made.model), made.tokenizer, made.name, made.revision)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def rows(fresh) -> list[Row]:
-    return [row_of(fresh().prompter.encode(i.question, i.answer)) for i in ITEMS]
+    prompter = fresh().prompter
+    return [row_of(prompter.encode(i.question, i.answer)) for i in ITEMS]
 
 
 @pytest.fixture

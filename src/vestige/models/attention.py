@@ -4,6 +4,7 @@ There the backward pass of attention takes two to four times as long in bfloat16
 to 120 tokens), while products with weights take a quarter.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
@@ -20,10 +21,10 @@ def attention(device: str, precision: Precision) -> AbstractContextManager[objec
     return Float32Attention() if (device, precision) == ("cpu", "bfloat16") else nullcontext()
 
 
-class Float32Attention(TorchFunctionMode):
-    """Within it `scaled_dot_product_attention` computes in float32 and gives bfloat16; nothing else changes.
+class OwnAttention(TorchFunctionMode, ABC):
+    """Within it `attend` is asked where a model calls `scaled_dot_product_attention`; nothing else changes.
 
-    A class, since this is torch's way to stand between a model and the functions that it calls.
+    A class, since that is torch's way to stand between a model and the functions that it calls.
     """
 
     def __torch_function__(
@@ -34,10 +35,19 @@ class Float32Attention(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         named = dict(kwargs or {})
-        if function is not scaled_dot_product_attention:
-            return function(*args, **named)
+        return (self.attend if function is scaled_dot_product_attention else function)(*args, **named)
+
+    @abstractmethod
+    def attend(self, *args: Any, **named: Any) -> torch.Tensor:
+        """What attention gives here; torch's own can be called."""
+
+
+class Float32Attention(OwnAttention):
+    """Attention in float32 that gives bfloat16."""
+
+    def attend(self, *args: Any, **named: Any) -> torch.Tensor:
         wide = [a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
         if isinstance(named.get("attn_mask"), torch.Tensor) and named["attn_mask"].is_floating_point():
             named["attn_mask"] = named["attn_mask"].float()
         with torch.autocast("cpu", enabled=False):
-            return function(*wide, **named).to(torch.bfloat16)
+            return scaled_dot_product_attention(*wide, **named).to(torch.bfloat16)

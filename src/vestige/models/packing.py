@@ -7,7 +7,7 @@ from the rows apart. A model that computes its attention otherwise uses the mask
 Axes: N tokens end to end, P the tokens of rows padded to their neighbours, H heads, W width of a head.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
+from vestige.models.attention import OwnAttention
 from vestige.models.forward import passes_by_length
 
 # A mask is a square of them.
@@ -88,28 +88,17 @@ class Packed:
         return cls(places[None], mask[None, None], tuple(shapes), take.clamp(min=0), real, back)
 
 
-class PackedAttention(TorchFunctionMode):
-    """Within it attention under the mask of `packed` is computed row by row; nothing else changes.
-
-    A class, since this is torch's way to stand between a model and the functions that it calls.
-    """
+class PackedAttention(OwnAttention):
+    """Attention under the mask of `packed` is computed row by row."""
 
     def __init__(self, packed: Packed) -> None:
         super().__init__()
         self._packed = packed
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        named = dict(kwargs or {})
-        if function is not scaled_dot_product_attention or not self._is_ours(named.get("attn_mask")):
-            return function(*args, **named)
-        named |= {"attn_mask": None, "is_causal": True}
-        return _apart(self._packed, args, named)
+    def attend(self, *args: Any, **named: Any) -> Tensor:
+        if not self._is_ours(named.get("attn_mask")):
+            return scaled_dot_product_attention(*args, **named)
+        return _apart(self._packed, args, {**named, "attn_mask": None, "is_causal": True})
 
     def _is_ours(self, mask: object) -> bool:
         own = self._packed.mask
