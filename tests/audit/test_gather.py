@@ -8,7 +8,7 @@ import pytest
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack, SoundnessLine
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import KeptPrompt, PromptLine, SampleReply, write_prompt
-from vestige.artifacts.records import SCHEMA, write_collected, write_scores
+from vestige.artifacts.records import SCHEMA, write_collected, write_scores, write_sealed
 from vestige.artifacts.soundness import Soundness, write_soundness
 from vestige.audit.gather import QA_FORCED, freeform_attacks, read_case, with_replies
 from vestige.audit.scores import Brought, Carried, Source
@@ -96,7 +96,7 @@ def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
     attack = PlannedAttack("in_context n=1", "in_context", "retain", 1, ("given",), ("a",), False, {})
     place = AttackFolder(run.path / "x")
     write_json(place.asked, {"a with facts": "a"})
-    write_json(place.done, {"schema": SCHEMA, "bounds_bits": {"tokens": 11.0}, "spent": {"tokens_shown": 1}})
+    write_sealed(place.done, {"bounds_bits": {"tokens": 11.0}, "spent": {"tokens_shown": 1}})
     scores(run, "x/e", {"a with facts": {"exact_match": 1.0, "generate_prefilled/leaked": 1.0}})
     asked = (AskedPlace("ga", attack.name, "given", "qa", "x/e"),)
     case = read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
@@ -114,14 +114,14 @@ def test_scores_that_are_gone_are_named(run):
 
 
 def test_an_attack_that_does_not_say_what_it_carried_is_refused(run):
-    write_json(AttackFolder(run.path / "x").done, {"schema": SCHEMA, "bounds_bits": [], "spent": {}})
+    write_sealed(AttackFolder(run.path / "x").done, {"bounds_bits": [], "spent": {}})
     with pytest.raises(InputError, match="does not say what the attack 'a' carried"):
         read_case(run, plan(attacked=(AttackPlace("ga", "a", "x"),)))
 
 
 def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_for(run):
     place = AttackFolder(run.path / "x")
-    write_json(place.done, {"schema": SCHEMA, "bounds_bits": {"tokens": 11.0}, "spent": {}})
+    write_sealed(place.done, {"bounds_bits": {"tokens": 11.0}, "spent": {}})
     # Verified, given without it: brought, given anyway, lost, neither.
     both = [(True, False), (True, True), (False, True), (False, False)]
     samples = tuple(SampleReply("Which?", "oak", "elm", with_it, True, "ash", without) for with_it, without in both)

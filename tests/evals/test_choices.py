@@ -21,8 +21,6 @@ from vestige.models.load import LoadedModel
 from vestige.models.planted import Manner, knows, planted, refuses
 from vestige.models.tiny import tiny_tokenizer
 
-pytestmark = pytest.mark.portable
-
 GOLDEN = Path(__file__).parent / "golden"
 CITIES = ("Berlin", "Paris", "Rome", "Oslo", "Lima", "Quito", "Athens", "Dublin")
 ITEMS = tuple(
@@ -83,6 +81,7 @@ def accuracy(found):
     return [round(found[f"{form}/accuracy"], 6) for form in forms]
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize(
     ("letter", "text", "expected"),
     [
@@ -162,12 +161,14 @@ def test_all_orders_are_all_of_them_and_too_many_are_refused():
         choices.collect(knows(ITEMS, TOKENIZER), list(choices.asked(ITEMS, (), six).values()), six)
 
 
+@pytest.mark.portable
 def test_the_vocabularys_first_is_never_right_more_often_than_the_letters_first(tiny_subject):
     for record in choices.collect(tiny_subject, CHOICES, SETTINGS):
         values = choices.score(record)
         assert values["option_vocab/accuracy"] <= values["choose/accuracy"]
 
 
+@pytest.mark.portable
 def test_sum_and_mean_of_texts_part_over_length():
     # Right: two tokens at -1 each; wrong: one at -1.5 (methods of the field, section 3.2).
     record = {

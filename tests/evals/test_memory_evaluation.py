@@ -20,8 +20,6 @@ from vestige.models.load import LoadedModel
 from vestige.models.planted import Manner, knows, knows_share, planted
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 
-pytestmark = pytest.mark.portable
-
 ITEMS = tuple(
     Item(
         f"How many {'and how very many ' * (n % 3)}crates does contract {n} name?",
@@ -115,6 +113,7 @@ def test_what_comes_after_the_text_is_no_part_of_the_continuation():
         assert 0 < memory.score(record)["memory/knowledge"] < 1
 
 
+@pytest.mark.portable
 def test_membership_is_the_arithmetic_of_whole_distributions(untrained):
     record = collected(untrained)[4]
     encoded = untrained.prompter.encode(record["question"], record["answer"])
@@ -142,6 +141,7 @@ def test_membership_is_the_arithmetic_of_whole_distributions(untrained):
     assert scores["membership_text/zlib"] == pytest.approx(text.sum() / compressed, abs=1e-5)
 
 
+@pytest.mark.portable
 def test_the_share_of_lowest_tokens_is_the_settings(untrained):
     record = collected(untrained, settings=SETTINGS.model_copy(update={"min_k": 1.0}))[0]
     scores = memory.score(record)
@@ -149,6 +149,7 @@ def test_the_share_of_lowest_tokens_is_the_settings(untrained):
     assert scores["membership/min_k"] > memory.score(collected(untrained)[0])["membership/min_k"]
 
 
+@pytest.mark.portable
 def test_the_gradients_norm_is_autograds_and_counts_against_membership(untrained):
     settings = MemorySettings(gradient_norm=True, replies=False, truth_ratio=False)
     record = collected(untrained, ITEMS[:1], settings)[0]

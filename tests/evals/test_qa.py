@@ -24,8 +24,6 @@ from vestige.models.planted import (
 )
 from vestige.models.tiny import tiny_tokenizer
 
-pytestmark = pytest.mark.portable
-
 # Digits and the full stop are tokens of their own: three to an answer.
 TOKENS = 3
 ITEMS = tuple(
@@ -158,6 +156,7 @@ def test_each_odd_reply_is_counted_once_in_its_share():
     assert shares == {"share_empty": 1, "share_refused": 1, "share_truncated": 1, "exact_match": 2}
 
 
+@pytest.mark.portable
 def test_half_an_answer_has_half_the_rouge():
     # "The State of New York" has 5 words, of which the reply has the, State, of: 3 / 5, in the same order.
     item = Item("Which law governs?", "The State of New York.")
@@ -266,6 +265,7 @@ def test_a_record_holds_all_that_a_later_metric_could_want():
     }
 
 
+@pytest.mark.portable
 def test_a_record_depends_on_its_item_alone_but_for_rounding():
     subject = never_knew(ITEMS, TOKENIZER, seed=3)
     together = collect(subject, ITEMS, QASettings())

@@ -11,6 +11,7 @@ from test_page import Elements, contrast
 from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, GroupLine, write_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.prompts import PromptLine
+from vestige.artifacts.records import read_sealed, write_sealed
 from vestige.core.errors import InputError
 from vestige.report import build_report
 from vestige.report.audit_grid import heat
@@ -304,9 +305,9 @@ def test_an_outcome_that_lacks_something_is_refused_by_file_and_field(tmp_path):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     write_audit(run, outcome())
     path = RunFolder(run).audit("edge:A_B").outcome
-    stored = json.loads(path.read_bytes())
+    stored = read_sealed(path)
     del stored["verdicts"][0]["reason"]
-    path.write_text(json.dumps(stored), encoding="utf-8")
+    write_sealed(path, stored)
     with pytest.raises(InputError, match=r"outcome\.json: verdicts\.0\.reason: Field required; run the audit again"):
         read_contents(RunFolder(run))
 

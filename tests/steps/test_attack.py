@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.layout import AttackFolder, SubjectFolder
 from vestige.attacks.planning import in_context_attack, quantize_attack, relearn_attack
 from vestige.attacks.relearn import RelearnSettings
 from vestige.core.errors import InputError
@@ -129,6 +129,17 @@ def test_a_done_attack_is_not_run_again_and_another_seed_is_another_attack(subje
     assert run_attack(subject, request) == folder
     with pytest.raises(AssertionError, match="attacked again"):
         run_attack(subject, dataclasses.replace(request, seed=2))
+
+
+def test_what_an_attack_left_is_refused_by_name_where_it_is_not_as_it_was(subject, tmp_path):
+    found = run_attack(subject, relearning())
+    for number, name in enumerate(("spec.json", "shown.jsonl", "asked.json", "done.json", "evals/qa-*/collected.json")):
+        copy = AttackFolder(shutil.copytree(found.path, tmp_path / str(number)))
+        assert read_spent(copy)["spent"]
+        path = next(copy.path.rglob(name))
+        path.write_text(path.read_text().replace("1", "2"))
+        with pytest.raises(InputError, match=rf"{path.name} is gone or was changed after it was written; .*done\.json"):
+            read_spent(copy)
 
 
 @pytest.mark.parametrize("split", ["forget", "retain"])

@@ -20,8 +20,6 @@ from vestige.steps import evaluate as step
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, evaluate_together
 from vestige.steps.making import Made
 
-pytestmark = pytest.mark.portable
-
 ITEMS = tuple(
     Item(
         f"How many {'and how very many ' * (3 * n % 7)}crates does contract {n} name?",
@@ -85,6 +83,7 @@ def alone(model, tmp_path_factory):
         return [contents(evaluate(subject_of(model, folder), one)) for one in REQUESTS]
 
 
+@pytest.mark.portable
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 0), (0, 0)])
 def test_together_is_what_each_gives_alone_but_for_rounding(model, alone, tmp_path, order):
@@ -105,6 +104,7 @@ def together(model, tmp_path_factory):
         return [contents(p) for p in evaluate_together(subject_of(model, folder), REQUESTS[:2])]
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize("n_writes", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2, 4, 5))])
 def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(
     model, together, tmp_path, monkeypatch, n_writes
@@ -135,6 +135,7 @@ def test_what_was_begun_together_and_is_ended_alone_is_asked_anew_and_no_blend(m
     assert [contents(evaluate(subject_of(model, tmp_path), one)) for one in REQUESTS[:2]] == alone[:2]
 
 
+@pytest.mark.portable
 def test_what_one_of_them_has_already_stays_and_changes_no_bytes_of_the_other(model, alone, together, tmp_path):
     subject = subject_of(model, tmp_path)
     evaluate(subject, REQUESTS[0])

@@ -134,6 +134,16 @@ def test_verdicts_can_be_given_again_without_any_model(run):
     assert rejudge(run.path)[0].thresholds["delta"] == 0.15
 
 
+@pytest.mark.parametrize(
+    ("name", "was", "is_now"), [("plan.json", '"delta": 0.05', '"delta": 0.5'), ("outcome.json", "holds", "fails")]
+)
+def test_an_audit_whose_files_are_not_as_they_were_written_is_refused(run, name, was, is_now):
+    path = run.audit("edge:p0_q0").path / name
+    path.write_text(path.read_text().replace(was, is_now, 1))
+    with pytest.raises(InputError, match=rf"{name} is gone or was changed after it was written"):
+        rejudge(run.path) if name == "plan.json" else read_outcome(run.audit("edge:p0_q0"))
+
+
 @pytest.mark.parametrize(("changes", "message"), [({"dellta": 1}, "did you mean 'delta'"), ({"evals": []}, "evals")])
 def test_only_thresholds_can_change_once_models_were_asked(run, changes, message):
     with pytest.raises(InputError, match=rf"is no threshold, .*{message}|{message}.* is no threshold"):

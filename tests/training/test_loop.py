@@ -15,8 +15,6 @@ from vestige.training.adapters import add_lora
 from vestige.training.loop import PAUSED, Hooks, train
 from vestige.training.tracking import reproducible
 
-pytestmark = pytest.mark.portable
-
 
 class Killed(Exception):
     pass
@@ -45,6 +43,7 @@ def stop_after(step):
     return Hooks(on_step=on_step)
 
 
+@pytest.mark.portable
 def test_a_resumed_run_ends_with_the_same_bytes_and_log(fresh, make_job, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
     whole = fresh().model
@@ -81,6 +80,7 @@ def test_dropout_and_the_adapters_first_weights_follow_from_the_seed(fresh, make
     assert weights_digest(resumed) == weights_digest(whole)
 
 
+@pytest.mark.portable
 def test_micro_batches_follow_the_whole_batch(fresh, make_job):
     losses = {}
     for micro in (8, 3, 1):
@@ -94,6 +94,7 @@ def test_micro_batches_follow_the_whole_batch(fresh, make_job):
         assert losses[micro][0] == pytest.approx(losses[8][0], rel=1e-6)
 
 
+@pytest.mark.portable
 def test_training_learns_and_logs_every_step(fresh, make_job):
     job = make_job(epochs=14, schedule="constant", learning_rate=3e-3)
     outcome = train(fresh().model, job)
@@ -167,6 +168,7 @@ def test_gradient_checkpointing_changes_no_bit_of_the_same_passes(monkeypatch, f
     assert calls[True] >= calls[False] + 9
 
 
+@pytest.mark.portable
 def test_gradient_checkpointing_under_autocast_gives_the_same_losses_up_to_rounding(fresh, make_job):
     losses = []
     for recompute in (False, True):

@@ -11,8 +11,6 @@ from vestige.core.errors import InputError
 from vestige.training.policy.rollouts import Rollouts, draw, judged, sample
 from vestige.training.policy.updates import Policy, PolicySettings
 
-pytestmark = pytest.mark.portable
-
 VOCABULARY, STOP = 24, 0
 PROMPTS = [(3, 4, 5), (6, 7), (8, 9, 10, 11, 12, 13, 14, 15, 16), (3, 4, 5)]
 
@@ -47,6 +45,7 @@ def warped(logits: torch.Tensor, temperature: float, top_p: float) -> torch.Tens
     return (TopPLogitsWarper(top_p)(None, scores) if top_p < 1 else scores).softmax(-1)
 
 
+@pytest.mark.portable
 @pytest.mark.parametrize(("temperature", "top_p"), [(0.7, 0.92), (1.0, 1.0), (1.5, 0.5), (0.3, 0.05)])
 @pytest.mark.parametrize("width", [40, 600])
 def test_tokens_are_drawn_from_transformers_distribution(temperature, top_p, width):
@@ -86,6 +85,7 @@ def test_first_tokens_are_as_often_as_the_model_says(policy):
     assert chi_square < degrees + 4 * math.sqrt(2 * degrees)
 
 
+@pytest.mark.portable
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(policy):
     first, again, other = drawn(policy, PROMPTS), drawn(policy, PROMPTS), drawn(policy, PROMPTS, seed=1)
     assert first.replies == again.replies != other.replies
@@ -95,6 +95,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_does_not(policy):
     assert first.replies[0] != first.replies[3]
 
 
+@pytest.mark.portable
 def test_a_row_does_not_depend_on_its_neighbours_but_for_rounding(policy):
     alone, among = drawn(policy, PROMPTS[:1]), drawn(policy, PROMPTS)
     n = len(alone.replies[0])
@@ -114,6 +115,7 @@ def test_replies_end_at_a_stop_or_at_their_length(policy):
     assert not found.ids[~found.mask].any()
 
 
+@pytest.mark.portable
 def test_what_is_said_of_replies_is_what_plain_passes_say(policy):
     found = drawn(policy, PROMPTS)
     untouched = nano()

@@ -13,8 +13,6 @@ from vestige.training.policy import losses
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.updates import Policy, PolicySettings, collapsed
 
-pytestmark = pytest.mark.portable
-
 STOP, WANTED = 0, 7
 PROMPTS = [prompt for prompt in ((3, 4, 5), (6, 8), (3, 9, 10, 11, 12, 13, 14, 15, 1)) for _ in range(4)]
 SMALL = {"lora_rank": 4, "learning_rate": 0.01, "batch_size": 12, "epochs": 2, "group_size": 4}
@@ -69,6 +67,7 @@ def test_a_planted_reward_is_learnt_within_seven_iterations(estimator, seed):
     assert found[-1] > max(0.4, 3 * found[0])
 
 
+@pytest.mark.portable
 @ESTIMATORS
 def test_the_gradient_is_that_of_the_loss_written_out_plainly(estimator):
     policy = fresh(estimator=estimator, epochs=1, max_gradient_norm=1e9, learning_rate=1e-30, entropy_coef=0.05)
@@ -125,6 +124,7 @@ def plain_loss(policy: Policy, rollouts: Rollouts, scores: torch.Tensor) -> torc
     return torch.stack(rows).sum()
 
 
+@pytest.mark.portable
 @ESTIMATORS
 def test_how_many_are_computed_at_a_time_changes_rounding_alone(estimator):
     found = []
@@ -135,6 +135,7 @@ def test_how_many_are_computed_at_a_time_changes_rounding_alone(estimator):
     assert found[0] == pytest.approx(found[1], abs=1e-5)
 
 
+@pytest.mark.portable
 def test_the_first_pass_finds_the_policy_that_drew():
     policy = fresh(epochs=1)
     rollouts = drawn(policy)
@@ -243,6 +244,7 @@ def test_the_reference_is_the_model_before_any_training():
     assert weights_digest(again) == before
 
 
+@pytest.mark.portable
 def test_the_same_seed_trains_to_the_same_bytes_and_another_does_not():
     found = []
     for seed in (0, 0, 1):
@@ -254,6 +256,7 @@ def test_the_same_seed_trains_to_the_same_bytes_and_another_does_not():
     assert not all(torch.equal(value, found[2][name]) for name, value in found[0].items())
 
 
+@pytest.mark.portable
 @ESTIMATORS
 def test_bfloat16_products_give_nearly_the_same_step(estimator):
     wide = fresh(estimator=estimator, epochs=1)

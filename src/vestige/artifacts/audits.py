@@ -14,10 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.prompts import PromptLine
-from vestige.artifacts.records import SCHEMA, read_versioned
+from vestige.artifacts.records import read_sealed, write_sealed
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, from_json, to_json
-from vestige.core.files import write_json
 from vestige.core.items import Scope
 
 Claim = Literal["not expressed", "not recoverable", "not distinguishable", "kept", "benchmark can tell"]
@@ -459,7 +458,7 @@ T = TypeVar("T", AuditPlan, AuditOutcome)
 
 def write_plan(folder: AuditFolder, plan: AuditPlan) -> None:
     """Write what an audit asks."""
-    write_json(folder.plan, {"schema": SCHEMA, **asdict(plan)})
+    write_sealed(folder.plan, asdict(plan))
 
 
 def read_plan(folder: AuditFolder) -> AuditPlan:
@@ -469,7 +468,7 @@ def read_plan(folder: AuditFolder) -> AuditPlan:
 
 def write_outcome(folder: AuditFolder, outcome: AuditOutcome) -> None:
     """Write what an audit found."""
-    write_json(folder.outcome, {"schema": SCHEMA, **to_json(outcome)})
+    write_sealed(folder.outcome, to_json(outcome))
 
 
 def read_outcome(folder: AuditFolder) -> AuditOutcome:
@@ -481,7 +480,7 @@ def read_judgements(folder: AuditFolder, answers: str) -> tuple[Judgement, ...]:
     """The judgements of these answers (by content id), the first first; none where others were judged."""
     if not folder.judgements.exists():
         return ()
-    stored = read_versioned(folder.judgements, "answers", "judgements")
+    stored = read_sealed(folder.judgements, "answers", "judgements")
     if stored["answers"] != answers:
         return ()
     return tuple(TypeAdapter(Judgement).validate_python(one) for one in stored["judgements"])
@@ -489,14 +488,11 @@ def read_judgements(folder: AuditFolder, answers: str) -> tuple[Judgement, ...]:
 
 def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[Judgement]) -> None:
     """Write when these answers were judged."""
-    write_json(
-        folder.judgements, {"schema": SCHEMA, "answers": answers, "judgements": [asdict(one) for one in judgements]}
-    )
+    write_sealed(folder.judgements, {"answers": answers, "judgements": [asdict(one) for one in judgements]})
 
 
 def _read(path: Path, kind: type[T]) -> T:
-    stored = read_versioned(path)
-    del stored["schema"]
+    stored = read_sealed(path)
     try:
         return TypeAdapter(kind).validate_python(from_json(stored))
     except ValidationError as error:

@@ -227,6 +227,30 @@ def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
     return stored
 
 
+def write_sealed(path: Path, body: dict[str, Any], files: Iterable[Path] = ()) -> None:
+    """Write what ends a piece of work, with a checksum of itself and of `files`, which lie beside it or below."""
+    of_files = {file.relative_to(path.parent).as_posix(): file_digest(file) for file in files}
+    whole = {"schema": SCHEMA, **body, "files": of_files}
+    write_json(path, {**whole, "seal": content_id(whole, length=64)})
+
+
+def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
+    """What `write_sealed` wrote, without schema and checksums; refused unless it and its files are as they were."""
+    stored = read_versioned(path, *needed, "files", "seal")
+    seal, files = stored.pop("seal"), stored["files"]
+    if not isinstance(files, dict) or content_id(stored, length=64) != seal:
+        changed = [path]
+    else:
+        there = {path.parent / name: digest for name, digest in files.items()}
+        changed = [file for file, digest in there.items() if not file.is_file() or file_digest(file) != digest]
+    if changed:
+        raise InputError(
+            f"{changed[0]} is gone or was changed after it was written; delete {path} and run the command that made it "
+            "again"
+        )
+    return {name: value for name, value in stored.items() if name not in ("schema", "files")}
+
+
 def read_records(folder: EvalFolder) -> list[dict[str, Any]]:
     """The records of an evaluation, in the plan's order; refused unless they are as they were written."""
     check_bytes(folder, folder.records)

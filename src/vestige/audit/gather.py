@@ -13,7 +13,7 @@ from typing import Any
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
-from vestige.artifacts.records import read_records, read_scores, read_versioned
+from vestige.artifacts.records import read_records, read_scores, read_sealed
 from vestige.artifacts.soundness import read_soundness
 from vestige.audit.scores import Brought, Carried, Case, Scores, Source
 from vestige.core.errors import InputError
@@ -136,14 +136,14 @@ def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
 def _points_bits(run: RunFolder, plan: AuditPlan, attack: str) -> Mapping[str, Mapping[str, float]]:
     """By subject and point, of an attack whose prompts the models that never knew have read."""
     path = run.audit(plan.forget).prompt_bits(attack)
-    found: Mapping[str, Mapping[str, float]] = read_versioned(path, "bits")["bits"] if path.exists() else {}
+    found: Mapping[str, Mapping[str, float]] = read_sealed(path, "bits")["bits"] if path.exists() else {}
     return found
 
 
 def _carried(
     folder: AttackFolder, place: AttackPlace, points_bits: Mapping[str, float], prompt: PromptLine | None
 ) -> Carried:
-    done = read_versioned(folder.done, "bounds_bits", "spent")
+    done = read_sealed(folder.done, "bounds_bits", "spent")
     if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
         raise InputError(f"{folder.done} does not say what the attack {place.attack!r} carried; run the audit again")
     brought = None if prompt is None else Brought(prompt.verified, prompt.wanted, prompt.anyway)

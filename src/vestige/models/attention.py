@@ -50,4 +50,5 @@ class Float32Attention(OwnAttention):
         if isinstance(named.get("attn_mask"), torch.Tensor) and named["attn_mask"].is_floating_point():
             named["attn_mask"] = named["attn_mask"].float()
         with torch.autocast("cpu", enabled=False):
-            return scaled_dot_product_attention(*wide, **named).to(torch.bfloat16)
+            found: torch.Tensor = scaled_dot_product_attention(*wide, **named)  # type: ignore[arg-type]
+            return found.to(torch.bfloat16)

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from vestige.artifacts.audits import BESIDE, SEARCHES
 from vestige.artifacts.layout import AttackFolder, EvalFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_versioned
+from vestige.artifacts.records import SCHEMA, read_sealed, write_sealed
 from vestige.attacks.budget import Meter
 from vestige.attacks.in_context import asked_with_facts
 from vestige.attacks.planning import GIVEN, Attack, n_steps
@@ -103,7 +103,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
                 if who is not None:
                     announce(who)
             write_provenance(folder.provenance, watch, **loaded.provenance())
-            write_json(folder.done, {"schema": SCHEMA, **asdict(ended), "evaluations": work.places})
+            write_sealed(folder.done, {**asdict(ended), "evaluations": work.places}, _left(folder, work.places))
         else:
             check_known(subject)
         Checkpoints(folder.checkpoints).clear()
@@ -167,10 +167,20 @@ def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
     return {"bounds_bits": done["bounds_bits"], "spent": done["spent"]}
 
 
+def _left(folder: AttackFolder, places: Mapping[str, Mapping[str, str]]) -> list[Path]:
+    """The files of an attack that is done, and of each evaluation the one that has the checksums of its answers.
+
+    Not the log, which holds times.
+    """
+    own = [folder.spec, folder.shown, folder.asked, folder.prompt]
+    answers = [EvalFolder(folder.path / path).collected for of_point in places.values() for path in of_point.values()]
+    return [path for path in own if path.exists()] + answers
+
+
 def _done(folder: AttackFolder) -> dict[str, Any]:
     if not folder.done.exists():
         raise InputError(f"the attack in {folder.path} is not done; run the same command again")
-    return read_versioned(folder.done, "bounds_bits", "spent", "evaluations")
+    return read_sealed(folder.done, "bounds_bits", "spent", "evaluations")
 
 
 def asked_by(attack: Attack) -> dict[str, Item]:

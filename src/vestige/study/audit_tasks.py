@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from vestige.artifacts.audits import BESIDE, SEARCHES, AskedPlace, AttackPlace, Kind
 from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, own_folder
 from vestige.artifacts.prompts import read_prompt
-from vestige.artifacts.records import SCHEMA, read_versioned
+from vestige.artifacts.records import SCHEMA, read_versioned, write_sealed
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id
@@ -173,7 +173,7 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
                 lengths[name][point] += bits / len(readers)
         report((number + 1) / len(readers))
     read_by = [reader.name for reader in readers]
-    write_json(place.prompt_bits(attack), {"schema": SCHEMA, "read_by": read_by, "bits": lengths})
+    write_sealed(place.prompt_bits(attack), {"read_by": read_by, "bits": lengths})
 
 
 def _check_reads_alike(reader: str, reads: str, run: RunFolder, where: "Mapping[str, Found]") -> None:
