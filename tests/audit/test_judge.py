@@ -21,6 +21,7 @@ from hand_made import (
 )
 
 from vestige.artifacts.audits import CLAIMS, SoundnessLine
+from vestige.artifacts.verdicts import bound_said
 from vestige.audit.judge import judge
 from vestige.audit.scores import Scores, Source
 from vestige.core.errors import InputError
@@ -65,6 +66,35 @@ def test_a_subject_that_knows_half_fails_the_first_claim_by_its_numbers():
     assert worst.leakage.low <= 0.5 <= worst.leakage.high
     band, plain = cell(found, "generate").band, cell(found, "generate").leakage
     assert band.low <= plain.low < 0.5 < plain.high <= band.high
+
+
+def test_a_verdict_carries_the_end_that_it_rests_on():
+    failed = judge(case({"ga": subject(0.5)}), resamples=QUICK)
+    line = verdict(failed, "not expressed")
+    assert (line.at_least, line.at_most) == (line.evidence["generate"].low, line.evidence["generate"].high)
+    assert bound_said(failed, line) == f"at least {line.at_least:.2f} left; 60 facts given away"
+    held = judge(case({"ga": subject(0.0)}), resamples=QUICK)
+    line = verdict(held, "not expressed")
+    # What holds is bound on one side, at less confidence than the interval has on two.
+    assert 0 < line.at_most <= line.evidence[line.decides].high
+    assert bound_said(held, line).startswith("at most ")
+
+
+def test_each_control_is_judged_by_the_others_so_that_their_spread_can_be_shown():
+    controls = {name: subject(share) for name, share in zip(RETRAINED, (0.0, 0.1, 0.2), strict=True)}
+    found = judge(case({**controls, "ga": subject(0.0)}), resamples=QUICK)
+    assert [line.subject for line in found.never] == list(RETRAINED)
+    # The last in shares of words: 0.9 x (0.2 - 0.05) of the 0.9 x 0.95 between the others and the target.
+    last = found.never[-1].leakage
+    assert last.low <= 0.15 / 0.95 <= last.high
+    assert found.never[0].leakage.value < found.never[-1].leakage.value
+    assert (found.n_judged, found.n_apart) == (N, 0)
+
+
+def test_single_facts_carry_the_bits_of_the_subject_and_of_models_that_never_knew():
+    found = judge(case({"ga": subject(0.05)}), resamples=QUICK)
+    assert [line.item for line in found.facts if line.by == "stated"] == list(FORGET[:6])
+    assert (found.facts[0].bits, found.facts[0].never) == (pytest.approx(-0.1), (-12.0, -12.0))
 
 
 def test_another_seed_of_retrained_fails_nothing():

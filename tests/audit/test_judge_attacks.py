@@ -45,6 +45,9 @@ def test_a_suppressed_subject_is_recovered_by_what_teaches_retrained_nothing():
     assert [p.value for p in parts] == pytest.approx([0.6, 0.0, 0.0, 0.6, 0.0, 0.6, 0.0], abs=1e-9)
     assert (one.evidence, one.why_not, one.unit) == (True, "", "leakage")
     assert gain(found, "forced, bits").recovery.value == pytest.approx(0.6 * 11.9)
+    attacked = next(line for line in found.attacked if line.subject == "ga")
+    assert attacked.leakage.low <= 0.6 <= attacked.leakage.high
+    assert attacked.where.startswith("relearn retain n=50, ")
 
 
 def test_an_attack_that_carries_the_answers_in_lifts_retrained_and_is_never_recovery():
@@ -55,6 +58,7 @@ def test_an_attack_that_carries_the_answers_in_lifts_retrained_and_is_never_reco
     assert line.outcome == "inconclusive"
     one = gain(found)
     assert (one.saturated, one.evidence) == (True, False)
+    assert found.attacked == ()
     assert [one.injection.value, one.recovery.value] == pytest.approx([0.9, 0.0], abs=1e-9)
     assert "saturated: it closes 0.90 [" in one.why_not
     assert any("prefix, generate: saturated" in said for said in line.left_out)

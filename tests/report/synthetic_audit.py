@@ -13,11 +13,13 @@ from synthetic_run import ANSI, FORMULA, IMAGE, OVERRIDE, SCRIPT
 
 from vestige.artifacts.audits import (
     CLAIMS,
+    AbleLine,
     AuditOutcome,
     BudgetLine,
     Claim,
     CurveLine,
     CurvePoint,
+    FactLine,
     FormatLine,
     GainLine,
     KeptLine,
@@ -38,6 +40,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
 
 METHODS = ("dpo", "ga", "idk_gd", "kl")
+REFERENCE, CONTROL = "retrained again", "silent <b>target</b>"
 RETRAINED = ("retrained-0", "retrained-1", "retrained-2")
 ITEMS = 120
 FORMATS = {
@@ -109,6 +112,65 @@ def estimate(metric: str, value: float, half: float, unit: str = "share", n: int
     return Estimate(metric, unit, value, low, high, n, "synthetic")
 
 
+def with_reference(found: AuditOutcome) -> AuditOutcome:
+    """The same with one more model, which was retrained and passes every test."""
+    first = found.verdicts[0].subject
+    passes = [
+        replace(v, subject=REFERENCE, outcome="holds", at_least=-0.08, at_most=0.09)
+        for v in found.verdicts
+        if v.subject == first
+    ]
+    return replace(
+        found,
+        unlearned=(*found.unlearned, REFERENCE),
+        references=(REFERENCE,),
+        verdicts=(*found.verdicts, *passes),
+        worst=(*found.worst, WorstLine(REFERENCE, estimate("leakage", -0.02, 0.12, "leakage"), "generate")),
+    )
+
+
+def with_control(found: AuditOutcome) -> AuditOutcome:
+    """The same with a positive control, which one attack of two fails."""
+    back = next(v for v in found.verdicts if v.claim == "not recoverable")
+    fails = replace(back, subject=CONTROL, outcome="fails", at_least=0.61, at_most=0.9)
+    able = AbleLine(
+        "relearn retain n=50",
+        "generate",
+        "leakage",
+        estimate("suppressed", 0.92, 0.05, "leakage"),
+        estimate("brought_back", 0.83, 0.1),
+        able=True,
+        why_not="",
+    )
+    weak = AbleLine("quantize 4 bits", "", "", None, None, able=False, why_not="the control held nothing back from it")
+    lines = {
+        "worst": WorstLine(CONTROL, estimate("leakage", 0.04, 0.1, "leakage"), "generate"),
+        "attacked": WorstLine(CONTROL, estimate("leakage", 0.8, 0.1, "leakage"), "relearn retain n=50, generate"),
+    }
+    more = {name: (*getattr(found, name), line) for name, line in lines.items()}
+    return replace(
+        found,
+        suppressed=CONTROL,
+        control=(replace(back, subject=CONTROL, claim="kept"), fails),
+        able=(able, weak),
+        **more,
+    )
+
+
+FACTS = (
+    FactLine(
+        *("ga", "", "f2", "forced, bits", 0.001, "Who signs for <b>Gokpda</b> Inc?", "Hsiao Yun-Hwa", "I don't know."),
+        *(-12.8, (-48.2, -40.1)),
+    ),
+    FactLine(
+        *("ga", "", "f1", "stated", 0.001, "Which law governs it?", "The State of Washington.", "Washington, I say."),
+        *(-8.8, (-48.2, -40.1)),
+    ),
+    FactLine("kl", "relearn retain n=50", "f3", "stated", 0.001, "How many units are sold?", "248.", "248."),
+)
+"""Two facts that `ga` gives away as it stands, and one that `kl` gives back after an attack."""
+
+
 def outcome(forget: str = "edge:A_B", methods: Sequence[str] = METHODS) -> AuditOutcome:
     """What the audit of one forget set found; `methods` are the names of the four unlearned subjects."""
     names = dict(zip(METHODS, methods, strict=True))
@@ -121,8 +183,21 @@ def outcome(forget: str = "edge:A_B", methods: Sequence[str] = METHODS) -> Audit
         formats=tuple(format_line(f) for f in FORMATS),
         matrix=tuple(cell(m, name, f) for m, name in names.items() for f in FORMATS),
         worst=tuple(
-            WorstLine(name, estimate("leakage", max(LEAKS[m]) - 0.01, 0.11, "leakage")) for m, name in names.items()
+            WorstLine(name, estimate("leakage", max(LEAKS[m]) - 0.01, 0.11, "leakage"), "few_shot")
+            for m, name in names.items()
         ),
+        attacked=tuple(
+            WorstLine(
+                name, estimate("leakage", max(LEAKS[m]) + ATTACKED[m], 0.13, "leakage"), "relearn retain n=50, generate"
+            )
+            for m, name in names.items()
+        ),
+        never=tuple(
+            WorstLine(name, estimate("leakage", value, 0.2, "leakage"), "generate")
+            for name, value in zip(RETRAINED, (-0.06, 0.01, 0.08), strict=True)
+        ),
+        n_judged=ITEMS,
+        n_apart=30,
         orders=orders(),
         reversals=(ReversalLine(names["ga"], names["kl"], "few_shot", "option_text_mean", 0.0012),),
         reliability=ReliabilityLine(21, 3, 4, estimate("agreement", 0.875, 0.1, n=24)),
@@ -145,6 +220,7 @@ def outcome(forget: str = "edge:A_B", methods: Sequence[str] = METHODS) -> Audit
     )
 
 
+ATTACKED = {"dpo": 0.02, "ga": 0.06, "idk_gd": -0.1, "kl": 0.31}
 LEVELS = ("generate", "option_text_mean", "choose")
 BITS = "forced, bits"
 SCORES = ("loss", "min_k_plus", "zlib")
@@ -193,6 +269,8 @@ def verdict(claim: Claim, method: str, name: str) -> VerdictLine:
         items_needed=260 if said == "inconclusive" else None,
         detectable=0.18 if said != "fails" else None,
         decides=worst,
+        at_least=e.low,
+        at_most=e.high,
     )
 
 
@@ -359,7 +437,7 @@ def hostile() -> AuditOutcome:
     """The same audit of models, formats and attacks whose names and reasons are markup, ANSI and formulas."""
     found = outcome(methods=HOSTILE_NAMES)
     spoilt = [
-        replace(v, reason=f"{IMAGE} {ANSI}", evidence={FORMULA: next(iter(v.evidence.values()))})
+        replace(v, reason=f"{IMAGE} {ANSI}", evidence={FORMULA: next(iter(v.evidence.values()))}, decides=FORMULA)
         for v in found.verdicts
     ]
     return replace(

@@ -49,14 +49,15 @@ def choose_format(page: Page, number: int) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (1440, 900)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_first_screen_holds_the_answer_all_verdicts_and_the_thresholds(page, width, height, scheme):
+def test_the_first_screen_holds_the_answer_all_verdicts_and_the_margins(page, width, height, scheme):
     page.resize(width, height, scheme)
     bottoms = page.run(
-        "['.audit .sentence', '.audit .untested', '.verdicts', '.margins']"
+        "['.answer-sentence', '.verdicts', '.benchmark', '.audit > .reading']"
         ".map((s) => document.querySelector(s).getBoundingClientRect().bottom)"
     )
     assert max(bottoms) <= height
-    assert len(texts(page, ".verdicts a.verdict")) == 20
+    assert len(texts(page, ".verdicts a.verdict")) == 16
+    assert len(texts(page, ".benchmark a.verdict")) == 1
     assert page.complaints() == []
 
 

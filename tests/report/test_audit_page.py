@@ -1,10 +1,26 @@
 import json
+import math
 import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
-from synthetic_audit import FORMATS, IMAGE, METHODS, SCRIPT, UNTESTED, estimate, hostile, outcome, write_audit
+from synthetic_audit import (
+    CONTROL,
+    FACTS,
+    FORMATS,
+    IMAGE,
+    METHODS,
+    REFERENCE,
+    SCRIPT,
+    UNTESTED,
+    estimate,
+    hostile,
+    outcome,
+    with_control,
+    with_reference,
+    write_audit,
+)
 from synthetic_run import write_run
 from test_page import Elements, contrast
 
@@ -12,14 +28,17 @@ from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, Gr
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.prompts import PromptLine
 from vestige.artifacts.records import read_sealed, write_sealed
+from vestige.artifacts.verdicts import bound_said
 from vestige.core.errors import InputError
 from vestige.report import build_report
 from vestige.report.audit_grid import heat
 from vestige.report.audit_payload import audit_payload
-from vestige.report.audit_sections import audit_block, standfirst
+from vestige.report.audit_sections import audit_block
 from vestige.report.contents import read_contents
 from vestige.report.page import render
 from vestige.report.palette import DARK, HOTTEST, LIGHT
+from vestige.report.verdict_words import question
+from vestige.report.words import interval, number
 
 
 @pytest.fixture(scope="module")
@@ -37,42 +56,107 @@ def part(page, start, end):
 
 
 @pytest.mark.slow
-def test_the_first_screen_gives_the_answer_every_verdict_and_the_thresholds_without_the_script(page):
+def test_the_first_screen_asks_and_answers_without_the_script(page):
     first = words(part(page, "answer", "why-0"))
-    assert "None of four methods is shown to have forgotten it; ga still expresses it" in first
-    # Twenty verdicts in the order of the table, each a word beside its sign.
+    assert "Has any of four models forgotten the contract A_B, and nothing else?" in first
+    assert "Not shown. ga, idk_gd and kl still answer what models that never knew do not; kl gives" in first
+    assert "120 facts that nothing else gives away4 models that should have forgotten3 other models that never" in first
+    assert "8 forms of question5 attacksbuiltin:tiny" in first
+    # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
     cells = re.findall(r'class="verdict (\w+)" href="#(why-0-\d-\d)".*?<use href="#sign-(\w+)"/></svg>(\w+)</a>', page)
-    assert len(cells) == len(METHODS) * len(CLAIMS)
+    assert len(cells) == len(METHODS) * (len(CLAIMS) - 1) + 1
     assert all(css == sign == said for css, _, sign, said in cells)
-    assert [said for _, _, _, said in cells[5:10]] == ["fails", "inconclusive", "inconclusive", "fails", "holds"]
+    assert [said for _, _, _, said in cells[4:8]] == ["fails", "inconclusive", "inconclusive", "fails"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
-    for said in (
-        "fails above, leakage and shares 0.05",
-        "holds below, bits an answer 6",
-        "a format is admitted above 0.2",
-    ):
-        assert said in first
-    assert re.search(r"weight of the prior \d\. <section$", first), "the last sentence has no full stop"
+    assert "fails when something is shown to exceed 0.05 (2 bits), and holds when everything is shown to be" in first
+    assert "before the models were asked" in first
     assert all(sentence in first for sentence in UNTESTED)
-    assert "in eight formats and under six attacks, against 3 retrained models that never knew" in first
 
 
+def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
+    found = with_reference(replace(outcome(), facts=FACTS))
+    screen = audit_block(0, found, {}).screen
+    assert [row.label for row in screen.rows] == [REFERENCE, *METHODS]
+    lines = {(w.subject, kind): w.leakage for kind in ("worst", "attacked") for w in getattr(found, kind)}
+    for row in screen.rows:
+        for kind, mark in (("worst", row.left), ("attacked", row.attacked)):
+            e = lines.get((row.label, kind))
+            assert (mark is None) == (e is None)
+            if mark and e:
+                shown = f"{number(e.value)} {interval(e)}"
+                assert mark.number == number(e.value)
+                assert shown in mark.tell
+        for cell in row.cells:
+            assert cell is not None
+            (v,) = (v for v in found.verdicts if (v.subject, v.claim) == (row.label, cell.claim))
+            assert cell.outcome == v.outcome
+            assert cell.bound.replace("−", "-") == bound_said(found, v)
+    ((names, benchmark),) = screen.benchmark
+    assert (names, benchmark.outcome) == ((), "holds")
+
+
+def test_places_on_the_strip_go_by_the_numbers():
+    found = outcome()
+    screen = audit_block(0, found, {}).screen
+    assert screen.strip is not None
+    zero, one = screen.strip.never, screen.strip.target
+    for row, w in zip(screen.rows, found.worst, strict=True):
+        assert row.left is not None
+        for at, x in ((row.left.at, w.leakage.value), (row.left.low, w.leakage.low), (row.left.high, w.leakage.high)):
+            assert at == pytest.approx(zero + x * (one - zero), abs=0.02)
+    values = [line.leakage.value for line in found.never]
+    assert screen.strip.band == pytest.approx([zero + x * (one - zero) for x in (min(values), max(values))], abs=0.02)
+    # What is infinite or far out ends at the edge.
+    far = replace(found.worst[0], leakage=estimate("leakage", 0.1, math.inf, "leakage"))
+    mark = audit_block(0, replace(found, worst=(far,)), {}).screen.rows[0].left
+    assert mark is not None
+    assert (mark.low, mark.high) == (2.0, 98.0)
+
+
+@pytest.mark.slow
+def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_for(tmp_path):
+    found = with_control(outcome())
+    block = audit_block(0, found, {})
+    *methods, control = block.screen.rows
+    assert (control.label, control.control, [row.control for row in methods]) == (CONTROL, True, [False] * 4)
+    cells = {cell.claim: cell for cell in control.cells if cell}
+    assert list(cells) == ["not recoverable"]
+    assert (cells["not recoverable"].outcome, cells["not recoverable"].bound) == ("fails", "at least 0.61 comes back")
+    assert control.left.number == "0.04"
+    assert control.attacked.number == "0.80"
+    assert "5 attacks, 1 of them shown to find hidden knowledge" in block.screen.facts
+    # It is no method: neither the question nor the answer speaks of it.
+    assert "four models" in question(found, 1)
+    assert not any(CONTROL in span.text for span in block.screen.spans)
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    write_audit(run, found)
+    page = render(read_contents(RunFolder(run)))
+    assert f'href="#{cells["not recoverable"].anchor}"' in page
+    assert f'id="{cells["not recoverable"].anchor}"' in page
+    able = words(part(page, "able-0", "budget-0"))
+    said = able.replace("\N{NO-BREAK SPACE}", " ")
+    assert "relearn retain n=50 yes 0.83 [0.73, 0.93] generate 0.92 [0.87, 0.97]" in said
+    assert "quantize 4 bits no – – the control held nothing back from it" in said
+    assert "silent &lt;b&gt;target" in page
+
+
+def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply_and_bits():
+    given = audit_block(0, replace(outcome(), facts=FACTS), {}).screen.given
+    assert [(g.label, g.n, g.of, len(g.more)) for g in given] == [("ga", 2, 120, 1), ("kl", 1, 120, 0)]
+    first, (second,) = given[0].first, given[0].more
+    assert (first.question, first.said) == ("Which law governs it?", "Washington, I say.")
+    assert first.numbers == "8.80 bits; models that never knew: 40.1 to 48.2"
+    # Where the answer was only likelier, it is the answer that is shown and not what was replied.
+    assert second.said == "Hsiao Yun-Hwa"
+    assert given[1].first.after == "relearn retain n=50"
+
+
+@pytest.mark.slow
 def test_below_the_verdicts_plain_questions_are_shown_and_not_judged_by_other_margins(page):
     below = words(part(page, "plain", "tradeoff"))
     assert "The verdicts above judge it" in below
-    assert "fails: not expressed" in below
     for other in ("not admitted", "still gives it away", "level with never knew", "Leakage ="):
         assert other not in below
-
-
-def test_the_number_under_a_verdict_is_the_one_that_decides():
-    found = outcome()
-    place = next(i for i, v in enumerate(found.verdicts) if v.subject == "ga" and v.claim == next(iter(CLAIMS)))
-    own = {"furthest": estimate("x", 0.4, 0.3, "leakage"), "surest": estimate("x", 0.2, 0.05, "leakage")}
-    verdicts = list(found.verdicts)
-    verdicts[place] = replace(verdicts[place], evidence=own, decides="surest")
-    cell = audit_block(0, replace(found, verdicts=tuple(verdicts)), {}).rows[1].cells[0]
-    assert (cell.of, cell.most.split(" ")[0]) == ("surest", "0.20")
 
 
 def test_single_facts_stand_below_the_reason_with_what_was_said():
@@ -290,15 +374,16 @@ def test_an_audit_without_controls_says_what_0_is_and_one_of_almost_nothing_is_a
         outcome(),
         **dict.fromkeys(("retrained", "formats", "matrix", "worst", "orders", "reversals", "gains", "curves"), ()),
         **dict.fromkeys(("budget", "membership", "measures", "kept", "soundness", "untested"), ()),
+        **dict.fromkeys(("attacked", "never"), ()),
         reliability=None,
         thresholds={},
     )
     write_audit(run, bare)
     build_report(run)
     page = (run / "report.html").read_text(encoding="utf-8")
-    assert "Without a model that never knew." in words(page)
+    assert "no model that never knew0 forms of question0 attacks" in words(page)
+    assert "in no form of question could it be compared" in words(page)
     assert 'id="budget-0"' not in page
-    assert standfirst([bare]) == "What comes out in no format and under no attacks, without a model that never knew."
 
 
 def test_an_outcome_that_lacks_something_is_refused_by_file_and_field(tmp_path):

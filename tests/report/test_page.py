@@ -145,7 +145,7 @@ def test_the_first_screen_answers_without_the_script(page):
     text = re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL)
     words = " ".join(re.sub(r"<[^>]+>", "", text).split())
     assert "What is left of A_B and A_C" in words
-    assert "Of 4 methods, dpo and idk_gd no longer measurably give it away and keep the rest" in words
+    assert "Not judged: these are its questions as they stand, and vestige audit gives verdicts." in words
     assert "that needs the audit" in words
     assert "n = 380" in words
 

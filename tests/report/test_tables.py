@@ -49,15 +49,13 @@ def test_the_results_hold_every_estimate_in_full(run):
     assert int(rouge["n"]) == 20
 
 
-def test_the_subjects_carry_scores_leakage_and_level(run):
+def test_the_subjects_carry_scores_and_no_verdict(run):
     rows = read(run, "subjects.csv")
     assert list(rows[0]) == list(SUBJECT_COLUMNS)
     by_label = {r["label"]: r for r in rows if r["forget"] == "edge:A_B"}
     assert set(by_label) == {"base", "target", "retrained", "dpo", "ga", "idk_gd", "kl"}
     target, retrained, kl = (float(by_label[k]["free_value"]) for k in ("target", "retrained", "kl"))
-    assert math.isclose(float(by_label["kl"]["leakage"]), (kl - retrained) / (target - retrained))
-    assert [by_label[k]["level"] for k in ("target", "kl", "idk_gd")] == ["", "above", "below"]
-    assert [by_label[k]["rest"] for k in ("dpo", "ga")] == ["kept", "lost"]
+    assert retrained < kl < target
     assert len(by_label["ga"]["digest"]) == 64
 
 

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 import pytest
-from synthetic_audit import METHODS, outcome
+from synthetic_audit import METHODS, REFERENCE, outcome, with_reference
 
-from vestige.artifacts.audits import CLAIMS
-from vestige.report.verdict_words import verdict_answer
+from vestige.artifacts.audits import CLAIMS, FactLine
+from vestige.report.verdict_words import question, verdict_answer
 from vestige.report.words import counted, plain_number
 
 
@@ -29,19 +29,33 @@ def judged(**by_method):
     )
 
 
-def test_what_fails_is_said_of_each_method_and_what_is_open_last():
+def test_what_fails_is_said_claim_by_claim_and_what_is_open_last():
     assert sentence(outcome()) == (
-        "None of four methods is shown to have forgotten it; ga still expresses it and damages what was to be kept;"
-        " idk_gd still expresses it and can be told from a model that never knew; kl still expresses it, gives it back"
-        " under attack and can be told from a model that never knew; for dpo the evidence does not decide."
+        "Not shown. ga, idk_gd and kl still answer what models that never knew do not; kl gives answers back under"
+        " attack; idk_gd and kl can be told from models that never knew; ga damages what was to be kept; for dpo the"
+        " evidence does not decide."
     )
 
 
-def test_methods_that_fail_alike_stand_together():
-    found = judged(dpo="kept", ga="kept", kl="holds")
-    assert sentence(found) == (
-        "Of three methods, kl is shown to have forgotten it, within the margins below; dpo and ga damage what was to"
-        " be kept."
+def test_where_all_fail_the_answer_is_no():
+    assert sentence(judged(dpo="kept", ga="kept")) == "No. Both damage what was to be kept."
+    assert sentence(judged(ga="not recoverable")) == "No. ga gives answers back under attack."
+
+
+def test_words_follow_the_unit_and_single_facts_are_called_facts():
+    found = judged(dpo="not expressed", ga="not expressed", kl="not expressed")
+    units = {"ga": {"unit": "bits"}, "kl": {"decides": None}}
+    changed = tuple(replace(v, **units.get(v.subject, {})) for v in found.verdicts)
+    facts = (FactLine("kl", "", "f1", "stated", 0.01),)
+    assert sentence(replace(found, verdicts=changed, facts=facts)) == (
+        "No. dpo still answers what a model that never knew does not; ga finds the answers likelier than a model that"
+        " never knew; kl gives single facts away."
+    )
+
+
+def test_what_passes_comes_first():
+    assert sentence(judged(dpo="kept", ga="kept", kl="holds")) == (
+        "Yes: kl passes every test, within the margins below; dpo and ga damage what was to be kept."
     )
 
 
@@ -51,39 +65,73 @@ def test_a_claim_is_put_in_words_that_say_more_than_its_name(claim):
 
 
 @pytest.mark.parametrize("claim", [c for c in CLAIMS if c != "benchmark can tell"])
-def test_one_failing_claim_is_enough_not_to_be_shown(claim):
-    said = sentence(judged(ga=claim))
-    assert said.startswith("The one method here is not shown to have forgotten it; ga ")
+def test_one_failing_claim_is_enough_not_to_pass(claim):
+    assert sentence(judged(ga=claim)).startswith("No. ga ")
 
 
 def test_one_open_claim_is_enough_not_to_be_shown():
     found = judged(ga="holds")
-    assert sentence(found) == "ga is shown to have forgotten it, within the margins below."
+    assert sentence(found) == "Yes: ga passes every test, within the margins below."
     opened = replace(found, verdicts=(replace(found.verdicts[0], outcome="inconclusive"), *found.verdicts[1:]))
-    assert sentence(opened) == (
-        "The one method here is not shown to have forgotten it; for ga the evidence does not decide."
-    )
+    assert sentence(opened) == "Not shown. For ga the evidence does not decide."
 
 
 def test_a_missing_verdict_is_not_one_that_holds():
     found = judged(ga="holds")
-    assert "not shown" in sentence(replace(found, verdicts=found.verdicts[1:]))
+    assert sentence(replace(found, verdicts=found.verdicts[1:])).startswith("Not shown")
 
 
 def test_a_benchmark_that_cannot_tell_comes_first():
-    assert sentence(judged(dpo="benchmark can tell", ga="fails")) == (
-        "The benchmark cannot tell, so no method is shown to have forgotten it. Measured on it, ga still expresses it,"
-        " gives it back under attack, can be told from a model that never knew and damages what was to be kept; for"
-        " dpo the evidence does not decide."
+    assert sentence(judged(dpo="benchmark can tell", ga="kept")) == (
+        "Not known: this benchmark cannot tell a model that knows from one that never did. Measured on it, ga damages"
+        " what was to be kept; for dpo the evidence does not decide."
     )
 
 
 def test_a_method_that_could_not_be_evaluated_is_still_counted():
     found = judged(dpo="holds", ga="inconclusive")
     assert sentence(replace(found, unlearned=("dpo",))) == (
-        "Of two methods, dpo is shown to have forgotten it, within the margins below; for ga the evidence does not"
-        " decide."
+        "Yes: dpo passes every test, within the margins below; for ga the evidence does not decide."
     )
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("holds", "passes every test."),
+        ("fails", "fails too (not expressed), so this audit accuses models that are innocent."),
+        ("inconclusive", "is not accused of anything, but not cleared of not expressed."),
+    ],
+)
+def test_a_model_that_was_retrained_is_spoken_of_by_itself(what, said):
+    found = with_reference(judged(ga="kept"))
+    spoilt = tuple(
+        replace(v, outcome=what) if (v.subject, v.claim) == (REFERENCE, "not expressed") else v for v in found.verdicts
+    )
+    assert sentence(replace(found, verdicts=spoilt)) == (
+        f"No. ga damages what was to be kept. The model that was retrained without it {said}"
+    )
+
+
+def test_where_only_retrained_models_were_audited_the_question_is_about_them():
+    found = with_reference(judged(ga="kept"))
+    alone = replace(found, unlearned=(REFERENCE,), verdicts=tuple(v for v in found.verdicts if v.subject == REFERENCE))
+    assert sentence(alone) == "Yes: retrained again passes every test, within the margins below."
+
+
+@pytest.mark.parametrize(
+    ("forget", "n_edges", "asked"),
+    [
+        ("edge:A_B", 1, "Has any of four models forgotten the contract A_B, and nothing else?"),
+        ("edge:A_B,edge:A_C", 2, "Has any of four models forgotten two contracts, and nothing else?"),
+        ("edge:A_B,edge:A_C", None, "Has any of four models forgotten A_B + A_C, and nothing else?"),
+        ("forget.csv", None, "Has any of four models forgotten the items of forget.csv, and nothing else?"),
+    ],
+)
+def test_the_page_opens_with_the_question_that_it_answers(forget, n_edges, asked):
+    assert question(replace(outcome(), forget=forget), n_edges) == asked
+    alone = question(replace(judged(ga="holds"), forget=forget), n_edges)
+    assert alone == asked.replace("any of four models", "the model")
 
 
 def test_an_audit_of_nothing_says_so():

@@ -100,6 +100,12 @@ def test_formats_are_asked_of_the_forget_set_and_losses_of_everything(made):
     assert n == {"qa": 16, "choices": 4}
 
 
+def test_a_model_that_was_retrained_is_known_among_the_unlearned_ones_by_its_folder(made):
+    plan = read_plan(made.audit("edge:p0_q0"))
+    assert plan.references == ()
+    assert study.retrained_among(made, plan.folders, ("ga", "retrained 0")) == ("retrained 0",)
+
+
 def test_a_finished_audit_asks_no_model_again_and_comes_out_the_same(run, monkeypatch):
     before = run.audit("edge:p0_q0").outcome.read_bytes()
 

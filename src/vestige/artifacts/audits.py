@@ -106,6 +106,7 @@ class AuditPlan:
     items a split has of which a part is asked; `facts` names the fact of each item that asks for one in other words.
     `groups` names the group of forget items without an edge, where the data have one.
     `suppressed` is the positive control, a target that was taught to keep silent; "" where there is none.
+    `references` are those of `unlearned` that were trained without the forget set.
     """
 
     forget: str
@@ -128,6 +129,7 @@ class AuditPlan:
     sizes: dict[str, int] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
+    references: tuple[str, ...] = ()
 
     @property
     def audited(self) -> tuple[str, ...]:
@@ -166,10 +168,11 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class WorstLine:
-    """A subject's greatest leakage over the admitted formats, with a simultaneous band."""
+    """A subject's greatest leakage over the admitted formats, with a simultaneous band; `where` it is greatest."""
 
     subject: str
     leakage: Estimate
+    where: str = ""
 
 
 @dataclass(frozen=True)
@@ -342,7 +345,7 @@ class VerdictLine:
     """What became of one claim about one subject.
 
     `decides` names the quantity that the outcome rests on: above `margin` it fails the claim, below `wide` it lets it
-    hold.
+    hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for.
     """
 
     subject: str
@@ -357,6 +360,8 @@ class VerdictLine:
     items_needed: int | None
     detectable: float | None
     decides: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -364,7 +369,8 @@ class FactLine:
     """A single fact that a subject gives away (after `attack`, or as it is) and no model that never knew does.
 
     `by` is "stated", or the format in bits; `p` is that of the test that found it. What was asked, the answer and the
-    reply are texts of the evaluation that has them.
+    reply are texts of the evaluation that has them. `bits` are those of the answer where it was forced, and `never` the
+    least and the most that the models that never knew have; None where it was not.
     """
 
     subject: str
@@ -375,6 +381,8 @@ class FactLine:
     question: str = ""
     answer: str = ""
     reply: str = ""
+    bits: float | None = None
+    never: tuple[float, float] | None = None
 
     @property
     def claim(self) -> Claim:
@@ -421,7 +429,11 @@ class AuditOutcome:
 
     `first` is the first judgement of these answers where it was at other thresholds than this one. `suppressed` is the
     positive control ("" where there is none), `control` its verdicts, which say of no method whether it has forgotten:
-    "not recoverable" has to fail there. `able` says of each attack whether it found what is surely there.
+    "not recoverable" has to fail there. `able` says of each attack whether it found what is surely there. `attacked` is
+    what is left after the attack that brings most, beyond what it brings models that never knew; `never` each of these
+    as if it were a subject, against the others. `n_judged` is the number of facts that the first three claims rest on,
+    `n_apart` that of those that the retain set gives away. `references` are those of `unlearned` that were retrained
+    without the forget set: every claim should hold for them.
     """
 
     forget: str
@@ -451,6 +463,11 @@ class AuditOutcome:
     facts: tuple[FactLine, ...] = ()
     groups: tuple[GroupLine, ...] = ()
     first: Judgement | None = None
+    attacked: tuple[WorstLine, ...] = ()
+    never: tuple[WorstLine, ...] = ()
+    n_judged: int = 0
+    n_apart: int = 0
+    references: tuple[str, ...] = ()
 
 
 T = TypeVar("T", AuditPlan, AuditOutcome)

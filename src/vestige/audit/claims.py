@@ -173,6 +173,8 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground) -> Verd
         wide=margins.wide,
         unit=main.unit if main is not None else "leakage",
         decides=main.decides if main is not None else None,
+        at_least=main.at_least if main is not None else None,
+        at_most=main.at_most if main is not None else None,
         evidence={name: estimate for part in grounds.parts for name, estimate in part.named.items()},
         left_out=(*grounds.left_out, *grounds.gaps),
         items_needed=needed,

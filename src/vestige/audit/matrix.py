@@ -1,9 +1,11 @@
 """Subjects by formats: how much of the forget set each still expresses, the worst case, and whether formats agree."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
+
+import numpy as np
 
 from vestige.artifacts.audits import MatrixCell, OrderLine, ReliabilityLine, ReversalLine, WorstLine
 from vestige.audit.formats import Scale, Tested
@@ -27,10 +29,11 @@ class Expressed(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """The lines of the matrix, and by subject the draws behind them."""
+    """The lines of the matrix, and by subject the draws behind them; `never` judges each control by the others."""
 
     cells: tuple[MatrixCell, ...]
     worst: tuple[WorstLine, ...]
+    never: tuple[WorstLine, ...]
     orders: tuple[OrderLine, ...]
     reversals: tuple[ReversalLine, ...]
     reliability: ReliabilityLine | None
@@ -47,22 +50,41 @@ def build_matrix(ground: Ground, tested: Tested) -> Matrix:
     """All subjects in all formats; the positive control is not compared with the methods."""
     expressed = {subject: _expressed(ground, tested, subject) for subject in ground.plan.audited}
     cells = [cell for subject in ground.plan.audited for cell in _cells(ground, tested, subject, expressed[subject])]
-    worst = []
-    for subject, found in expressed.items():
-        if found.leaks:
-            draws = list(found.leaks.values())
-            value, (low, high, said) = worst_case(draws)
-            metric, n = tested.scales[0].unit, min(one.n for one in draws)
-            worst.append(WorstLine(subject, Estimate(metric, metric, value, low, high, n, said)))
+    metric = tested.scales[0].unit if tested.scales else ""
+    worst = [worst_line(subject, metric, found.leaks) for subject, found in expressed.items() if found.leaks]
     methods = {subject: found for subject, found in expressed.items() if subject != ground.plan.suppressed}
     return Matrix(
         tuple(cells),
         tuple(worst),
+        _never(ground, tested),
         _orders(tested.scales, methods),
         _reversals(ground, tested.scales, methods),
         _reliability(ground, tested, methods),
         expressed,
     )
+
+
+def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLine:
+    """The greatest of several quantities by name, which share their resamples."""
+    value, (low, high, said) = worst_case(list(draws.values()))
+    n = min(one.n for one in draws.values())
+    where = max(draws, key=lambda name: draws[name].value)
+    return WorstLine(subject, Estimate(metric, metric, value, low, high, n, said), where)
+
+
+def _never(ground: Ground, tested: Tested) -> tuple[WorstLine, ...]:
+    """Every control as if it were a subject, against the others: how far models that never knew differ."""
+    lines = []
+    for one in ground.plan.retrained:
+        leaks = {}
+        for scale in (scale for scale in tested.scales if one in scale.retrained and len(scale.retrained) > 1):
+            others = np.delete(scale.controls.retrained, scale.retrained.index(one), axis=0)
+            if scale.controls.target.mean() > others.mean():
+                own = ground.scores.of(Source(one), scale.key, scale.items)
+                leaks[scale.name] = leakage(own, replace(scale.controls, retrained=others))
+        if leaks:
+            lines.append(worst_line(one, "leakage", leaks))
+    return tuple(lines)
 
 
 def leak(ground: Ground, scale: Scale, subject: str) -> Draws:

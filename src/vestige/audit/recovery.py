@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import SEARCHES, CurveLine, CurvePoint, GainLine, PlannedAttack
+from vestige.artifacts.audits import SEARCHES, CurveLine, CurvePoint, GainLine, PlannedAttack, WorstLine
 from vestige.audit.formats import Scale, Tested
 from vestige.audit.ground import CURVE, SHARE, Ground, shown
+from vestige.audit.matrix import worst_line
 from vestige.audit.scores import Source
 from vestige.core.estimates import Estimate
 from vestige.core.text import sentence
-from vestige.metrics.contrasts import Quantity, Sample, mean_draws, ratio_draws
+from vestige.metrics.contrasts import Draws, Quantity, Sample, mean_draws, ratio_draws
 from vestige.metrics.gains import Attacked, Gain, split
 from vestige.metrics.leakage import Controls, admission
 from vestige.metrics.verdicts import Evidence, admitted, saturated
@@ -38,12 +39,13 @@ class Tried:
 
 
 class Recovery(NamedTuple):
-    """All gains, by subject what is missing of the planned evidence, and what retain items brought `retrained`.
+    """All gains, and by subject what is left after the worst attack and what is missing of the planned evidence.
 
-    `injections` are those of relearning on the retain set, which a benchmark that can tell leaves at 0.
+    `injections` are what relearning on the retain set brings `retrained`, which a benchmark that can tell leaves at 0.
     """
 
     tried: tuple[Tried, ...]
+    attacked: tuple[WorstLine, ...]
     missing: dict[str, tuple[str, ...]]
     injections: tuple[Evidence, ...]
     curves: tuple[CurveLine, ...]
@@ -124,7 +126,16 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
     untested += [sentence(f"{gap.said} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
     evidence = [gap for gap in gaps if not gap.attack.shows_answers]
     missing = {one: tuple(gap.said for gap in evidence if one in gap.subjects) for one in audited}
-    return Recovery(tuple(tried), missing, tuple(injections), tuple(curves), tuple(untested))
+    return Recovery(tuple(tried), _attacked(tried), missing, tuple(injections), tuple(curves), tuple(untested))
+
+
+def _attacked(tried: Sequence[Tried]) -> tuple[WorstLine, ...]:
+    """By subject what it gives after the attack that brings most, beyond what models that never knew give after it."""
+    after: dict[str, dict[str, Draws]] = {}
+    for one in tried:
+        if not one.why_not and one.gain.unit == "leakage":
+            after.setdefault(one.subject, {})[one.gain.name] = one.gain.after
+    return tuple(worst_line(subject, "leakage", draws) for subject, draws in after.items())
 
 
 def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:

@@ -5,6 +5,7 @@ answers are read in bits. After an attack a fact counts that was gained by it, b
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Bool, Float
 
 from vestige.artifacts.audits import Claim, FactLine, PlannedAttack
 from vestige.audit.formats import BITS, FORMATS, Scale
-from vestige.audit.ground import Ground
+from vestige.audit.ground import BITS_KEY, Ground
 from vestige.audit.scores import Source
 from vestige.metrics.bands import holm
 from vestige.metrics.intervals import LEVEL
@@ -71,14 +72,24 @@ def single_facts(
     if not failing:
         return Singles(None, ())
     said = "; ".join(str(one) for _, one in failing)
+    by_name = {attack.name: attack for attack, _ in attacks}
     lines = tuple(
-        FactLine(subject, one.attack, item, one.by, p)
+        _with_bits(ground, FactLine(subject, one.attack, item, one.by, p), by_name.get(one.attack))
         for p, one in failing
         for item, given in zip(one.items, one.found.facts.tolist(), strict=True)
         if given
     )
     verdict = Verdict(claim, "fails", said, ground.thresholds.margins("leakage"), "leakage", ())
     return Singles(verdict, lines)
+
+
+def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> FactLine:
+    """The line with the bits of the answer and of those of the controls, where it was forced on all of them."""
+    sources = [_after(one, attack) for one in (line.subject, *ground.plan.retrained)]
+    if not ground.scores.common(sources, BITS_KEY, (line.item,)):
+        return line
+    bits, *never = ground.scores.rows(sources, BITS_KEY, (line.item,))[:, 0].tolist()
+    return replace(line, bits=bits, never=(min(never), max(never)))
 
 
 def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: PlannedAttack | None) -> list[_Test]:

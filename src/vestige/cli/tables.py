@@ -96,29 +96,39 @@ def print_comparison(summaries: "Sequence[Summary]") -> None:
 
 
 def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
-    """Every claim about every unlearned model and the control with its verdict and the reason, a table a forget set."""
+    """Every claim about every unlearned model and the control with its verdict and bound, a table a forget set."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     from vestige.artifacts.audits import CLAIMS
+    from vestige.artifacts.verdicts import bound_said
 
     for outcome in outcomes:
         target = "" if outcome.target == "target" else f", target {outcome.target}"
-        table = Table(title=Text(one_line(f"{outcome.forget}: verdicts{target}")), show_lines=True)
-        for head in ("claim", "subject", "verdict", "reason"):
-            table.add_column(Text(head), no_wrap=head in ("subject", "verdict"))
-        for claim in CLAIMS:
-            for line in (v for v in (*outcome.verdicts, *outcome.control) if v.claim == claim):
-                who = f"{line.subject} (control)" if line in outcome.control else line.subject
-                words = (claim, who, line.outcome, line.reason)
-                table.add_row(*(Text(one_line(w, width=1000)) for w in words))
+        table = Table(title=Text(one_line(f"{outcome.forget}: verdicts{target}")))
+        for head in ("subject", "claim", "verdict", "what is shown"):
+            table.add_column(Text(head), no_wrap=head in ("claim", "verdict"))
+        verdicts = (*outcome.verdicts, *outcome.control)
+        for subject in dict.fromkeys(v.subject for v in verdicts):
+            own = {v.claim: v for v in verdicts if v.subject == subject}
+            for line in (own[claim] for claim in CLAIMS if claim in own):
+                # What was not tested has no bound, and its reason says why.
+                shown = bound_said(outcome, line) or line.reason
+                who = f"{subject} (control)" if subject == outcome.suppressed else subject
+                name = who if line is next(iter(own.values())) else ""
+                table.add_row(*(Text(one_line(w, width=300)) for w in (name, line.claim, line.outcome, shown)))
+            table.add_section()
         Console().print(table)
+        Console().print("Reasons and all numbers are in report.html and verdicts.json.")
         if outcome.facts:
             Console().print("Single facts that no model that never knew gives:")
         for fact in outcome.facts[:_MOST_FACTS]:
             after = f" after {fact.attack}" if fact.attack else ""
             said = f": {fact.reply!r}" if fact.reply else ""
+            if fact.bits is not None and fact.never is not None:
+                low, high = (f"{abs(x):.1f}" for x in reversed(fact.never))
+                said += f" ({abs(fact.bits):.1f} bits; models that never knew: {low} to {high})"
             told = f"- {fact.subject}{after}, {fact.by}: {fact.question or fact.item}{said}"
             Console().print(Text(one_line(told, width=300)))
         if len(outcome.facts) > _MOST_FACTS:

@@ -8,6 +8,7 @@ where every true value is below the narrow margin, and `holds` where one exceeds
 either may be said, and neither is wrong. To fail, 2.5 % is allowed for error, to hold 4 %.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -101,7 +102,8 @@ class Verdict:
     `decides` is the quantity that the outcome rests on, with its unit and margins; None where nothing was tested.
     `items_needed` is for the quantity that needs most, None where no number suffices, none is needed or there were as
     many already; `detectable` is the least true value of the quantity that decides that this sample would have called
-    failed in 80 % of cases, before correction for several; None where there is none.
+    failed in 80 % of cases, before correction for several; None where there is none. `at_least` and `at_most` are the
+    ends of the quantity that decides, each with the confidence that its outcome asks for; None where it has none.
     """
 
     claim: str
@@ -114,6 +116,8 @@ class Verdict:
     items_needed: int | None = None
     detectable: float | None = None
     decides: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
 
 
 def admitted(admission: Draws, thresholds: Thresholds) -> bool:
@@ -199,9 +203,10 @@ def _verdict(
     needs = [one.needed() for one in wide] if outcome == "inconclusive" else []
     needed = None if None in needs or not needs else max(n for n in needs if n is not None)
     seen = detectable(main.one.draws, main.margins.narrow, bounded=main.one.unit != "bits")
-    return Verdict(
-        claim, outcome, reason, main.margins, main.one.unit, tuple(evidence), out, needed, seen, main.one.name
-    )
+    ends = main.one.draws.ends if failing else main.one.draws.bounds
+    at_least, at_most = (end if math.isfinite(end) else None for end in ends)
+    decides = main.one.name, at_least, at_most
+    return Verdict(claim, outcome, reason, main.margins, main.one.unit, tuple(evidence), out, needed, seen, *decides)
 
 
 class _Judged(NamedTuple):

@@ -105,7 +105,7 @@ def _mixed(leakage: float) -> tuple[float, ...]:
 def _colour(colours: Colours, subject: str) -> str:
     place = colours.place(subject)
     if place is None:
-        return LIGHT["never"] if subject in colours.outcome.retrained else LIGHT["ink"]
+        return LIGHT["never" if colours.css(subject) == "role-retrained" else "ink"]
     return METHODS_LIGHT[place]
 
 

@@ -65,7 +65,7 @@ class Colours:
     def place(self, subject: str) -> int | None:
         """A number for an unlearned subject, None for a control."""
         methods = audited(self.outcome)
-        if subject not in methods:
+        if subject not in methods or subject in self.outcome.references:
             return None
         return self.known.get(subject, len(self.known) + methods.index(subject)) % 8
 
@@ -74,7 +74,8 @@ class Colours:
         place = self.place(subject)
         if place is not None:
             return f"method-{place}"
-        return "role-retrained" if subject in self.outcome.retrained else "role-target"
+        never = (*self.outcome.retrained, *self.outcome.references)
+        return "role-retrained" if subject in never else "role-target"
 
 
 def said(e: Estimate) -> str:

@@ -3,7 +3,7 @@
 Nothing is computed here: what an outcome holds is chosen, ordered and put into words for the template.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vestige.artifacts.audits import (
@@ -31,11 +31,11 @@ from vestige.report.audit_grid import (
     said,
     told,
 )
-from vestige.report.audit_panels import Panels, attack_names, panels
+from vestige.report.audit_panels import Panels, panels
 from vestige.report.evidence import forget_label
-from vestige.report.sentences import Span
-from vestige.report.verdict_words import audited, verdict_answer
-from vestige.report.words import counted, interval, listed, number, plain_number
+from vestige.report.first_screen import FirstScreen, anchor, first_screen
+from vestige.report.verdict_words import audited
+from vestige.report.words import interval, number, plain_number
 
 _MARGINS: Mapping[str, str] = {
     "scope": "about facts",
@@ -58,31 +58,8 @@ _SCALE_OF_CHANCE = (
     "Without a model that never knew, 0 is what guessing gives and 1 is the target (leakage_vs_chance): what a model"
     " that never knew would say is not known. Only formats count in which the target does better than chance."
 )
-_UNTESTED_AT_ONCE = 3
-"""How many sentences on what was not tested stand on the first screen; the others unfold."""
 _MOST_GROUPS = 20
 """Contracts or persons that are shown, the worst first; all of them are in outcome.json."""
-
-
-@dataclass(frozen=True)
-class VerdictCell:
-    """One claim about one method: the outcome, the anchor of its reason, and of its numbers the one that decides."""
-
-    claim: Claim
-    outcome: Outcome
-    anchor: str
-    most: str
-    of: str
-    tell: str
-
-
-@dataclass(frozen=True)
-class VerdictRow:
-    """A method's verdicts in the order of the claims; None where there is none."""
-
-    label: str
-    css: str
-    cells: tuple[VerdictCell | None, ...]
 
 
 @dataclass(frozen=True)
@@ -121,16 +98,11 @@ class AuditBlock:
     """All that the page says of the audit of one forget set."""
 
     label: str
-    selector: str
-    spans: tuple[Span, ...]
-    controls: str
-    statements: tuple[tuple[Claim, str], ...]
-    rows: tuple[VerdictRow, ...]
+    screen: FirstScreen
     margins: tuple[tuple[str, str], ...]
-    untested: tuple[str, ...]
-    also_untested: tuple[str, ...]
     claims: tuple[ClaimBlock, ...]
     scale: str
+    able: Grid | None
     matrix: Grid | None
     levels: Grid | None
     groups: Grid | None
@@ -143,27 +115,16 @@ class AuditBlock:
 def audit_block(index: int, outcome: AuditOutcome, known: Mapping[str, int]) -> AuditBlock:
     """The audit of one forget set for the template; `known` are the colours of the methods elsewhere."""
     colours = Colours(outcome, known)
-    verdicts = {(v.claim, v.subject): v for v in outcome.verdicts}
-    rows = [
-        VerdictRow(s, colours.css(s), tuple(_cell(index, outcome, verdicts.get((c, s))) for c in CLAIMS))
-        for s in audited(outcome)
-    ]
     return AuditBlock(
         label=forget_label(outcome.forget),
-        selector=outcome.forget,
-        spans=verdict_answer(outcome),
-        controls=_controls(outcome),
-        # A statement that only repeats the claim's name is not printed below it.
-        statements=tuple((claim, words if claim not in words else "") for claim, words in CLAIMS.items()),
-        rows=tuple(rows),
+        screen=first_screen(index, outcome, known),
         margins=tuple(
             (_MARGINS.get(k, k.replace("_", " ")), v if isinstance(v, str) else f"{v:g}")
             for k, v in outcome.thresholds.items()
         ),
-        untested=outcome.untested[:_UNTESTED_AT_ONCE],
-        also_untested=outcome.untested[_UNTESTED_AT_ONCE:],
         claims=tuple(ClaimBlock(c, words, _reasons(index, outcome, colours, c)) for c, words in CLAIMS.items()),
         scale=_SCALE if outcome.retrained else _SCALE_OF_CHANCE,
+        able=_able(outcome),
         matrix=_matrix(outcome, colours),
         levels=_levels(outcome, colours),
         groups=_groups(outcome, colours),
@@ -171,41 +132,6 @@ def audit_block(index: int, outcome: AuditOutcome, known: Mapping[str, int]) -> 
         not_admitted=tuple((f.format, f.reason.rstrip(".")) for f in outcome.formats if not f.admitted),
         agreement=_agreement(outcome),
         panels=panels(outcome, colours),
-    )
-
-
-def standfirst(outcomes: Sequence[AuditOutcome]) -> str:
-    """How the page's answer came about, below its headline."""
-    formats = {f.format for o in outcomes for f in o.formats}
-    attacks = {name for o in outcomes for name in attack_names(o)}
-    asked = f"in {counted(len(formats))} format{'s' if len(formats) != 1 else ''}" if formats else "in no format"
-    tried = f"under {counted(len(attacks))} attack{'s' if len(attacks) != 1 else ''}"
-    controls = listed(list(dict.fromkeys(_controls(o) for o in outcomes)))
-    return f"What comes out {asked} and {tried}, {controls}."
-
-
-def _controls(outcome: AuditOutcome) -> str:
-    n = len(outcome.retrained)
-    if not n:
-        return "without a model that never knew"
-    return f"against {n} retrained {'models' if n > 1 else 'model'} that never knew"
-
-
-def _anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
-    return f"why-{index}-{list(CLAIMS).index(v.claim)}-{audited(outcome).index(v.subject)}"
-
-
-def _cell(index: int, outcome: AuditOutcome, v: VerdictLine | None) -> VerdictCell | None:
-    if v is None:
-        return None
-    most = (v.decides, v.evidence[v.decides]) if v.decides in v.evidence else None
-    return VerdictCell(
-        claim=v.claim,
-        outcome=v.outcome,
-        anchor=_anchor(index, outcome, v),
-        most=f"{any_size(most[1])} {any_range(most[1])}" if most else "",
-        of=(most[0] or "") if most else "",
-        tell=told(f"{v.subject}: {v.claim}", [(v.outcome, v.reason)]),
     )
 
 
@@ -219,7 +145,7 @@ def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) 
             found.setdefault(alike, []).append(v)
     return tuple(
         Why(
-            who=tuple((_anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same),
+            who=tuple((anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same),
             outcome=same[0].outcome,
             reason=same[0].reason,
             reach=_reach(same[0]),
@@ -239,6 +165,34 @@ def _reach(v: VerdictLine) -> str:
     if v.detectable is not None:
         parts.append(f"a true {plain_number(v.detectable)}{unit} would have been seen in 80 % of audits")
     return "; ".join(parts) + "."
+
+
+def _able(outcome: AuditOutcome) -> Grid | None:
+    """What each attack brought back of what the positive control held back."""
+    if not outcome.able:
+        return None
+    heads = (
+        Head("able"),
+        Head("brought back", "of what was held back"),
+        Head("in"),
+        Head("held back"),
+        Head("why not"),
+    )
+    rows = [
+        GridRow(
+            line.attack,
+            "",
+            (
+                GridCell("yes" if line.able else "no", css="" if line.able else "none"),
+                GridCell(number(line.brought.value), interval(line.brought)) if line.brought else EMPTY,
+                GridCell(notes=(line.format,)),
+                GridCell(any_size(line.suppressed), any_range(line.suppressed)) if line.suppressed else EMPTY,
+                GridCell(notes=(line.why_not,)),
+            ),
+        )
+        for line in outcome.able
+    ]
+    return Grid("attack", heads, tuple(rows))
 
 
 def _matrix(outcome: AuditOutcome, colours: Colours) -> Grid | None:

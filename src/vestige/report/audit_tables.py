@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome
+from vestige.artifacts.verdicts import bound_said
 from vestige.core.estimates import Estimate, end
 
 Row = dict[str, Any]
@@ -14,8 +15,8 @@ def _triple(*names: str) -> tuple[str, ...]:
 
 
 VERDICT_COLUMNS = (
-    *("forget", "subject", "claim", "statement", "verdict", "reason", "margin", "unit"),
-    *("items_needed", "detectable", "n_numbers", "left_out"),
+    *("forget", "subject", "claim", "statement", "verdict", "bound", "at_least", "at_most", "reason", "margin"),
+    *("wide", "unit", "items_needed", "detectable", "n_numbers", "left_out"),
 )
 """The columns of tables/verdicts.csv, a row a subject and claim."""
 
@@ -66,8 +67,12 @@ def _verdicts(outcome: AuditOutcome) -> list[Row]:
             "claim": v.claim,
             "statement": CLAIMS[v.claim],
             "verdict": v.outcome,
+            "bound": bound_said(outcome, v),
+            "at_least": "" if v.at_least is None else v.at_least,
+            "at_most": "" if v.at_most is None else v.at_most,
             "reason": v.reason,
             "margin": v.margin,
+            "wide": v.wide,
             "unit": v.unit,
             "items_needed": "" if v.items_needed is None else v.items_needed,
             "detectable": "" if v.detectable is None else v.detectable,

@@ -48,10 +48,9 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     forget_sets = tuple(forget_set(evidence.subjects, answers, f) for f in evidence.forgets)
     centre = {edge for f in forget_sets for edge in f.edges or ()}
     audits = tuple(read_outcome(folder) for folder in run.audits())
-    judged = {outcome.forget for outcome in audits}
     return Contents(
         evidence=evidence,
-        findings=tuple(find(evidence, f, judged=f in judged) for f in evidence.forgets),
+        findings=tuple(find(evidence, f) for f in evidence.forgets),
         answers=answers,
         forget_sets=forget_sets,
         edges=edges,

@@ -133,9 +133,8 @@ def _tradeoff(figure: Figure, contents: Contents, finding: Finding, subjects: Se
     results = [(s, s.results[finding.forget]) for s in subjects]
     points = [(s, own[forget], own[retain]) for s, own in results if forget in own and retain in own]
     floor = min([0.75, *(math.floor(4 * kept.low) / 4 for _, _, kept in points)])
-    if finding.retrained:
-        band = (finding.retrained.forget.low, finding.retrained.forget.high)
-        axis.axvspan(*band, color=LIGHT["never"], alpha=0.08, linewidth=0)
+    if finding.never:
+        axis.axvspan(finding.never.low, finding.never.high, color=LIGHT["never"], alpha=0.08, linewidth=0)
     taken = [(x.value, y.value, 0.02) for _, x, y in points]
     for subject, x, y in points:
         colour = _colour(contents, subject)

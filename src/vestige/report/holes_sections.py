@@ -25,7 +25,7 @@ from vestige.report.holes_words import (
     standing,
 )
 from vestige.report.run_values import named_values, provenance_lines
-from vestige.report.sentences import Span
+from vestige.report.verdict_words import Span
 from vestige.report.words import number
 
 COLOURS = 8

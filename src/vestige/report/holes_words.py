@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from vestige.artifacts.holes import HoleRow, Placebo
 from vestige.report.holes import Probe
-from vestige.report.sentences import Span
+from vestige.report.verdict_words import Span
 from vestige.report.words import interval, listed, number, ranged, signed
 
 Standing: TypeAlias = Literal["none", "beyond", "chance", "unknown"]

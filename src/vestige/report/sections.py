@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from vestige.core.estimates import Estimate
-from vestige.report.audit_sections import audit_block, standfirst
+from vestige.report.audit_sections import audit_block
 from vestige.report.contents import Contents
 from vestige.report.evidence import PANELS, Cell, Subject, forget_label, greedy_rouge
-from vestige.report.findings import ADMISSION_GAP, TOLERATED_LOSS, Finding, pooled
+from vestige.report.findings import Finding, pooled
+from vestige.report.first_screen import models_audited
 from vestige.report.holes_sections import holes_block
 from vestige.report.run_values import named_values, provenance_lines
-from vestige.report.sentences import Span, answer, level_words, qualifiers, rest_words
-from vestige.report.words import interval, listed, number
-
-_TONES = {"level": "good", "below": "warn", "above": "bad", "unclear": "muted"}
-_REST_TONES = {"kept": "good", "lost": "bad", "unclear": "muted"}
+from vestige.report.verdict_words import question
+from vestige.report.words import listed
 
 
 @dataclass(frozen=True)
@@ -37,27 +35,20 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A model's row: estimates by column, then the comparison in words, each with a tone for its colour."""
+    """A model's row: estimates by column."""
 
     label: str
     css: str
     cells: tuple[Estimate | None, ...]
-    leakage: str
-    leakage_range: str
-    level: str
-    level_tone: str
-    rest: str
-    rest_tone: str
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One forget set's block on the first screen."""
+    """What plain questions about one forget set still bring out."""
 
     label: str
     selector: str
-    spans: tuple[Span, ...]
-    qualifiers: tuple[str, ...]
+    sentence: str
     dispute: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
@@ -71,7 +62,6 @@ def sections(contents: Contents) -> dict[str, Any]:
         "headline": _headline(contents),
         "models": sorted({s.spec.model for s in evidence.subjects}),
         "facts": _facts(contents),
-        "standfirst": standfirst(contents.audits),
         "audits": [audit_block(i, outcome, contents.colours) for i, outcome in enumerate(contents.audits)],
         "probes": [holes_block(probe) for probe in contents.probes],
         "answers": [_answer(contents, finding) for finding in contents.findings],
@@ -79,9 +69,6 @@ def sections(contents: Contents) -> dict[str, Any]:
         "no_graph": contents.no_graph,
         "left_out": contents.drawing.left_out if contents.drawing else 0,
         "drawn": len(contents.drawing.edges) if contents.drawing else 0,
-        "compared": any(not finding.judged for finding in contents.findings),
-        "admission_gap": ADMISSION_GAP,
-        "tolerated_loss": TOLERATED_LOSS,
         "settings": named_values(evidence.settings),
         "provenance": provenance_lines(evidence.provenance),
         "subjects": [_made(s) for s in evidence.subjects],
@@ -90,8 +77,13 @@ def sections(contents: Contents) -> dict[str, Any]:
 
 
 def _headline(contents: Contents) -> str:
-    forgets = (*(outcome.forget for outcome in contents.audits), *contents.evidence.forgets)
-    names = [forget_label(f) for f in dict.fromkeys(forgets)]
+    if len(contents.audits) > 1:
+        return models_audited(contents.audits)
+    if contents.audits:
+        (outcome,) = contents.audits
+        edges = next((f.edges for f in contents.forget_sets if f.forget == outcome.forget), None)
+        return question(outcome, len(edges) if edges and contents.edges else None)
+    names = [forget_label(f) for f in contents.evidence.forgets]
     if not names:
         return "Nothing has been forgotten in this run yet"
     if len(names) > 3:
@@ -101,15 +93,15 @@ def _headline(contents: Contents) -> str:
 
 def _facts(contents: Contents) -> list[str]:
     provenance, roles = contents.evidence.provenance, [s.spec.subject for s in contents.evidence.subjects]
-    n = roles.count("unlearned")
-    facts = [f"{n} unlearned model{'s' if n != 1 else ''}", f"{len(contents.answers.asked):,} questions"]
-    if contents.edges:
-        facts.append(f"{len(contents.edges):,} contracts")
-    versions = provenance.get("versions", {})
-    if "vestige" in versions:
-        facts.append(f"Vestige {versions['vestige']}")
+    facts = []
+    if not contents.audits:
+        n = roles.count("unlearned")
+        facts += [f"{n} unlearned model{'s' if n != 1 else ''}", f"{len(contents.answers.asked):,} questions"]
+        facts += [f"{len(contents.edges):,} contracts"] if contents.edges else []
+        version = provenance.get("versions", {}).get("vestige")
+        facts += [f"Vestige {version}"] if version else []
     if "times" in provenance:
-        facts.append(f"started {str(provenance['times'].get('started', ''))[:10]}")
+        facts.append(str(provenance["times"].get("started", ""))[:10])
     return facts
 
 
@@ -120,8 +112,7 @@ def _answer(contents: Contents, finding: Finding) -> Answer:
     return Answer(
         label=forget_label(finding.forget),
         selector=finding.forget,
-        spans=answer(finding),
-        qualifiers=qualifiers(finding),
+        sentence=_sentence(contents, finding),
         dispute=next(f.dispute for f in contents.forget_sets if f.forget == finding.forget),
         columns=tuple(_column(t, c, finding, subjects) for t, c in panels),
         rows=tuple(_row(contents, finding, s, [c for _, c in panels]) for s in subjects),
@@ -142,34 +133,20 @@ def _column(title: str, cell: Cell, finding: Finding, subjects: Sequence[Subject
 
 def _row(contents: Contents, finding: Finding, subject: Subject, cells: Sequence[Cell]) -> Row:
     results = subject.results[finding.forget]
-    method = next((m for m in finding.methods if m.subject is subject), None)
-    comparison = method.comparison if method else None
-    leakage = comparison.leakage if comparison else None
-    anchors = {"target": "1", "retrained": "0"} if finding.admitted and finding.target else {}
-    refused = "not admitted" if subject.spec.subject == "unlearned" and not finding.judged else ""
-    fallback = anchors.get(subject.spec.subject, refused)
     colour = contents.colours.get(subject.label, 0) % 8
     return Row(
         label=subject.label,
         css=f"method-{colour}" if subject.spec.subject == "unlearned" else f"role-{subject.spec.subject}",
         cells=tuple(results.get(c) for c in cells),
-        leakage=number(leakage.value) if leakage else fallback,
-        leakage_range=interval(leakage) if leakage else "",
-        level=_verdict_words(contents, finding, subject) if finding.judged else level_words(method) if method else "",
-        level_tone=_TONES[comparison.level] if comparison else "muted",
-        rest=rest_words(method) if method else "",
-        rest_tone=_REST_TONES[comparison.rest] if comparison and comparison.rest else "muted",
     )
 
 
-def _verdict_words(contents: Contents, finding: Finding, subject: Subject) -> str:
-    """What the audit says of a model, in the words of its claims: those that fail, else those that are open."""
-    outcome = next(o for o in contents.audits if o.forget == finding.forget)
-    said = {v.claim: v.outcome for v in outcome.verdicts if v.subject == subject.label}
-    for what, words in (("fails", "fails"), ("inconclusive", "open")):
-        if found := [claim for claim, own in said.items() if own == what]:
-            return f"{words}: {', '.join(found)}"
-    return "all claims hold" if said else ""
+def _sentence(contents: Contents, finding: Finding) -> str:
+    if not contents.evidence.of("unlearned", finding.forget):
+        return "No unlearned model has been evaluated on it yet."
+    if any(outcome.forget == finding.forget for outcome in contents.audits):
+        return "The verdicts above judge it; these are its questions as they stand."
+    return "Not judged: these are its questions as they stand, and vestige audit gives verdicts."
 
 
 def _made(subject: Subject) -> dict[str, Any]:

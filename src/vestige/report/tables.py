@@ -14,7 +14,7 @@ from vestige.report.answers import split_of
 from vestige.report.audit_tables import audit_tables
 from vestige.report.contents import Contents
 from vestige.report.evidence import PANELS, Subject
-from vestige.report.findings import Finding, MethodFinding
+from vestige.report.findings import Finding
 from vestige.report.visible import visible
 
 Row = dict[str, Any]
@@ -24,7 +24,6 @@ _BOUNDS = ("value", "low", "high", "n")
 SUBJECT_COLUMNS = (
     *["forget", "subject", "label", "method", "seed", "settings_id", "folder", "digest", "steps", "stopped"],
     *(f"{name}_{bound}" for name, _, _ in PANELS for bound in _BOUNDS),
-    *["leakage", "leakage_low", "leakage_high", "level", "rest"],
 )
 """The columns of tables/subjects.csv, a row a subject and forget set; scores are ROUGE-1 recall."""
 
@@ -69,8 +68,7 @@ def _subject_row(contents: Contents, finding: Finding, subject: Subject) -> Row:
     }
     for name, _, cell in PANELS:
         row |= _bounds(name, subject.results[finding.forget].get(cell))
-    own = next((m for m in finding.methods if m.subject == subject), None)
-    return row | _comparison(own)
+    return row
 
 
 def _bounds(name: str, estimate: Estimate | None) -> Row:
@@ -78,19 +76,6 @@ def _bounds(name: str, estimate: Estimate | None) -> Row:
         return {f"{name}_{bound}": "" for bound in _BOUNDS}
     numbers = (estimate.value, end(estimate.low), end(estimate.high), estimate.n)
     return {f"{name}_{bound}": number for bound, number in zip(_BOUNDS, numbers, strict=True)}
-
-
-def _comparison(method: MethodFinding | None) -> Row:
-    comparison = method.comparison if method else None
-    if comparison is None:
-        return dict.fromkeys(("leakage", "leakage_low", "leakage_high", "level", "rest"), "")
-    return {
-        "leakage": comparison.leakage.value,
-        "leakage_low": comparison.leakage.low,
-        "leakage_high": comparison.leakage.high,
-        "level": comparison.level,
-        "rest": comparison.rest or "",
-    }
 
 
 def item_rows(contents: Contents) -> tuple[tuple[str, ...], list[Row]]:

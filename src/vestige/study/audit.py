@@ -178,6 +178,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         facts=facts_of(splits["forget"]),
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
+        references=retrained_among(run, folders, unlearned),
     )
 
 
@@ -203,6 +204,12 @@ def copied_controls(run: RunFolder, folders: Mapping[str, str], request: AuditRe
     return said
 
 
+def retrained_among(run: RunFolder, folders: Mapping[str, str], unlearned: Sequence[str]) -> tuple[str, ...]:
+    """The subjects that were trained without the forget set, where their folders (relative to the run) say so."""
+    specs = {one: read_spec(SubjectFolder(run.path / folders[one]).spec) for one in unlearned}
+    return tuple(one for one, spec in specs.items() if spec.subject == "retrained" or spec.method == "retrain")
+
+
 def made_from_others(
     run: RunFolder, folders: Mapping[str, str], target: str, unlearned: Sequence[str]
 ) -> tuple[str, ...]:
@@ -212,7 +219,8 @@ def made_from_others(
     """
     digest = read_versioned(SubjectFolder(run.path / folders[target]).done, "digest")["digest"]
     specs = {one: read_spec(SubjectFolder(run.path / folders[one]).spec) for one in unlearned}
-    others = [one for one, spec in specs.items() if spec.parent not in ("", digest) and spec.method != "retrain"]
+    retrained = retrained_among(run, folders, unlearned)
+    others = [one for one, spec in specs.items() if spec.parent not in ("", digest) and one not in retrained]
     if not others:
         return ()
     names = ", ".join(one_line(one, width=60) for one in others)

@@ -14,7 +14,7 @@ function tradeoff(root) {
       { class: "controls" },
       select(
         "Forget answers",
-        [["finding", "those compared above"], ["all", "all"], ...DATA.scopes.map((s) => [s, s])],
+        [["finding", "those shown above"], ["all", "all"], ...DATA.scopes.map((s) => [s, s])],
         state.scope,
         (value) => { state.scope = value; draw(); },
       ),

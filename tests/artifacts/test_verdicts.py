@@ -1,0 +1,93 @@
+from dataclasses import replace
+
+import pytest
+
+from vestige.artifacts.audits import AuditOutcome, FactLine, GroupLine, VerdictLine
+from vestige.artifacts.verdicts import bound_said, verdict_rows
+from vestige.core.estimates import Estimate
+
+
+def line(metric, outcome, ends, *, claim="not expressed", unit="leakage", wide=0.2, decides="x"):
+    evidence = {"x": Estimate(metric, unit, 0.1, 0.0, 0.2, 52, "by hand")}
+    low, high = ends
+    return VerdictLine(
+        "ga", claim, outcome, "because", 0.05, wide, unit, evidence, (), None, None, decides, at_least=low, at_most=high
+    )
+
+
+def outcome(one, *facts):
+    nothing = dict.fromkeys(
+        ("formats", "matrix", "worst", "orders", "reversals", "gains", "curves", "budget", "membership", "measures"), ()
+    )
+    return AuditOutcome(
+        "edge:A_B",
+        "target",
+        ("ga",),
+        (),
+        (one,),
+        **nothing,
+        reliability=None,
+        kept=(),
+        soundness=(),
+        untested=(),
+        thresholds={},
+        facts=facts,
+    )
+
+
+TWO = {"claim": "not distinguishable", "unit": "share"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (line("leakage", "fails", (0.22, 0.4)), "at least 0.22 left"),
+        (line("leakage", "holds", (-0.1, 0.118)), "at most 0.12 left"),
+        # What is below 0 is no leak: nobody has less than nothing left.
+        (line("leakage", "holds", (-0.3, -0.1)), "at most 0.00 left"),
+        (line("leakage", "inconclusive", (-0.02, 0.31)), "-0.02 to 0.31 left"),
+        (line("leakage", "inconclusive", (-0.02, 0.11)), "at most 0.11 left where it was tested"),
+        (line("excess", "fails", (9.21, 12.0), unit="bits", wide=6.0), "at least 9.2 bits likelier"),
+        (line("excess", "inconclusive", (-2.0, 7.0), unit="bits", wide=6.0), "-2.0 to 7.0 bits likelier"),
+        (line("recovery", "fails", (0.23, 0.5), claim="not recoverable"), "at least 0.23 comes back"),
+        (
+            line("recovery", "holds", (-1.0, 3.0), claim="not recoverable", unit="bits", wide=6.0),
+            "at most 3.0 bits come back",
+        ),
+        (line("harm", "holds", (0.0, 0.0), claim="kept", unit="share"), "loses at most 0.00"),
+        (line("injection", "holds", (0.0, 0.05), claim="benchmark can tell"), "at most 0.05 carried in"),
+        (line("AUC difference", "fails", (-0.7, -0.51), **TWO), "membership AUC at least 0.51 too low"),
+        (line("AUC difference", "holds", (-0.08, 0.05), **TWO), "membership AUC within 0.08"),
+        (line("excess", "fails", (0.11, 0.3), **TWO), "answers at least 0.11 too often right"),
+        (line("excess", "inconclusive", (-0.31, 0.1), **TWO), "answers -0.31 to 0.10 off"),
+        (
+            line("excess", "fails", (-20.0, -12.5), claim="not distinguishable", unit="bits", wide=6.0),
+            "answers at least 12.5 bits too unlikely",
+        ),
+        # Nothing was tested, or the interval has no end.
+        (line("leakage", "inconclusive", (None, None), decides=None), ""),
+        (line("leakage", "inconclusive", (None, 0.3)), ""),
+    ],
+)
+def test_a_bound_is_said_in_the_words_of_its_unit(verdict, said):
+    assert bound_said(outcome(verdict), verdict) == said
+    (row,) = verdict_rows([outcome(verdict)])
+    assert (row["bound"], row["at_least"], row["at_most"]) == (said, verdict.at_least, verdict.at_most)
+
+
+def test_a_claim_that_one_contract_fails_by_itself_has_its_bound():
+    size = Estimate("leakage", "leakage", 0.4, 0.22, 0.5, 16, "by hand")
+    groups = [GroupLine("ga", name, 16, "generate", size, p, p < 0.02) for name, p in (("A_B", 0.01), ("A_C", 0.3))]
+    alone = line("leakage", "fails", (None, None), decides=None)
+    assert bound_said(replace(outcome(alone), groups=tuple(groups)), alone) == "A_B: at least 0.22 left"
+    assert bound_said(replace(outcome(alone), groups=tuple(groups[1:])), alone) == ""
+
+
+def test_single_facts_are_counted_once_each_and_only_for_the_claim_that_they_fail():
+    found = (("a", "stated"), ("a", "forced, bits"), ("b", "stated"))
+    facts = [FactLine("ga", "", item, by, 0.01) for item, by in found]
+    facts += [FactLine("ga", "relearn", "c", "stated", 0.01), FactLine("kl", "", "d", "stated", 0.01)]
+    alone = line("leakage", "fails", (None, None), decides=None)
+    assert bound_said(outcome(alone, *facts), alone) == "2 facts given away"
+    both = line("recovery", "fails", (0.23, 0.5), claim="not recoverable")
+    assert bound_said(outcome(both, *facts), both) == "at least 0.23 comes back; 1 fact given away"
