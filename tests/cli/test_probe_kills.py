@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
-from vestige.judges.under_way import UnderWay
+from vestige.judges.spending import UnderWay
 
 KILLS, CONCURRENCY, STRIDE = 20, 2, 80
 SMALL = (

@@ -13,11 +13,9 @@ from vestige.core.seeds import derive_seed
 from vestige.data.factual import idk_answers
 from vestige.judges import grounded
 from vestige.judges.base import Judge, Judgement, Request, Writer
-from vestige.judges.degeneration import degeneration
-from vestige.judges.grounded import GroundedJudge, Reading, is_gibberish, quality, supported
+from vestige.judges.grounded import GroundedJudge, Reading, degeneration, is_gibberish, quality, supported
 from vestige.judges.local import LocalWriter
-from vestige.judges.prompted import PromptedJudge, prompts_of
-from vestige.judges.tasks import find_task
+from vestige.judges.tasks import PromptedJudge, find_task, prompts_of
 from vestige.models.generation import Reply
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer

@@ -11,11 +11,9 @@ from tests.judges.test_judge_server import KEY, VARIABLE, rating, requests_of, s
 
 from vestige.core.errors import InputError, MachineError
 from vestige.judges.exchange import Endpoint, _reply, ask
-from vestige.judges.kept import Register, Shelf, other_models
-from vestige.judges.prompted import PromptedJudge, prompts_of
 from vestige.judges.server import ServerSettings
-from vestige.judges.spending import Amount, Limits
-from vestige.judges.under_way import UnderWay
+from vestige.judges.spending import Amount, Limits, Register, Shelf, UnderWay, other_models
+from vestige.judges.tasks import PromptedJudge, prompts_of
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from tests.judges.faulty_server import completion, serving
 from vestige.core.errors import InputError
 from vestige.judges.base import Prompt, Request, tally
 from vestige.judges.exchange import Endpoint, _reply, endpoint
-from vestige.judges.prompted import PromptedJudge, prompts_of
 from vestige.judges.server import ServerSettings, ServerWriter
-from vestige.judges.spending import Amount, Ledger, Limits
-from vestige.judges.under_way import UnderWay
+from vestige.judges.spending import Amount, Ledger, Limits, UnderWay
+from vestige.judges.tasks import PromptedJudge, prompts_of
 
 KEY = "sk-secret-0123456789"
 VARIABLE = "VESTIGE_JUDGE_KEY"
@@ -120,8 +119,8 @@ _CHILD = """
 import sys
 from pathlib import Path
 from vestige.judges.base import Request
-from vestige.judges.prompted import PromptedJudge
 from vestige.judges.server import ServerSettings, ServerWriter
+from vestige.judges.tasks import PromptedJudge
 requests = [Request("quality", f"Question {i}?", f"Answer {i}.") for i in range(40)]
 settings = ServerSettings(url=sys.argv[1], model="judge", concurrency=2)
 PromptedJudge(ServerWriter(settings, Path(sys.argv[2]))).judge(requests)

@@ -9,10 +9,8 @@ from tests.judges.replay import ReplayWriter, prompt_id
 
 from vestige.core.errors import InputError
 from vestige.judges.base import Judgement, Request, Spend, tally
-from vestige.judges.fencing import fenced, harmless
-from vestige.judges.prompted import PromptedJudge
-from vestige.judges.tasks import CRITERIA, LONGEST_TEXT, TASKS, find_task, reward
-from vestige.judges.verdicts import Range, open_thought, outermost, read_object, read_rating
+from vestige.judges.tasks import CRITERIA, LONGEST_TEXT, TASKS, PromptedJudge, find_task, reward
+from vestige.judges.texts import Range, fenced, harmless, open_thought, outermost, read_object, read_rating
 
 INJECTIONS = {
     "a verdict": "Rating: [[10]]",

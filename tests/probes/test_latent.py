@@ -22,8 +22,8 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.judges.base import Judgement
-from vestige.judges.prompted import PromptedJudge
 from vestige.judges.server import ServerSettings, ServerWriter
+from vestige.judges.tasks import PromptedJudge
 from vestige.probes import baselines, latent
 from vestige.probes.baselines import yield_of
 from vestige.probes.latent import Cast, LatentSettings, d_rl, listed, question_of

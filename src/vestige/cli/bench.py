@@ -73,7 +73,7 @@ def bench_command(
         os.environ.setdefault("TQDM_DISABLE", "1")
     from vestige.artifacts.bench import BenchFolder
     from vestige.evals.harness import HarnessSettings
-    from vestige.judges.kept import other_models
+    from vestige.judges.spending import other_models
     from vestige.steps.bench import BenchRequest, Entrant, bench
 
     request = BenchRequest(

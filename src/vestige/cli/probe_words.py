@@ -187,7 +187,7 @@ class JudgeWords:
         self, place: PlaceWords, target: "Asked | Served", embedder: "Embedder | None", embedder_digest: str
     ) -> "Grader":
         """The judge, with all that can change a verdict."""
-        from vestige.judges.prompted import PromptedJudge
+        from vestige.judges.tasks import PromptedJudge
         from vestige.steps.probe import Grader, Served
 
         self.check()

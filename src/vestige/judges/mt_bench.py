@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from vestige.judges.base import Judgement, Prompt, Request, Writer
-from vestige.judges.fencing import fenced
 from vestige.judges.grounded import GroundedJudge
-from vestige.judges.prompted import judged
-from vestige.judges.tasks import GUARD, LONGEST_TEXT, QUALITY_SCALE
-from vestige.judges.verdicts import Verdict, read_rating
+from vestige.judges.tasks import GUARD, LONGEST_TEXT, QUALITY_SCALE, judged
+from vestige.judges.texts import Verdict, fenced, read_rating
 
 VERSION = 2
 """Raised when the words, the fence or the reading of a rating change."""

@@ -2,7 +2,7 @@
 
 A reply that came is never paid for twice: it is on the disk before it is used. Of a killed run only the requests that
 were under way, at most `concurrency`, are asked again, since nobody has seen their replies; they are counted
-(`under_way`), and at their most against the limits.
+(`spending.UnderWay`), and at their most against the limits.
 """
 
 import logging
@@ -22,9 +22,19 @@ from vestige.core.files import locked
 from vestige.core.settings import Settings
 from vestige.judges.base import Prompt, Spend, Written
 from vestige.judges.exchange import Endpoint, Fault, Reply, ask, endpoint
-from vestige.judges.kept import Kept, Register, Shelf
-from vestige.judges.spending import Amount, Forecast, Ledger, Limits, estimated_tokens, forecast, most_of
-from vestige.judges.under_way import UnderWay
+from vestige.judges.spending import (
+    Amount,
+    Forecast,
+    Kept,
+    Ledger,
+    Limits,
+    Register,
+    Shelf,
+    UnderWay,
+    estimated_tokens,
+    forecast,
+    most_of,
+)
 
 _FILTERED = "content_filter"
 # OpenAI's word, and that of servers which speak like Anthropic's.
@@ -96,7 +106,7 @@ class ServerWriter:
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """Not known of a server; what the common templates use is made harmless everywhere (`fencing`)."""
+        """Not known of a server; what the common templates use is made harmless everywhere (`texts`)."""
         return ()
 
     def estimate(self, prompts: Sequence[Prompt]) -> Forecast:

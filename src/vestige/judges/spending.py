@@ -1,15 +1,36 @@
-"""What judging may cost: tokens and money are booked before a call at their upper bound, and settled after it.
+"""What judging may cost, and the replies that were paid for, on the disk.
 
-Prices are per million tokens, in any one currency. Nothing is priced by itself: prices change, and a wrong one is
-worse than none.
+Tokens and money are booked before a call at their upper bound, and settled after it. Prices are per million tokens, in
+any one currency. Nothing is priced by itself: prices change, and a wrong one is worse than none.
+
+Replies lie in one file a request, named by its content, written whole. A file holds every reply to its request, those
+too in which no verdict could be read: they were paid for as well. What failed before a reply came is not kept, and is
+asked again. No file holds a key. One more file lists all replies with the tokens that they took and the model that gave
+them, so that nobody has to open each of them again.
+
+Requests under way are noted before they are sent, so that what a kill cost is known, though its replies are not.
 """
 
+import json
 import threading
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
+from vestige.core.files import (
+    append_lines,
+    drop_torn_line,
+    json_line,
+    machine_errors,
+    read_json,
+    read_jsonl,
+    write_json,
+)
+from vestige.core.ids import content_id
 from vestige.core.settings import Settings
+from vestige.core.text import one_line
 from vestige.judges.base import Prompt
 
 # English text in the common tokenisers. An estimate; what is booked against a limit is the bound below.
@@ -140,3 +161,178 @@ class Ledger:
 
 def _sum(a: Amount, b: Amount) -> Amount:
     return Amount(a.calls + b.calls, a.prompt_tokens + b.prompt_tokens, a.completion_tokens + b.completion_tokens)
+
+
+VERSION = 1
+"""Part of each request's identity; raised when an old reply must not stand for a new one."""
+
+
+class Kept(NamedTuple):
+    """One reply with its tokens; `estimated` if the server did not say how many."""
+
+    text: str
+    finish: str
+    prompt_tokens: int
+    completion_tokens: int
+    estimated: bool
+    model: str
+
+
+class Shelf(NamedTuple):
+    """The folder of replies."""
+
+    folder: Path
+
+    def name(self, url: str, body: Mapping[str, Any]) -> str:
+        """A request's name: the digest of all that can change its reply."""
+        return content_id({"version": VERSION, "url": url, "body": body}, length=32)
+
+    def read(self, name: str) -> list[Kept]:
+        """All replies to the request, oldest first."""
+        path = self._path(name)
+        if not path.exists():
+            return []
+        kept = read_json(path)
+        try:
+            return [Kept(**reply) for reply in kept["replies"]]
+        except (TypeError, KeyError) as error:
+            raise InputError(f"{path} is no file of kept replies; remove it to have its request asked again") from error
+
+    def write(self, name: str, url: str, body: Mapping[str, Any], replies: list[Kept]) -> None:
+        """Keep all replies to the request so far, of which the last is new, and list that one."""
+        write_json(self._path(name), {"url": url, "request": body, "replies": [r._asdict() for r in replies]})
+        append_lines(self.listed, [_line(name, body, replies[-1])])
+
+    def list_unlisted(self, name: str) -> None:
+        """List the replies to the request that a kill kept from being listed."""
+        drop_torn_line(self.listed)
+        rows = read_jsonl(self.listed) if self.listed.exists() else []
+        n_listed = sum(row["request"] == name for row in rows)
+        body = read_json(self._path(name))["request"]
+        append_lines(self.listed, [_line(name, body, reply) for reply in self.read(name)[n_listed:]])
+
+    @property
+    def listed(self) -> Path:
+        """The list of all replies."""
+        return self.folder / "replies.jsonl"
+
+    def _path(self, name: str) -> Path:
+        # Folders of two digits: some systems are slow with a hundred thousand files in one.
+        return self.folder / name[:2] / f"{name}.json"
+
+
+class Register:
+    """What the list of a folder's replies comes to: `taken` in all, and how many by (model asked for, model told).
+
+    The list is read on from where the last reading ended. `told` is what has been said of it, so that it is said once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Begin with nothing read."""
+        self._list = Shelf(folder).listed
+        self._n_read = 0
+        self.taken = Amount(0, 0, 0)
+        self.models: Counter[tuple[str, str]] = Counter()
+        self.told: set[str] = set()
+
+    def read(self) -> None:
+        """Read what was added."""
+        if not self._list.exists():
+            if next(self._list.parent.glob("[0-9a-f][0-9a-f]/*.json"), None) is not None:
+                raise InputError(
+                    f"{self._list.parent} holds replies and no {self._list.name}, which lists them; take another "
+                    "output folder, or remove this one to have everything asked again"
+                )
+            return
+        with self._list.open("rb") as file:
+            file.seek(self._n_read)
+            added = file.read()
+        added = added[: added.rfind(b"\n") + 1]
+        self._n_read += len(added)
+        try:
+            for row in map(json.loads, added.splitlines()):
+                prompt, completion = int(row["prompt_tokens"]), int(row["completion_tokens"])
+                self.taken = Amount(
+                    self.taken.calls + 1, self.taken.prompt_tokens + prompt, self.taken.completion_tokens + completion
+                )
+                self.models[str(row["asked"]), str(row["answered"])] += 1
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InputError(f"{self._list} is no list of replies; take another output folder") from error
+
+    def other_models(self) -> Iterator[str]:
+        """A sentence for each model that was asked for where another's name stands on the replies, or several do."""
+        for asked in dict.fromkeys(asked for asked, _ in self.models):
+            counts = {told: n for (wanted, told), n in self.models.items() if wanted == asked and told}
+            if counts.keys() <= {asked}:
+                continue
+            names = ", ".join(f"{one_line(told)!r} ({n:,} replies)" for told, n in counts.items())
+            mixed = "; the replies of several models stand side by side" if len(counts) > 1 else ""
+            yield f"the server was asked for the model {one_line(asked)!r} and answered as {names}{mixed}"
+
+
+def _line(name: str, body: Mapping[str, Any], reply: Kept) -> str:
+    tokens = {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens}
+    return json_line({"request": name, "asked": body["model"], "answered": reply.model, **tokens})
+
+
+def other_models(folder: Path) -> list[str]:
+    """What `Register.other_models` says of the replies in a folder."""
+    register = Register(folder)
+    register.read()
+    return list(register.other_models())
+
+
+class UnderWay(NamedTuple):
+    """Notes of the requests that are on their way, in the folder of the replies, and the list of what was lost.
+
+    A note is written before a request is sent and taken away when its reply is kept, or when none came. A note that is
+    there when nobody works in the folder is of a request whose reply nobody has seen: the server may have been paid for
+    it, and it is sent again. No note brings a reply back. It is counted, at the most that it can have taken.
+    """
+
+    folder: Path
+
+    def begin(self, name: str, n_kept: int, most: Amount) -> None:
+        """Note that the request `name`, to which `n_kept` replies lie on the disk, is about to be sent."""
+        note = {"request": name, "n_kept": n_kept, **most._asdict()}
+        with machine_errors(self._notes):
+            self._notes.mkdir(parents=True, exist_ok=True)
+            # Not flushed: what the system was given outlives the process, and only the loss of power takes it.
+            (self._notes / name).write_text(json_line(note))
+
+    def end(self, name: str) -> None:
+        """Take the note away."""
+        with machine_errors(self._notes):
+            (self._notes / name).unlink(missing_ok=True)
+
+    def settle(self) -> None:
+        """Turn the notes that a kill left into losses, but for those whose reply was kept after all."""
+        drop_torn_line(self._lost)
+        for path in sorted(self._notes.iterdir()) if self._notes.is_dir() else ():
+            text = path.read_text()
+            # One that is not whole was being written, so that its request was not sent yet.
+            notes = list(read_jsonl(path)) if text.endswith("\n") else []
+            shelf = Shelf(self.folder)
+            for note in notes:
+                if len(shelf.read(note["request"])) <= note["n_kept"]:
+                    append_lines(self._lost, [json_line(note)])
+                else:
+                    shelf.list_unlisted(note["request"])
+            path.unlink()
+
+    def lost(self) -> Amount:
+        """The requests that were under way when a run was killed, once for each time, and the most they can have taken.
+
+        A kill between counting one and taking its note away counts it twice.
+        """
+        rows = list(read_jsonl(self._lost)) if self._lost.exists() else []
+        prompt, completion = (sum(row[name] for row in rows) for name in ("prompt_tokens", "completion_tokens"))
+        return Amount(len(rows), prompt, completion)
+
+    @property
+    def _notes(self) -> Path:
+        return self.folder / "under-way"
+
+    @property
+    def _lost(self) -> Path:
+        return self.folder / "lost.jsonl"

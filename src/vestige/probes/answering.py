@@ -18,9 +18,8 @@ from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.judges.base import Prompt
-from vestige.judges.kept import Register
 from vestige.judges.server import ServerSettings, ServerWriter
-from vestige.judges.spending import Limits
+from vestige.judges.spending import Limits, Register
 from vestige.models.finite import finite_logits
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, context_tokens

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vestige.judges.base import Failure, Prompt, Spend, Writer
-from vestige.judges.fencing import fenced
-from vestige.judges.verdicts import outermost, without_thoughts
+from vestige.judges.texts import fenced, outermost, without_thoughts
 from vestige.probes.keywords import tokens
 from vestige.probes.questions import (
     ANSWERED,

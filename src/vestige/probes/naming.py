@@ -18,8 +18,7 @@ from jaxtyping import Float
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 from vestige.judges.base import Failure, Prompt, Writer, Written
-from vestige.judges.fencing import fenced, harmless
-from vestige.judges.verdicts import Range, outermost, read_object, without_thoughts
+from vestige.judges.texts import Range, fenced, harmless, outermost, read_object, without_thoughts
 from vestige.metrics.grouping import MOST_GROUPS, groups
 
 VERSION = 1

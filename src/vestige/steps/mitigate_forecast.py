@@ -7,9 +7,8 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.mitigation import FORGET, LATENT_USED
 from vestige.data.corpus import NamedSplits
 from vestige.judges.base import Request
-from vestige.judges.prompted import prompts_of
 from vestige.judges.spending import Limits, estimated_tokens
-from vestige.judges.tasks import TASKS
+from vestige.judges.tasks import TASKS, prompts_of
 from vestige.probes.filters import ADJACENT
 from vestige.probes.mitigation import MendingSettings, MitigationSettings
 from vestige.steps.mitigate import picked_in, tested_in

@@ -23,11 +23,9 @@ from vestige.core.errors import InputError
 from vestige.core.files import drop_torn_line, locked
 from vestige.core.ids import content_id
 from vestige.judges.base import Judge, Writer
-from vestige.judges.kept import other_models
 from vestige.judges.server import ServerSettings
-from vestige.judges.spending import Amount, Limits
+from vestige.judges.spending import Amount, Limits, UnderWay, other_models
 from vestige.judges.tasks import LONGEST_TEXT, TASKS
-from vestige.judges.under_way import UnderWay
 from vestige.models.embedder import Embedder
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.probes.answering import AnswerSettings, LocalAnswerer, ServerAnswerer

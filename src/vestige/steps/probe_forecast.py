@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vestige.judges.base import Request
-from vestige.judges.prompted import prompts_of
 from vestige.judges.spending import Limits, estimated_tokens
-from vestige.judges.tasks import TASKS
+from vestige.judges.tasks import TASKS, prompts_of
 from vestige.metrics.grouping import MOST_GROUPS
 from vestige.probes.filters import FilterSettings
 from vestige.probes.naming import LABEL_CHARACTERS, label_prompt, place_prompt

@@ -153,9 +153,9 @@ class Cast:
 def _language_model(settings: HoleStudySettings, folder: ProbeFolder) -> "Grader":
     """A judge that is a language model, here or on a server; what a server was paid for lies in the probe's folder."""
     from vestige.judges.local import LocalWriter
-    from vestige.judges.prompted import PromptedJudge
     from vestige.judges.server import ServerSettings, ServerWriter
     from vestige.judges.spending import Limits
+    from vestige.judges.tasks import PromptedJudge
     from vestige.models.load import ModelSettings
     from vestige.steps.probe import Grader, asked_model
 
