@@ -38,7 +38,7 @@ def _long(x):
     y += 1
     return y
 ''',
-    "src/p/b.py": "import p.c\n\nONE = p.c.ONE\nTEXT = '''two\nlines'''\n\n\ndef f(x):\n    return x\n",
+    "src/p/b.py": "import p.c\n\nONE = p.c.ONE\n'What it is.'\nTEXT = '''two\nlines'''\n\n\ndef f(x):\n    return x\n",
     "src/p/c.py": """ONE = 1
 
 

@@ -46,11 +46,10 @@ def code_lines(text: str, tree: ast.Module) -> set[int]:
     """The numbers of the lines that hold code."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     held = {n for t in tokens if t.type not in _NO_CODE for n in range(t.start[0], t.end[0] + 1)}
-    owners = (n for n in ast.walk(tree) if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef))
-    for owner in owners:
-        first = owner.body[0] if owner.body else None
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-            held -= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    for node in ast.walk(tree):
+        # A string by itself, which says what the module, class, function or name before it is.
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            held -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return held
 
 

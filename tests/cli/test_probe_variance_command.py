@@ -8,8 +8,8 @@ from tests.judges.faulty_server import serving
 from tests.probed import ITEMS, make_probed, saying, verdict
 from typer.testing import CliRunner
 
+from vestige.artifacts.holes import read_variance
 from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.variance import read_variance, variance_folder
 from vestige.cli.app import app
 from vestige.cli.probe_variance import judge_words
 from vestige.core.errors import InputError
@@ -57,7 +57,7 @@ def test_variance_of_a_probe_with_two_judges_is_paid_for_once(tmp_path):
         once = len(log.paid)
         assert probe(*asked).exit_code == 0
         assert len(log.paid) == once > paid
-    table, identity = read_variance(variance_folder(ProbeFolder(out)))
+    table, identity = read_variance(ProbeFolder(out).variance)
     # A model is called by the last part of its name, unless that is a role's.
     assert (table.models, table.probed, table.generations) == ((str(unlearned[0]), "twin"), str(unlearned[0]), 2)
     by_server = table.rows[0]

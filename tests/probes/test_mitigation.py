@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vestige.artifacts import holes as records
-from vestige.artifacts.mitigation import (
+from vestige.artifacts.holes import (
     ADJACENT_HELD_OUT,
     ADJACENT_USED,
     FORGET,

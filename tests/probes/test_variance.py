@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vestige.artifacts.variance import Outcome, ScoredAnswer
+from vestige.artifacts.holes import GradedAnswer, Outcome
 from vestige.metrics import intervals
 from vestige.probes.variance import TARGET, judge_parts_of, pairs_of, rows_of
 
@@ -23,7 +23,7 @@ def few_resamples(monkeypatch):
 def scored(grade, grades=GRADES, **more):
     """An answer for each grade, prompt by prompt, with what `grade` makes of it."""
     return [
-        ScoredAnswer(p, "adjacent", ORIGINS[p], p, model, g, "said", *grade(model, g, p, runs[g][n]), **more)
+        GradedAnswer(p, "adjacent", ORIGINS[p], p, model, g, "said", *grade(model, g, p, runs[g][n]), **more)
         for n, p in enumerate(ORIGINS)
         for model, runs in grades.items()
         for g in range(len(runs))

@@ -11,9 +11,8 @@ from synthetic_holes import asked, candidates, write_probe
 from synthetic_run import HOSTILE, IMAGE, SCRIPT, write_run
 from test_page import Elements
 
-from vestige.artifacts.holes import read_holes
+from vestige.artifacts.holes import MitigationRow, MitigationTable, SetScore, read_holes, write_mitigation
 from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.mitigation import MitigationRow, MitigationTable, SetScore, write_mitigation
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id

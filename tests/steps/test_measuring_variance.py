@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from vestige.artifacts import holes
+from vestige.artifacts.holes import read_variance
 from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.variance import read_variance, variance_folder
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.judges.base import Judgement
@@ -120,7 +120,7 @@ def test_every_model_answers_each_prompt_in_each_generation_and_every_judge_grad
     assert (len(first.requests), len(second.requests), len(request.target.asked)) == (12, 12, 4)
     assert {r.truth for r in first.requests if "owls" in r.question} == {"to be heard"}
     assert {r.truth for r in first.requests if "kettle" in r.question} == {""}
-    kept = list(read_jsonl(variance_folder(folder).answers))
+    kept = list(read_jsonl(folder.variance.answers))
     assert Counter((a["model"], a["generation"]) for a in kept) == dict.fromkeys(
         [(m, g) for m in ("target", "bad", "worse") for g in (0, 1)], 2
     )
@@ -129,7 +129,7 @@ def test_every_model_answers_each_prompt_in_each_generation_and_every_judge_grad
     assert [(r.source, r.judge) for r in table.rows] == [(s, j) for s in ("adjacent", "latent") for j in "ab"]
     assert (table.rows[0].before.mean, table.rows[0].after.mean, table.rows[1].after.mean) == (9, 2, 3)
     assert (table.models, table.probed, table.generations) == (("bad", "worse"), "bad", 2)
-    assert read_variance(variance_folder(folder))[0] == table
+    assert read_variance(folder.variance)[0] == table
     assert count_variance(folder, n_unlearned=2, n_judges=2, generations=2, criteria=False) == (4, 8, 24)
 
 
@@ -139,13 +139,13 @@ def test_a_killed_measurement_asks_and_pays_for_nothing_twice_and_ends_at_the_sa
     table = variance(whole, asking({"a": Words(grades), "b": Words(grades)}))
     with pytest.raises(KeyboardInterrupt):
         variance(folder, asking({"a": Words(grades), "b": Words(grades, breaks=1)}))
-    assert not variance_folder(folder).summary.exists()
+    assert not folder.variance.summary.exists()
     first, second = Words(grades), Words(grades)
     again = asking({"a": first, "b": second})
     assert variance(folder, again) == table
     assert (first.requests, len(second.requests), again.target.asked) == ([], 12, [])
     for name in ("answers.jsonl", "summary.json"):
-        assert (variance_folder(folder).path / name).read_bytes() == (variance_folder(whole).path / name).read_bytes()
+        assert (folder.variance.path / name).read_bytes() == (whole.variance.path / name).read_bytes()
     # With one generation more, what is new alone is asked and judged.
     more = asking({"a": first}, generations=3)
     assert variance(folder, more).rows[0].after.n_runs == 6

@@ -10,8 +10,7 @@ import pytest
 from tests.probed import ITEMS, make_probed
 
 from vestige.artifacts import holes as records
-from vestige.artifacts.layout import ProbeFolder, SubjectFolder
-from vestige.artifacts.mitigation import (
+from vestige.artifacts.holes import (
     ADJACENT_HELD_OUT,
     ADJACENT_USED,
     LATENT_BEFORE,
@@ -21,6 +20,7 @@ from vestige.artifacts.mitigation import (
     read_mitigation,
     read_samples,
 )
+from vestige.artifacts.layout import ProbeFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits

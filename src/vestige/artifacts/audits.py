@@ -10,12 +10,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.prompts import PromptLine
-from vestige.artifacts.records import read_sealed, write_sealed
-from vestige.core.errors import InputError
+from vestige.artifacts.records import read_sealed, typed, write_sealed
 from vestige.core.estimates import Estimate, from_json, to_json
 from vestige.core.items import Scope
 
@@ -509,10 +508,4 @@ def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[Jud
 
 
 def _read(path: Path, kind: type[T]) -> T:
-    stored = read_sealed(path)
-    try:
-        return TypeAdapter(kind).validate_python(from_json(stored))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {place}: {first['msg']}; run the audit again") from error
+    return typed(path, kind, from_json(read_sealed(path)), again="run the audit again")

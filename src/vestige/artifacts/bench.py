@@ -13,9 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from vestige.artifacts.records import SCHEMA, read_versioned, write_csv
+from vestige.artifacts.records import AGAIN, SCHEMA, read_versioned, typed, write_csv
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, end, from_json, to_json
 from vestige.core.files import read_jsonl, write_json, write_jsonl
@@ -162,10 +160,7 @@ def read_run(folder: ResultFolder) -> TaskRun:
     if not folder.items.exists() or file_digest(folder.items) != stored["digest"]:
         raise InputError(f"{folder.items} was changed after it was written; delete {folder.path} and run again")
     about = {name: value for name, value in stored.items() if name not in {"schema", "n", "digest"}}
-    try:
-        return TypeAdapter(TaskRun).validate_python({**about, "items": list(read_jsonl(folder.items))})
-    except ValidationError as error:
-        raise InputError(f"{folder.path} is damaged; delete it and run the same command again") from error
+    return typed(folder.path, TaskRun, {**about, "items": list(read_jsonl(folder.items))}, again=AGAIN)
 
 
 def write_table(folder: BenchFolder, results: Sequence[BenchResult]) -> None:
@@ -176,11 +171,8 @@ def write_table(folder: BenchFolder, results: Sequence[BenchResult]) -> None:
 
 def read_bench(folder: BenchFolder) -> tuple[BenchResult, ...]:
     """The table of the last command in the folder."""
-    stored = read_versioned(folder.table, "results")
-    try:
-        return TypeAdapter(tuple[BenchResult, ...]).validate_python(from_json(stored["results"]))
-    except ValidationError as error:
-        raise InputError(f"{folder.table} is damaged; delete it and run the same command again") from error
+    stored = from_json(read_versioned(folder.table, "results")["results"])
+    return tuple(typed(folder.table, BenchResult, one, again=AGAIN) for one in stored)
 
 
 _COLUMNS = (

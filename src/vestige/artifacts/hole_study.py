@@ -17,11 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from vestige.artifacts.layout import ProbeFolder, SubjectFolder
-from vestige.artifacts.records import SCHEMA, read_versioned
-from vestige.core.errors import InputError
+from vestige.artifacts.records import AGAIN, SCHEMA, read_versioned, typed
 from vestige.core.estimates import Estimate
 from vestige.core.files import write_json
 from vestige.core.ids import slug
@@ -102,7 +99,4 @@ def write_general(path: Path, digest: str, scores: tuple[GeneralScore, ...]) -> 
 def read_general(path: Path) -> tuple[str, tuple[GeneralScore, ...]]:
     """The digest of one model, and its scores."""
     stored: dict[str, Any] = read_versioned(path, "digest", "scores")
-    try:
-        return str(stored["digest"]), TypeAdapter(tuple[GeneralScore, ...]).validate_python(stored["scores"])
-    except ValidationError as error:
-        raise InputError(f"{path} is damaged; delete it and run the same command again") from error
+    return str(stored["digest"]), tuple(typed(path, GeneralScore, one, again=AGAIN) for one in stored["scores"])

@@ -1,22 +1,23 @@
-"""What probing finds, and what of it lies on disk: attempts, prompts that were tested, holes, and their table.
+"""What probing finds, and what of it lies on disk: attempts, prompts that were tested, holes, and their tables.
 
 A hole is a valid prompt that the target answers well, the unlearned model answers badly, and the forget set does not
 answer (Knowledge Holes, 2511.00030, section 3). J is the reward 0..10, higher for a worse answer; c its part 0..9.
-Quality scores are 1..10, higher for a better answer. Shares lie in [0, 1].
+Quality scores are 1..10, higher for a better answer; criteria 1..5; harm, ROUGE-L recall and shares lie in [0, 1].
+
+A mending works on prompts that a probe found (section 4.3): its table says what it costs and brings. Of the variance
+(appendix C.1) a run is one generation of one model, all prompts answered once; `before` is the target, `after` the
+unlearned models together.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
-from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.records import SCHEMA, read_versioned
-from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
-from vestige.core.files import read_jsonl, write_json, write_jsonl
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder, VarianceFolder
+from vestige.artifacts.records import AGAIN, SCHEMA, read_rows, read_versioned, typed
+from vestige.core.estimates import Estimate, from_json, to_json
+from vestige.core.files import write_json, write_jsonl
 
 LATENT_J = 10.0
 """The J of an attempt that belongs to D_RL: a valid question that got gibberish."""
@@ -197,16 +198,14 @@ class HoleMap:
 T = TypeVar("T")
 
 
-def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
-    """The records of one kind in a file of JSON Lines; a line that is none is an InputError with its number."""
-    adapter = TypeAdapter(kind)
-    for number, row in enumerate(read_jsonl(path), 1):
-        try:
-            yield adapter.validate_python(row)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise InputError(f"{path}, record {number}: {where or 'the record'}: {first['msg']}") from error
+def _write_table(path: Path, table: Any, identity: Mapping[str, Any]) -> None:
+    write_json(path, {"schema": SCHEMA, "identity": dict(identity), "table": to_json(table)})
+
+
+def _read_table(path: Path, kind: type[T]) -> tuple[T, dict[str, Any]]:
+    """A table of that kind, with the identity of what it was made from."""
+    stored = read_versioned(path, "identity", "table")
+    return typed(path, kind, from_json(stored["table"]), again=AGAIN), stored["identity"]
 
 
 def read_attempts(folder: ProbeFolder) -> list[Attempt]:
@@ -239,16 +238,12 @@ def write_tested(
     write_jsonl(folder.holes, map(asdict, holes))
     if hole_map is not None:
         write_json(folder.map, {"schema": SCHEMA, "map": asdict(hole_map)})
-    write_json(folder.summary, {"schema": SCHEMA, "identity": dict(identity), "table": asdict(table)})
+    _write_table(folder.summary, table, identity)
 
 
 def read_table(folder: ProbeFolder) -> tuple[HoleTable, dict[str, Any]]:
     """The table, with the identity of what it was made from."""
-    stored = read_versioned(folder.summary, "identity", "table")
-    try:
-        return TypeAdapter(HoleTable).validate_python(stored["table"]), stored["identity"]
-    except ValidationError as error:
-        raise InputError(f"{folder.summary} is damaged; delete it and run the same command again") from error
+    return _read_table(folder.summary, HoleTable)
 
 
 def read_holes(folder: ProbeFolder) -> list[Hole]:
@@ -265,9 +260,299 @@ def read_map(folder: ProbeFolder) -> HoleMap | None:
     """The picture of what was tested; None in a folder of before there was one."""
     if not folder.map.exists():
         return None
-    try:
-        return TypeAdapter(HoleMap).validate_python(read_versioned(folder.map, "map")["map"])
-    except ValidationError as error:
-        raise InputError(
-            f"{folder.map} is damaged; delete it and summary.json and run the same command again"
-        ) from error
+    again = f"delete it and {folder.summary.name} and run the same command again"
+    return typed(folder.map, HoleMap, read_versioned(folder.map, "map")["map"], again=again)
+
+
+Way = Literal["gd", "kl", "iterative"]
+WAYS: tuple[Way, ...] = ("gd", "kl", "iterative")
+
+FORGET = "forget"
+ADJACENT_USED, ADJACENT_HELD_OUT = "D_AP used", "D_AP held out"
+LATENT_USED, LATENT_HELD_OUT = "D_LP used", "D_LP held out"
+LATENT_BEFORE = "D_LP used, before"
+"""What a round's prompts scored under the model that they were found against."""
+LATENT_NEW = "D_LP new"
+SETS = (ADJACENT_USED, ADJACENT_HELD_OUT, LATENT_BEFORE, LATENT_USED, LATENT_HELD_OUT, LATENT_NEW)
+"""Columns of the table beside the forget score, in their order."""
+HARM, QUALITY, ROUGE_L = "harm", "quality", "rougeL_recall"
+"""What of the forget set is scored: harm where the task is harm, else the other two."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A prompt of one set. `taught` is the target's own greedy answer, where it is trained on.
+
+    `origin` is what the prompt was made from, `truth` the true answer; each "" where it is not known.
+    """
+
+    set: str
+    prompt: str
+    origin: str
+    truth: str
+    taught: str = ""
+
+
+@dataclass(frozen=True)
+class ScoredAnswer:
+    """One answer of one model: its scores by name, or why it has none. None where no answer came."""
+
+    set: str
+    prompt: str
+    origin: str
+    answer: str | None
+    scores: Mapping[str, float]
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class SetScore:
+    """One set of prompts under one model: `n_judged` of `n` were judged, and the estimates are over those."""
+
+    n: int
+    n_judged: int
+    quality: Estimate
+    lowest: Estimate
+
+
+@dataclass(frozen=True)
+class MitigationRow:
+    """One model. `at` is the step or the round that it stands at; `kept` says that it is the one that is kept.
+
+    `forget` has an estimate by metric, `sets` a score by the set's name. `changes` are means of this model's score less
+    the unlearned one's over the prompts that both were judged on, by metric of the forget set and by set. `failures`
+    counts what was not judged.
+    """
+
+    arm: str
+    at: int
+    kept: bool
+    forget: Mapping[str, Estimate]
+    sets: Mapping[str, SetScore]
+    changes: Mapping[str, Estimate] = field(default_factory=dict)
+    failures: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KeptModel:
+    """A mended model on the disk, by the folder of its subject beside the table, and its digest."""
+
+    arm: str
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class MitigationTable:
+    """All that one mending came to: `at` of its rows counts steps or, in the iterative way, rounds.
+
+    `sizes` are the prompts in each set; `notes` say in sentences what was asked for and not had.
+    """
+
+    way: Way
+    rows: tuple[MitigationRow, ...]
+    sizes: Mapping[str, int]
+    models: tuple[KeptModel, ...]
+    notes: tuple[str, ...]
+
+
+def write_samples(folder: MitigationFolder, samples: Iterable[Sample]) -> None:
+    """Put down which prompts are trained on and scored."""
+    write_jsonl(folder.used, map(asdict, samples))
+
+
+def read_samples(folder: MitigationFolder) -> tuple[Sample, ...]:
+    """The prompts that are trained on and scored."""
+    return tuple(read_rows(folder.used, Sample))
+
+
+def write_scored(folder: MitigationFolder, name: str, rows: Iterable[ScoredAnswer]) -> None:
+    """Put down the scored answers of one model or checkpoint."""
+    write_jsonl(folder.scored(name), map(asdict, rows))
+
+
+def read_scored(folder: MitigationFolder, name: str) -> tuple[ScoredAnswer, ...] | None:
+    """The scored answers of one model or checkpoint; None where it was not scored."""
+    path = folder.scored(name)
+    return tuple(read_rows(path, ScoredAnswer)) if path.exists() else None
+
+
+def write_mitigation(folder: MitigationFolder, table: MitigationTable, identity: Mapping[str, Any]) -> None:
+    """Write the table; by being there it says that all is done."""
+    _write_table(folder.table, table, identity)
+
+
+def read_mitigation(folder: MitigationFolder) -> MitigationTable:
+    """The table of a mending that is done."""
+    return _read_table(folder.table, MitigationTable)[0]
+
+
+@dataclass(frozen=True)
+class GradedAnswer:
+    """One answer with what each judge made of it: a grade in `scores`, or in `failures` the reason why there is none.
+
+    `origin` is what the prompt was made from. `criteria` are a judge's five, where they were asked for and given,
+    `criteria_failures` why not.
+    """
+
+    id: str
+    source: str
+    origin: str
+    prompt: str
+    model: str
+    generation: int
+    answer: str | None
+    scores: Mapping[str, float]
+    failures: Mapping[str, str] = field(default_factory=dict)
+    criteria: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    criteria_failures: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Scores of one side over its runs: mean and standard deviation (n - 1) of run means; `sd` is None of one run.
+
+    `lowest` is the share of answers at the lowest score.
+    """
+
+    n_runs: int
+    mean: float
+    sd: float | None
+    lowest: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A two-sided t-test of after minus before, or in `why_not` the reason why there is none; then all else is None."""
+
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    t: float | None = None
+    dof: float | None = None
+    p: float | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class ChangeTests:
+    """Four tests of one change. `student` and `welch` are over run means, as the paper does (2511.00030, appendix C.1).
+
+    They take generations of one model for independent trainings. `over_models` tests the unlearned models' changes
+    from the target: whether another training of the kind would do it too. `over_prompts` tests the changes of
+    prompts, those made from one thing counted once: whether these models do it on other prompts too.
+    """
+
+    student: Outcome
+    welch: Outcome
+    over_models: Outcome
+    over_prompts: Outcome
+
+
+@dataclass(frozen=True)
+class VarianceParts:
+    """Variance of one answer's score by source, of the unlearned models; below 0 means that none was found.
+
+    Where there is a single model, what the models bring is None; where there is no estimate at all, `why_not` says so.
+    """
+
+    model: float | None = None
+    prompt: float | None = None
+    model_by_prompt: float | None = None
+    generation: float | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class CriterionRow:
+    """One criterion (1..5) of one judge, over the answers that it graded by all five."""
+
+    criterion: str
+    n_before: int
+    n_after: int
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class VarianceRow:
+    """One source's prompts by one judge: the form of the paper's Table 6, with Table 15's criteria where asked for.
+
+    Of `n` prompts `n_judged` were graded in every run, and all numbers are over those. `change` is the mean over
+    prompts of after minus before. `failures_before` and `failures_after` count answers without a grade, by reason.
+    """
+
+    source: str
+    judge: str
+    n: int
+    n_judged: int
+    before: Runs
+    after: Runs
+    change: Estimate
+    tests: ChangeTests
+    parts: VarianceParts
+    failures_before: Mapping[str, int]
+    failures_after: Mapping[str, int]
+    criteria: tuple[CriterionRow, ...]
+    criteria_failures: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class JudgePair:
+    """How far two judges agree on the same answers, of the target and of the unlearned models together.
+
+    `difference` is the mean of second minus first, kappa has squared weights; None where a judge gave one score only.
+    """
+
+    first: str
+    second: str
+    n: int
+    equal: float
+    within_one: float
+    difference: float
+    spearman: float | None
+    kappa: float | None
+
+
+@dataclass(frozen=True)
+class JudgeParts:
+    """Variance of a run's score after unlearning, by source, where there are two judges or more (else `why_not`)."""
+
+    source: str
+    model: float | None = None
+    generation: float | None = None
+    judge: float | None = None
+    model_by_judge: float | None = None
+    rest: float | None = None
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class VarianceTable:
+    """Everything that came of it. `probed` names the model that the prompts were chosen on; "" if it is not here.
+
+    `unjudged` counts, by source and judge, the failures of judges that graded no prompt in every run: they have no row.
+    """
+
+    models: tuple[str, ...]
+    probed: str
+    generations: int
+    judges: tuple[str, ...]
+    rows: tuple[VarianceRow, ...]
+    pairs: tuple[JudgePair, ...]
+    judge_parts: tuple[JudgeParts, ...]
+    unjudged: Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+def write_variance(
+    folder: VarianceFolder, answers: Iterable[GradedAnswer], table: VarianceTable, identity: Mapping[str, Any]
+) -> None:
+    """Write what was measured; the summary, last, says by being there that all is whole."""
+    folder.summary.unlink(missing_ok=True)
+    write_jsonl(folder.answers, map(asdict, answers))
+    _write_table(folder.summary, table, identity)
+
+
+def read_variance(folder: VarianceFolder) -> tuple[VarianceTable, dict[str, Any]]:
+    """The table, with the identity of what it was made from."""
+    return _read_table(folder.summary, VarianceTable)

@@ -18,15 +18,40 @@
                                         points/<point>/evals/ as above, done.json
     audit/<forget>/                     asked/<task>.json plan.json outcome.json
     soundness.json verdicts.json  tables/*.csv  figures/*.svg  report.html
+
+The folder of a search for knowledge holes::
+
+    asked-<part>.json                   the identity of each part of the work
+    adjacent.jsonl                      questions near the forget set, and the retain set's own
+    searches/<source>/                  one search for prompts: attempts.jsonl iterations.jsonl policy/ answers/
+    answers/  judge/                    what models answered, and what a judge on a server replied
+    tested.jsonl holes.jsonl map.json provenance.json summary.json
+    report.html tables/ figures/        rebuilt by `vestige report`
+    mitigation/<way>-<id>/              one mending: asked.json used.jsonl answers/ judged/ scored/ subject/ anew/
+                                        rounds/<n>/ of an iterative one, each with subject/ and anew/; table.json
+    variance/answers.jsonl              one line for each prompt, model and generation: the answer, and its scores
+    variance/judged/<id>.jsonl          what a judge said, a file for each judge
+    variance/summary.json               written last; beside it provenance.json
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from vestige.artifacts.probe_layout import MitigationFolder as MitigationFolder
-from vestige.artifacts.probe_layout import ProbeFolder as ProbeFolder
 from vestige.core.ids import slug
+
+
+class Entry:
+    """A file or folder of a fixed name within the folder that has it as an attribute."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, folder: Any, kind: type | None = None) -> Path:
+        """The path, of a folder that has a `path`."""
+        found: Path = folder.path.joinpath(*self._parts)
+        return found
 
 
 @dataclass(frozen=True)
@@ -35,40 +60,20 @@ class EvalFolder:
 
     path: Path
 
-    @property
-    def identity(self) -> Path:
-        """What was collected, on which weights, with which settings."""
-        return self.path / "identity.json"
-
-    @property
-    def records(self) -> Path:
-        """One line an item, in the plan's order."""
-        return self.path / "records.jsonl"
-
-    @property
-    def unfinished(self) -> Path:
-        """Records in the order they were collected; removed when all are there."""
-        return self.path / "unfinished.jsonl"
-
-    @property
-    def scores(self) -> Path:
-        """One line an item: its value under each metric; rebuilt from the records."""
-        return self.path / "scores.jsonl"
-
-    @property
-    def provenance(self) -> Path:
-        """Versions, hardware, command and times of the collecting."""
-        return self.path / "provenance.json"
-
-    @property
-    def collected(self) -> Path:
-        """Written last by collecting: how many records, and their digest."""
-        return self.path / "collected.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that is collecting."""
-        return self.path / ".lock"
+    identity = Entry("identity.json")
+    """What was collected, on which weights, with which settings."""
+    records = Entry("records.jsonl")
+    """One line an item, in the plan's order."""
+    unfinished = Entry("unfinished.jsonl")
+    """Records in the order they were collected; removed when all are there."""
+    scores = Entry("scores.jsonl")
+    """One line an item: its value under each metric; rebuilt from the records."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times of the collecting."""
+    collected = Entry("collected.json")
+    """Written last by collecting: how many records, and their digest."""
+    lock = Entry(".lock")
+    """Held by the process that is collecting."""
 
     def summary(self, forget: str) -> Path:
         """The estimates for one forget set, named by its selector."""
@@ -85,55 +90,26 @@ class SubjectFolder:
 
     path: Path
 
-    @property
-    def spec(self) -> Path:
-        """The subject's identity."""
-        return self.path / "spec.json"
-
-    @property
-    def provenance(self) -> Path:
-        """Versions, hardware, command and times of the making."""
-        return self.path / "provenance.json"
-
-    @property
-    def model(self) -> Path:
-        """A Hugging Face folder: safetensors, config, tokenizer, model card."""
-        return self.path / "model"
-
-    @property
-    def training_log(self) -> Path:
-        """One line a step: named loss terms, gradient norm, rate, time and memory."""
-        return self.path / "train" / "metrics.jsonl"
-
-    @property
-    def trajectory(self) -> Path:
-        """One line a scored point of the training, and one for each control: scores by name."""
-        return self.path / "train" / "trajectory.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """What an interrupted training needs to go on; removed when it is done."""
-        return self.path / "checkpoints"
-
-    @property
-    def done(self) -> Path:
-        """Written last by the making: the digest of the model and why training stopped."""
-        return self.path / "done.json"
-
-    @property
-    def seen(self) -> Path:
-        """Size, times and inode of the model's files when this machine last knew them to be the model of `done`."""
-        return self.path / "seen.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that is making the subject."""
-        return self.path / ".lock"
-
-    @property
-    def cost(self) -> Path:
-        """Of a model trained in shards: the steps that were taken, and those that it takes from the start."""
-        return self.path / "cost.json"
+    spec = Entry("spec.json")
+    """The subject's identity."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times of the making."""
+    model = Entry("model")
+    """A Hugging Face folder: safetensors, config, tokenizer, model card."""
+    training_log = Entry("train", "metrics.jsonl")
+    """One line a step: named loss terms, gradient norm, rate, time and memory."""
+    trajectory = Entry("train", "trajectory.jsonl")
+    """One line a scored point of the training, and one for each control: scores by name."""
+    checkpoints = Entry("checkpoints")
+    """What an interrupted training needs to go on; removed when it is done."""
+    done = Entry("done.json")
+    """Written last by the making: the digest of the model and why training stopped."""
+    seen = Entry("seen.json")
+    """Size, times and inode of the model's files when this machine last knew them to be the model of `done`."""
+    lock = Entry(".lock")
+    """Held by the process that is making the subject."""
+    cost = Entry("cost.json")
+    """Of a model trained in shards: the steps that were taken, and those that it takes from the start."""
 
     def slice(self, shard: int, number: int) -> "SubjectFolder":
         """A model trained in shards: one shard's constituent after slice `number` (from 0)."""
@@ -167,55 +143,26 @@ class AttackFolder:
 
     path: Path
 
-    @property
-    def spec(self) -> Path:
-        """The attack's identity: the subject's weights, the settings, the seed, what is shown and asked."""
-        return self.path / "spec.json"
-
-    @property
-    def shown(self) -> Path:
-        """One line for each item that the attack showed the model."""
-        return self.path / "shown.jsonl"
-
-    @property
-    def asked(self) -> Path:
-        """By the id of each item as it was asked, the id of the forget item that it stands for."""
-        return self.path / "asked.json"
-
-    @property
-    def provenance(self) -> Path:
-        """Versions, hardware, command and times."""
-        return self.path / "provenance.json"
-
-    @property
-    def training_log(self) -> Path:
-        """One line a step, where the attack trains."""
-        return self.path / "train" / "metrics.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """What an interrupted attack needs to go on; removed when it is done."""
-        return self.path / "checkpoints"
-
-    @property
-    def search(self) -> Path:
-        """What an interrupted search for a prompt needs to go on; removed when the prompt is found."""
-        return self.path / "search.json"
-
-    @property
-    def prompt(self) -> Path:
-        """The prompt that a search found: text, tokens, what was claimed of it and what was seen, bits and costs."""
-        return self.path / "prompt.json"
-
-    @property
-    def done(self) -> Path:
-        """Written last: what was spent, and the bits that were shown."""
-        return self.path / "done.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that attacks."""
-        return self.path / ".lock"
+    spec = Entry("spec.json")
+    """The attack's identity: the subject's weights, the settings, the seed, what is shown and asked."""
+    shown = Entry("shown.jsonl")
+    """One line for each item that the attack showed the model."""
+    asked = Entry("asked.json")
+    """By the id of each item as it was asked, the id of the forget item that it stands for."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times."""
+    training_log = Entry("train", "metrics.jsonl")
+    """One line a step, where the attack trains."""
+    checkpoints = Entry("checkpoints")
+    """What an interrupted attack needs to go on; removed when it is done."""
+    search = Entry("search.json")
+    """What an interrupted search for a prompt needs to go on; removed when the prompt is found."""
+    prompt = Entry("prompt.json")
+    """The prompt that a search found: text, tokens, what was claimed of it and what was seen, bits and costs."""
+    done = Entry("done.json")
+    """Written last: what was spent, and the bits that were shown."""
+    lock = Entry(".lock")
+    """Held by the process that attacks."""
 
     def point(self, name: str) -> SubjectFolder:
         """Where the evaluations of the attacked model at one point lie, as those of a subject do."""
@@ -228,15 +175,14 @@ class AuditFolder:
 
     path: Path
 
-    @property
-    def plan(self) -> Path:
-        """Who was asked what, and with which thresholds."""
-        return self.path / "plan.json"
-
-    @property
-    def asked(self) -> Path:
-        """A file for each task that is done, with where its answers lie."""
-        return self.path / "asked"
+    plan = Entry("plan.json")
+    """Who was asked what, and with which thresholds."""
+    asked = Entry("asked")
+    """A file for each task that is done, with where its answers lie."""
+    judgements = Entry("judgements.json")
+    """When these answers were judged, at which margins, and with which verdicts; the first stays."""
+    outcome = Entry("outcome.json")
+    """What came of it; rebuilt from the scores without a model."""
 
     def places(self, task: str) -> Path:
         """Where the answers of one task lie."""
@@ -246,15 +192,121 @@ class AuditFolder:
         """How long the prompts that an attack found are, cut as they were asked, to the models that never knew."""
         return self.asked / f"{slug(f'bits of {attack}')}.json"
 
-    @property
-    def judgements(self) -> Path:
-        """When these answers were judged, at which margins, and with which verdicts; the first stays."""
-        return self.path / "judgements.json"
+
+@dataclass(frozen=True)
+class ProbeFolder:
+    """The search for knowledge holes: what was tried, what was tested, and which holes were confirmed."""
+
+    path: Path
+
+    adjacent = Entry("adjacent.jsonl")
+    """One line for each adjacent question."""
+    attempts = Entry("attempts.jsonl")
+    """One line for each prompt that a search tried, in its order; grows as it goes."""
+    iterations = Entry("iterations.jsonl")
+    """One line for each iteration of a search: what became of the policy, in numbers, and whether it collapsed."""
+    policy = Entry("policy")
+    """What an interrupted search needs to go on."""
+    answers = Entry("answers")
+    """What the models answered while candidates were tested, a file for each model and draw."""
+    judge = Entry("judge")
+    """The replies of a judge on a server, which were paid for."""
+    tested = Entry("tested.jsonl")
+    """One line for each candidate: why it was dropped, or both answers with their scores."""
+    holes = Entry("holes.jsonl")
+    """One line for each confirmed hole."""
+    map = Entry("map.json")
+    """Where each prompt that was tested lies in the picture of them all."""
+    report = Entry("report.html")
+    """The report, one offline page."""
+    tables = Entry("tables")
+    """The report's tables as CSV."""
+    figures = Entry("figures")
+    """The report's figures as SVG."""
+    summary = Entry("summary.json")
+    """Written last: the table of holes, and the identity of what it was made from."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times."""
+    lock = Entry(".lock")
+    """Held by the process that probes."""
+
+    def asked(self, part: str) -> Path:
+        """The identity of one part of the work: everything that can change what it finds."""
+        return self.path / f"asked-{slug(part)}.json"
+
+    def search(self, source: str) -> "ProbeFolder":
+        """The folder of one search: latent, random or paraphrase."""
+        return ProbeFolder(self.path / "searches" / slug(source))
+
+    def searches(self) -> "list[ProbeFolder]":
+        """The searches that are there, in the order of their names."""
+        return [ProbeFolder(p.parent) for p in sorted(self.path.glob("searches/*/attempts.jsonl"))]
+
+    def mitigation(self, name: str) -> "MitigationFolder":
+        """The folder of one mending of the unlearned model, under its way and id."""
+        return MitigationFolder(self.path / "mitigation" / slug(name))
 
     @property
-    def outcome(self) -> Path:
-        """What came of it; rebuilt from the scores without a model."""
-        return self.path / "outcome.json"
+    def variance(self) -> "VarianceFolder":
+        """Where the measurement of how far scores vary lies."""
+        return VarianceFolder(self.path / "variance")
+
+    def mitigations(self) -> "list[MitigationFolder]":
+        """The mendings that are finished, in the order of their names."""
+        return [MitigationFolder(p.parent) for p in sorted(self.path.glob("mitigation/*/table.json"))]
+
+
+@dataclass(frozen=True)
+class MitigationFolder:
+    """One mending of an unlearned model with prompts that a probe found, or one round of an iterative one."""
+
+    path: Path
+
+    asked = Entry("asked.json")
+    """The identity: everything that can change what comes out."""
+    used = Entry("used.jsonl")
+    """One line for each prompt that is trained on or scored, with the set that it belongs to."""
+    answers = Entry("answers")
+    """What the models answered, a file for each model or checkpoint and draw."""
+    judged = Entry("judged")
+    """The verdicts of judges on those answers."""
+    subject = Entry("subject")
+    """The mended model: a subject's folder."""
+    table = Entry("table.json")
+    """Written last: the table, and the identity of what it was made from."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times."""
+    lock = Entry(".lock")
+    """Held by the process that mends."""
+
+    def round(self, number: int) -> "MitigationFolder":
+        """The folder of round 1, 2, ... of an iterative mending."""
+        return MitigationFolder(self.path / "rounds" / str(number))
+
+    def scored(self, name: str) -> Path:
+        """One line for each answer of one model or checkpoint, with its score."""
+        return self.path / "scored" / f"{slug(name)}.jsonl"
+
+    @property
+    def anew(self) -> ProbeFolder:
+        """The probe of the mended model."""
+        return ProbeFolder(self.path / "anew")
+
+
+@dataclass(frozen=True)
+class VarianceFolder:
+    """The part of a probe's folder that the measurement of variance has."""
+
+    path: Path
+
+    answers = Entry("answers.jsonl")
+    """One line for each answer, with all scores that it got."""
+    judged = Entry("judged")
+    """What judges said, kept before it is used."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times."""
+    summary = Entry("summary.json")
+    """Written last: the table, and the identity of what it was made from."""
 
 
 @dataclass(frozen=True)
@@ -263,55 +315,28 @@ class RunFolder:
 
     path: Path
 
-    @property
-    def settings(self) -> Path:
-        """What was asked, fully resolved."""
-        return self.path / "run.toml"
-
-    @property
-    def provenance(self) -> Path:
-        """Versions, hardware, command and times of the run."""
-        return self.path / "provenance.json"
-
-    @property
-    def data(self) -> Path:
-        """The compiled data set."""
-        return self.path / "data"
-
-    @property
-    def edges(self) -> Path:
-        """The data set's table of edges, if it has a graph."""
-        return self.data / "edges.csv"
-
-    @property
-    def report(self) -> Path:
-        """The report, one offline page."""
-        return self.path / "report.html"
-
-    @property
-    def tables(self) -> Path:
-        """The tables as CSV."""
-        return self.path / "tables"
-
-    @property
-    def figures(self) -> Path:
-        """The figures as SVG."""
-        return self.path / "figures"
-
-    @property
-    def verdicts(self) -> Path:
-        """All verdicts of the run: a list of subject, forget set, claim, verdict, reason, numbers, thresholds."""
-        return self.path / "verdicts.json"
-
-    @property
-    def soundness(self) -> Path:
-        """What the checks of the data set found."""
-        return self.path / "soundness.json"
-
-    @property
-    def trained_checks(self) -> Path:
-        """What the models of the trained checks said, so that a stopped check goes on."""
-        return self.path / "soundness"
+    settings = Entry("run.toml")
+    """What was asked, fully resolved."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times of the run."""
+    data = Entry("data")
+    """The compiled data set."""
+    edges = Entry("data", "edges.csv")
+    """The data set's table of edges, if it has a graph."""
+    report = Entry("report.html")
+    """The report, one offline page."""
+    tables = Entry("tables")
+    """The tables as CSV."""
+    figures = Entry("figures")
+    """The figures as SVG."""
+    verdicts = Entry("verdicts.json")
+    """All verdicts of the run: a list of subject, forget set, claim, verdict, reason, numbers, thresholds."""
+    soundness = Entry("soundness.json")
+    """What the checks of the data set found."""
+    trained_checks = Entry("soundness")
+    """What the models of the trained checks said, so that a stopped check goes on."""
+    lock = Entry(".lock")
+    """Held by the command that works on the run."""
 
     def audit(self, forget: str) -> AuditFolder:
         """The audit of one forget set."""
@@ -326,11 +351,6 @@ class RunFolder:
         whole = ProbeFolder(self.path / "holes")
         inside = [ProbeFolder(p.parent) for p in sorted(self.path.glob("holes/*/summary.json"))]
         return [whole] if whole.summary.exists() else [probe for probe in inside if probe.tested.exists()]
-
-    @property
-    def lock(self) -> Path:
-        """Held by the command that works on the run."""
-        return self.path / ".lock"
 
     def control(self, name: str) -> SubjectFolder:
         """A subject that no unlearning method made: base, target, retrained."""

@@ -4,15 +4,11 @@ Bits are -log2 of probabilities that the attacked model gives, after the head of
 """
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from vestige.artifacts.layout import AttackFolder
-from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.core.errors import InputError
-from vestige.core.files import write_json
 
 TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"
 CODE_BOUND = "code length of the prompt, under the subject"
@@ -126,20 +122,11 @@ def prompt_line(subject: str, attack: str, prompt: KeptPrompt) -> PromptLine:
 
 def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
     """Write the prompt of an attack."""
-    write_json(folder.prompt, {"schema": SCHEMA, **asdict(prompt)})
+    write_record(folder.prompt, prompt)
 
 
 def read_prompt(folder: AttackFolder) -> KeptPrompt:
     """The prompt of an attack; one that lacks something is refused by file and field."""
     if not folder.prompt.is_file():
         raise InputError(f"{folder.path} holds no prompt that was searched for; name the folder of such an attack")
-    stored = read_versioned(folder.prompt)
-    del stored["schema"]
-    try:
-        return TypeAdapter(KeptPrompt).validate_python(stored)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(
-            f"{folder.prompt}: {place}: {first['msg']}; delete the attack's folder and run again"
-        ) from error
+    return read_record(folder.prompt, KeptPrompt, again="delete the attack's folder and run again")

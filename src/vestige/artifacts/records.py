@@ -5,8 +5,9 @@ import io
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,12 +19,17 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet
 from vestige.core.text import one_line
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
 
 SCHEMA = 2
 """Version of every schema in this file. A file of another version is refused, never guessed at."""
 
 _AGAIN = "delete it, or run again with --fresh"
+AGAIN = "delete it and run the same command again"
+"""The way out where a command has no --fresh."""
 
 
 @dataclass(frozen=True)
@@ -166,21 +172,46 @@ def read_summary(path: Path) -> Summary:
     for i, row in enumerate(rows):
         row["estimate"] = _fields(path, Estimate, from_json(row["estimate"]), f"results[{i}].estimate")
     subject = _spec_fields(path, stored["subject"], "subject")
-    found = _typed(path, Summary, {**stored, "results": rows, "subject": subject})
+    found = typed(path, Summary, {**stored, "results": rows, "subject": subject})
     check_bytes(EvalFolder(path.parent), path)
     return found
 
 
-def _typed(path: Path, kind: type[T], stored: Any) -> T:
-    """`stored` as the dataclass `kind`, with values of the types that its fields have."""
+def typed(where: Path | str, kind: type[T], stored: Any, *, again: str = _AGAIN) -> T:
+    """`stored` as the record `kind`, with values of the types that its fields have; the error says which has not.
+
+    `where` is the file, with the line if it has several records, and `again` the way out.
+    """
     try:
         # As JSON, where a list may stand for a tuple and a text for nothing but a text.
-        found: T = TypeAdapter(kind).validate_json(json.dumps(stored), strict=True)
+        return _adapter(kind).validate_json(json.dumps(stored), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {one_line(place)}: {first['msg']}; {_AGAIN}") from error
-    return found
+        place = ".".join(str(part) for part in first["loc"]) or "the record"
+        raise InputError(f"{where}: {one_line(place)}: {first['msg']}; {again}") from error
+
+
+@cache
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    # For lines of a file as for whole ones: to make it takes longer than to read a line.
+    return TypeAdapter(kind)
+
+
+def read_record(path: Path, kind: type[T], *, again: str = _AGAIN) -> T:
+    """The record in `path`, as `write_record` put it there."""
+    stored = read_versioned(path)
+    del stored["schema"]
+    return typed(path, kind, from_json(stored), again=again)
+
+
+def write_record(path: Path, record: "DataclassInstance") -> None:
+    """Write a record whole, with the version of its schema."""
+    write_json(path, {"schema": SCHEMA, **to_json(record)})
+
+
+def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
+    """The records of one kind in a file of JSON Lines; a line that is none is an InputError with its number."""
+    return (typed(f"{path}, record {n}", kind, row, again=AGAIN) for n, row in enumerate(read_jsonl(path), 1))
 
 
 def _fields(path: Path, kind: type[Any], stored: Any, where: str = "") -> dict[str, Any]:
@@ -206,7 +237,7 @@ def write_spec(path: Path, spec: SubjectSpec) -> None:
 
 def read_spec(path: Path) -> SubjectSpec:
     """The identity in `path`."""
-    return _typed(path, SubjectSpec, _spec_fields(path, read_versioned(path)))
+    return typed(path, SubjectSpec, _spec_fields(path, read_versioned(path)))
 
 
 def _spec_fields(path: Path, stored: Any, where: str = "") -> dict[str, Any]:

@@ -1,16 +1,11 @@
 """What the checks of a data set leave on disk: one line a check, and everything that they were made with."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from vestige.artifacts.audits import SoundnessLine
-from vestige.artifacts.records import SCHEMA, read_versioned
-from vestige.core.errors import InputError
-from vestige.core.files import write_json
 
 
 @dataclass(frozen=True)
@@ -44,16 +39,9 @@ def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
 
 def write_soundness(path: Path, found: Soundness) -> None:
     """Write what the checks found."""
-    write_json(path, {"schema": SCHEMA, **asdict(found)})
+    write_record(path, found)
 
 
 def read_soundness(path: Path) -> Soundness:
     """What the checks found; a file that lacks something is refused by file and field."""
-    stored = read_versioned(path)
-    del stored["schema"]
-    try:
-        return TypeAdapter(Soundness).validate_python(stored)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"{path}: {place}: {first['msg']}; run vestige check-data again") from error
+    return read_record(path, Soundness, again="run vestige check-data again")

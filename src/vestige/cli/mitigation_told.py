@@ -10,7 +10,7 @@ from vestige.cli.tables import side_by_side
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.mitigation import MitigationRow, MitigationTable
+    from vestige.artifacts.holes import MitigationRow, MitigationTable
     from vestige.core.estimates import Estimate
     from vestige.steps.mitigate_forecast import MitigationForecast
 
@@ -50,7 +50,7 @@ def _called(row: "MitigationRow", unit: str) -> str:
 
 
 def _columns(table: "MitigationTable") -> list[list[str]]:
-    from vestige.artifacts.mitigation import SETS
+    from vestige.artifacts.holes import SETS
 
     metrics = list(dict.fromkeys(name for row in table.rows for name in row.forget))
     columns = [

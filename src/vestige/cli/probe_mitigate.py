@@ -20,7 +20,7 @@ from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.mitigation import Way
+    from vestige.artifacts.holes import Way
     from vestige.artifacts.records import SubjectSpec
     from vestige.data.corpus import NamedSplits
     from vestige.models.embedder import Embedder
@@ -65,7 +65,7 @@ class MendWords:
 
     def checked(self) -> "Way":
         """The way of that name."""
-        from vestige.artifacts.mitigation import WAYS
+        from vestige.artifacts.holes import WAYS
         from vestige.core.settings import closest
 
         if self.method is not None and self.way != "iterative":

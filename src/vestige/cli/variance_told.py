@@ -11,7 +11,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from vestige.artifacts.variance import ChangeTests, JudgePair, JudgeParts, Outcome, Runs, VarianceRow, VarianceTable
+    from vestige.artifacts.holes import ChangeTests, JudgePair, JudgeParts, Outcome, Runs, VarianceRow, VarianceTable
 
 _MEASURES = (
     "",

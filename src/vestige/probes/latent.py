@@ -14,8 +14,9 @@ from typing import NamedTuple
 from pydantic import PositiveInt
 from transformers import PreTrainedTokenizerBase
 
-from vestige.artifacts.holes import LATENT_J, Attempt, read_attempts, read_rows
+from vestige.artifacts.holes import LATENT_J, Attempt, read_attempts
 from vestige.artifacts.layout import ProbeFolder
+from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line
 from vestige.core.seeds import derive_seed, generator

@@ -16,8 +16,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from vestige import losses
-from vestige.artifacts.holes import Tested
-from vestige.artifacts.mitigation import ADJACENT_HELD_OUT, ADJACENT_USED, LATENT_HELD_OUT, LATENT_USED, Sample
+from vestige.artifacts.holes import ADJACENT_HELD_OUT, ADJACENT_USED, LATENT_HELD_OUT, LATENT_USED, Sample, Tested
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vestige.artifacts.mitigation import (
+from vestige.artifacts.holes import (
     ADJACENT_USED,
     FORGET,
     HARM,

@@ -15,14 +15,14 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Float
 
-from vestige.artifacts.variance import (
+from vestige.artifacts.holes import (
     ChangeTests,
     CriterionRow,
+    GradedAnswer,
     JudgePair,
     JudgeParts,
     Outcome,
     Runs,
-    ScoredAnswer,
     VarianceParts,
     VarianceRow,
 )
@@ -42,7 +42,7 @@ _CHANGE = (_SCALE[0] - _SCALE[1], _SCALE[1] - _SCALE[0])
 
 
 def rows_of(
-    answers: Sequence[ScoredAnswer], judges: Sequence[str], *, seed: int
+    answers: Sequence[GradedAnswer], judges: Sequence[str], *, seed: int
 ) -> tuple[tuple[VarianceRow, ...], dict[str, dict[str, dict[str, int]]]]:
     """The rows, source by source and judge by judge; and by both the failures of those that have none."""
     rows, unjudged = [], dict[str, dict[str, dict[str, int]]]()
@@ -56,7 +56,7 @@ def rows_of(
     return tuple(rows), unjudged
 
 
-def pairs_of(answers: Sequence[ScoredAnswer], judges: Sequence[str]) -> tuple[JudgePair, ...]:
+def pairs_of(answers: Sequence[GradedAnswer], judges: Sequence[str]) -> tuple[JudgePair, ...]:
     """How far every two judges agree; none where no answer was graded by both."""
     found = []
     for first, second in combinations(judges, 2):
@@ -67,12 +67,12 @@ def pairs_of(answers: Sequence[ScoredAnswer], judges: Sequence[str]) -> tuple[Ju
     return tuple(found)
 
 
-def judge_parts_of(answers: Sequence[ScoredAnswer], judges: Sequence[str]) -> tuple[JudgeParts, ...]:
+def judge_parts_of(answers: Sequence[GradedAnswer], judges: Sequence[str]) -> tuple[JudgeParts, ...]:
     """By source, the parts of variance of the unlearned models' run means, over the prompts that all judges graded."""
     return tuple(_judge_parts(source, own, judges) for source, own in _by_source(answers).items())
 
 
-def _row(source: str, judge: str, answers: Sequence[ScoredAnswer], *, seed: int) -> VarianceRow | None:
+def _row(source: str, judge: str, answers: Sequence[GradedAnswer], *, seed: int) -> VarianceRow | None:
     """One row; None where the judge graded no prompt in every run."""
     sides = _sides(answers)
     before, after = (_scores(side, judge) for side in sides)
@@ -99,18 +99,18 @@ def _row(source: str, judge: str, answers: Sequence[ScoredAnswer], *, seed: int)
     )
 
 
-def _by_source(answers: Iterable[ScoredAnswer]) -> dict[str, list[ScoredAnswer]]:
-    found: dict[str, list[ScoredAnswer]] = {}
+def _by_source(answers: Iterable[GradedAnswer]) -> dict[str, list[GradedAnswer]]:
+    found: dict[str, list[GradedAnswer]] = {}
     for answer in answers:
         found.setdefault(answer.source, []).append(answer)
     return found
 
 
-def _sides(answers: Sequence[ScoredAnswer]) -> tuple[list[ScoredAnswer], list[ScoredAnswer]]:
+def _sides(answers: Sequence[GradedAnswer]) -> tuple[list[GradedAnswer], list[GradedAnswer]]:
     return [a for a in answers if a.model == TARGET], [a for a in answers if a.model != TARGET]
 
 
-def _scores(answers: Sequence[ScoredAnswer], judge: str) -> Scores:
+def _scores(answers: Sequence[GradedAnswer], judge: str) -> Scores:
     """The grades, NaN where there is none. Every model has answered every prompt in every generation."""
     models, prompts = (list(dict.fromkeys(names)) for names in ((a.model for a in answers), (a.id for a in answers)))
     generations = 1 + max(a.generation for a in answers)
@@ -121,7 +121,7 @@ def _scores(answers: Sequence[ScoredAnswer], judge: str) -> Scores:
     return scores
 
 
-def _origins(answers: Iterable[ScoredAnswer]) -> list[str]:
+def _origins(answers: Iterable[GradedAnswer]) -> list[str]:
     """What each prompt was made from, in the order of `_scores`; of a prompt of which nobody knows, itself."""
     return list({a.id: a.origin or a.id for a in answers}.values())
 
@@ -171,7 +171,7 @@ def _parts(after: Scores) -> VarianceParts:
         return VarianceParts(why_not=str(error))
 
 
-def _judge_parts(source: str, answers: Sequence[ScoredAnswer], judges: Sequence[str]) -> JudgeParts:
+def _judge_parts(source: str, answers: Sequence[GradedAnswer], judges: Sequence[str]) -> JudgeParts:
     after = np.stack([_scores(_sides(answers)[1], judge) for judge in judges], axis=2)
     whole = ~np.isnan(after).any((0, 1, 2))
     if not whole.any():
@@ -183,7 +183,7 @@ def _judge_parts(source: str, answers: Sequence[ScoredAnswer], judges: Sequence[
     return JudgeParts(source, parts.seed, parts.generation, parts.judge, parts.seed_by_judge, parts.rest)
 
 
-def _criteria(judge: str, before: Sequence[ScoredAnswer], after: Sequence[ScoredAnswer]) -> tuple[CriterionRow, ...]:
+def _criteria(judge: str, before: Sequence[GradedAnswer], after: Sequence[GradedAnswer]) -> tuple[CriterionRow, ...]:
     """The mean of each criterion on both sides; nothing where one side was not graded by them."""
     graded = [[a.criteria[judge] for a in side if judge in a.criteria] for side in (before, after)]
     if not all(graded):

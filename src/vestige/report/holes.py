@@ -12,14 +12,15 @@ from vestige.artifacts.holes import (
     HoleMap,
     HoleRow,
     HoleTable,
+    MitigationTable,
     Tested,
     read_holes,
     read_map,
+    read_mitigation,
     read_table,
     read_tested,
 )
 from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.mitigation import MitigationTable, read_mitigation
 from vestige.artifacts.provenance import read_provenance
 from vestige.core.errors import InputError
 

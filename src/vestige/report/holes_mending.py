@@ -7,7 +7,7 @@ quality, 1..10, and the share at the lowest score.
 from dataclasses import dataclass
 from typing import Any
 
-from vestige.artifacts.mitigation import FORGET, SETS, MitigationRow, MitigationTable, Way
+from vestige.artifacts.holes import FORGET, SETS, MitigationRow, MitigationTable, Way
 from vestige.core.estimates import Estimate
 from vestige.report.holes import Probe
 from vestige.report.words import interval, number

@@ -7,18 +7,19 @@ in Unlearned LLMs, 2511.00030, section 4.3. A mending that is done is not done a
 
 from collections.abc import Sequence
 
-from vestige.artifacts.holes import Tested, read_rows, read_table
-from vestige.artifacts.layout import MitigationFolder, ProbeFolder
-from vestige.artifacts.mitigation import (
+from vestige.artifacts.holes import (
     MitigationTable,
     Sample,
+    Tested,
     read_mitigation,
     read_samples,
+    read_table,
     write_mitigation,
     write_samples,
 )
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA
+from vestige.artifacts.records import SCHEMA, read_rows
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json
 from vestige.core.ids import content_id

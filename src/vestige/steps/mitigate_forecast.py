@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from vestige.artifacts.holes import FORGET, LATENT_USED
 from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.mitigation import FORGET, LATENT_USED
 from vestige.data.corpus import NamedSplits
 from vestige.judges.base import Request
 from vestige.judges.spending import Limits, estimated_tokens

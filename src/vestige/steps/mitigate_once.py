@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel
 
+from vestige.artifacts.holes import KeptModel, MitigationTable
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder, own_folder
-from vestige.artifacts.mitigation import KeptModel, MitigationTable
 from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl

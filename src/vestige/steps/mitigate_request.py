@@ -6,9 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vestige.artifacts.holes import Tested, read_rows, read_table
-from vestige.artifacts.layout import MitigationFolder, ProbeFolder
-from vestige.artifacts.mitigation import (
+from vestige.artifacts.holes import (
     ADJACENT_USED,
     FORGET,
     HARM,
@@ -18,10 +16,14 @@ from vestige.artifacts.mitigation import (
     Sample,
     ScoredAnswer,
     SetScore,
+    Tested,
     Way,
     read_scored,
+    read_table,
     write_scored,
 )
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder
+from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.ids import content_id

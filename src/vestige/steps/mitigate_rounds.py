@@ -5,9 +5,7 @@ round, `n_adjacent` adjacent prompts, all with the target's own answers, and `n_
 (2511.00030, Tables 4 and 9). Round 0 is the unlearned model that the probe was of.
 """
 
-from vestige.artifacts.holes import Tested
-from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder, own_folder
-from vestige.artifacts.mitigation import (
+from vestige.artifacts.holes import (
     LATENT_BEFORE,
     LATENT_HELD_OUT,
     LATENT_USED,
@@ -16,9 +14,11 @@ from vestige.artifacts.mitigation import (
     MitigationTable,
     Sample,
     ScoredAnswer,
+    Tested,
     read_samples,
     write_samples,
 )
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder, own_folder
 from vestige.artifacts.records import read_spec
 from vestige.probes.mitigation import Picked, pick_latent, retained
 from vestige.probes.mitigation_scores import row_of, score_of

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
-from vestige.artifacts.holes import read_rows
 from vestige.artifacts.layout import ProbeFolder
+from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id

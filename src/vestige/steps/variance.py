@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from vestige.artifacts.holes import Tested, read_rows, read_table
-from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.variance import (
-    ScoredAnswer,
+from vestige.artifacts.holes import (
+    GradedAnswer,
+    Tested,
     VarianceTable,
+    read_table,
     read_variance,
-    variance_folder,
     write_variance,
 )
+from vestige.artifacts.layout import ProbeFolder
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
@@ -123,7 +124,7 @@ def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
             f"the probe in {folder.path} was made with another target ({probed['target']}, not "
             f"{request.target.id}); give that one, since its answers chose the prompts"
         )
-    place = variance_folder(folder)
+    place = folder.variance
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         watch = Stopwatch()
         said = {name: one for name, one in _all_said(folder, request, prompts)}
@@ -207,10 +208,10 @@ def _refuse_twice(said: Mapping[str, _Said]) -> None:
         seen[one.id] = name
 
 
-def _blank(prompts: Sequence[_Prompt], said: Mapping[str, _Said]) -> list[ScoredAnswer]:
+def _blank(prompts: Sequence[_Prompt], said: Mapping[str, _Said]) -> list[GradedAnswer]:
     """All answers without scores, those to one prompt together."""
     return [
-        ScoredAnswer(p.id, p.source, p.origin, p.text, name, generation, answers[p.text], {})
+        GradedAnswer(p.id, p.source, p.origin, p.text, name, generation, answers[p.text], {})
         for p in prompts
         for name, one in said.items()
         for generation, answers in enumerate(one.answers)
@@ -218,7 +219,7 @@ def _blank(prompts: Sequence[_Prompt], said: Mapping[str, _Said]) -> list[Scored
 
 
 def _judged(
-    judge: KeptJudge, answers: Sequence[ScoredAnswer], task: str, truths: Mapping[str, str]
+    judge: KeptJudge, answers: Sequence[GradedAnswer], task: str, truths: Mapping[str, str]
 ) -> list[Judgement | None]:
     """A judgement of each answer; None where no answer came."""
     asked = {
@@ -233,11 +234,11 @@ def _judged(
     return [found.get(n) for n in range(len(answers))]
 
 
-def _scored(blank: ScoredAnswer, n: int, verdicts: Mapping[str, _Verdicts]) -> ScoredAnswer:
+def _scored(blank: GradedAnswer, n: int, verdicts: Mapping[str, _Verdicts]) -> GradedAnswer:
     """The answer in place `n` with what all judges made of it."""
     quality = {name: one.quality[n] for name, one in verdicts.items()}
     criteria = {name: one.criteria[n] for name, one in verdicts.items() if one.criteria}
-    return ScoredAnswer(
+    return GradedAnswer(
         blank.id,
         blank.source,
         blank.origin,
@@ -257,7 +258,7 @@ def _failures(found: Mapping[str, Judgement | None]) -> dict[str, str]:
 
 
 def _table(
-    request: VarianceRequest, said: Mapping[str, _Said], scored: Sequence[ScoredAnswer], probed: str
+    request: VarianceRequest, said: Mapping[str, _Said], scored: Sequence[GradedAnswer], probed: str
 ) -> VarianceTable:
     judges = list(request.judges)
     rows, unjudged = rows_of(scored, judges, seed=request.seed)

@@ -11,8 +11,8 @@ from typing import Any
 
 from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.hole_study import GeneralScore, HoleStudyFolder, write_general
+from vestige.artifacts.holes import WAYS
 from vestige.artifacts.layout import ProbeFolder, own_folder
-from vestige.artifacts.mitigation import WAYS
 from vestige.artifacts.records import SCHEMA, read_summary, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json

@@ -4,9 +4,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vestige.artifacts.hole_study import HoleStudyFolder
+from vestige.artifacts.holes import (
+    SETS,
+    MitigationRow,
+    MitigationTable,
+    Outcome,
+    Runs,
+    VarianceRow,
+    VarianceTable,
+    Way,
+    read_mitigation,
+    read_variance,
+)
 from vestige.artifacts.layout import MitigationFolder
-from vestige.artifacts.mitigation import SETS, MitigationRow, MitigationTable, Way, read_mitigation
-from vestige.artifacts.variance import Outcome, Runs, VarianceRow, VarianceTable, read_variance, variance_folder
 from vestige.core.files import read_json
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
@@ -90,7 +100,7 @@ def variation(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable
     asked = settings.variance
     if asked is None:
         return PaperTable(6, "repeated measurements were not asked for", (), (), ())
-    folder = variance_folder(place.probe(asked.of))
+    folder = place.probe(asked.of).variance
     title = f"{named(asked.of)} over seeds, generations and judges"
     if not folder.summary.exists():
         return PaperTable(6, title, (), (f"{MISSING}.",), ())

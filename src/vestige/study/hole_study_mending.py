@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vestige.artifacts.hole_study import HoleStudyFolder
-from vestige.artifacts.mitigation import Way, read_mitigation
+from vestige.artifacts.holes import Way, read_mitigation
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.text import one_line

@@ -14,9 +14,9 @@ import numpy as np
 
 from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.hole_study import GeneralScore, HoleStudyFolder, read_general
-from vestige.artifacts.holes import LATENT_J, HoleRow, HoleTable, Tested, read_attempts, read_rows, read_table
+from vestige.artifacts.holes import LATENT_J, HoleRow, HoleTable, Tested, read_attempts, read_table
 from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.records import write_csv
+from vestige.artifacts.records import read_rows, write_csv
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_jsonl, write_text
 from vestige.probes.latent import LATENT
