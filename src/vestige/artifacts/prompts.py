@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vestige.artifacts.layout import AttackFolder
+from vestige.artifacts.records import read_record, write_record
 from vestige.core.errors import InputError
 
 TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.audits import SoundnessLine
+from vestige.artifacts.records import read_record, write_record
 
 
 @dataclass(frozen=True)
