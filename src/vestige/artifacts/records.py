@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -184,15 +184,16 @@ def typed(where: Path | str, kind: type[T], stored: Any, *, again: str = _AGAIN)
     """
     try:
         # As JSON, where a list may stand for a tuple and a text for nothing but a text.
-        return _adapter(kind).validate_json(json.dumps(stored), strict=True)
+        found: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(stored), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the record"
         raise InputError(f"{where}: {one_line(place)}: {first['msg']}; {again}") from error
+    return found
 
 
 @cache
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     # For lines of a file as for whole ones: to make it takes longer than to read a line.
     return TypeAdapter(kind)
 
