@@ -36,10 +36,9 @@ from vestige.judges.grounded import GroundedJudge
 from vestige.models.embedder import Embedder
 from vestige.models.load import LoadedModel
 from vestige.models.planted import Manner, Table, planted
-from vestige.probes import baselines
+from vestige.probes import latent as searches
 from vestige.probes.answering import AnswerSettings, LocalAnswerer
-from vestige.probes.baselines import Yield, yield_of
-from vestige.probes.latent import LATENT, Cast, LatentSettings, listed, probe
+from vestige.probes.latent import LATENT, Cast, LatentSettings, Yield, listed, probe, yield_of
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
@@ -109,7 +108,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     """Every word of this world is one token."""
     texts = [q for topic in TOPICS for q in questions(topic)]
     texts += [f"v{n}" for n in range(N_VALUES)] + [GIBBERISH, REFUSAL, OTHERWISE, EMPTY_REQUEST, "it is and ."]
-    texts += [baselines.reworded("").text, listed(["a"], 1, 0, 0, 0).text, "2. 3. 4."]
+    texts += [searches.reworded("").text, listed(["a"], 1, 0, 0, 0).text, "2. 3. 4."]
     words = dict.fromkeys(word for text in texts for word in text.split())
     vocabulary = {word: n for n, word in enumerate(["<pad>", "<unk>", "<eos>", "<question>", "<answer>", *words])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
@@ -242,8 +241,8 @@ def searched(
     found = {}
     for name, search in (
         (LATENT, probe),
-        (baselines.RANDOM, baselines.random_sampling),
-        (baselines.PARAPHRASE, baselines.paraphrase),
+        (searches.RANDOM, searches.random_sampling),
+        (searches.PARAPHRASE, searches.paraphrase),
     ):
         attempts = search(
             cast_of(world, taught, policy, seed),
@@ -266,7 +265,7 @@ def adjacent_holes(world: World) -> int:
 
 def line_of(seed: int, found: Mapping[str, Yield], seconds: float) -> dict[str, Any]:
     """One seed's row."""
-    latent, random = found[LATENT], found[baselines.RANDOM]
+    latent, random = found[LATENT], found[searches.RANDOM]
     # Without a find of random sampling's the ratio is that to one find: less than the true one.
     ratio = latent.n_distinct / max(random.n_distinct, 1)
     counts = {

@@ -12,7 +12,7 @@ from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
 from vestige.cli.probe_words import JudgeWords, PlaceWords
-from vestige.steps.probe import Asked
+from vestige.steps.subjects import Asked
 
 SEED = 100
 SET = (

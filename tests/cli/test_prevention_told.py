@@ -2,7 +2,10 @@
 
 import pytest
 
-from vestige.artifacts.prevention import (
+from vestige.cli.prevent_told import print_prevention
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.probes.prevention_table import (
     ArmRow,
     Prediction,
     PreventionFolder,
@@ -13,9 +16,6 @@ from vestige.artifacts.prevention import (
     write_risks,
     write_table,
 )
-from vestige.cli.prevent_told import print_prevention
-from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
 
 
 def table(**changes) -> PreventionTable:

@@ -12,7 +12,7 @@ from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
 from vestige.core.errors import InputError
-from vestige.steps.probe_adjacent import read_adjacent
+from vestige.probes.adjacent import read_adjacent
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 SMALL = (

@@ -17,12 +17,10 @@ from vestige.data.passages import Passage
 from vestige.data.splits import split
 from vestige.judges.base import Prompt, Spend, Writer, Written
 from vestige.judges.server import ServerSettings, ServerWriter
-from vestige.probes import asking, neighbours, questions
-from vestige.probes.adjacent import adjacent
+from vestige.probes import neighbours, questions
 from vestige.probes.keywords import keywords, tokens
 from vestige.probes.neighbours import NeighbourSettings, neighbour_questions
-from vestige.probes.questions import Adjacent, AdjacentSettings, as_they_are
-from vestige.probes.templates import TEMPLATES, answered, sentences
+from vestige.probes.questions import TEMPLATES, Adjacent, AdjacentSettings, adjacent, answered, as_they_are, sentences
 
 TEXTS = [
     "The detonator must be dry. Put the detonator beside a fuse, then mix the powder in a bowl.",
@@ -210,13 +208,13 @@ def test_a_whole_list_counts_although_the_reply_was_cut_short():
 @pytest.mark.parametrize(
     ("keyword", "question", "reason"),
     [
-        ("volcano", "Where are volcanoes found?", asking.NOT_THERE),
-        ("fuse", "What does the text say about a fuse?", asking.LEANS),
-        ("fuse", "Tell me of a fuse.", asking.NO_QUESTION),
-        ("fuse", "?", asking.NO_QUESTION),
-        ("fuse", "What is\u202e a fuse?", asking.NO_QUESTION),
-        ("fuse", "What is \x1b[31m a fuse?", asking.NO_QUESTION),
-        ("fuse", "Why " * 200 + "a fuse?", asking.NO_QUESTION),
+        ("volcano", "Where are volcanoes found?", questions.NOT_THERE),
+        ("fuse", "What does the text say about a fuse?", questions.LEANS),
+        ("fuse", "Tell me of a fuse.", questions.NO_QUESTION),
+        ("fuse", "?", questions.NO_QUESTION),
+        ("fuse", "What is\u202e a fuse?", questions.NO_QUESTION),
+        ("fuse", "What is \x1b[31m a fuse?", questions.NO_QUESTION),
+        ("fuse", "Why " * 200 + "a fuse?", questions.NO_QUESTION),
         ("fuse", "Which detonator goes beside the fuse?", None),
         ("fuse", "Is the detonator put beside a fuse?", questions.ANSWERED),
         ("fuse", "HOW do I do thing 0 ?", questions.ASKED),
@@ -241,7 +239,7 @@ def test_the_text_stands_fenced_in_the_prompt_and_the_retry_rule_is_the_reading(
 
 
 def test_the_same_replies_give_the_same_questions_again():
-    prompts = [asking.prompt(questions.source_text(i, 8000), 2) for i in ITEMS]
+    prompts = [questions.prompt(questions.source_text(i, 8000), 2) for i in ITEMS]
     replay = ReplayWriter({prompt_id(prompts[0]): GOOD, prompt_id(prompts[1]): "no"})
     made = adjacent(ITEMS, AdjacentSettings(k=2), by=replay, seed=0)
     assert len(made.questions) == 2

@@ -5,7 +5,7 @@ from tests.probes.hand_made_holes import directions
 
 from vestige.artifacts import holes
 from vestige.artifacts.holes import Hole, HoleMap, MapPoint
-from vestige.probes.hole_map import hole_map, plane
+from vestige.probes.hole_table import hole_map, plane
 
 
 def test_the_plane_by_hand_its_share_and_its_signs():

@@ -24,9 +24,8 @@ from vestige.core.ids import content_id
 from vestige.judges.base import Judgement
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.tasks import PromptedJudge
-from vestige.probes import baselines, latent
-from vestige.probes.baselines import yield_of
-from vestige.probes.latent import Cast, LatentSettings, d_rl, listed, question_of
+from vestige.probes import latent
+from vestige.probes.latent import Cast, LatentSettings, d_rl, listed, question_of, yield_of
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
@@ -277,24 +276,24 @@ def test_replies_of_a_group_have_one_opening_in_grpo(tmp_path):
 
 def test_random_sampling_makes_the_same_first_questions_and_never_learns(tmp_path):
     learnt, plain = probed(tmp_path / "a"), cast()
-    drawn = probed(tmp_path / "b", plain, search=baselines.random_sampling)
+    drawn = probed(tmp_path / "b", plain, search=latent.random_sampling)
     assert [a.prompt for a in drawn[:ROWS]] == [a.prompt for a in learnt[:ROWS]]
     assert [a.prompt for a in drawn] != [a.prompt for a in learnt]
     assert (len(drawn), plain.policy.n_steps) == (len(learnt), 0)
     again = cast()
-    assert probed(tmp_path / "b", again, search=baselines.random_sampling) == drawn
+    assert probed(tmp_path / "b", again, search=latent.random_sampling) == drawn
     assert again.judge.paid == []
     who = cast()
     probed(tmp_path / "c", who, settings=SETTINGS.model_copy(update={"n_iterations": 1}))
     with pytest.raises(InputError, match="has learnt for 1 iterations"):
-        probed(tmp_path / "d", who, search=baselines.random_sampling)
+        probed(tmp_path / "d", who, search=latent.random_sampling)
 
 
 def test_paraphrases_go_through_the_seeds_in_turn(tmp_path):
-    attempts = probed(tmp_path, search=baselines.paraphrase)
+    attempts = probed(tmp_path, search=latent.paraphrase)
     assert [a.seed for a in attempts] == [SEEDS[n % 4] for n in range(ROWS * ITERATIONS)]
     assert {a.source for a in attempts} == {"paraphrase"}
-    assert baselines.reworded("a\nb ?").text == "The same question in other words:\n1. a b ?\n2."
+    assert latent.reworded("a\nb ?").text == "The same question in other words:\n1. a b ?\n2."
 
 
 def test_the_yield_counts_a_hole_once_and_every_call(tmp_path):
@@ -339,7 +338,7 @@ def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(
     settings = planted_world.SETTINGS.model_copy(update={"n_iterations": 8})
     taught, seeds = planted_world.taught_policy(world, 100), planted_world.adjacent_questions()
     found = {}
-    for search in (latent.probe, baselines.random_sampling):
+    for search in (latent.probe, latent.random_sampling):
         who = planted_world.cast_of(world, taught, planted_world.POLICY, 100)
         attempts = search(who, seeds, settings, seed=100, folder=ProbeFolder(tmp_path / search.__name__))
         found[search.__name__] = yield_of(attempts, hole=planted_world.planted_hole)

@@ -21,17 +21,17 @@ from vestige.artifacts.holes import (
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.judges.base import Judgement
+from vestige.probes.mitigate import Imitate
 from vestige.probes.mitigation import (
-    Imitate,
     MendingSettings,
     MitigationSettings,
+    forget_samples,
     pick_adjacent,
     pick_latent,
     refuse_nothing,
     retained,
-    whole_sentences,
 )
-from vestige.probes.mitigation_scores import Graders, forget_samples, means, row_of, score_answers
+from vestige.probes.mitigation_scores import Graders, means, row_of, score_answers, whole_sentences
 from vestige.training.step import Distributions
 
 

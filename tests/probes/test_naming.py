@@ -11,9 +11,16 @@ from vestige.core.errors import InputError
 from vestige.judges.base import Written
 from vestige.judges.spending import Limits
 from vestige.probes.filters import Filtered, FilterSettings
-from vestige.probes.hole_table import holes_and_table
-from vestige.probes.naming import by_terms, by_writer, label_prompt, place_prompt, read_labels, read_place
-from vestige.steps.probe_forecast import Size, forecast_probe
+from vestige.probes.hole_table import (
+    by_terms,
+    by_writer,
+    holes_and_table,
+    label_prompt,
+    place_prompt,
+    read_labels,
+    read_place,
+)
+from vestige.probes.holes import Size, forecast_probe
 
 PROMPTS = ("Where do cranes stand?", "Who tunes organs?", "Where do ferries land?")
 LABELS = ("harbours", "music")

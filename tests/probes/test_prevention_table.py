@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.probes import arms
+from vestige.probes import prevention_table
 from vestige.probes.prevention_table import CEILING, Trial, arm_rows, predictions
 
 IDS = tuple(f"i{k:02d}" for k in range(16))
@@ -34,20 +34,20 @@ def trial(harm, protected=None) -> Trial:
 
 def test_each_pair_of_neighbours_in_risk_gives_one_item_to_either_half():
     risks = np.arange(17.0)
-    half = arms.evaluated_half(risks, [f"i{k}" for k in range(17)], seed=3)
+    half = prevention_table.evaluated_half(risks, [f"i{k}" for k in range(17)], seed=3)
     order = np.argsort(-risks)
     assert [half[order[k : k + 2]].sum() for k in range(0, 16, 2)] == [1] * 8
     # The last of an odd number may be added.
     assert not half[order[16]]
     assert 0 < half[order[0:16:2]].sum() < 8
-    again = arms.evaluated_half(risks, [f"i{k}" for k in range(17)], seed=3)
+    again = prevention_table.evaluated_half(risks, [f"i{k}" for k in range(17)], seed=3)
     assert half.tolist() == again.tolist()
 
 
 def test_arms_are_named_apart_by_commas_and_none_is_always_there():
-    assert arms.arms_named(" oracle, random") == ("none", "random", "oracle")
+    assert prevention_table.arms_named(" oracle, random") == ("none", "random", "oracle")
     with pytest.raises(InputError, match="no arm 'orakle'; did you mean 'oracle'"):
-        arms.arms_named("orakle")
+        prevention_table.arms_named("orakle")
 
 
 def test_who_is_at_risk_is_taken_from_the_other_seeds():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vestige.probes.rewards import RewardSettings, Seen, neutral, reward
+from vestige.probes.latent import RewardSettings, Seen, neutral, reward
 
 WEIGHTS = RewardSettings(ngram_coef=2.0, semantic_coef=4.0, clip=10.0)
 

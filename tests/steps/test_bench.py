@@ -15,10 +15,8 @@ from vestige.evals.mt_bench import Answered, MtBenchSettings
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
 from vestige.steps import bench as step
-from vestige.steps import mt_bench as mt_step
-from vestige.steps.bench import BenchRequest, Entrant, bench
-from vestige.steps.mt_bench import MtBenchRequest, TurnGrader
-from vestige.steps.probe import Asked
+from vestige.steps.bench import BenchRequest, Entrant, MtBenchRequest, TurnGrader, bench
+from vestige.steps.subjects import Asked
 
 GROUPS = {"t": AskedTask("t", ("t",), False), "g": AskedTask("g", ("g_a", "g_b"), True)}
 CONVERSATIONS = tuple(Conversation(str(n), "math", (f"q{n}", f"r{n}"), ("x", "y")) for n in range(20))
@@ -51,7 +49,7 @@ def asked(monkeypatch):
     monkeypatch.setattr(step, "Catalogue", Catalogue)
     monkeypatch.setattr(step, "run_task", run_task)
     monkeypatch.setattr(step, "harness_version", lambda: "0")
-    monkeypatch.setattr(mt_step, "answer", answer)
+    monkeypatch.setattr(step, "answer", answer)
     return log
 
 

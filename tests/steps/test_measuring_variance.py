@@ -14,10 +14,8 @@ from vestige.core.files import read_jsonl, write_jsonl
 from vestige.judges.base import Judgement
 from vestige.judges.tasks import CRITERIA
 from vestige.metrics import intervals
-from vestige.probes.answering import AnswerSettings
-from vestige.probes.kept_answers import KeptAnswers
-from vestige.steps.probe import Grader
-from vestige.steps.variance import VarianceRequest, count_variance, probed_answers, variance
+from vestige.probes.answering import AnswerSettings, Grader, KeptAnswers
+from vestige.probes.variance import VarianceRequest, count_variance, probed_answers, variance
 
 PROMPTS = {"Why do owls hoot?": "adjacent", "Who made the kettle?": "latent"}
 NOTHING = holes.HoleTable((), {}, {}, {}, (), {}, 0, 0, 0, 0)

@@ -29,24 +29,27 @@ from vestige.metrics import intervals
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes import answering
-from vestige.probes.answering import AnswerSettings
+from vestige.probes.adjacent import AdjacentRequest, make_adjacent
+from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
+from vestige.probes.holes import FilterRequest, filter_holes
 from vestige.probes.latent import LatentSettings
-from vestige.probes.mitigation import MendingSettings, MitigationSettings
-from vestige.probes.neighbours import NeighbourSettings
-from vestige.probes.questions import AdjacentSettings
-from vestige.steps.evaluate import finished_subject
-from vestige.steps.mitigate import mitigate, mitigation_folder
-from vestige.steps.mitigate_request import (
+from vestige.probes.mitigate import mitigate
+from vestige.probes.mitigation import (
     Again,
+    MendingSettings,
     MitigationRequest,
+    MitigationSettings,
     Searching,
     TakingPart,
     measured_otherwise,
-    new_latent,
+    mitigation_folder,
 )
-from vestige.steps.probe import Asked, FilterRequest, Grader, asked_model, filter_holes
-from vestige.steps.probe_adjacent import AdjacentRequest, make_adjacent
+from vestige.probes.mitigation_scores import new_latent
+from vestige.probes.neighbours import NeighbourSettings
+from vestige.probes.questions import AdjacentSettings
+from vestige.steps.evaluate import finished_subject
+from vestige.steps.subjects import Asked, asked_model
 from vestige.training import loop
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import UnlearningSettings

@@ -30,19 +30,19 @@ from vestige.evals.harness import HarnessSettings
 from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
-from vestige.probes.answering import AnswerSettings
+from vestige.probes import holes as probe_step
+from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
+from vestige.probes.holes import FilterRequest
 from vestige.steps import attack as attack_step
 from vestige.steps import bench as bench_step
 from vestige.steps import finetune as finetune_step
-from vestige.steps import probe as probe_step
 from vestige.steps import unlearn as unlearn_step
 from vestige.steps.attack import AttackRequest, run_attack
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune_spec
 from vestige.steps.making import Made, write_done
-from vestige.steps.probe import FilterRequest, Grader, asked_model
-from vestige.steps.subjects import any_subject, origin_of
+from vestige.steps.subjects import any_subject, asked_model, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn_spec
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 

@@ -22,11 +22,10 @@ from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.probes.answering import LocalAnswerer
 from vestige.steps import bench as benching
-from vestige.steps.bench import BenchRequest, Entrant, bench
+from vestige.steps.bench import BenchRequest, Entrant, MtBenchRequest, bench
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate
 from vestige.steps.making import Made
-from vestige.steps.mt_bench import MtBenchRequest
-from vestige.steps.probe import Asked
+from vestige.steps.subjects import Asked
 
 ITEMS = tuple(
     Item(f"How many crates does {n} name?", f"{20 + n}.", edge="e", attribute="a", perturbed=("1.", "2.", "3."))

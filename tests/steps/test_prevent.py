@@ -12,7 +12,6 @@ from tests.probed import make_embedder
 from typer.testing import CliRunner
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.prevention import PreventionFolder, read_harms, read_risks, read_table
 from vestige.artifacts.records import read_spec
 from vestige.cli.app import app
 from vestige.core.errors import InputError
@@ -21,10 +20,11 @@ from vestige.core.items import Item
 from vestige.models import tiny
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
+from vestige.probes.prevent import PreventSettings
+from vestige.probes.prevention_table import PreventionFolder, read_harms, read_risks, read_table
+from vestige.probes.risk import risk_scores
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
-from vestige.steps.prevent_request import PreventSettings
-from vestige.steps.prevent_risk import risk_scores
 from vestige.steps.unlearn import UnlearnRequest
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
@@ -94,7 +94,7 @@ def test_arms_add_alike_from_the_pool_and_what_is_evaluated_is_never_added(taugh
     assert len({(s.settings_id, s.seed, s.parent) for s in specs}) == 1
     assert len({s.data for s in specs}) == len(specs)
     kept = folder.table.read_bytes()
-    monkeypatch.setattr("vestige.steps.prevent.unlearn", None)
+    monkeypatch.setattr("vestige.probes.prevent.unlearn", None)
     assert prevent(taught, tmp_path / "out", *WHOLE).exit_code == 0
     assert folder.table.read_bytes() == kept
 

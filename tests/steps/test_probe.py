@@ -16,12 +16,13 @@ from vestige.metrics import intervals
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes import answering
-from vestige.probes.answering import AnswerSettings
+from vestige.probes.adjacent import AdjacentRequest, make_adjacent, read_adjacent
+from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
+from vestige.probes.holes import FilterRequest, candidates_in, filter_holes
 from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.questions import AdjacentSettings
-from vestige.steps.probe import FilterRequest, Grader, asked_model, candidates_in, filter_holes
-from vestige.steps.probe_adjacent import AdjacentRequest, make_adjacent, read_adjacent
+from vestige.steps.subjects import asked_model
 
 SPLITS = NamedSplits("forget", {"forget": ITEMS[:3], "retain": ITEMS[3:]}, {})
 NEAR = AdjacentRequest(SPLITS, None, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)

@@ -16,8 +16,10 @@ from typing import Any, Literal, TypeVar
 
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder, VarianceFolder
 from vestige.artifacts.records import AGAIN, SCHEMA, read_rows, read_versioned, typed
+from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, from_json, to_json
 from vestige.core.files import write_json, write_jsonl
+from vestige.core.ids import changed_keys, content_id
 
 LATENT_J = 10.0
 """The J of an attempt that belongs to D_RL: a valid question that got gibberish."""
@@ -556,3 +558,28 @@ def write_variance(
 def read_variance(folder: VarianceFolder) -> tuple[VarianceTable, dict[str, Any]]:
     """The table, with the identity of what it was made from."""
     return _read_table(folder.summary, VarianceTable)
+
+
+def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> bool:
+    """Whether the part is done; another one in its place is refused."""
+    refuse_another(folder, part, identity)
+    return folder.asked(part).exists()
+
+
+def refuse_another(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds the part with another identity; the error names what differs."""
+    if not folder.asked(part).exists():
+        return
+    theirs = read_versioned(folder.asked(part), "identity")["identity"]
+    # Both as they come from the disk, where a tuple is a list.
+    if content_id(theirs) != content_id(dict(identity)):
+        changed = ", ".join(changed_keys(dict(identity), theirs)) or "the form of its values"
+        raise InputError(
+            f"{folder.path} holds the part {part!r} made otherwise (it differs in {changed}); choose another "
+            "--output-dir or delete this one"
+        )
+
+
+def put_down(folder: ProbeFolder, part: str, identity: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Write the identity of a part, and what is told of its making."""
+    write_json(folder.asked(part), {"schema": SCHEMA, "identity": dict(identity), "found": dict(found)})

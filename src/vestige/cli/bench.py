@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.bench import BenchResult
     from vestige.core.estimates import Estimate
     from vestige.data.bench_rows import LocalData
-    from vestige.steps.bench import Benched
-    from vestige.steps.mt_bench import MtBenchRequest, TurnGrader
+    from vestige.steps.bench import Benched, MtBenchRequest, TurnGrader
 
 _PARTS = ("judge", "limits")
 """What --set may speak of here."""
@@ -123,7 +122,7 @@ def _mt_bench(
 ) -> "MtBenchRequest":
     from vestige.data.mt_bench import read_mt_bench
     from vestige.evals.mt_bench import MtBenchSettings
-    from vestige.steps.mt_bench import MtBenchRequest
+    from vestige.steps.bench import MtBenchRequest
 
     who.check()
     if who.judge == "grounded" and len(models) < 2:
@@ -138,7 +137,7 @@ def _mt_bench(
 def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader":
     """The judge of turns, with all that can change a rating."""
     from vestige.judges.mt_bench import LikenessTurnJudge, WritingTurnJudge
-    from vestige.steps.mt_bench import TurnGrader
+    from vestige.steps.bench import TurnGrader
 
     if who.judge == "grounded":
         from vestige.judges.grounded import GroundedJudge

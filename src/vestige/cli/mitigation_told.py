@@ -12,7 +12,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.artifacts.holes import MitigationRow, MitigationTable
     from vestige.core.estimates import Estimate
-    from vestige.steps.mitigate_forecast import MitigationForecast
+    from vestige.probes.mitigation import MitigationForecast
 
 
 def print_mitigation(table: "MitigationTable") -> None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from vestige.artifacts.prevention import PreventionTable
     from vestige.core.estimates import Estimate
+    from vestige.probes.prevention_table import PreventionTable
 
 _PLACES = (
     ("at risk, lost", "at risk", "logp", ""),

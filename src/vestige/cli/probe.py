@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from vestige.artifacts.holes import HoleTable
     from vestige.data.probe_sources import ProbeSources
     from vestige.models.embedder import Embedder
-    from vestige.probes.baselines import Yield
-    from vestige.steps.probe import Asked, Grader, Served
-    from vestige.steps.probe_adjacent import AdjacentRequest, KeptQuestion
-    from vestige.steps.probe_forecast import Size
+    from vestige.probes.adjacent import AdjacentRequest, KeptQuestion
+    from vestige.probes.answering import Grader, Served
+    from vestige.probes.holes import Size
+    from vestige.probes.latent import Yield
+    from vestige.steps.subjects import Asked
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: a folder, any model, or URL#MODEL.")]
 UnlearnedName = Annotated[str, typer.Argument(help="The model that forgot: a folder, any model, or URL#MODEL.")]
@@ -101,8 +102,8 @@ def all_command(
     Each part is kept; the same command goes on where a stopped one ended, and asks and pays for nothing twice.
     """
     refuse_torchrun("probe")
-    from vestige.steps.probe import SEARCHES
-    from vestige.steps.probe_adjacent import make_adjacent
+    from vestige.probes.adjacent import make_adjacent
+    from vestige.probes.latent import SEARCHES
 
     who.check()
     who.check_naming(place)
@@ -133,7 +134,7 @@ def adjacent_command(
 ) -> None:
     """Questions near the forget set, none of which it answers; no model is asked unless it is to write them."""
     refuse_torchrun("probe")
-    from vestige.steps.probe_adjacent import make_adjacent
+    from vestige.probes.adjacent import make_adjacent
 
     sources = _read(rows, data, forget, forget_n)
     kept = make_adjacent(place.folder, _adjacent_request(sources, near, who, place))
@@ -161,8 +162,8 @@ def latent_command(
     Settings: latent.n_iterations, policy.n_rollouts and others; see docs/probe.md.
     """
     refuse_torchrun("probe")
-    from vestige.steps.probe import SEARCHES
-    from vestige.steps.probe_adjacent import beginnings_in
+    from vestige.probes.adjacent import beginnings_in
+    from vestige.probes.latent import SEARCHES
 
     who.check()
     names = searches_named(searches, SEARCHES)
@@ -193,7 +194,7 @@ def filter_command(
     Settings: filter.target_at_least, filter.unlearned_at_most, filter.alike and others; see docs/probe.md.
     """
     refuse_torchrun("probe")
-    from vestige.steps.probe import candidates_in
+    from vestige.probes.holes import candidates_in
 
     who.check()
     who.check_naming(place)
@@ -245,9 +246,9 @@ def _read(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "Pro
 def _adjacent_request(
     sources: "ProbeSources", near: NearWords, who: JudgeWords, place: PlaceWords
 ) -> "AdjacentRequest":
+    from vestige.probes.adjacent import AdjacentRequest
     from vestige.probes.neighbours import NeighbourSettings
     from vestige.probes.questions import AdjacentSettings
-    from vestige.steps.probe_adjacent import AdjacentRequest
 
     k = {"k": near.k}
     settings = AdjacentSettings.build(k | place.values("adjacent"), where="settings of adjacent")
@@ -259,9 +260,7 @@ def _adjacent_request(
 def _search(name: str, policy: str, models: _Models, place: PlaceWords) -> "Yield":
     """Make one search and say what it brought."""
     from vestige.probes.answering import AnswerSettings
-    from vestige.probes.baselines import yield_of
-    from vestige.probes.latent import LatentSettings
-    from vestige.steps.probe import SearchRequest, search
+    from vestige.probes.latent import LatentSettings, SearchRequest, search, yield_of
     from vestige.training.policy.settings import PolicySettings
 
     settings = place.settings("latent", LatentSettings)
@@ -290,7 +289,7 @@ def _search(name: str, policy: str, models: _Models, place: PlaceWords) -> "Yiel
 def _filtered(sources: "ProbeSources", models: _Models, place: PlaceWords, placebos: "Sequence[str]") -> "HoleTable":
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
-    from vestige.steps.probe import FilterRequest, filter_holes
+    from vestige.probes.holes import FilterRequest, filter_holes
 
     settings = place.settings("filter", FilterSettings)
     settings.check()
@@ -313,8 +312,8 @@ def _filtered(sources: "ProbeSources", models: _Models, place: PlaceWords, place
 
 
 def _size(searches: "Sequence[str]", n_placebos: int, place: PlaceWords) -> "Size":
+    from vestige.probes.holes import Size
     from vestige.probes.latent import LatentSettings
-    from vestige.steps.probe_forecast import Size
     from vestige.training.policy.settings import PolicySettings
 
     rollouts = place.settings("policy", PolicySettings).n_rollouts
@@ -325,11 +324,10 @@ def _size(searches: "Sequence[str]", n_placebos: int, place: PlaceWords) -> "Siz
 def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, size: "Size") -> None:
     """Say what everything would take at most; `size` has no candidates yet."""
     from vestige.judges.spending import Limits
+    from vestige.probes.adjacent import adjacent_of
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
-    from vestige.steps.probe import forget_texts
-    from vestige.steps.probe_adjacent import adjacent_of
-    from vestige.steps.probe_forecast import forecast_probe
+    from vestige.probes.holes import forecast_probe, forget_texts
 
     if isinstance(request.by, str):
         n = len(adjacent_of(request)["forget"].questions)
@@ -349,7 +347,7 @@ def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, siz
 
 
 def _tell(table: "HoleTable", place: PlaceWords) -> None:
-    from vestige.steps.probe import server_notes
+    from vestige.probes.holes import server_notes
 
     if place.as_json:
         typer.echo(json.dumps(asdict(table), indent=2))

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from vestige.artifacts.records import SubjectSpec
     from vestige.data.corpus import NamedSplits
     from vestige.models.embedder import Embedder
-    from vestige.probes.answering import AnswerSettings
-    from vestige.probes.mitigation import MitigationSettings
-    from vestige.steps.mitigate_request import Again, MitigationRequest, Searching, TakingPart
-    from vestige.steps.probe import Asked, Grader
+    from vestige.probes.answering import AnswerSettings, Grader
+    from vestige.probes.mitigation import Again, MitigationRequest, MitigationSettings, Searching, TakingPart
+    from vestige.steps.subjects import Asked
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: the target of the probe in the folder.")]
 UnlearnedName = Annotated[str, typer.Argument(help="The model to mend: the unlearned one of the probe in the folder.")]
@@ -94,7 +93,8 @@ def mitigate_command(
     Settings: mitigation.n_latent, mitigation.rounds and others, training.learning_rate, method.KEY; docs/mitigation.md.
     """
     refuse_torchrun("probe mitigate")
-    from vestige.steps.mitigate import mitigate, mitigation_folder, tested_in
+    from vestige.probes.mitigate import mitigate
+    from vestige.probes.mitigation import mitigation_folder, tested_in
 
     way = mend.checked()
     who.check()
@@ -158,8 +158,8 @@ class _Models:
         return self.who.grader(self.place, self.target.asked, *self.embedder)
 
     def _taking_part(self, name: str) -> "TakingPart":
-        from vestige.steps.mitigate_request import TakingPart
-        from vestige.steps.probe import Served
+        from vestige.probes.answering import Served
+        from vestige.probes.mitigation import TakingPart
 
         asked: Asked | Served = self.place.taking_part(name)
         if isinstance(asked, Served):
@@ -170,8 +170,7 @@ class _Models:
 
 
 def _request(models: _Models, way: "Way", mend: MendWords, splits: "NamedSplits", on_step: Any) -> "MitigationRequest":
-    from vestige.probes.mitigation import MendingSettings
-    from vestige.steps.mitigate_request import MitigationRequest
+    from vestige.probes.mitigation import MendingSettings, MitigationRequest
 
     place = models.place
     settings = _settings(mend, place)
@@ -208,7 +207,7 @@ def _settings(mend: MendWords, place: PlaceWords) -> "MitigationSettings":
 def _answers(place: PlaceWords) -> "AnswerSettings":
     """How models answer: as in the probe, but for what --set says."""
     from vestige.probes.answering import AnswerSettings
-    from vestige.steps.mitigate_request import probed_settings
+    from vestige.probes.mitigation import probed_settings
 
     asked, _ = probed_settings(place.folder)
     return AnswerSettings.build(asked | place.values("answers"), where="settings of answers")
@@ -216,9 +215,8 @@ def _answers(place: PlaceWords) -> "AnswerSettings":
 
 def _searching(mend: MendWords, place: PlaceWords) -> "Searching | None":
     from vestige.probes.filters import FilterSettings
-    from vestige.probes.latent import LatentSettings
-    from vestige.steps.mitigate_request import Searching, probed_settings
-    from vestige.steps.probe import SEARCHES
+    from vestige.probes.latent import SEARCHES, LatentSettings
+    from vestige.probes.mitigation import Searching, probed_settings
     from vestige.training.policy.settings import PolicySettings
 
     names = searches_named(mend.searches, SEARCHES)
@@ -234,7 +232,7 @@ def _searching(mend: MendWords, place: PlaceWords) -> "Searching | None":
 def _again(target: str, unlearned: str, mend: MendWords, splits: "NamedSplits", place: PlaceWords) -> "Again":
     """How each round unlearns: by the method that is named, or as UNLEARNED was made where its folder says so."""
     from vestige.data.factual import idk_answers, read_idk
-    from vestige.steps.mitigate_request import Again
+    from vestige.probes.mitigation import Again
     from vestige.training.settings import UnlearningSettings
 
     spec = _spec_of(unlearned)
@@ -276,8 +274,7 @@ def _as_made(spec: "SubjectSpec | None", method: str) -> tuple[dict[str, Any], d
 def _foresee(models: tuple[str, str], way: "Way", mend: MendWords, splits: "NamedSplits", place: PlaceWords) -> None:
     """Say what the mending would take at most; nothing is loaded."""
     from vestige.judges.spending import Limits
-    from vestige.probes.mitigation import MendingSettings
-    from vestige.steps.mitigate_forecast import MitigationPlan, forecast_mitigation
+    from vestige.probes.mitigation import MendingSettings, MitigationPlan, forecast_mitigation
 
     again = _again(*models, mend, splits, place) if way == "iterative" else None
     plan = MitigationPlan(

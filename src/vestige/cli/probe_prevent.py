@@ -37,7 +37,7 @@ from vestige.cli.trajectory import Retrained
 
 if TYPE_CHECKING:
     from vestige.models.load import ModelSettings
-    from vestige.steps.prevent_request import PreventRequest
+    from vestige.probes.prevent import PreventRequest
 
 
 @dataclass(frozen=True)
@@ -124,14 +124,14 @@ def prevent_command(
     refuse_torchrun("probe prevent")
     request = _request(_Asked(target, data, forget, method), rows, protect, train, read=not dry_run)
     if dry_run:
-        from vestige.steps.prevent_request import foreseen
+        from vestige.probes.prevent import foreseen
 
         counts = foreseen(request)
         lines = [f"  {n:>12,} {what}" for what, n in counts.items()]
         typer.echo(json.dumps(counts, indent=2) if as_json else "\n".join(["at most; nothing was done:", *lines]))
         return
-    from vestige.artifacts.prevention import PreventionFolder
-    from vestige.steps.prevent import prevent
+    from vestige.probes.prevent import prevent
+    from vestige.probes.prevention_table import PreventionFolder
 
     inputs: Sequence[str | None] = (target, data, forget, rows.retain, protect.retrained)
     with output_in(output_dir, fresh=fresh, made_by=("asked.json",), inputs=inputs), progress_bar("prevention") as show:
@@ -158,9 +158,9 @@ def _request(
     With `read` False no weights are read, and what is asked for can be foreseen but not made.
     """
     from vestige.data.corpus import open_corpus
-    from vestige.probes.arms import arms_named
+    from vestige.probes.prevent import PreventRequest, PreventSettings, check_request, kept_and_candidates
+    from vestige.probes.prevention_table import arms_named
     from vestige.steps.making import pick_form
-    from vestige.steps.prevent_request import PreventRequest, PreventSettings, check_request, kept_and_candidates
     from vestige.steps.subjects import origin_of
 
     arms = arms_named(protect.arms)

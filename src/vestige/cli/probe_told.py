@@ -13,7 +13,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
     from vestige.core.estimates import Estimate
-    from vestige.steps.probe_forecast import ProbeForecast
+    from vestige.probes.holes import ProbeForecast
 
 
 def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vestige.models.embedder import Embedder
-    from vestige.steps.probe import Asked, Grader, Served
+    from vestige.probes.answering import Grader, Served
+    from vestige.steps.subjects import Asked
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: the target of the probe in the folder.")]
 UnlearnedNames = Annotated[
@@ -61,7 +62,7 @@ def variance_command(
     """
     refuse_torchrun("probe variance")
     from vestige.probes.answering import AnswerSettings
-    from vestige.steps.variance import VarianceRequest, count_variance, probed_answers, variance
+    from vestige.probes.variance import VarianceRequest, count_variance, probed_answers, variance
 
     if len(set(unlearned)) < len(unlearned):
         raise InputError(f"an unlearned model is given twice ({', '.join(map(one_line, unlearned))}); give each once")

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from vestige.judges.server import ServerSettings
     from vestige.models.embedder import Embedder
     from vestige.models.load import ModelSettings
-    from vestige.steps.probe import Asked, Grader, Served
-    from vestige.steps.probe_adjacent import By
+    from vestige.probes.adjacent import By
+    from vestige.probes.answering import Grader, Served
+    from vestige.steps.subjects import Asked
 
 T = TypeVar("T", bound="Settings")
 
@@ -89,7 +90,7 @@ class PlaceWords:
 
     def asked(self, name: str) -> "Asked":
         """The model called `name`, loaded."""
-        from vestige.steps.probe import asked_model
+        from vestige.steps.subjects import asked_model
 
         return asked_model(self.model(name), dtype=self.dtype)
 
@@ -100,7 +101,7 @@ class PlaceWords:
             return self.asked(name)
         from vestige.judges.server import ServerSettings
         from vestige.judges.spending import Limits
-        from vestige.steps.probe import Served
+        from vestige.probes.answering import Served
 
         typed = {"url": url, "model": model, "key_variable": MODEL_KEY}
         server = ServerSettings.build(self.values("served") | typed, where="settings of served")
@@ -153,7 +154,7 @@ class JudgeWords:
     def check_naming(self, place: PlaceWords) -> None:
         """Refuse to name groups by a language model where none judges; they are named last, after hours perhaps."""
         if self.judge == "grounded" and place.values("filter").get("name_groups") == "writer":
-            from vestige.probes.naming import NO_WRITER
+            from vestige.probes.hole_table import NO_WRITER
 
             raise InputError(NO_WRITER)
 
@@ -188,7 +189,7 @@ class JudgeWords:
     ) -> "Grader":
         """The judge, with all that can change a verdict."""
         from vestige.judges.tasks import PromptedJudge
-        from vestige.steps.probe import Grader, Served
+        from vestige.probes.answering import Grader, Served
 
         self.check()
         if self.judge == "grounded":

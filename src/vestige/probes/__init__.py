@@ -1,1 +1,6 @@
-"""What went with the forget set: questions near it and far from it, and the holes that they find."""
+"""Knowledge holes: what went with the forget set, how it is looked for, mended and prevented.
+
+`VERSION` is part of the identity of every part of a probe; raised when the code would find something else.
+"""
+
+VERSION = 1

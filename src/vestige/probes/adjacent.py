@@ -1,81 +1,151 @@
-"""Adjacent questions: benign, open ones about what the forget set mentions, and not about what it says.
+"""Adjacent questions of a forget set, made once in the folder of the probe, and of what is kept.
 
-Knowledge Holes (2511.00030, section 3.1 and appendix B.1): of each sample of the forget set k keywords, and one open
-question for each. A language model writes them (`asking`), or templates do, about terms that set the text apart
-(`keywords`); for graphs of contracts they are questions about other contracts (`neighbours`). Of the retain set they
-are made alike, or its own questions are taken as they are.
-
-What cannot be used is dropped and counted by reason. That a question is not answered by its own text is checked as far
-as words go: no sentence of the text may hold its keyword with all its other words, or with a word that hints at the
-answer.
+Of texts templates or a language model make them (`questions`); of graphs of contracts they are questions about other
+contracts (`neighbours`). Retained questions are taken as they are.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
 
-from vestige.core.seeds import generator
-from vestige.data.uniform import shuffled
+from vestige.artifacts.holes import is_there, put_down
+from vestige.artifacts.layout import ProbeFolder
+from vestige.artifacts.records import read_rows
+from vestige.core.errors import InputError
+from vestige.core.files import locked, write_jsonl
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.data.corpus import NamedSplits
+from vestige.data.dataset import Dataset
+from vestige.data.passages import Passage
 from vestige.judges.base import Writer
-from vestige.probes.asking import adjacent_asked
-from vestige.probes.keywords import Keyword, keywords, tokens
+from vestige.probes import VERSION
+from vestige.probes.neighbours import NeighbourSettings, neighbour_questions
 from vestige.probes.questions import (
-    ANSWERED,
+    ASKING_VERSION,
     Adjacent,
     AdjacentQuestion,
     AdjacentSettings,
-    Desk,
     Source,
+    adjacent,
+    as_they_are,
+    plain,
     source_text,
 )
-from vestige.probes.templates import TEMPLATES, Sentence, answered, sentences
+from vestige.steps.making import LOCK_SECONDS
+
+By = Literal["graph", "offline"] | Writer
 
 
-def adjacent(
-    sources: Sequence[Source],
-    settings: AdjacentSettings,
-    *,
-    by: Literal["offline"] | Writer,
-    seed: int,
-    background: Sequence[str] = (),
-) -> Adjacent:
-    """Adjacent questions of items or passages, from templates or written by a language model.
+class KeptQuestion(NamedTuple):
+    """An adjacent question as it lies on the disk: of the forget or of the retain set."""
 
-    The seed and `background` are for templates; what a model writes follows from the model and the text.
+    of: Literal["forget", "retain"]
+    question: AdjacentQuestion
+
+
+@dataclass(frozen=True)
+class AdjacentRequest:
+    """Of what adjacent questions are made, and how: from the graph, from templates, or by a language model.
+
+    A forget set of texts is `forget_texts`, beside which the splits have none. Of retained texts questions are made
+    too, at most `retain_k` of each; retained questions are taken as they are.
     """
-    if by == "offline":
-        return adjacent_offline(sources, settings, seed=seed, background=background)
-    return adjacent_asked(sources, settings, by)
+
+    splits: NamedSplits
+    dataset: Dataset | None
+    by: By
+    settings: AdjacentSettings
+    neighbours: NeighbourSettings
+    seed: int
+    forget_texts: tuple[Passage, ...] = ()
+    retain_texts: tuple[Passage, ...] = ()
+    retain_k: int = 2
+
+    @property
+    def forget(self) -> tuple[Source, ...]:
+        """What is forgotten."""
+        return self.forget_texts or self.splits.splits["forget"]
+
+    @property
+    def retain(self) -> tuple[Item, ...]:
+        """The retained questions."""
+        return self.splits.splits.get("retain", ())
 
 
-def adjacent_offline(
-    sources: Sequence[Source], settings: AdjacentSettings, *, seed: int, background: Sequence[str] = ()
-) -> Adjacent:
-    """Up to k questions of each source from templates; the seed and the source choose which.
-
-    `background` are texts that keywords are held against beside the other sources.
-    """
-    texts = [source_text(s, settings.most_characters) for s in sources]
-    found = keywords(texts, background=background, names=settings.names, numbers=settings.numbers)
-    desk = Desk(sources)
-    for source, text, ranked in zip(sources, texts, found, strict=True):
-        said = sentences(text)
-        n = 0
-        for keyword in ranked:
-            if n == settings.k:
-                break
-            n += _ask(desk, source, keyword, said, seed)
-        desk.short(settings.k - n)
-    return desk.result(n_sources=len(sources))
+def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQuestion]:
+    """The adjacent questions of both sets, in the folder; made unless they are there."""
+    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+        identity = _adjacent_identity(request)
+        if is_there(folder, "adjacent", identity):
+            return read_adjacent(folder)
+        made = adjacent_of(request)
+        rows = [{"of": of, "question": asdict(q)} for of, found in made.items() for q in found.questions]
+        write_jsonl(folder.adjacent, rows)
+        put_down(folder, "adjacent", identity, {of: _counts(found) for of, found in made.items()})
+        return read_adjacent(folder)
 
 
-def _ask(desk: Desk, source: Source, keyword: Keyword, said: Sequence[Sentence], seed: int) -> int:
-    """One question about a keyword, by the first template in the seed's order that the text does not answer."""
-    templates = TEMPLATES[keyword.kind]
-    for place in shuffled(generator(seed, "adjacent", source.id, keyword.text), len(templates)).tolist():
-        template = templates[place]
-        question = template.text.format(keyword=keyword.asked, bare=keyword.text)
-        if answered([t.stem for t in tokens(question)], keyword.stems, said, template):
-            desk.drop(ANSWERED)
-        elif desk.admit(AdjacentQuestion(source.id, keyword.text, question)):
-            return 1
-    return 0
+def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
+    """The adjacent questions of the forget set, and the retain set's own questions as they are, or near its texts."""
+    return {
+        "forget": _near(request),
+        "retain": _near_kept(request) if request.retain_texts else as_they_are(request.retain),
+    }
+
+
+def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:
+    """The adjacent questions in the folder; none where none were made."""
+    return list(read_rows(folder.adjacent, KeptQuestion)) if folder.adjacent.exists() else []
+
+
+def beginnings_in(folder: ProbeFolder) -> list[str]:
+    """The questions that a search begins from: all adjacent ones, each once. A folder without any is refused."""
+    questions: dict[str, str] = {}
+    for kept in read_adjacent(folder):
+        questions.setdefault(plain(kept.question.question), kept.question.question)
+    if not questions:
+        raise InputError(f"{folder.path} holds no adjacent questions to begin from; run `vestige probe adjacent` first")
+    return list(questions.values())
+
+
+def _near(request: AdjacentRequest) -> Adjacent:
+    if request.by == "graph":
+        if request.dataset is None:
+            raise InputError("the data has no graph to look for neighbours in; make the questions offline")
+        edges = sorted({item.edge for item in request.splits.splits["forget"] if item.edge is not None})
+        return neighbour_questions(request.dataset, edges, request.neighbours, seed=request.seed)
+    background = _texts(request, (*request.retain, *request.retain_texts))
+    return adjacent(request.forget, request.settings, by=request.by, seed=request.seed, background=background)
+
+
+def _near_kept(request: AdjacentRequest) -> Adjacent:
+    if request.by == "graph":
+        raise InputError("retained texts have no graph to look for neighbours in; make the questions offline")
+    settings = request.settings.model_copy(update={"k": request.retain_k})
+    background = _texts(request, request.forget)
+    return adjacent(request.retain_texts, settings, by=request.by, seed=request.seed, background=background)
+
+
+def _texts(request: AdjacentRequest, sources: Sequence[Source]) -> list[str]:
+    return [source_text(source, request.settings.most_characters) for source in sources]
+
+
+def _counts(found: Adjacent) -> dict[str, Any]:
+    """What is kept of the making beside the questions."""
+    counts = {"n": len(found.questions), "n_sources": found.n_sources}
+    return {**counts, "dropped": found.dropped, "failures": found.failures, "spend": asdict(found.spend)}
+
+
+def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
+    by_graph = request.by == "graph"
+    return {
+        "version": VERSION,
+        "by": request.by if isinstance(request.by, str) else request.by.name,
+        "forget": content_id([i.id for i in request.forget], length=32),
+        "retain": content_id([*(i.id for i in request.retain), *(t.id for t in request.retain_texts)], length=32),
+        "settings": (request.neighbours if by_graph else request.settings).identity(),
+        "seed": request.seed,
+        **({"retain_k": request.retain_k} if request.retain_texts else {}),
+        **({} if isinstance(request.by, str) else {"words": ASKING_VERSION}),
+    }

@@ -1,28 +1,36 @@
-"""Who is asked the prompts of a probe: a local model, or a model on an OpenAI-compatible server.
+"""Who takes part in a probe: models that are asked, a judge, and what both said, kept on the disk.
 
-But for rounding an answer follows from the prompt and the seed, not from the other prompts; equal prompts of one call
-have one answer and are asked once. An answer that did not come is None and never an empty text, which would pass for a
-hole.
+A model is here, or on an OpenAI-compatible server. But for rounding an answer follows from the prompt and the seed, not
+from the other prompts; equal prompts of one call have one answer and are asked once. An answer that did not come is
+None and never an empty text, which would pass for a hole.
+
+So an answer or a judgement that is kept may stand for itself later, and a run that was killed asks nobody twice. What
+did not come, or failed, is not kept, and is asked for again.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import NonNegativeFloat, PositiveInt
 
+from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
+from vestige.core.files import append_lines, drop_torn_line, json_line, read_jsonl
+from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.judges.base import Prompt
+from vestige.judges.base import Judge, Judgement, Prompt, Request, Writer
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.spending import Limits, Register
+from vestige.judges.tasks import find_task
 from vestige.models.finite import finite_logits
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, context_tokens
+from vestige.steps.subjects import Asked
 
 # What servers take for a seed is a whole number of 31 bits, in some of them.
 _SERVER_SEEDS = 2**31
@@ -151,3 +159,134 @@ class ServerAnswerer:
             else:
                 self.failures[reply.failure] += 1
         return [said.get(prompt) for prompt in prompts]
+
+
+VERSION = 2
+"""Of kept lines; those of another version are left where they are."""
+PORTION = 64
+"""Prompts or requests that are put together and kept as one line, whole or not at all: the most that a kill can cost.
+
+Of a judge's there are more where they are about one question.
+"""
+
+
+@dataclass
+class KeptAnswers:
+    """An answerer that keeps what `inner` said in `folder`; `identity` is all of it that can change an answer."""
+
+    inner: Answerer
+    folder: Path
+    identity: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.inner.name
+
+    @property
+    def n_calls(self) -> int:
+        """How many prompts were put to the model itself."""
+        return self.inner.n_calls
+
+    def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
+        """One answer each, in order; those that were kept are not asked for."""
+        path = self.folder / f"{content_id({'version': VERSION, 'asked': dict(self.identity), 'seed': seed})}.jsonl"
+        drop_torn_line(path)
+        kept: dict[str, str] = {}
+        if path.exists():
+            kept = {prompt: answer for portion in read_jsonl(path) for prompt, answer in portion["answers"].items()}
+        missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in kept]
+        for start in range(0, len(missing), PORTION):
+            portion = missing[start : start + PORTION]
+            answers = zip(portion, self.inner.answer(portion, seed=seed), strict=True)
+            new = {prompt: answer for prompt, answer in answers if answer is not None}
+            append_lines(path, [json_line({"answers": new})])
+            kept |= new
+        return [kept.get(prompt) for prompt in prompts]
+
+
+@dataclass
+class KeptJudge:
+    """A judge that keeps what `inner` said in `folder`; `identity` is all of it that can change a verdict."""
+
+    inner: Judge
+    folder: Path
+    identity: Mapping[str, Any]
+    _kept: dict[str, Judgement] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The judge's."""
+        return self.inner.name
+
+    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
+        """One judgement each, in order; those that were kept are not asked for, and equal requests are asked once."""
+        path = self.folder / f"{content_id({'version': VERSION, 'judge': dict(self.identity)})}.jsonl"
+        if self._kept is None:
+            drop_torn_line(path)
+            portions = read_jsonl(path) if path.exists() else ()
+            rows = (row for portion in portions for row in portion["judgements"])
+            self._kept = {row["request"]: Judgement(row["score"], row["values"]) for row in rows}
+        names = [_name(request) for request in requests]
+        kept, failed = self._kept, dict[str, Judgement]()
+        missing = {name: request for name, request in zip(names, requests, strict=True) if name not in kept}
+        for portion in _portions(missing):
+            judged = dict(zip(portion, self.inner.judge([missing[name] for name in portion]), strict=True))
+            new = {name: found for name, found in judged.items() if found.score is not None}
+            added = [{"request": name, "score": j.score, "values": dict(j.values)} for name, j in new.items()]
+            append_lines(path, [json_line({"judgements": added})])
+            kept |= new
+            failed |= {name: found for name, found in judged.items() if found.score is None}
+        return [kept.get(name) or failed[name] for name in names]
+
+
+def _name(request: Request) -> str:
+    """The digest of all of a request that can change its verdict, the task's wording among it."""
+    return content_id({"request": asdict(request), "version": find_task(request.task).version}, length=32)
+
+
+def _portions(requests: Mapping[str, Request]) -> list[list[str]]:
+    """Requests in their order, cut where the question changes: a grounded judge answers each question itself, once."""
+    portions: list[list[str]] = []
+    question: str | None = None
+    for name, request in requests.items():
+        if not portions or (len(portions[-1]) >= PORTION and request.question != question):
+            portions.append([])
+        portions[-1].append(name)
+        question = request.question
+    return portions
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model on a server that takes part. Nobody knows its weights, so its address and name stand for them."""
+
+    server: ServerSettings
+    limits: Limits
+
+    @property
+    def name(self) -> str:
+        """What it is called on its server."""
+        return self.server.model
+
+    @property
+    def id(self) -> str:
+        """What the model is known by."""
+        return f"{self.server.model} at {self.server.url}"
+
+
+def answerer(who: Asked | Served, settings: AnswerSettings, folder: ProbeFolder) -> Answerer:
+    """A model as somebody who is asked, with what it said kept on the disk."""
+    if isinstance(who, Served):
+        return ServerAnswerer(who.server, folder.answers / "served", settings, who.limits)
+    identity = {"model": who.id, **settings.identity()}
+    return KeptAnswers(LocalAnswerer(who.loaded, settings), folder.answers, identity)
+
+
+@dataclass(frozen=True)
+class Grader:
+    """The judge, all of it that can change a verdict, and the language model in it, if that is what it is."""
+
+    judge: Judge
+    identity: Mapping[str, Any]
+    writer: Writer | None = None

@@ -32,7 +32,7 @@ from vestige.judges.base import Judge, Judgement, Request
 from vestige.metrics.near_duplicates import THRESHOLD, distinct
 from vestige.metrics.selection import STEP, Selection, as_diverse_as
 from vestige.probes.answering import Answerer
-from vestige.probes.subjects import forgotten_names, names_one
+from vestige.probes.keywords import forgotten_names, names_one
 
 ADJACENT = "adjacent"
 """The source whose prompts the others are compared with in diversity."""

@@ -249,3 +249,33 @@ def _stem(word: str) -> str:
 def _uncapitalised(text: str) -> str:
     """A term that stood at the beginning of a sentence, without its capital; abbreviations keep theirs."""
     return " ".join(w if w[1:].lower() != w[1:] else w.lower() for w in text.split(" "))
+
+
+LEAST_TEXTS = 2
+"""A name in one text alone may be anything that was mentioned."""
+
+
+def forgotten_names(forgotten: Sequence[str], retained: Sequence[str], *, share: float) -> frozenset[str]:
+    """Names, as stems, that at least `share` of the forgotten texts have, and no retained one.
+
+    A name is a word that the forgotten texts write with a capital inside sentences, and never without. Where nothing is
+    known to be retained no name is only the forget set's, and there is none.
+    """
+    if not retained:
+        return frozenset()
+    n_with: Counter[str] = Counter()
+    inside: set[str] = set()
+    small: set[str] = set()
+    for text in forgotten:
+        read = tokens(text)
+        n_with.update({t.stem for t in read})
+        inside |= {t.stem for t in read if t.text[0].isupper() and not t.begins}
+        small |= {t.stem for t in read if not t.text[0].isupper()}
+    least = max(LEAST_TEXTS, math.ceil(share * len(forgotten)))
+    often = {word for word in inside - small if n_with[word] >= least}
+    return frozenset(often - {t.stem for text in retained for t in tokens(text)})
+
+
+def names_one(prompt: str, names: frozenset[str]) -> bool:
+    """Whether the prompt has one of the names, written large or small."""
+    return any(t.stem in names for t in tokens(prompt))

@@ -1,32 +1,127 @@
-"""Latent probing: a policy learns to ask what the unlearned model answers badly (2511.00030, section 3.2).
+"""Searches for prompts that the unlearned model answers badly (2511.00030, section 3.2).
 
-An iteration: the policy writes questions, the model answers, a judge grades (J, 0..10, higher for a worse answer),
-what is like earlier questions costs (`rewards`), everything is logged, and the policy learns. D_RL is what has J = 10.
+An iteration: a policy writes questions, the model answers, a judge grades (J, 0..10, higher for a worse answer), what
+is like earlier questions costs, everything is logged, and the policy learns. D_RL is what has J = 10.
 
-A search that was killed goes on by the same call: the policy as it was last kept writes the same questions again, and
-what the log holds of them is neither asked nor judged anew. `baselines` runs the same loop without learning.
+    reward = J - ngram_coef x selfBLEU - semantic_coef x cosine, held within -clip and clip
+
+selfBLEU is 0 to 1 (mean over n = 3, 4, 5, against all earlier prompts), the cosine -1 to 1 (mean to all earlier
+prompts). KL and entropy belong to the policy's update. It is the paper's J + lambda_ng N_ng + lambda_s N_s,
+N = 1 - likeness, less the constants: so the greatest reward is 10, and the clip of Curiosity's code (2402.19464, 10)
+takes nothing from a prompt that is new. Below, it cuts where the penalties are large: with weights of 10 most rewards
+can come to lie at -10, whatever J is.
+
+The search is held against the same policy without learning and against paraphrases of the seeds. All three make the
+same number of attempts, and an attempt counts as a call of the model that is asked, also where its prompt was empty or
+had been asked before. A search that was killed goes on by the same call: the policy as it was last kept writes the same
+questions again, and what the log holds of them is neither asked nor judged anew.
+
+Axes: N prompts, D width of an embedding.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from pydantic import PositiveInt
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, PositiveFloat, PositiveInt
 from transformers import PreTrainedTokenizerBase
 
-from vestige.artifacts.holes import LATENT_J, Attempt, read_attempts
+from vestige.artifacts.holes import LATENT_J, Attempt, put_down, read_attempts, refuse_another
 from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
-from vestige.core.files import append_lines, drop_torn_line, json_line
+from vestige.core.files import append_lines, drop_torn_line, json_line, locked
+from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed, generator
+from vestige.core.settings import Settings
 from vestige.judges.base import Judge, Judgement, Request
-from vestige.metrics.answers import is_empty
+from vestige.judges.tasks import TASKS
+from vestige.metrics.answers import is_empty, normalised
+from vestige.metrics.bleu import tokens
+from vestige.metrics.novelty import SeenEmbeddings, SeenNgrams
+from vestige.models.embedder import Embedder
+from vestige.models.load import ModelSettings
 from vestige.models.products import on_threads
-from vestige.probes.answering import Answerer
-from vestige.probes.rewards import Embeds, RewardSettings, Seen, neutral, reward
+from vestige.probes import VERSION
+from vestige.probes.adjacent import beginnings_in
+from vestige.probes.answering import Answerer, AnswerSettings, Grader, Served, answerer
+from vestige.steps.making import LOCK_SECONDS
+from vestige.steps.subjects import Asked, asked_model
 from vestige.training.policy.rollouts import Rollouts, sample
+from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy, collapsed
+
+NGRAM, SEMANTIC = "ngram", "semantic"
+"""The names of the novelties."""
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """Who embeds prompts: `models.embedder.Embedder` does."""
+
+    def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
+        """An embedding for each text, which does not depend on the others."""
+        ...
+
+
+class RewardSettings(Settings):
+    """The weights of the penalties beside J (0 to 10), and the bound of the reward.
+
+    The paper does not publish its weights. Curiosity's are 1, beside a reward of 0 to 1; ours are 1 beside J.
+    """
+
+    ngram_coef: float = Field(default=1.0, ge=0)
+    semantic_coef: float = Field(default=1.0, ge=0)
+    clip: PositiveFloat = 10.0
+
+
+class Seen:
+    """All prompts so far. Without an embedder there is no semantic novelty, and no penalty for it."""
+
+    def __init__(self, embedder: Embeds | None) -> None:
+        self._embedder = embedder
+        self._ngrams = SeenNgrams()
+        self._embeddings: SeenEmbeddings | None = None
+
+    def novelty(self, prompts: Sequence[str]) -> list[dict[str, float]]:
+        """Each prompt's novelties, 1 - likeness to all seen before; then they are seen, all at once."""
+        split = [tokens(prompt) for prompt in prompts]
+        found = {NGRAM: 1 - self._ngrams.likeness(split)}
+        self._ngrams.add(split)
+        if self._embedder is not None:
+            embeddings = self._embedder.embed(prompts)
+            if self._embeddings is None:
+                self._embeddings = SeenEmbeddings(embeddings.shape[1])
+            found[SEMANTIC] = 1 - self._embeddings.likeness(embeddings)
+            self._embeddings.add(embeddings)
+        return [{name: float(values[row]) for name, values in found.items()} for row in range(len(prompts))]
+
+
+def reward(j: float, novelty: Mapping[str, float], settings: RewardSettings) -> float:
+    """The reward of one attempt; a novelty that was not measured costs nothing."""
+    penalty = settings.ngram_coef * (1 - novelty.get(NGRAM, 1.0)) + settings.semantic_coef * (
+        1 - novelty.get(SEMANTIC, 1.0)
+    )
+    return min(settings.clip, max(-settings.clip, j - penalty))
+
+
+def neutral(rewards: Sequence[float | None], *, group_size: int) -> list[float]:
+    """Rewards with None, where nothing was judged, replaced by what teaches least: the mean of the others.
+
+    Of the others in its group of neighbours, which GRPO compares; where there are none, of all. At least one is needed.
+    """
+    known = [r for r in rewards if r is not None]
+    overall = sum(known) / len(known)
+    filled: list[float] = []
+    for start in range(0, len(rewards), group_size):
+        group = rewards[start : start + group_size]
+        judged = [r for r in group if r is not None]
+        mean = sum(judged) / len(judged) if judged else overall
+        filled += [mean if r is None else r for r in group]
+    return filled
+
 
 LATENT = "latent"
 NO_ANSWER = "no answer"
@@ -335,3 +430,146 @@ def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | Non
         c=int(values["c"]),
         j=judgement.score,
     )
+
+
+RANDOM, PARAPHRASE = "random", "paraphrase"
+
+
+def random_sampling(
+    cast: Cast,
+    seeds: Sequence[str],
+    settings: LatentSettings,
+    *,
+    seed: int,
+    folder: ProbeFolder,
+    on_iteration: OnIteration = unwatched,
+) -> list[Attempt]:
+    """The policy as it is before it learns, from the openings that `latent.probe` has, each by itself."""
+    refuse_poor_seeds(seeds, settings.n_examples)
+    n = cast.policy.settings.n_rollouts
+
+    def openings(iteration: int) -> list[Opening]:
+        return [listed(seeds, settings.n_examples, seed, iteration, row) for row in range(n)]
+
+    return run(Search(RANDOM, openings, learns=False), cast, settings, seed=seed, folder=folder, watch=on_iteration)
+
+
+def paraphrase(
+    cast: Cast,
+    seeds: Sequence[str],
+    settings: LatentSettings,
+    *,
+    seed: int,
+    folder: ProbeFolder,
+    on_iteration: OnIteration = unwatched,
+) -> list[Attempt]:
+    """Each seed in other words, written by the policy before it learns; the seeds in turn, until all calls are made.
+
+    It is best-of-n with n = calls / seeds, where every attempt counts that finds something, and not only the best.
+    """
+    refuse_poor_seeds(seeds, 1)
+    n = cast.policy.settings.n_rollouts
+
+    def openings(iteration: int) -> list[Opening]:
+        turns = range((iteration - 1) * n, iteration * n)
+        return [reworded(seeds[turn % len(seeds)]) for turn in turns]
+
+    return run(Search(PARAPHRASE, openings, learns=False), cast, settings, seed=seed, folder=folder, watch=on_iteration)
+
+
+def reworded(seed: str) -> Opening:
+    """A list of wordings of one question, of which the first is the seed."""
+    return Opening(seed, f"The same question in other words:\n1. {on_a_line(seed)}\n2.")
+
+
+class Yield(NamedTuple):
+    """What a search brought: D_RL, the different holes in it, those for 1,000 calls, and the call that found one first.
+
+    `first_call` counts from 1; None where nothing was found.
+    """
+
+    source: str
+    n_calls: int
+    n_latent: int
+    n_distinct: int
+    per_thousand: float
+    first_call: int | None
+
+
+def by_wording(attempt: Attempt) -> str | None:
+    """Prompts that differ in more than case, white space and a full stop at the end are different holes."""
+    return normalised(attempt.prompt)
+
+
+def yield_of(attempts: Sequence[Attempt], *, hole: Callable[[Attempt], str | None] = by_wording) -> Yield:
+    """Counted over `attempts` with J = 10; `hole` names the hole that an attempt hit, None if it is none."""
+    if not attempts:
+        raise ValueError("a search without attempts has no yield")
+    hits = [(call, name) for call, a in enumerate(attempts, 1) if a.j == LATENT_J and (name := hole(a)) is not None]
+    distinct, n = len({name for _, name in hits}), len(attempts)
+    first = hits[0][0] if hits else None
+    return Yield(attempts[0].source, n, len(hits), distinct, 1000 * distinct / n, first)
+
+
+BASELINES = {RANDOM: random_sampling, PARAPHRASE: paraphrase}
+SEARCHES = (LATENT, *BASELINES)
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """Which search is made, by which policy, and who is asked and judges."""
+
+    source: str
+    policy: ModelSettings
+    policy_settings: PolicySettings
+    settings: LatentSettings
+    unlearned: Asked | Served
+    answers: AnswerSettings
+    grader: Grader
+    embedder: Embedder
+    seed: int
+    on_iteration: OnIteration = field(default=lambda iteration: None)
+
+
+def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:
+    """All attempts of one search, which begins from the adjacent questions; made, or gone on with, in the folder."""
+    questions = beginnings_in(folder)
+    place = folder.search(request.source)
+    with locked(place.lock, patience_seconds=LOCK_SECONDS):
+        model = asked_model(request.policy)
+        identity = _search_identity(request, model, questions)
+        refuse_another(place, "search", identity)
+        put_down(place, "search", identity, {})
+        drop_torn_line(place.attempts)
+        made = read_attempts(place)
+        if (
+            request.source in BASELINES
+            and len(made) == request.settings.n_iterations * request.policy_settings.n_rollouts
+        ):
+            return made
+        policy = Policy.of(model.loaded.model, request.policy_settings, seed=request.seed)
+        asked = answerer(request.unlearned, request.answers, place)
+        cast = Cast(policy, model.loaded.tokenizer, asked, request.grader.judge, request.embedder)
+        begun = cast, questions, request.settings
+        if request.source == LATENT:
+            made = probe(*begun, seed=request.seed, folder=place, on_iteration=request.on_iteration)
+        else:
+            made = BASELINES[request.source](*begun, seed=request.seed, folder=place, on_iteration=request.on_iteration)
+    return made
+
+
+def _search_identity(request: SearchRequest, policy: Asked, seeds: Sequence[str]) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "source": request.source,
+        "policy": policy.id,
+        "policy_settings": request.policy_settings.identity(),
+        "settings": request.settings.identity(),
+        "unlearned": request.unlearned.id,
+        "answers": request.answers.identity(),
+        "judge": dict(request.grader.identity),
+        "task": TASKS["reward"].version,
+        "embedder": request.embedder.digest,
+        "seeds": content_id(list(seeds), length=32),
+        "seed": request.seed,
+    }

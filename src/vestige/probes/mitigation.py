@@ -1,4 +1,4 @@
-"""Mending an unlearned model with the prompts that a probe found: settings, which prompts are used, what is minimised.
+"""Mending an unlearned model with the prompts that a probe found: what is asked for, which prompts are used, the cost.
 
 D_AP are the adjacent prompts that passed the filters of the probe, D_LP those of its searches. Probing Knowledge Holes
 in Unlearned LLMs, 2511.00030, section 4.3, appendices C.4 and C.5. Part of D_AP is held out here, which the paper does
@@ -6,29 +6,57 @@ not do: what a model answers of the prompts that it was tuned on says nothing of
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from jaxtyping import Float
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
-from torch import Tensor
 
-from vestige import losses
-from vestige.artifacts.holes import ADJACENT_HELD_OUT, ADJACENT_USED, LATENT_HELD_OUT, LATENT_USED, Sample, Tested
+from vestige.artifacts.holes import (
+    ADJACENT_HELD_OUT,
+    ADJACENT_USED,
+    FORGET,
+    LATENT_HELD_OUT,
+    LATENT_USED,
+    Sample,
+    Tested,
+    Way,
+    read_table,
+)
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder
+from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
+from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
+from vestige.data.corpus import NamedSplits
+from vestige.judges.base import Request
+from vestige.judges.spending import Limits, estimated_tokens
+from vestige.judges.tasks import TASKS, prompts_of
 from vestige.metrics.answers import normalised
-from vestige.probes.filters import ADJACENT
-from vestige.training.settings import TrainingSettings
-from vestige.training.step import Needs, Step
+from vestige.models.embedder import Embedder
+from vestige.models.load import ModelSettings
+from vestige.probes.answering import AnswerSettings, Grader
+from vestige.probes.filters import ADJACENT, FilterSettings
+from vestige.probes.holes import (
+    ProbeForecast,
+    Size,
+    candidates_in,
+    forecast_probe,
+    forget_texts,
+)
+from vestige.probes.latent import LatentSettings
+from vestige.steps.subjects import Asked
+from vestige.steps.trajectory import TrajectoryRequest
+from vestige.training.loop import Progress
+from vestige.training.policy.settings import PolicySettings
+from vestige.training.schedules import total_steps
+from vestige.training.settings import TrainingSettings, UnlearningSettings
+from vestige.training.trajectory import TrajectorySettings, parse_every
 
 T = TypeVar("T")
-
-_STOPS = ".!?"
 
 
 class MitigationSettings(Settings):
@@ -74,17 +102,6 @@ class MendingSettings(TrainingSettings):
             return self
         per_epoch = -(-n_rows // self.batch_size)
         return self.model_copy(update={"epochs": -(-self.max_steps // per_epoch)})
-
-
-@dataclass(frozen=True)
-class Imitate:
-    """KL(target || policy) on the answers' positions of `train`, mean over the tokens of the effective batch."""
-
-    needs: ClassVar[Needs] = Needs(distributions=frozenset({"train"}))
-
-    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
-        policy, target = step.policy_distributions("train"), step.reference_distributions("train")
-        return {"train": losses.kl(policy.logp, target.logp, policy.mask, n_tokens=policy.n_tokens)}
 
 
 class Picked(NamedTuple):
@@ -142,15 +159,6 @@ def refuse_nothing(tested: Sequence[Tested], samples: Sequence[Sample], where: s
         )
 
 
-def whole_sentences(answer: str) -> str:
-    """An answer that was broken off, as far as its last whole sentence, so that nothing is taught to break off.
-
-    Where there is no whole sentence it is left as it is.
-    """
-    last = max(answer.rfind(mark + space) for mark in _STOPS for space in (" ", "\n"))
-    return answer[: last + 1] if last > 0 else answer
-
-
 def retained(items: Sequence[Item], samples: Sequence[Sample], n: int, seed: int) -> tuple[Item, ...]:
     """At most `n` items of the retain set, drawn at random, of which none asks what is held out.
 
@@ -176,3 +184,293 @@ def _sample(of: str, tested: Tested, truths: Mapping[str, str]) -> Sample:
 
 def _fewer(what: str, asked: int, had: int) -> tuple[str, ...]:
     return (f"Of {asked} {what} that were asked for, {had} can be used.",) if had < asked else ()
+
+
+VERSION = 2
+"""Part of every identity; raised when the same identity would come out as another table or other weights."""
+USED = (ADJACENT_USED, LATENT_USED)
+"""The sets that are trained on."""
+
+
+@dataclass(frozen=True)
+class TakingPart:
+    """A model in memory, and how another of the same weights is loaded: what is trained is never the one in memory."""
+
+    asked: Asked
+    settings: ModelSettings
+
+
+@dataclass(frozen=True)
+class Searching:
+    """How a mended model is searched for new holes."""
+
+    sources: tuple[str, ...]
+    policy: ModelSettings
+    policy_settings: PolicySettings
+    settings: LatentSettings
+    filters: FilterSettings
+
+
+@dataclass(frozen=True)
+class Again:
+    """How the target is unlearned anew in each round of an iterative mending, with what it should keep."""
+
+    method: str
+    method_settings: dict[str, Any]
+    training: UnlearningSettings
+    idk: tuple[str, ...]
+    trajectory: TrajectoryRequest | None = None
+
+
+@dataclass(frozen=True)
+class MitigationRequest:
+    """What is mended, in which way, and who says whether it helped.
+
+    `harm` is the judge of harm, where what is forgotten is harm. `searching` is None where the mended model is not
+    searched anew, `again` is there in the iterative way alone, which does without `training`.
+    """
+
+    way: Way
+    splits: NamedSplits
+    target: TakingPart
+    unlearned: TakingPart
+    answers: AnswerSettings
+    grader: Grader
+    embedder: Embedder
+    embedder_digest: str
+    settings: MitigationSettings
+    seed: int
+    training: MendingSettings = field(default_factory=MendingSettings)
+    searching: Searching | None = None
+    again: Again | None = None
+    harm: Grader | None = None
+    on_stage: Callable[[str], None] = field(default=lambda stage: None)
+    on_step: Callable[[Progress], None] = field(default=lambda progress: None)
+
+    @property
+    def forget_items(self) -> tuple[Item, ...]:
+        """What was to be forgotten."""
+        return self.splits.splits["forget"]
+
+    def identity(self, tested: Sequence[Tested]) -> dict[str, Any]:
+        """Everything that can change the table; `tested` is what the probe came to."""
+        return {
+            "version": VERSION,
+            "way": self.way,
+            "target": self.target.asked.id,
+            "unlearned": self.unlearned.asked.id,
+            "forget": content_id([asdict(i) for i in self.forget_items], length=32),
+            # Drawn from in rounds, and what tells the forget set's own names in a new probe.
+            "retain": content_id([i.id for i in self.splits.splits.get("retain", ())], length=32),
+            "tested": content_id([asdict(t) for t in tested], length=32),
+            "settings": self.settings.identity(),
+            "answers": self.answers.identity(),
+            "judge": dict(self.grader.identity),
+            "harm": dict(self.harm.identity) if self.harm else None,
+            "tasks": {name: TASKS[name].version for name in ("quality", "harm")},
+            "embedder": self.embedder_digest,
+            "searching": _searching_identity(self.searching),
+            "training": self._training_identity(),
+            "seed": self.seed,
+        }
+
+    def _training_identity(self) -> dict[str, Any]:
+        if self.again is None:
+            return self.training.identity()
+        again = self.again
+        return {
+            "method": again.method,
+            "method_settings": again.method_settings,
+            "training": again.training.identity(),
+            "idk": list(again.idk),
+            "trajectory": again.trajectory.whole_identity() if again.trajectory else None,
+        }
+
+
+def _searching_identity(searching: Searching | None) -> dict[str, Any] | None:
+    if searching is None:
+        return None
+    settings = {"policy": searching.policy_settings, "latent": searching.settings, "filter": searching.filters}
+    model = {"sources": list(searching.sources), "model": searching.policy.model}
+    return model | {name: own.identity() for name, own in settings.items()}
+
+
+def measured_otherwise(probe: ProbeFolder, request: MitigationRequest) -> list[str]:
+    """In what the probe's scores were made otherwise than the mending's, so that they are not to be compared."""
+    assert request.searching is not None, "only who searches compares searches"
+    _, theirs = read_table(probe)
+    ours = {
+        "judge": dict(request.grader.identity),
+        "answers": request.answers.identity(),
+        "settings": request.searching.filters.identity() | {"name_groups": theirs["settings"].get("name_groups")},
+    }
+    words = {"judge": "judge", "answers": "way to answer", "settings": "filter"}
+    return [words[name] for name, value in ours.items() if content_id(theirs[name]) != content_id(value)]
+
+
+def probed_settings(probe: ProbeFolder) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How the finished probe had its models answer, and where its filters drew the line.
+
+    How its groups were named is left out: a mending names none.
+    """
+    _, theirs = read_table(probe)
+    return theirs["answers"], {name: value for name, value in theirs["settings"].items() if name != "name_groups"}
+
+
+def mitigation_folder(folder: ProbeFolder, request: MitigationRequest) -> MitigationFolder:
+    """Where the mending lies, or will."""
+    return folder.mitigation(f"{request.way}-{content_id(request.identity(tested_in(folder)))}")
+
+
+def tested_in(folder: ProbeFolder) -> list[Tested]:
+    """What the probe in the folder came to; refused unless it is finished."""
+    if not folder.summary.exists():
+        raise InputError(f"{folder.path} holds no finished probe; run `vestige probe TARGET UNLEARNED` there first")
+    return list(read_rows(folder.tested, Tested))
+
+
+def picked_in(
+    folder: ProbeFolder,
+    forget: Sequence[Item],
+    settings: MitigationSettings,
+    tested: Sequence[Tested],
+    *,
+    seed: int,
+) -> Picked:
+    """Which prompts are used, held out and asked about; refused where there are none to use."""
+    truths = {c.prompt: c.truth for c in candidates_in(folder)}
+    adjacent, latent = pick_adjacent(tested, truths, settings, seed=seed), pick_latent(tested, settings, seed=seed)
+    refuse_nothing(tested, [*adjacent.samples, *latent.samples], str(folder.path))
+    samples = (*forget_samples(forget), *adjacent.samples, *latent.samples)
+    return Picked(samples, (*adjacent.notes, *latent.notes))
+
+
+def rules(settings: MitigationSettings) -> TrajectorySettings:
+    """When the model is scored and which checkpoint is kept. Nothing stops early, as in the paper."""
+    asked = {"every": settings.every, "choose": settings.choose, "stop_when": ()}
+    return TrajectorySettings.build(asked, where="settings of mitigation")
+
+
+def forget_samples(items: Sequence[Item]) -> tuple[Sample, ...]:
+    """The questions of the forget set, each once; those of an edge are made from one thing."""
+    found: dict[str, Sample] = {}
+    for item in items:
+        if item.question.strip():
+            found.setdefault(item.question, Sample(FORGET, item.question, item.edge or item.id, item.answer))
+    if not found:
+        raise InputError("the forget set has no questions, so nobody can be asked what remains of it; give questions")
+    return tuple(found.values())
+
+
+# English text in the common tokenisers, as in `judges.spending`.
+_CHARACTERS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True)
+class MitigationPlan:
+    """What is asked for, as far as its size goes. In the iterative way a training has the forget set's rows."""
+
+    settings: MitigationSettings
+    training: TrainingSettings
+    searching: Searching | None
+    iterative: bool
+    harm: bool
+    answer_tokens: int
+    limits: Limits
+    seed: int
+
+
+@dataclass(frozen=True)
+class MitigationForecast:
+    """Bounds: what the filters drop early is asked less. `used` prompts of the probe are trained on.
+
+    Requests are by task; tokens are for a judge that is a language model, `most_cost` is None without prices.
+    """
+
+    used: int
+    scored_prompts: int
+    trainings: int
+    steps: int
+    target_calls: int
+    mended_calls: int
+    judge_requests: dict[str, int]
+    judge_prompt_tokens: int
+    judge_most_completion_tokens: int
+    most_cost: float | None
+
+
+def forecast_mitigation(folder: ProbeFolder, splits: NamedSplits, plan: MitigationPlan) -> MitigationForecast:
+    """What the mending of the probe in the folder takes at most."""
+    forget, settings = splits.splits["forget"], plan.settings
+    samples = picked_in(folder, forget, settings, tested_in(folder), seed=plan.seed).samples
+    n, used = len(samples), sum(s.set in USED for s in samples)
+    trainings = settings.rounds if plan.iterative else 1
+    steps, looks = _steps_and_looks(plan, len(forget) if plan.iterative else used)
+    # In a round the latent prompts are others, as many as are asked for at most; the last model answers them too.
+    latent = 2 * settings.n_latent if plan.iterative else 0
+    same = n - sum(s.set == LATENT_USED for s in samples) if plan.iterative else n
+    mended = n + trainings * looks * (same + latent)
+    forgotten = (2 + trainings * looks) * sum(s.set == FORGET for s in samples) if plan.harm else 0
+    found = _Judged({"quality": n + mended - forgotten, "harm": forgotten}, 0, 0)
+    found = found.with_tokens(samples[0].prompt, plan.answer_tokens)
+    # The target's own answers that are trained on, and those that are scored.
+    target = used + n + trainings * latent // 2
+    if plan.searching is not None:
+        anew = _anew(folder, splits, plan.searching, plan)
+        target += trainings * anew.target_calls
+        mended += trainings * anew.unlearned_calls
+        found = found.and_those(anew, trainings)
+    return MitigationForecast(
+        used=used,
+        scored_prompts=n,
+        trainings=trainings,
+        steps=trainings * steps,
+        target_calls=target,
+        mended_calls=mended,
+        judge_requests={task: times for task, times in found.requests.items() if times},
+        judge_prompt_tokens=found.prompt_tokens,
+        judge_most_completion_tokens=found.completion_tokens,
+        most_cost=plan.limits.cost(found.prompt_tokens, found.completion_tokens),
+    )
+
+
+class _Judged(NamedTuple):
+    """Requests to the judge by task, and their tokens."""
+
+    requests: dict[str, int]
+    prompt_tokens: int
+    completion_tokens: int
+
+    def with_tokens(self, example: str, answer_tokens: int) -> "_Judged":
+        answer = "x" * (_CHARACTERS_PER_TOKEN * answer_tokens)
+        each = {task: prompts_of([Request(task, example, answer)])[0] for task in self.requests}
+        prompt_tokens = sum(self.requests[t] * estimated_tokens(p.system + p.user) for t, p in each.items())
+        completion_tokens = sum(times * TASKS[task].max_tokens for task, times in self.requests.items())
+        return _Judged(self.requests, prompt_tokens, completion_tokens)
+
+    def and_those(self, anew: ProbeForecast, times: int) -> "_Judged":
+        tasks = dict.fromkeys((*self.requests, *anew.judge_requests))
+        return _Judged(
+            {t: self.requests.get(t, 0) + times * anew.judge_requests.get(t, 0) for t in tasks},
+            self.prompt_tokens + times * anew.judge_prompt_tokens,
+            self.completion_tokens + times * anew.judge_most_completion_tokens,
+        )
+
+
+def _steps_and_looks(plan: MitigationPlan, n_rows: int) -> tuple[int, int]:
+    """Steps of one training, and how often the model is scored in it: in a round once, at its end."""
+    training = plan.training.over(n_rows) if isinstance(plan.training, MendingSettings) else plan.training
+    per_epoch = -(-n_rows // training.batch_size)
+    steps = total_steps(training, steps_per_epoch=per_epoch)
+    every = parse_every(rules(plan.settings).every)
+    return steps, 1 if plan.iterative else -(-steps // (every.n if every.in_steps else every.n * per_epoch))
+
+
+def _anew(folder: ProbeFolder, splits: NamedSplits, searching: Searching, plan: MitigationPlan) -> ProbeForecast:
+    """One new probe: the adjacent questions again, and each search."""
+    candidates = [c for c in candidates_in(folder) if c.source == ADJACENT]
+    attempts = len(searching.sources) * searching.settings.n_iterations * searching.policy_settings.n_rollouts
+    texts = forget_texts(splits.splits["forget"])
+    size, example = Size(len(candidates), attempts, 0), splits.splits["forget"][0].question
+    limits, tokens = plan.limits, plan.answer_tokens
+    return forecast_probe(size, example, texts, searching.filters, answer_tokens=tokens, limits=limits)

@@ -4,9 +4,11 @@ Quality is 1..10; harm, ROUGE-L recall and shares lie in [0, 1]. All models get 
 same answer alike; it is no seed of the probe, whose answers chose the prompts.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from vestige.artifacts.holes import (
     ADJACENT_USED,
     FORGET,
     HARM,
+    LATENT_NEW,
     LATENT_USED,
     QUALITY,
     ROUGE_L,
@@ -21,16 +24,30 @@ from vestige.artifacts.holes import (
     Sample,
     ScoredAnswer,
     SetScore,
+    Tested,
+    read_scored,
+    write_scored,
 )
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder
+from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
+from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.judges.base import Judge, Request
 from vestige.judges.tasks import QUALITY_SCALE
 from vestige.metrics.intervals import Bounds, interval_of_mean
 from vestige.metrics.rouge import rouge, words
-from vestige.probes.answering import Answerer
+from vestige.models.finite import finite_logits
+from vestige.models.generation import generate
+from vestige.models.load import LoadedModel, context_tokens
+from vestige.probes.answering import Answerer, KeptAnswers, KeptJudge, LocalAnswerer
+from vestige.probes.filters import ADJACENT
+from vestige.probes.holes import FilterRequest, filter_holes
+from vestige.probes.latent import SearchRequest, search
+from vestige.probes.mitigation import USED, MitigationRequest
+from vestige.steps.subjects import Asked
 
 _QUALITY: Bounds = (float(QUALITY_SCALE.low), float(QUALITY_SCALE.high))
 _SHARE: Bounds = (0.0, 1.0)
@@ -43,17 +60,6 @@ class Graders:
 
     quality: Judge
     harm: Judge | None = None
-
-
-def forget_samples(items: Sequence[Item]) -> tuple[Sample, ...]:
-    """The questions of the forget set, each once; those of an edge are made from one thing."""
-    found: dict[str, Sample] = {}
-    for item in items:
-        if item.question.strip():
-            found.setdefault(item.question, Sample(FORGET, item.question, item.edge or item.id, item.answer))
-    if not found:
-        raise InputError("the forget set has no questions, so nobody can be asked what remains of it; give questions")
-    return tuple(found.values())
 
 
 def score_answers(
@@ -193,3 +199,175 @@ def _estimate(
     scores = np.asarray(values, dtype=float)
     low, high, method = interval_of_mean(scores, clusters=origins, bounds=bounds, seed=seed)
     return Estimate(metric, unit, float(scores.mean()), low, high, len(scores), method)
+
+
+def whole_sentences(answer: str) -> str:
+    """An answer that was broken off, as far as its last whole sentence, so that nothing is taught to break off.
+
+    Where there is no whole sentence it is left as it is.
+    """
+    last = max(answer.rfind(mark + space) for mark in ".!?" for space in (" ", "\n"))
+    return answer[: last + 1] if last > 0 else answer
+
+
+def with_answers(target: LoadedModel, samples: Sequence[Sample], n_tokens: int) -> tuple[Sample, ...]:
+    """The samples, those that are trained on with the target's own greedy answers, unless they have them.
+
+    None has one whose prompt the target's context does not hold. One broken off at `n_tokens` ends with a whole
+    sentence, where it has one.
+    """
+    encoded: dict[str, tuple[int, ...]] = {}
+    for prompt in dict.fromkeys(s.prompt for s in samples if s.set in USED and not s.taught):
+        with contextlib.suppress(InputError):
+            encoded[prompt] = target.prompter.prompt(prompt)
+    with finite_logits(target):
+        replies = generate(
+            target.model,
+            list(encoded.values()),
+            end_ids=target.prompter.end_ids,
+            max_new_tokens=n_tokens,
+            context=context_tokens(target.model),
+        )
+    said: dict[str, str] = {}
+    for prompt, reply in zip(encoded, replies, strict=True):
+        text = target.prompter.decode(reply.ids)
+        said[prompt] = text if reply.finish == "stop" else whole_sentences(text)
+    return tuple(replace(s, taught=said[s.prompt]) if s.set in USED and s.prompt in said else s for s in samples)
+
+
+def taught_rows(samples: Sequence[Sample], where: Path) -> tuple[Item, ...]:
+    """What is trained on: the used prompts with the target's own answers, where it has any."""
+    items = tuple(Item(s.prompt, s.taught) for s in samples if s.set in USED and s.taught.strip())
+    if not items:
+        raise InputError(f"the target has no answer to any of the prompts to be used in {where}; look at {where.name}")
+    return items
+
+
+def untaught(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """A sentence about the used prompts that the target has no answer to, if there are any."""
+    n = sum(s.set in USED and not s.taught.strip() for s in samples)
+    return (f"The target has no answer to {n} of the prompts to be used: they are scored and not trained on.",) * (
+        n > 0
+    )
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Asks and grades models, each under a name, and keeps what came of it in the folder."""
+
+    folder: MitigationFolder
+    request: MitigationRequest
+    samples: tuple[Sample, ...]
+
+    def of(self, name: str, loaded: LoadedModel, *, gone: bool = False) -> tuple[ScoredAnswer, ...]:
+        """The scored answers of the model called `name`; as they were put down, if they are there.
+
+        A checkpoint that is `gone` is not asked any more; `loaded` is then another model that is asked like it.
+        """
+        kept = read_scored(self.folder, name)
+        if kept is not None:
+            return kept
+        self.request.on_stage(f"answers of {name} to {len(self.samples)} prompts")
+        answers = self.request.answers
+        identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
+        asked = _Gone(name, self.folder.path) if gone else LocalAnswerer(loaded, answers)
+        answerer = KeptAnswers(asked, self.folder.answers, identity)
+        rows = score_answers(self.samples, answerer, self._graders(), seed=self.request.seed)
+        self._refuse_unjudged_harm(rows)
+        write_scored(self.folder, name, rows)
+        return rows
+
+    def _graders(self) -> Graders:
+        """Who judges quality and harm, with their verdicts kept in the folder."""
+        asked = [grader for grader in (self.request.grader, self.request.harm) if grader is not None]
+        return Graders(*(KeptJudge(one.judge, self.folder.judged, one.identity) for one in asked))
+
+    def _refuse_unjudged_harm(self, rows: Sequence[ScoredAnswer]) -> None:
+        forget = [r for r in rows if r.set == FORGET]
+        if self.request.harm and forget and not any(HARM in r.scores for r in forget):
+            raise InputError(
+                f"the judge of harm, {self.request.harm.judge.name}, judged no answer to the forget set "
+                f"({forget[0].failure}, the first); take one that can, a server or a local chat model"
+            )
+
+
+@dataclass
+class _Gone:
+    """A checkpoint whose weights were not kept, and which can be asked nothing more."""
+
+    name: str
+    folder: Path
+    n_calls: int = 0
+
+    def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
+        """No answer, ever."""
+        raise InputError(
+            f"answers of {self.name} are gone, and so is that checkpoint; delete {self.folder} and begin anew"
+        )
+
+
+def probe_anew(
+    origin: ProbeFolder, folder: MitigationFolder, request: MitigationRequest, mended: Asked
+) -> list[Tested]:
+    """What a new probe of the mended model comes to, which begins from the same adjacent questions."""
+    searching, anew = request.searching, folder.anew
+    assert searching is not None, "only who searches probes anew"
+    if not anew.adjacent.exists():
+        write_jsonl(anew.adjacent, read_jsonl(origin.adjacent))
+    # With the seed of the first search the first prompts of the new one would be the same.
+    seed = derive_seed(request.seed, "mitigation anew", str(folder.path.relative_to(origin.path)))
+    for source in searching.sources:
+        request.on_stage(f"a new search ({source})")
+        asked = SearchRequest(
+            source=source,
+            policy=searching.policy,
+            policy_settings=searching.policy_settings,
+            settings=searching.settings,
+            unlearned=mended,
+            answers=request.answers,
+            grader=request.grader,
+            embedder=request.embedder,
+            seed=seed,
+        )
+        search(anew, asked)
+    filter_holes(
+        anew,
+        FilterRequest(
+            forget=request.forget_items,
+            retain=request.splits.splits.get("retain", ()),
+            target=request.target.asked,
+            unlearned=mended,
+            placebos={},
+            answers=request.answers,
+            grader=request.grader,
+            embedder=request.embedder,
+            embedder_digest=request.embedder_digest,
+            settings=searching.filters,
+            seed=seed,
+            on_stage=request.on_stage,
+        ),
+    )
+    return list(read_rows(anew.tested, Tested))
+
+
+def new_latent(tested: Sequence[Tested], samples: Sequence[Sample], request: MitigationRequest) -> dict[str, SetScore]:
+    """D_LP new: what searches found, by the fresh answers of the probe, less what the model was trained on.
+
+    Near-duplicates of that are no new prompts either, by the line that the filters draw.
+    """
+    used = list(dict.fromkeys(s.prompt for s in samples if s.set in USED))
+    rows = [
+        ScoredAnswer(LATENT_NEW, t.prompt, t.origin or t.id, t.unlearned_answer, _scores(t), "")
+        for t in tested
+        if t.source != ADJACENT and not t.dropped and t.prompt not in used
+    ]
+    if rows and used and request.searching is not None:
+        embed, alike = request.embedder.embed, request.searching.filters.alike
+        nearest = (embed([row.prompt for row in rows]) @ embed(used).T).max(axis=1)
+        rows = [row for row, cosine in zip(rows, nearest.tolist(), strict=True) if cosine <= alike]
+    found = score_of(rows, seed=request.seed)
+    return {} if found is None else {LATENT_NEW: found}
+
+
+def _scores(tested: Tested) -> dict[str, float]:
+    return {} if tested.unlearned_score is None else {QUALITY: tested.unlearned_score}

@@ -27,12 +27,20 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.data.dataset import Dataset
 from vestige.data.graph import Graph
 from vestige.data.selectors import check_edges
+from vestige.methods import build_method
+from vestige.models.blocks import blocks, output_projection
 from vestige.models.embedder import Embedder
 from vestige.models.forward import logits_at, padded_width, right_padded
+from vestige.models.load import LoadedModel
 from vestige.models.token_logp import token_logp
-from vestige.training.batching import Row
+from vestige.steps.subjects import load_checked
+from vestige.steps.unlearn import UnlearnRequest
+from vestige.training.adapters import add_lora, train_only
+from vestige.training.batching import Row, row_of
+from vestige.training.step import ReadsLayer
 
 COSINE, FIRST_ORDER, ADAM = "gradient_cosine", "first_order", "first_order_adam"
 EMBEDDING, GRAPH = "embedding", "graph"
@@ -180,3 +188,37 @@ def _ranks(values: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
 def order_of(risks: Float[np.ndarray, " N"], ids: Sequence[str]) -> Int[np.ndarray, " N"]:
     """The items' places, the riskiest first; among equals the order of their ids, which says nothing about them."""
     return np.lexsort((np.asarray(ids, dtype=str), -np.asarray(risks, dtype=float)))
+
+
+def risk_scores(
+    request: UnlearnRequest, items: Sequence[Item], embedder: Embedder, dataset: Dataset | None, edges: Sequence[str]
+) -> dict[str, Float[np.ndarray, " N"]]:
+    """Every risk score of the items, by name; without a graph there is none by distance."""
+    target = load_checked(request.target, request.target_digest, "the target")
+    _mark_trained(target, request)
+    forget, rows = _training_rows(target, request, request.forget_items), _training_rows(target, request, items)
+    found = list(gradient_risks(target.model, forget, rows))
+    scores = {
+        COSINE: np.array([one.cosine for one in found]),
+        FIRST_ORDER: np.array([one.first_order for one in found]),
+        ADAM: np.array([one.first_order_adam for one in found]),
+        EMBEDDING: embedding_risks(embedder, request.forget_items, items).astype(float),
+    }
+    if dataset is not None and edges:
+        scores[GRAPH] = graph_risks(dataset.graph, edges, items)
+    return {**scores, COMBINED: combined_risks(scores)}
+
+
+def _training_rows(target: LoadedModel, request: UnlearnRequest, items: Sequence[Item]) -> list[Row]:
+    """What the unlearning would read of the items."""
+    return [row_of(target.prompter.encode(i.question, i.answer)) for i in items]
+
+
+def _mark_trained(target: LoadedModel, request: UnlearnRequest) -> None:
+    """Leave a gradient to what the method trains: some blocks, fresh adapters (of which one half is 0), or all."""
+    method, settings = build_method(request.method, request.method_settings), request.training
+    if isinstance(method, ReadsLayer):
+        every = blocks(target.model)
+        train_only(target.model, method.layers(len(every), output_projection(every[0])), settings, request.seed)
+    elif settings.lora_rank:
+        add_lora(target.model, settings, request.seed)

@@ -9,8 +9,10 @@ Design and the first two tests: Knowledge Holes, 2511.00030, appendix C.1 (3 see
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -23,14 +25,289 @@ from vestige.artifacts.holes import (
     JudgeParts,
     Outcome,
     Runs,
+    Tested,
     VarianceParts,
     VarianceRow,
+    VarianceTable,
+    read_table,
+    read_variance,
+    write_variance,
 )
+from vestige.artifacts.layout import ProbeFolder
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.artifacts.records import read_rows
+from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.judges.tasks import CRITERIA, QUALITY_SCALE
+from vestige.core.files import locked
+from vestige.core.ids import content_id
+from vestige.core.seeds import derive_seed
+from vestige.judges.base import Judgement, Request
+from vestige.judges.tasks import CRITERIA, QUALITY_SCALE, TASKS
 from vestige.metrics.agreement import agreement, prompt_parts, variance_parts
 from vestige.metrics.intervals import interval_of_mean
 from vestige.metrics.t_tests import TTest, paired_test, student_test, welch_test
+from vestige.probes.answering import AnswerSettings, Grader, KeptJudge, Served, answerer
+from vestige.probes.holes import candidates_in
+from vestige.steps.making import LOCK_SECONDS
+from vestige.steps.subjects import Asked
+
+VERSION = 1
+"""Part of the identity; raised when the code would measure something else."""
+NO_ANSWER = "no answer"
+
+
+@dataclass(frozen=True)
+class VarianceRequest:
+    """Which unlearned models answer, by name, how often, and which judges grade, by name.
+
+    Unlearned models are taken one after the other, so that one of them is in memory at a time, and judges when all have
+    answered. `criteria` has the judges grade by the five criteria too.
+    """
+
+    target: Asked | Served
+    unlearned: Mapping[str, Callable[[], Asked | Served]]
+    judges: Mapping[str, Callable[[], Grader]]
+    answers: AnswerSettings
+    generations: int
+    criteria: bool
+    seed: int
+    on_stage: Callable[[str], None] = field(default=lambda stage: None)
+
+
+class _Prompt(NamedTuple):
+    """A prompt that a probe tested: D_AP where its source is "adjacent", D_LP where it is a search."""
+
+    id: str
+    source: str
+    origin: str
+    text: str
+    truth: str
+
+
+@dataclass(frozen=True)
+class _Said:
+    """The answers of one model by generation and prompt's text, and what the model is known by."""
+
+    id: str
+    answers: Sequence[Mapping[str, str | None]]
+
+
+class VarianceCount(NamedTuple):
+    """What a measurement asks for at most, where nothing is kept: prompts to each kind of model, and judgements."""
+
+    target_calls: int
+    unlearned_calls: int
+    judgements: int
+
+    def __str__(self) -> str:
+        """For people."""
+        return (
+            f"{self.target_calls:,} prompts to the target, {self.unlearned_calls:,} to unlearned models, "
+            f"{self.judgements:,} judgements"
+        )
+
+
+class _Verdicts(NamedTuple):
+    """What a judge made of each answer, in the answers' order; of the criteria only where they were asked for."""
+
+    quality: Sequence[Judgement | None]
+    criteria: Sequence[Judgement | None]
+
+
+def probed_answers(folder: ProbeFolder) -> AnswerSettings:
+    """How the finished probe in the folder had its models answer."""
+    _, identity = _finished(folder)
+    return AnswerSettings.build(identity["answers"], where=str(folder.summary))
+
+
+def count_variance(
+    folder: ProbeFolder, *, n_unlearned: int, n_judges: int, generations: int, criteria: bool
+) -> VarianceCount:
+    """What `variance` asks for at most in the folder of a finished probe."""
+    prompts, _ = _finished(folder)
+    runs, distinct = generations * (1 + n_unlearned), len({p.text for p in prompts})
+    tasks = 2 if criteria else 1
+    return VarianceCount(
+        generations * distinct, generations * n_unlearned * distinct, runs * len(prompts) * n_judges * tasks
+    )
+
+
+def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
+    """The table of how scores vary, in the folder of a finished probe; made unless it is there.
+
+    With other models, judges or generations it is made anew, from what is kept.
+    """
+    _refuse_too_little(request)
+    prompts, probed = _finished(folder)
+    if request.target.id != probed["target"]:
+        raise InputError(
+            f"the probe in {folder.path} was made with another target ({probed['target']}, not "
+            f"{request.target.id}); give that one, since its answers chose the prompts"
+        )
+    place = folder.variance
+    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+        watch = Stopwatch()
+        said = {name: one for name, one in _all_said(folder, request, prompts)}
+        _refuse_twice(said)
+        graders = {name: take() for name, take in request.judges.items()}
+        identity = _identity(request, said, graders, prompts)
+        if place.summary.exists():
+            table, theirs = read_variance(place)
+            if content_id(theirs) == content_id(identity):
+                return table
+        blank = _blank(prompts, said)
+        truths = {prompt.id: prompt.truth for prompt in prompts}
+        verdicts = {}
+        for name, grader in graders.items():
+            request.on_stage(f"{len(blank):,} answers to {name}")
+            judge = KeptJudge(grader.judge, place.judged, grader.identity)
+            verdicts[name] = _Verdicts(
+                _judged(judge, blank, "quality", truths),
+                _judged(judge, blank, "criteria", truths) if request.criteria else [],
+            )
+        scored = [_scored(answer, n, verdicts) for n, answer in enumerate(blank)]
+        table = _table(request, said, scored, probed["unlearned"])
+        write_provenance(place.provenance, watch, device=_device(request.target))
+        write_variance(place, scored, table, identity)
+    return table
+
+
+def _device(target: Asked | Served) -> str:
+    return "a server" if isinstance(target, Served) else str(target.loaded.model.device)
+
+
+def _refuse_too_little(request: VarianceRequest) -> None:
+    if not request.unlearned:
+        raise InputError("variance over models needs an unlearned model; give one or more")
+    if TARGET in request.unlearned:
+        raise InputError(f"an unlearned model is called {TARGET!r}, as the target is; give it another name")
+    if not request.judges:
+        raise InputError("answers are graded by a judge; name one or more")
+    if request.generations < 1:
+        raise InputError(f"generations = {request.generations}: every model answers at least once")
+
+
+def _finished(folder: ProbeFolder) -> tuple[list[_Prompt], dict[str, Any]]:
+    """The prompts that the probe tested, and the probe's identity."""
+    if not folder.summary.exists():
+        raise InputError(f"{folder.path} holds no finished probe; run `vestige probe` there first")
+    _, identity = read_table(folder)
+    tested = [t for t in read_rows(folder.tested, Tested) if not t.dropped]
+    if not tested:
+        raise InputError(f"the probe in {folder.path} tested no prompt, so there is nothing that could vary")
+    truths = {(c.source, c.prompt): c.truth for c in candidates_in(folder)}
+    prompts = [_Prompt(t.id, t.source, t.origin, t.prompt, truths.get((t.source, t.prompt), "")) for t in tested]
+    return prompts, identity
+
+
+def _all_said(folder: ProbeFolder, request: VarianceRequest, prompts: Sequence[_Prompt]) -> Iterator[tuple[str, _Said]]:
+    """The target's answers, then each unlearned model's, which is let go of when it has answered."""
+    yield TARGET, _said(folder, request, TARGET, request.target, prompts)
+    for name, take in request.unlearned.items():
+        yield name, _said(folder, request, name, take(), prompts)
+
+
+def _said(
+    folder: ProbeFolder, request: VarianceRequest, name: str, model: Asked | Served, prompts: Sequence[_Prompt]
+) -> _Said:
+    request.on_stage(f"{request.generations} x {len(prompts):,} answers of {name}")
+    who = answerer(model, request.answers, folder)
+    texts = list(dict.fromkeys(prompt.text for prompt in prompts))
+    # A seed of the model's own, so that two models differ by chance as much as two generations of one.
+    seeds = [derive_seed(request.seed, "variance", model.id, n) for n in range(request.generations)]
+    answers = [dict(zip(texts, who.answer(texts, seed=seed), strict=True)) for seed in seeds]
+    return _Said(model.id, answers)
+
+
+def _refuse_twice(said: Mapping[str, _Said]) -> None:
+    """Refuse models with equal weights: they are one training, and the spread between them is none."""
+    seen: dict[str, str] = {}
+    for name, one in said.items():
+        if one.id in seen:
+            raise InputError(f"{name} is the same model as {seen[one.id]}; give models of different trainings")
+        seen[one.id] = name
+
+
+def _blank(prompts: Sequence[_Prompt], said: Mapping[str, _Said]) -> list[GradedAnswer]:
+    """All answers without scores, those to one prompt together."""
+    return [
+        GradedAnswer(p.id, p.source, p.origin, p.text, name, generation, answers[p.text], {})
+        for p in prompts
+        for name, one in said.items()
+        for generation, answers in enumerate(one.answers)
+    ]
+
+
+def _judged(
+    judge: KeptJudge, answers: Sequence[GradedAnswer], task: str, truths: Mapping[str, str]
+) -> list[Judgement | None]:
+    """A judgement of each answer; None where no answer came."""
+    asked = {
+        n: Request(task, a.prompt, a.answer, truth=truths[a.id]) for n, a in enumerate(answers) if a.answer is not None
+    }
+    found = dict(zip(asked, judge.judge(list(asked.values())), strict=True))
+    if any(j.failure == "limit" for j in found.values()):
+        raise InputError(
+            f"the limits of the judge {judge.name} are used up; raise them and run the same command again, which pays "
+            "for nothing twice"
+        )
+    return [found.get(n) for n in range(len(answers))]
+
+
+def _scored(blank: GradedAnswer, n: int, verdicts: Mapping[str, _Verdicts]) -> GradedAnswer:
+    """The answer in place `n` with what all judges made of it."""
+    quality = {name: one.quality[n] for name, one in verdicts.items()}
+    criteria = {name: one.criteria[n] for name, one in verdicts.items() if one.criteria}
+    return GradedAnswer(
+        blank.id,
+        blank.source,
+        blank.origin,
+        blank.prompt,
+        blank.model,
+        blank.generation,
+        blank.answer,
+        scores={name: j.score for name, j in quality.items() if j is not None and j.score is not None},
+        failures=_failures(quality),
+        criteria={name: dict(j.values) for name, j in criteria.items() if j is not None and j.score is not None},
+        criteria_failures=_failures(criteria),
+    )
+
+
+def _failures(found: Mapping[str, Judgement | None]) -> dict[str, str]:
+    return {name: NO_ANSWER if j is None else j.failure for name, j in found.items() if j is None or j.failure}
+
+
+def _table(
+    request: VarianceRequest, said: Mapping[str, _Said], scored: Sequence[GradedAnswer], probed: str
+) -> VarianceTable:
+    judges = list(request.judges)
+    rows, unjudged = rows_of(scored, judges, seed=request.seed)
+    return VarianceTable(
+        models=tuple(request.unlearned),
+        probed=next((name for name, one in said.items() if one.id == probed), ""),
+        generations=request.generations,
+        judges=tuple(judges),
+        rows=rows,
+        pairs=pairs_of(scored, judges),
+        judge_parts=judge_parts_of(scored, judges),
+        unjudged=unjudged,
+    )
+
+
+def _identity(
+    request: VarianceRequest, said: Mapping[str, _Said], graders: Mapping[str, Grader], prompts: Sequence[_Prompt]
+) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "models": {name: one.id for name, one in said.items()},
+        "judges": {name: dict(grader.identity) for name, grader in graders.items()},
+        "tasks": {name: TASKS[name].version for name in ("quality", *(("criteria",) if request.criteria else ()))},
+        "answers": request.answers.identity(),
+        "generations": request.generations,
+        "prompts": content_id([list(p) for p in prompts], length=32),
+        "seed": request.seed,
+    }
+
 
 TARGET = "target"
 """The name that the target has among the models of scored answers."""

@@ -12,7 +12,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import closest
 from vestige.models.load import LoadedModel, ModelSettings, load, places_of
-from vestige.steps.evaluate import Subject, finished_subject
+from vestige.steps.evaluate import Subject, finished_subject, loaded_subject
 from vestige.steps.finetune import model_identity
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done
 
@@ -153,3 +153,33 @@ def _elsewhere(subject: Subject, output_dir: Path) -> Subject:
     same_subject(folder, subject.spec)
     files = {str((subject.folder.path / place).resolve()): own for place, own in subject.made.files.items()}
     return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A model that takes part; `id` is its digest."""
+
+    loaded: LoadedModel
+    id: str
+
+    @property
+    def name(self) -> str:
+        """What it was called."""
+        return self.loaded.name
+
+
+def asked_model(settings: ModelSettings, *, dtype: str | None = None) -> Asked:
+    """A model from anywhere; one that Vestige made has the weights, and the format, that it was finished with.
+
+    `dtype` is the number format that was asked for, if any: another than that of Vestige's own is refused.
+    """
+    folder = own_folder(settings.model)
+    if folder is None:
+        loaded = load(settings)
+        return Asked(loaded, loaded.digest().id)
+    own = own_dtype(settings.model)
+    if dtype is not None and dtype != own:
+        raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
+    refuse_template(settings, folder)
+    subject = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
+    return Asked(loaded_subject(subject), subject.made.digest.id)

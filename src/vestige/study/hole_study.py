@@ -94,10 +94,12 @@ def _same_study(place: HoleStudyFolder, settings: HoleStudySettings) -> None:
 
 def _versions() -> dict[str, int]:
     """The versions of what the tasks run: one that was done by another is not done again, and would stand beside."""
+    from vestige import probes
     from vestige.judges import grounded
-    from vestige.steps import finetune, mitigate_request, probe_parts, unlearn, variance
+    from vestige.probes import mitigation, variance
+    from vestige.steps import finetune, unlearn
 
-    parts = {"finetune": finetune, "unlearn": unlearn, "probe": probe_parts, "mitigation": mitigate_request}
+    parts = {"finetune": finetune, "unlearn": unlearn, "probe": probes, "mitigation": mitigation}
     parts |= {"variance": variance, "grounded judge": grounded}
     return {name: part.VERSION for name, part in parts.items()}
 
@@ -210,10 +212,11 @@ def general_task(place: str, settings: HoleStudySettings, name: str, report: Rep
 
 def probe_task(place: str, job: ProbeJob, report: Report) -> None:
     """One probe: adjacent questions, the search, and which of both are holes."""
+    from vestige.probes.adjacent import AdjacentRequest, make_adjacent
+    from vestige.probes.holes import filter_holes
+    from vestige.probes.latent import search
     from vestige.probes.neighbours import NeighbourSettings
     from vestige.probes.questions import AdjacentSettings
-    from vestige.steps.probe import filter_holes, search
-    from vestige.steps.probe_adjacent import AdjacentRequest, make_adjacent
 
     if job.folder.summary.exists():
         return

@@ -13,7 +13,10 @@ from vestige.study.hole_study_request import POLICY, TARGET, HoleStudySettings
 if TYPE_CHECKING:
     from vestige.models.embedder import Embedder
     from vestige.models.load import ModelSettings
-    from vestige.steps.probe import Asked, FilterRequest, Grader, SearchRequest
+    from vestige.probes.answering import Grader
+    from vestige.probes.holes import FilterRequest
+    from vestige.probes.latent import SearchRequest
+    from vestige.steps.subjects import Asked
     from vestige.study.runner import Report
 
 
@@ -72,7 +75,7 @@ class Cast:
 
     def asked(self, name: str) -> "Asked":
         """A model of the study, loaded."""
-        from vestige.steps.probe import asked_model
+        from vestige.steps.subjects import asked_model
 
         return asked_model(model_of(self.place, self.settings, name))
 
@@ -91,7 +94,7 @@ class Cast:
     @cached_property
     def grader(self) -> "Grader":
         """The judge of the study."""
-        from vestige.steps.probe import Grader
+        from vestige.probes.answering import Grader
         from vestige.study.hole_study_judge import KnownAnswersJudge
 
         plain = self.plain_grader
@@ -104,7 +107,7 @@ class Cast:
     def plain_grader(self) -> "Grader":
         """The same judge, told no answers of the data."""
         from vestige.judges.grounded import GroundedJudge
-        from vestige.steps.probe import Grader
+        from vestige.probes.answering import Grader
 
         if self.settings.judge.kind != "grounded":
             return _language_model(self.settings, self.folder)
@@ -114,8 +117,7 @@ class Cast:
 
     def search_request(self, report: "Report") -> "SearchRequest":
         """The latent search."""
-        from vestige.probes.latent import LATENT
-        from vestige.steps.probe import SearchRequest
+        from vestige.probes.latent import LATENT, SearchRequest
 
         settings = self.settings
         return SearchRequest(
@@ -133,7 +135,7 @@ class Cast:
 
     def filter_request(self) -> "FilterRequest":
         """The test of what was found."""
-        from vestige.steps.probe import FilterRequest
+        from vestige.probes.holes import FilterRequest
 
         return FilterRequest(
             forget=self.splits.splits["forget"],
@@ -157,7 +159,8 @@ def _language_model(settings: HoleStudySettings, folder: ProbeFolder) -> "Grader
     from vestige.judges.spending import Limits
     from vestige.judges.tasks import PromptedJudge
     from vestige.models.load import ModelSettings
-    from vestige.steps.probe import Grader, asked_model
+    from vestige.probes.answering import Grader
+    from vestige.steps.subjects import asked_model
 
     asked = settings.judge
     if asked.kind == "local":

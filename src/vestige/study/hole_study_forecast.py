@@ -8,11 +8,10 @@ from pathlib import Path
 from vestige.artifacts.hole_study import HoleStudyFolder
 from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.judges.spending import Limits
+from vestige.probes.adjacent import AdjacentRequest, adjacent_of
+from vestige.probes.holes import ProbeForecast, Size, forecast_probe, forget_texts
 from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.questions import AdjacentSettings
-from vestige.steps.probe import forget_texts
-from vestige.steps.probe_adjacent import AdjacentRequest, adjacent_of
-from vestige.steps.probe_forecast import ProbeForecast, Size, forecast_probe
 from vestige.study.hole_study import probe_jobs, study_tasks
 from vestige.study.hole_study_cast import corpus_of, splits_of
 from vestige.study.hole_study_request import HoleStudySettings

@@ -16,12 +16,13 @@ from vestige.study.runner import Report
 from vestige.training.loop import Progress
 
 if TYPE_CHECKING:
-    from vestige.steps.mitigate_request import Again, MitigationRequest
+    from vestige.probes.mitigation import Again, MitigationRequest
 
 
 def mend_task(place: str, settings: HoleStudySettings, way: Way, report: Report) -> None:
     """Mend one unlearned model in one way, and put down where the table lies."""
-    from vestige.steps.mitigate import mitigate, mitigation_folder
+    from vestige.probes.mitigate import mitigate
+    from vestige.probes.mitigation import mitigation_folder
 
     folder, asked = HoleStudyFolder(Path(place)), settings.mitigation
     assert asked is not None, "planned where a mending is asked for"
@@ -38,7 +39,7 @@ def mend_task(place: str, settings: HoleStudySettings, way: Way, report: Report)
 
 def _request(cast: Cast, way: Way, report: Report) -> "MitigationRequest":
     from vestige.probes.latent import LATENT
-    from vestige.steps.mitigate_request import MitigationRequest, Searching, TakingPart
+    from vestige.probes.mitigation import MitigationRequest, Searching, TakingPart
 
     settings, asked = cast.settings, cast.settings.mitigation
     assert asked is not None, "planned where a mending is asked for"
@@ -78,7 +79,7 @@ def _again(cast: Cast) -> "Again":
     """How each round unlearns: as the model to mend was made."""
     from vestige.artifacts.layout import own_folder
     from vestige.artifacts.records import read_spec
-    from vestige.steps.mitigate_request import Again
+    from vestige.probes.mitigation import Again
     from vestige.training.settings import UnlearningSettings
 
     settings, name = cast.settings, cast.unlearned_name
@@ -100,7 +101,7 @@ def _again(cast: Cast) -> "Again":
 
 def variance_task(place: str, settings: HoleStudySettings, report: Report) -> None:
     """Have the target and several unlearned models answer several times, judged with the data's answers and without."""
-    from vestige.steps.variance import VarianceRequest, variance
+    from vestige.probes.variance import VarianceRequest, variance
 
     folder, asked = HoleStudyFolder(Path(place)), settings.variance
     assert asked is not None, "planned where a measurement is asked for"

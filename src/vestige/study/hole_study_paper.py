@@ -11,8 +11,8 @@ from vestige.core.errors import InputError
 from vestige.judges.spending import Limits
 from vestige.models.load import ModelSettings, look_for
 from vestige.probes.filters import FilterSettings
+from vestige.probes.holes import ProbeForecast, Size, forecast_probe
 from vestige.probes.presets import HolePreset, find_preset
-from vestige.steps.probe_forecast import ProbeForecast, Size, forecast_probe
 
 
 class PaperSize(NamedTuple):

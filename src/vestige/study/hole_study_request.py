@@ -12,9 +12,9 @@ from vestige.core.text import one_line
 from vestige.data.corpus import SourceSettings
 from vestige.probes.answering import AnswerSettings
 from vestige.probes.filters import FilterSettings
+from vestige.probes.hole_table import NO_WRITER
 from vestige.probes.latent import LatentSettings
 from vestige.probes.mitigation import MendingSettings, MitigationSettings
-from vestige.probes.naming import NO_WRITER
 from vestige.training.policy.settings import PolicySettings
 
 TABLES = (1, 2, 3, 4, 6, 7, 10)

@@ -1,0 +1,251 @@
+"""Which prompts are holes, in the folder of a probe: candidates, their test, the table; and what it would take.
+
+A folder that holds the test with other models or another forget set is refused. What was asked of a model or paid for
+to a judge is on the disk before it is used.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from vestige.artifacts.holes import (
+    Candidate,
+    HoleTable,
+    candidates_of,
+    put_down,
+    read_attempts,
+    read_table,
+    refuse_another,
+    write_tested,
+)
+from vestige.artifacts.layout import ProbeFolder
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.core.errors import InputError
+from vestige.core.files import locked
+from vestige.core.ids import content_id
+from vestige.judges.base import Request
+from vestige.judges.spending import Amount, Limits, UnderWay, estimated_tokens, other_models
+from vestige.judges.tasks import LONGEST_TEXT, TASKS, prompts_of
+from vestige.metrics.grouping import MOST_GROUPS
+from vestige.models.embedder import Embedder
+from vestige.probes import VERSION
+from vestige.probes.adjacent import read_adjacent
+from vestige.probes.answering import AnswerSettings, Grader, Served, answerer
+from vestige.probes.filters import ADJACENT, Actors, FilterSettings, filter_candidates
+from vestige.probes.hole_table import (
+    LABEL_CHARACTERS,
+    MAP_VERSION,
+    NAMING_VERSION,
+    check_naming,
+    hole_map,
+    holes_and_table,
+    label_prompt,
+    place_prompt,
+)
+from vestige.probes.questions import Source, source_text
+from vestige.steps.making import LOCK_SECONDS
+from vestige.steps.subjects import Asked
+
+FIXED = ("target", "unlearned", "forget")
+"""What must stay the same in a folder where candidates are tested again."""
+
+
+@dataclass(frozen=True)
+class FilterRequest:
+    """Whose holes are looked for among the candidates, against which forget set, and by which judge.
+
+    `retain` is what is known to be kept, by which names are known to be the forget set's own.
+    """
+
+    forget: tuple[Source, ...]
+    target: Asked | Served
+    unlearned: Asked | Served
+    placebos: Mapping[str, Asked | Served]
+    answers: AnswerSettings
+    grader: Grader
+    embedder: Embedder
+    embedder_digest: str
+    settings: FilterSettings
+    seed: int
+    retain: tuple[Source, ...] = ()
+    on_stage: Callable[[str], None] = field(default=lambda stage: None)
+
+
+def server_notes(folder: ProbeFolder) -> list[str]:
+    """What servers, the judge's and models', did that the table does not show: who answered, and what was lost."""
+    places = [folder.judge, *(place.answers / "served" for place in (folder, *folder.searches()))]
+    notes = [note for place in places for note in other_models(place)]
+    lost = Amount(*(sum(amounts) for amounts in zip(*(UnderWay(place).lost() for place in places), strict=True)))
+    if lost.calls:
+        notes.append(
+            f"{lost.calls} requests to servers were under way when a run was killed and were sent again; they may have "
+            f"been paid for twice: at most {lost.prompt_tokens + lost.completion_tokens:,} tokens"
+        )
+    return notes
+
+
+def candidates_in(folder: ProbeFolder) -> list[Candidate]:
+    """What may be a hole: the adjacent questions of the forget set, then what each search found (D_RL).
+
+    A folder without any is refused.
+    """
+    adjacent_ones = [
+        Candidate(kept.question.question, ADJACENT, kept.question.source_id, kept.question.answer)
+        for kept in read_adjacent(folder)
+        if kept.of == "forget"
+    ]
+    found = [candidate for place in folder.searches() for candidate in candidates_of(read_attempts(place))]
+    if not (adjacent_ones or found):
+        raise InputError(
+            f"{folder.path} holds no prompts that could be holes; run `vestige probe adjacent` or `vestige probe "
+            "latent` there first"
+        )
+    return [*adjacent_ones, *found]
+
+
+def forget_texts(items: Sequence[Source]) -> list[str]:
+    """What of a set prompts are held against."""
+    return [source_text(item, LONGEST_TEXT) for item in items]
+
+
+def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
+    """The table of holes among the candidates in the folder; made unless it is there.
+
+    With more candidates, other settings or another judge it is made anew, from answers that are there already.
+    """
+    candidates = candidates_in(folder)
+    check_naming(request.settings, request.grader.writer)
+    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+        identity = _filter_identity(request, candidates)
+        if folder.summary.exists():
+            table, theirs = read_table(folder)
+            if content_id(theirs) == content_id(identity):
+                return table
+        fixed = {key: identity[key] for key in FIXED}
+        refuse_another(folder, "holes", fixed)
+        put_down(folder, "holes", fixed, {})
+        watch = Stopwatch()
+        embed = request.embedder.embed
+        actors = Actors(
+            answerer(request.target, request.answers, folder),
+            answerer(request.unlearned, request.answers, folder),
+            request.grader.judge,
+            embed,
+            {name: answerer(who, request.answers, folder) for name, who in request.placebos.items()},
+        )
+        filtered = filter_candidates(
+            candidates,
+            forget_texts(request.forget),
+            actors,
+            request.settings,
+            retained=forget_texts(request.retain),
+            seed=request.seed,
+            on_stage=request.on_stage,
+        )
+        holes, table = holes_and_table(
+            filtered, request.settings, embed, seed=request.seed, writer=request.grader.writer
+        )
+        picture = hole_map(filtered.tested, holes, embed)
+        device = str(request.embedder.model.device)
+        notes = server_notes(folder)
+        write_provenance(folder.provenance, watch, device=device, models=_names(request), servers=notes)
+        write_tested(folder, filtered.tested, holes, table, identity, hole_map=picture)
+    return table
+
+
+def _names(request: FilterRequest) -> dict[str, str]:
+    """What the models were called; who they are, the identity says by their weights."""
+    asked = {"target": request.target, "unlearned": request.unlearned, **request.placebos}
+    return {role: who.name for role, who in asked.items()}
+
+
+def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "target": request.target.id,
+        "unlearned": request.unlearned.id,
+        "placebos": {name: who.id for name, who in request.placebos.items()},
+        "answers": request.answers.identity(),
+        "judge": dict(request.grader.identity),
+        "tasks": {name: TASKS[name].version for name in ("validity", "quality", "overlap")},
+        **({"naming": NAMING_VERSION} if request.settings.name_groups == "writer" else {}),
+        "embedder": request.embedder_digest,
+        "map": MAP_VERSION,
+        "settings": request.settings.identity(),
+        "forget": content_id(forget_texts(request.forget), length=32),
+        "retain": content_id(forget_texts(request.retain), length=32),
+        "candidates": content_id([asdict(c) for c in candidates], length=32),
+        "seed": request.seed,
+    }
+
+
+# English text in the common tokenisers, as in `judges.spending`.
+_CHARACTERS_PER_TOKEN = 4
+
+
+class Size(NamedTuple):
+    """How much there is to probe: prompts that may be holes, attempts of all searches, placebos beside the target."""
+
+    n_candidates: int
+    n_attempts: int
+    n_placebos: int
+
+
+@dataclass(frozen=True)
+class ProbeForecast:
+    """Bounds: what the filters drop early is asked less. Requests are by task; `most_cost` is None without prices."""
+
+    target_calls: int
+    unlearned_calls: int
+    placebo_calls: int
+    judge_requests: Mapping[str, int]
+    judge_prompt_tokens: int
+    judge_most_completion_tokens: int
+    most_cost: float | None
+
+
+def forecast_probe(
+    size: Size,
+    example: str,
+    texts: Sequence[str],
+    settings: FilterSettings,
+    *,
+    answer_tokens: int,
+    limits: Limits,
+) -> ProbeForecast:
+    """What it takes to search and to test: `example` is a prompt, `texts` are those of the forget set.
+
+    Every attempt is reckoned as a candidate. Tokens are estimates for a judge that is a language model; one that is
+    grounded in the target has none.
+    """
+    n = size.n_candidates + size.n_attempts
+    held_against = len(texts) if settings.nearest_texts is None else min(len(texts), settings.nearest_texts)
+    requests = {
+        "reward": size.n_attempts,
+        "validity": n,
+        "overlap": n * held_against,
+        "quality": n * (4 + size.n_placebos),
+    }
+    answer = "x" * (_CHARACTERS_PER_TOKEN * answer_tokens)
+    middle = sorted(texts, key=len)[len(texts) // 2]
+    each = {
+        task: prompts_of([Request(task, example, answer, reference=answer, sample=middle)])[0]
+        for task, times in requests.items()
+        if times
+    }
+    prompt_tokens = sum(requests[t] * estimated_tokens(p.system + p.user) for t, p in each.items())
+    completion_tokens = sum(requests[t] * TASKS[t].max_tokens for t in each)
+    if settings.name_groups == "writer":
+        asked = [(1, label_prompt([example] * n)), (n, place_prompt(["x" * LABEL_CHARACTERS] * MOST_GROUPS, example))]
+        requests["naming"] = n + 1
+        prompt_tokens += sum(times * estimated_tokens(p.system + p.user) for times, p in asked)
+        completion_tokens += sum(times * p.max_tokens for times, p in asked)
+    return ProbeForecast(
+        target_calls=3 * n,
+        unlearned_calls=size.n_attempts + n,
+        placebo_calls=size.n_placebos * n,
+        judge_requests=requests,
+        judge_prompt_tokens=prompt_tokens,
+        judge_most_completion_tokens=completion_tokens,
+        most_cost=limits.cost(prompt_tokens, completion_tokens),
+    )

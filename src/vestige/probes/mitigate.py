@@ -1,0 +1,422 @@
+"""Mending an unlearned model with the holes that a probe found in it, in the folder of that probe.
+
+One-shot: the unlearned model is tuned on prompts of the probe with the target's own answers. `gd` is cross-entropy on
+those answers, `kl` the divergence from the target's distributions at their tokens. Harm or what remains of the forget
+set, and the quality of used and held-out prompts, are measured at every checkpoint, and the checkpoint that is kept is
+probed anew (Probing Knowledge Holes in Unlearned LLMs, 2511.00030, section 4.3, Tables 3 and 8).
+
+Iterative: round after round the target is unlearned anew, keeping what the last round's probe had found. What is to be
+kept in round r are `n_latent` prompts found against the model of round r - 1 and, the same in every round, `n_adjacent`
+adjacent prompts, all with the target's own answers, and `n_retain` items of the retain set (Tables 4 and 9). Round 0 is
+the unlearned model that the probe was of.
+
+A mending that is done is not done again; a killed one goes on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from vestige import losses
+from vestige.artifacts.holes import (
+    LATENT_BEFORE,
+    LATENT_HELD_OUT,
+    LATENT_USED,
+    KeptModel,
+    MitigationRow,
+    MitigationTable,
+    Sample,
+    ScoredAnswer,
+    Tested,
+    read_mitigation,
+    read_samples,
+    read_table,
+    write_mitigation,
+    write_samples,
+)
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder, own_folder
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec
+from vestige.core.errors import InputError
+from vestige.core.files import locked, read_jsonl, write_json
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.methods import build_method
+from vestige.models.load import LoadedModel
+from vestige.probes.holes import forget_texts
+from vestige.probes.mitigation import (
+    VERSION,
+    MitigationRequest,
+    Picked,
+    measured_otherwise,
+    pick_latent,
+    picked_in,
+    retained,
+    rules,
+    tested_in,
+)
+from vestige.probes.mitigation_scores import (
+    Scorer,
+    means,
+    new_latent,
+    probe_anew,
+    row_of,
+    score_of,
+    taught_rows,
+    untaught,
+    with_answers,
+)
+from vestige.steps.finetune import items_digest
+from vestige.steps.making import LOCK_SECONDS, Made, Saving, make_subject, shown_model
+from vestige.steps.subjects import Asked, asked_model, load_checked, own_dtype
+from vestige.steps.unlearn import UnlearnRequest, unlearn
+from vestige.training.adapters import add_lora, merge_lora
+from vestige.training.batching import FinetunePlan, RowSource
+from vestige.training.batching import row_of as training_row
+from vestige.training.checkpoints import Checkpoints
+from vestige.training.finetune import Finetune
+from vestige.training.job import Job
+from vestige.training.loop import Hooks, Outcome, Progress, train
+from vestige.training.reference import references
+from vestige.training.reference_cache import ReferenceCache
+from vestige.training.step import Needs, Step
+from vestige.training.trajectory import POLICY, Trajectory
+
+
+def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable:
+    """The table of one mending, in the folder of a finished probe; made, or gone on with, unless it is there."""
+    tested = tested_in(folder)
+    _refuse_anothers(folder, request)
+    _refuse_unfit(request)
+    identity = request.identity(tested)
+    place = folder.mitigation(f"{request.way}-{content_id(identity)}")
+    if place.table.exists():
+        return read_mitigation(place)
+    picked = picked_in(folder, request.forget_items, request.settings, tested, seed=request.seed)
+    with locked(place.lock, patience_seconds=LOCK_SECONDS):
+        watch = Stopwatch()
+        write_json(place.asked, {"schema": SCHEMA, "identity": identity})
+        samples = _with_answers(place, request, picked)
+        picked = Picked(samples, (*picked.notes, *untaught(samples)))
+        if request.again is None:
+            table = mend_once(folder, place, request, picked)
+        else:
+            table = mend_in_rounds(folder, place, request, picked, tested)
+        write_provenance(place.provenance, watch, **request.target.asked.loaded.provenance())
+        write_mitigation(place, table, identity)
+    return table
+
+
+def _with_answers(place: MitigationFolder, request: MitigationRequest, picked: Picked) -> tuple[Sample, ...]:
+    if place.used.exists():
+        return read_samples(place)
+    request.on_stage("the target's own answers to the prompts that are used")
+    loaded = request.target.asked.loaded
+    samples = with_answers(loaded, picked.samples, request.settings.answer_tokens)
+    taught_rows(samples, place.used)
+    write_samples(place, samples)
+    return samples
+
+
+def _refuse_anothers(folder: ProbeFolder, request: MitigationRequest) -> None:
+    """Refuse other models or another forget set than those that the probe was of."""
+    _, theirs = read_table(folder)
+    ours = {
+        "target": request.target.asked.id,
+        "unlearned": request.unlearned.asked.id,
+        "forget": content_id(forget_texts(request.forget_items), length=32),
+    }
+    other = [name for name, value in ours.items() if theirs[name] != value]
+    if other:
+        words = {"target": "target", "unlearned": "unlearned model", "forget": "forget set"}
+        raise InputError(
+            f"the probe in {folder.path} was of another {' and another '.join(words[name] for name in other)}; name "
+            "the folder of the probe of these, or what it was of"
+        )
+
+
+def _refuse_unfit(request: MitigationRequest) -> None:
+    if (request.way == "iterative") != (request.again is not None):
+        raise InputError("the way iterative needs a method by which the target is unlearned anew, and no other way one")
+    again = request.again
+    if again is None:
+        rules(request.settings)
+        return
+    if request.searching is None or not request.searching.sources:
+        raise InputError("the way iterative searches each round's model for new holes; name a search, such as latent")
+    method = build_method(again.method, again.method_settings)
+    if "retain" not in method.needs.splits:
+        raise InputError(
+            f"method {again.method!r} reads no retain set, so nothing can be added to it; take one that does, such as "
+            "npo_gd"
+        )
+
+
+@dataclass(frozen=True)
+class Imitate:
+    """KL(target || policy) on the answers' positions of `train`, mean over the tokens of the effective batch."""
+
+    needs: ClassVar[Needs] = Needs(distributions=frozenset({"train"}))
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        policy, target = step.policy_distributions("train"), step.reference_distributions("train")
+        return {"train": losses.kl(policy.logp, target.logp, policy.mask, n_tokens=policy.n_tokens)}
+
+
+TARGET, UNLEARNED = "target", "unlearned"
+"""The rows that a mending is compared with."""
+
+
+def mend_once(
+    origin: ProbeFolder, place: MitigationFolder, request: MitigationRequest, picked: Picked
+) -> MitigationTable:
+    """The table of a one-shot mending in `place`, of the probe in `origin`."""
+    scorer, seed = Scorer(place, request, picked.samples), request.seed
+    before = {
+        TARGET: scorer.of(TARGET, request.target.asked.loaded),
+        UNLEARNED: scorer.of(UNLEARNED, request.unlearned.asked.loaded),
+    }
+    made = mended(place, request, scorer, means(before[TARGET]))
+    rows = [row_of(name, 0, scored, kept=False, seed=seed) for name, scored in before.items()]
+    subject, chosen = SubjectFolder(place.subject), made.chosen
+    assert chosen is not None, "a training with a trajectory keeps a checkpoint"
+    asked = asked_model(request.unlearned.settings.model_copy(update={"model": str(subject.path)}))
+    anew = probe_anew(origin, place, request, asked) if request.searching else []
+    new = new_latent(anew, picked.samples, request)
+    for step in _steps(subject):
+        kept = step == chosen.step
+        scored = scorer.of(_called(step), asked.loaded, gone=True)
+        rows.append(
+            row_of(request.way, step, scored, kept=kept, seed=seed, sets=new if kept else None, base=before[UNLEARNED])
+        )
+    notes = picked.notes if chosen.met else (*picked.notes, f"{chosen.why[0].upper()}{chosen.why[1:]}.")
+    if request.searching and not new:
+        notes = (*notes, "No prompt that the new search found passed the filters, so there is no D_LP new.")
+    model = KeptModel(f"{request.way}, step {chosen.step}", place.subject.name, made.digest.id)
+    sizes = {s.set: sum(t.set == s.set for t in picked.samples) for s in picked.samples}
+    return MitigationTable(request.way, tuple(rows), sizes, (model,), notes)
+
+
+def mended(
+    place: MitigationFolder, request: MitigationRequest, scorer: Scorer, target_scores: Mapping[str, float]
+) -> Made:
+    """The mended subject; resumes, and does nothing when it is there."""
+    subject, taught = SubjectFolder(place.subject), taught_rows(scorer.samples, place.used)
+    spec = mended_spec(request, taught, scorer.folder.path.name)
+    facts = {
+        "mended": shown_model(request.unlearned.settings.model),
+        "target_digest": request.target.asked.id,
+        "taught_items": {"n": len(taught), "digest": items_digest(taught)},
+    }
+
+    def build() -> tuple[LoadedModel, Outcome]:
+        return _train(subject, request, scorer, taught, target_scores)
+
+    return make_subject(subject, spec, build, saving=Saving(facts))
+
+
+def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: str) -> SubjectSpec:
+    """The identity of the mended model; `mending` is the name of its mending, with the id of all that it hangs on."""
+    unlearned = request.unlearned
+    own = own_folder(unlearned.settings.model)
+    settings = {
+        "dtype": own_dtype(unlearned.settings.model) or unlearned.settings.dtype,
+        **request.training.over(len(taught)).identity(),
+        "way": request.way,
+        "mending": mending,
+        # The divergence is from it, and which checkpoint is kept may hang on what it scores.
+        "target": request.target.asked.id,
+    }
+    return SubjectSpec(
+        subject="unlearned",
+        name=f"{read_spec(own.spec).name if own else shown_model(unlearned.settings.model)} mended by {request.way}",
+        model=read_spec(own.spec).model if own else unlearned.settings.model,
+        method=f"mended_{request.way}",
+        forget=request.splits.forget,
+        seed=request.seed,
+        settings_id=content_id(settings),
+        settings=settings,
+        data=items_digest(taught),
+        parent=unlearned.asked.id,
+        version=VERSION,
+        forgotten=read_spec(own.spec).forgotten if own else (request.splits.resolved,),
+    )
+
+
+@dataclass
+class _Points:
+    """The scoring of a model in training, under the name of its step."""
+
+    scorer: Scorer
+    student: LoadedModel
+    step: int = 0
+
+    def score(self, model: PreTrainedModel) -> Mapping[str, float]:
+        model.eval()
+        # Another with the same weights, so that how it is read is looked up at each point anew, as after a restart.
+        return means(self.scorer.of(_called(self.step), replace(self.student, model=model)))
+
+
+def _train(
+    subject: SubjectFolder,
+    request: MitigationRequest,
+    scorer: Scorer,
+    taught: tuple[Item, ...],
+    target_scores: Mapping[str, float],
+) -> tuple[LoadedModel, Outcome]:
+    unlearned = request.unlearned
+    dtype = own_dtype(unlearned.settings.model) or unlearned.settings.dtype
+    settings = unlearned.settings.model_copy(update={"dtype": dtype})
+    student = load_checked(settings, unlearned.asked.id, "the unlearned model")
+    job = _job(subject, request, student, taught)
+    points = _Points(scorer, student)
+    # What the target scores is handed in, so that the model which stands in its place is not asked.
+    controls = {"target": target_scores}
+    watched = Trajectory(rules(request.settings), points.score, subject.trajectory, subject.checkpoints, controls)
+    watched.begin(student.model, {})
+
+    def look(now: Progress, model: PreTrainedModel) -> str | None:
+        points.step = now.step
+        return watched.look(now, model)
+
+    outcome = train(student.model, job, Hooks(on_step=request.on_step, stop=look))
+    outcome = replace(outcome, chosen=watched.restore(student.model))
+    merge_lora(student.model)
+    student.model.eval()
+    return student, outcome
+
+
+def _job(subject: SubjectFolder, request: MitigationRequest, student: LoadedModel, taught: tuple[Item, ...]) -> Job:
+    """What is trained on what; the model is given its adapters."""
+    training = request.training.over(len(taught))
+    rows = [training_row(student.prompter.encode(i.question, i.answer), loss_on=training.loss_on) for i in taught]
+    sources: RowSource = {"train": rows.__getitem__}
+    plan = FinetunePlan(len(rows), training.batch_size, request.seed)
+    objective = Imitate() if request.way == "kl" else Finetune()
+    found = {}
+    if isinstance(objective, Imitate):
+        target = request.target.asked
+        if target.loaded.tokenizer.get_vocab() != student.tokenizer.get_vocab():
+            raise InputError(
+                "target and unlearned model have different vocabularies, so their distributions cannot be compared; "
+                "mend by gd"
+            )
+        cache = ReferenceCache(subject.checkpoints, target.id)
+        found = references(target.loaded.model, objective.needs, plan, sources, training, cache=cache)
+    if training.lora_rank:
+        add_lora(student.model, training, request.seed)
+    return Job(
+        objective=objective,
+        rows=sources,
+        plan=plan,
+        settings=training,
+        seed=request.seed,
+        references=found,
+        checkpoints=Checkpoints(subject.checkpoints),
+        log=subject.training_log,
+    )
+
+
+def _steps(subject: SubjectFolder) -> list[int]:
+    return [line["step"] for line in read_jsonl(subject.trajectory) if line["model"] == POLICY]
+
+
+def _called(step: int) -> str:
+    return f"step {step}"
+
+
+def mend_in_rounds(
+    origin: ProbeFolder, place: MitigationFolder, request: MitigationRequest, picked: Picked, tested: list[Tested]
+) -> MitigationTable:
+    """The table of an iterative mending in `place`, of the probe in `origin`, which came to `tested`."""
+    seed, samples, notes = request.seed, picked.samples, list(picked.notes)
+    target, last = request.target.asked, request.unlearned.asked
+    first = Scorer(place, request, samples)
+    found, base = new_latent(tested, (), request), first.of("round 0", last.loaded)
+    if differs := measured_otherwise(origin, request):
+        found = {}
+        notes.append(f"Round 0 has no D_LP new: the probe had another {' and another '.join(differs)} than this.")
+    rows = [
+        row_of("target", 0, first.of("target", target.loaded), kept=False, seed=seed),
+        row_of("round 0", 0, base, kept=False, seed=seed, sets=found),
+    ]
+    models: list[KeptModel] = []
+    for number in range(1, request.settings.rounds + 1):
+        if number > 1:
+            again = _of_round(place, request, samples, tested, number)
+            if not any(s.set == LATENT_USED for s in again.samples):
+                notes.append(f"The searches of round {number - 1} found nothing to add, so there is no round {number}.")
+                break
+            samples, notes = again.samples, [*notes, *(f"Round {number}: {note}" for note in again.notes)]
+        mended = _unlearned_anew(place.round(number), request, samples)
+        row, tested = _scored(origin, place, request, samples, (last, mended), number, base)
+        rows.append(row)
+        models.append(KeptModel(f"round {number}", f"rounds/{number}/{place.subject.name}", mended.id))
+        last = mended
+    sizes = {s.set: sum(t.set == s.set for t in picked.samples) for s in picked.samples}
+    return MitigationTable(request.way, tuple(rows), sizes, tuple(models), tuple(notes))
+
+
+def _of_round(
+    place: MitigationFolder, request: MitigationRequest, samples: tuple[Sample, ...], tested: list[Tested], number: int
+) -> Picked:
+    """The prompts of a round: the adjacent ones and the forget set stay, the latent ones are the last probe's."""
+    latent, folder = pick_latent(tested, request.settings, seed=request.seed), place.round(number)
+    same = [s for s in samples if s.set not in (LATENT_USED, LATENT_HELD_OUT)]
+    if folder.used.exists():
+        found = read_samples(folder)
+    else:
+        request.on_stage(f"round {number}: the target's own answers to {len(latent.samples)} prompts")
+        loaded, most = request.target.asked.loaded, request.settings.answer_tokens
+        found = with_answers(loaded, (*same, *latent.samples), most)
+        write_samples(folder, found)
+    return Picked(found, (*latent.notes, *untaught(found)))
+
+
+def _unlearned_anew(folder: MitigationFolder, request: MitigationRequest, samples: tuple[Sample, ...]) -> Asked:
+    """The target made to forget once more, with the round's prompts among what it keeps."""
+    again, target = request.again, request.target
+    assert again is not None, "only an iterative mending unlearns anew"
+    kept = retained(request.splits.splits.get("retain", ()), samples, request.settings.n_retain, request.seed)
+    own, name = own_folder(target.settings.model), target.settings.model
+    dtype = own_dtype(name) or target.settings.dtype
+    asked = UnlearnRequest(
+        target=target.settings.model_copy(update={"dtype": dtype}),
+        target_digest=target.asked.id,
+        start=read_spec(own.spec).model if own else name,
+        method=again.method,
+        method_settings=again.method_settings,
+        forget=request.splits.forget,
+        forget_items=request.forget_items,
+        retain_items=(*taught_rows(samples, folder.used), *kept),
+        idk=again.idk,
+        training=again.training,
+        seed=request.seed,
+        trajectory=again.trajectory,
+    )
+    request.on_stage(f"unlearning anew by {again.method}")
+    unlearn(SubjectFolder(folder.subject), asked, on_step=request.on_step)
+    return asked_model(target.settings.model_copy(update={"model": str(folder.subject)}))
+
+
+def _scored(
+    origin: ProbeFolder,
+    place: MitigationFolder,
+    request: MitigationRequest,
+    samples: tuple[Sample, ...],
+    models: tuple[Asked, Asked],
+    number: int,
+    base: tuple[ScoredAnswer, ...],
+) -> tuple[MitigationRow, list[Tested]]:
+    """The row of a round and what the new probe of its model came to; `models` are the last round's, its own."""
+    (last, mended), folder, seed = models, place.round(number), request.seed
+    latent = tuple(s for s in samples if s.set == LATENT_USED)
+    before = score_of(Scorer(folder, request, latent).of("before", last.loaded), seed=seed) if latent else None
+    scored = Scorer(folder, request, samples).of(f"round {number}", mended.loaded)
+    tested = probe_anew(origin, folder, request, mended)
+    sets = new_latent(tested, samples, request) | ({LATENT_BEFORE: before} if before else {})
+    return row_of(f"round {number}", number, scored, kept=True, seed=seed, sets=sets, base=base), tested
