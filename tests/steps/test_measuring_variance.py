@@ -45,9 +45,6 @@ class Speaker:
         self.asked += prompts
         return [None if p == self.dumb else f"{self.word} {seed}" for p in prompts]
 
-    def answers(self, settings, folder):
-        return KeptAnswers(self, folder.answers, {"weights": self.id, **settings.identity()})
-
 
 @dataclass
 class Words:
@@ -73,9 +70,14 @@ class Words:
         return Judgement(grade, dict.fromkeys(CRITERIA, grade) if request.task == "criteria" else {})
 
 
+def kept(who, settings, folder):
+    return KeptAnswers(who, folder.answers, {"weights": who.id, **settings.identity()})
+
+
 @pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
+def speakers(monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 200)
+    monkeypatch.setattr("vestige.probes.variance.answerer", kept)
 
 
 @pytest.fixture
