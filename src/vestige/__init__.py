@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vestige.attacks.planning import gcg_attack, prefix_attack
     from vestige.audit.settings import AuditSettings
     from vestige.core.items import Item
+    from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus
     from vestige.data.dataset import compile_dataset
     from vestige.data.folder import read_dataset, write_dataset
@@ -58,6 +59,7 @@ _HOMES = {
     "attacks.planning": ("gcg_attack", "prefix_attack"),
     "audit.settings": ("AuditSettings",),
     "core.items": ("Item",),
+    "data.alternatives": ("with_alternatives",),
     "data.corpus": ("SourceSettings", "everything", "named_splits", "open_corpus"),
     "data.dataset": ("compile_dataset",),
     "data.folder": ("read_dataset", "write_dataset"),
@@ -170,6 +172,7 @@ __all__ = [
     "train_in_shards",
     "unlearn",
     "view_of",
+    "with_alternatives",
     "write_dataset",
 ]
 

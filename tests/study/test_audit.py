@@ -94,6 +94,31 @@ def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(
     }
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("controls", [True, False])
+def test_true_answers_are_ranked_among_alternatives_after_attacks_only_where_there_are_no_controls(run, controls):
+    others = {i.id: tuple(f"{word} {n}." for n in (20, 21) for word in audited.WORDS) for i in audited.FORGET}
+    forget = tuple(dataclasses.replace(i, alternatives=others[i.id]) for i in audited.FORGET)
+    splits = dataclasses.replace(audited.SPLITS, splits={**audited.SPLITS.splits, "forget": forget})
+    models = tuple(m for m in audited.models(run) if controls or m.role != "retrained")
+    settings = audited.QUICK.model_copy(update={"evals": ("qa", "exposure"), "alternatives": 10})
+    found = again(run, models=models, splits=splits, settings=settings).outcome
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert plan.alternatives == "given"
+    ranked = {(e.subject, e.attack) for e in plan.evaluations if e.eval == "exposure"}
+    asked = ("", "relearn retain n=4", "quantize 8 bits") if not controls else ("",)
+    assert ranked == {(m.name, attack) for m in models for attack in asked}
+    assert {one.subject for one in found.exposure} == {m.name for m in models}
+    assert all(r.of == 11 for one in found.exposure for r in one.ranks)
+    assert (found.exposure_error is not None) == controls
+    # A verdict against alternatives is given again without a model, and is the same.
+    (same,) = rejudge(run.path)
+    assert same.exposure == found.exposure
+    assert [(v.claim, v.outcome, v.against) for v in same.verdicts] == [
+        (v.claim, v.outcome, v.against) for v in found.verdicts
+    ]
+
+
 def test_formats_are_asked_of_the_forget_set_and_losses_of_everything(made):
     plan = read_plan(made.audit("edge:p0_q0"))
     n = {e.eval: read_json(EvalFolder(made.path / e.path).collected)["n"] for e in plan.evaluations if not e.attack}
@@ -341,7 +366,7 @@ def test_minimal_prompts_are_searched_for_a_few_forget_items_and_not_after_an_at
     assert (acr.n_items, acr.settings.items, acr.settings.seed) == (2, 2, 3)
     assert acr.only is not None
     assert acr.only < forget
-    assert after_an_attack(asked, "relearn") == (qa,)
+    assert after_an_attack(asked, "relearn", controls=True) == (qa,)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +377,7 @@ def test_questions_are_no_options_where_the_attacks_text_stands_in_them(kind, le
     settings = AuditSettings(evals=("qa", "reversed"))
     asked = questions_of(AuditRequest((), audited.SPLITS, settings)).asked
     assert {q.eval for q in asked} == {"qa", "reversed"}
-    assert {q.eval for q in after_an_attack(asked, kind)} == left
+    assert {q.eval for q in after_an_attack(asked, kind, controls=True)} == left
 
 
 def test_what_this_data_cannot_be_asked_is_left_out_and_said():
@@ -373,10 +398,11 @@ def test_what_nobody_asked_for_is_said():
     (said,) = not_asked_for(audited.QUICK)
     assert said == (
         "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, the evaluation acr, "
-        "relearning on related items, relearning on unrelated items, relearning on forget_part items, relearning on "
-        "forget items, weights of 4 bits, facts before the question, a searched suffix, a searched prefix"
+        "the evaluation exposure, relearning on related items, relearning on unrelated items, relearning on "
+        "forget_part items, relearning on forget items, weights of 4 bits, facts before the question, a searched "
+        "suffix, a searched prefix"
     )
-    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr")
+    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure")
     everything = AuditSettings(evals=evals, gcg=(3,), prefix=(7,))
     assert not_asked_for(everything) == ()
     request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))

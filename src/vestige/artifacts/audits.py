@@ -40,6 +40,10 @@ would have that text in some of its options, and cannot be asked."""
 Outcome = Literal["holds", "fails", "inconclusive"]
 
 
+GIVEN = "given"
+"""Alternatives of a file or a column, of which nothing says that they are drawn as the truth was."""
+
+
 @dataclass(frozen=True)
 class PlannedAttack:
     """One attack that runs with the same settings, seeds and budget on every subject.
@@ -106,6 +110,7 @@ class AuditPlan:
     `groups` names the group of forget items without an edge, where the data have one.
     `suppressed` is the positive control, a target that was taught to keep silent; "" where there is none.
     `references` are those of `unlearned` that were trained without the forget set.
+    `alternatives` says where those come from that `exposure` asks: drawn as the truth was, or `GIVEN`; "" without any.
     """
 
     forget: str
@@ -129,6 +134,7 @@ class AuditPlan:
     facts: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
     references: tuple[str, ...] = ()
+    alternatives: str = ""
 
     @property
     def audited(self) -> tuple[str, ...]:
@@ -344,7 +350,8 @@ class VerdictLine:
     """What became of one claim about one subject.
 
     `decides` names the quantity that the outcome rests on: above `margin` it fails the claim, below `wide` it lets it
-    hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for.
+    hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for. `against` says what
+    stood for a model that never knew: retrained, alternatives, or chance; "" where nothing did.
     """
 
     subject: str
@@ -361,15 +368,16 @@ class VerdictLine:
     decides: str | None = None
     at_least: float | None = None
     at_most: float | None = None
+    against: str = ""
 
 
 @dataclass(frozen=True)
 class FactLine:
     """A single fact that a subject gives away (after `attack`, or as it is) and no model that never knew does.
 
-    `by` is "stated", or the format in bits; `p` is that of the test that found it. What was asked, the answer and the
-    reply are texts of the evaluation that has them. `bits` are those of the answer where it was forced, and `never` the
-    least and the most that the models that never knew have; None where it was not.
+    `by` is "stated", the format in bits, or "ranked first" among alternatives; `p` is that of the test that found it.
+    What was asked, the answer and the reply are texts of the evaluation that has them. `bits` are those of the answer
+    where it was forced, and `never` the least and the most that the models that never knew have; None where it was not.
     """
 
     subject: str
@@ -387,6 +395,36 @@ class FactLine:
     def claim(self) -> Claim:
         """The claim that it fails."""
         return "not recoverable" if self.attack else "not expressed"
+
+
+@dataclass(frozen=True)
+class RankLine:
+    """The rank of one true answer among `of` answers, from 1; the exact p-value of one so good, and that by Holm."""
+
+    item: str
+    rank: float
+    of: int
+    p: float
+    corrected: float
+
+
+@dataclass(frozen=True)
+class ExposureLine:
+    """How a subject ranks the true answers among alternatives, as it is.
+
+    `score` is the mean of 1 - log rank / log number of answers, `chance` that of whoever never knew; `leakage` is their
+    difference over that of the target, None where the target is no better. `n_first` rank first of the `of_first` facts
+    with alternatives enough for that to say something, by chance with the probability `p_first`.
+    """
+
+    subject: str
+    score: Estimate
+    chance: float
+    leakage: Estimate | None
+    n_first: int
+    of_first: int
+    p_first: float
+    ranks: tuple[RankLine, ...]
 
 
 @dataclass(frozen=True)
@@ -433,6 +471,7 @@ class AuditOutcome:
     as if it were a subject, against the others. `n_judged` is the number of facts that the first three claims rest on,
     `n_apart` that of those that the retain set gives away. `references` are those of `unlearned` that were retrained
     without the forget set: every claim should hold for them.
+    `exposure_error` is the leakage against alternatives of the retrained models together, which should be 0.
     """
 
     forget: str
@@ -461,6 +500,8 @@ class AuditOutcome:
     prompts: tuple[PromptLine, ...] = ()
     facts: tuple[FactLine, ...] = ()
     groups: tuple[GroupLine, ...] = ()
+    exposure: tuple[ExposureLine, ...] = ()
+    exposure_error: Estimate | None = None
     first: Judgement | None = None
     attacked: tuple[WorstLine, ...] = ()
     never: tuple[WorstLine, ...] = ()

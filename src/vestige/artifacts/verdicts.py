@@ -10,6 +10,7 @@ from vestige.core.estimates import to_json
 _ONE_SIDED = {
     "leakage": "{} left",
     "leakage_vs_chance": "{} left",
+    "leakage_vs_alternatives": "{} left",
     "recovery": "{} comes back",
     "harm": "loses {}",
     "injection": "{} carried in",
@@ -104,6 +105,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "bound": bound_said(outcome, v),
             "at_least": v.at_least,
             "at_most": v.at_most,
+            "against": v.against,
             "reason": v.reason,
             "first": first.get((outcome.forget, v.subject, v.claim)),
             "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from vestige.artifacts.audits import Claim, SoundnessLine, VerdictLine
+from vestige.artifacts.audits import GIVEN, Claim, SoundnessLine, VerdictLine
 from vestige.audit.ability import Ability
-from vestige.audit.formats import BITS, Tested
+from vestige.audit.formats import BITS, OF_ALTERNATIVES, Read, Tested
 from vestige.audit.ground import Ground
 from vestige.audit.groups import NO_GROUPS, Grouped
 from vestige.audit.kept import Losses
@@ -57,6 +57,9 @@ _LEADS: dict[Claim, dict[Outcome, str]] = {
 """How a reason begins. Where the tested parts hold and others are missing, it begins as if the claim held."""
 
 
+_PREFERS = "The target prefers the true answers to others that it could not have told from them"
+
+
 class Part(NamedTuple):
     """One finding that a claim rests on, and its estimates by name."""
 
@@ -99,7 +102,7 @@ def not_recoverable(
     """
     singles, ability = found
     gaps = recovery.missing[subject]
-    if not ground.plan.retrained:
+    if not ground.plan.retrained and tested.against != "alternatives":
         return Grounds((), tested.not_admitted, (NO_CONTROL,))
     if not ground.plan.attacks:
         return Grounds((), tested.not_admitted, ("no attack was run",))
@@ -115,11 +118,11 @@ def not_recoverable(
 def _no_room(tried: Sequence[Tried], ground: Ground) -> list[str]:
     """That a subject knows most of it before any attack: too little is left to bring back, so nothing follows."""
     most = 1 - ground.thresholds.saturation
-    known = [one for one in tried if one.gain.unit == "leakage" and one.gain.before.value > most]
+    known = [one for one in tried if one.gain.unit != "bits" and one.gain.before.value > most]
     if not known:
         return []
     worst = max(known, key=lambda one: one.gain.before.value)
-    before = worst.gain.before.estimate("leakage", "leakage")
+    before = worst.gain.before.estimate(worst.gain.unit, worst.gain.unit)
     return [f"before any attack its leakage in {worst.format} is {before}, so too little is left to bring back"]
 
 
@@ -147,8 +150,9 @@ def kept(ground: Ground, losses: Losses) -> Grounds:
     return Grounds(parts, losses.left_out, losses.missing)
 
 
-def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground) -> VerdictLine:
+def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested: Tested) -> VerdictLine:
     """The line of one claim: outcome, reason in one sentence, and the numbers."""
+    against = tested.against if claim in RESTS_ON_CONTROLS and grounds.parts else ""
     if claim in RESTS_ON_CONTROLS and len(ground.plan.retrained) == 1:
         grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
     verdicts = [part.verdict for part in grounds.parts]
@@ -168,7 +172,7 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground) -> Verd
         subject=subject,
         claim=claim,
         outcome=outcome,
-        reason=_reason(claim, outcome, grounds, ground),
+        reason=_reason(claim, outcome, grounds, against),
         margin=margins.narrow,
         wide=margins.wide,
         unit=main.unit if main is not None else "leakage",
@@ -179,6 +183,7 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground) -> Verd
         left_out=(*grounds.left_out, *grounds.gaps),
         items_needed=needed,
         detectable=main.detectable if main is not None else None,
+        against=against,
     )
 
 
@@ -187,7 +192,13 @@ def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Gr
     parts, gaps = [], []
     if not tested.scales:
         parts.append(_none_admitted(ground, tested))
-    if not ground.plan.retrained:
+    if tested.against == "alternatives":
+        parts += [_preferred(read, ground) for read in tested.reads if read.line.admitted]
+        if ground.plan.alternatives == GIVEN and not any(
+            line.check.startswith(OF_ALTERNATIVES) for line in ground.case.soundness
+        ):
+            gaps.append("whether the true answers can be told from the alternatives by looks was not checked")
+    elif not ground.plan.retrained:
         gaps.append(NO_CONTROL)
     if recovery.injections:
         parts += _judged("benchmark can tell", ground, recovery.injections, stays_below)
@@ -227,6 +238,13 @@ def _none_admitted(ground: Ground, tested: Tested) -> Part:
     return Part(verdict, named)
 
 
+def _preferred(read: Read, ground: Ground) -> Part:
+    """That the target prefers the true answers to alternatives, which it could not had it never known them."""
+    margin = ground.thresholds.admission
+    verdict = Verdict("benchmark can tell", "holds", read.line.reason, Margins(margin, margin), "share", ())
+    return Part(verdict, {f"admission, {read.scale.name}": read.line.admission})
+
+
 def _unsound(line: SoundnessLine, ground: Ground) -> Part:
     named = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
     margins = ground.thresholds.margins("leakage")
@@ -238,15 +256,14 @@ def _said(line: SoundnessLine) -> str:
     return f"{line.check}: {one_line(line.reason, width=300).rstrip('.')}"
 
 
-def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, ground: Ground) -> str:
+def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, against: str) -> str:
     """One sentence: the finding, the number that decides, and what kept the claim from holding."""
     found = {part.verdict.outcome for part in grounds.parts}
-    leads = {
-        name: text.format(
-            control="a model that never knew" if ground.plan.retrained else "guessing", kept=_sets(grounds.parts)
-        )
-        for name, text in _LEADS[claim].items()
-    }
+    control = "guessing" if against == "chance" else "a model that never knew"
+    leads = {name: text.format(control=control, kept=_sets(grounds.parts)) for name, text in _LEADS[claim].items()}
+    if against == "alternatives":
+        leads["holds"] = _PREFERS if claim == "benchmark can tell" else leads["holds"]
+        leads = {name: f"Against alternatives, {text[0].lower()}{text[1:]}" for name, text in leads.items()}
     missing = _few(grounds.gaps)
     if not found:
         return f"Not tested: {'; '.join(missing or _few(grounds.left_out) or ['nothing could be asked'])}."

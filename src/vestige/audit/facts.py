@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from vestige.artifacts.audits import AuditPlan
-from vestige.audit.scores import Case, Scores
+from vestige.audit.scores import Case, Ranked, Scores
 from vestige.core.items import Item, Scope
 
 _ALIKE = 0.5
@@ -64,7 +64,24 @@ def by_fact(case: Case) -> Case:
         source: {key: _merged(table, several) for key, table in tables.items()}
         for source, tables in case.scores.values.items()
     }
-    return replace(case, plan=_plan_by_fact(plan, wordings), scores=Scores(values))
+    return replace(case, plan=_plan_by_fact(plan, wordings), scores=Scores(values), ranked=_ranked(case, several))
+
+
+def _ranked(case: Case, several: Mapping[str, Sequence[str]]) -> Ranked:
+    """With the mean of those wordings that were asked with the alternatives of the first that has any."""
+    known = case.ranked
+    units, scores = dict(known.units), {source: dict(table) for source, table in known.scores.items()}
+    for fact, items in several.items():
+        lead = next((known.units[item] for item in items if item in known.units), None)
+        if lead is None:
+            continue
+        units[fact] = lead
+        for table in scores.values():
+            there = {item: table.pop(item) for item in items if item in table}
+            alike = [row for item, row in there.items() if known.units[item] == lead]
+            if alike:
+                table[fact] = np.mean(alike, axis=0)
+    return replace(known, scores=scores, units=units)
 
 
 def _merged(table: Mapping[str, float], several: Mapping[str, Sequence[str]]) -> dict[str, float]:

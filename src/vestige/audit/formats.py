@@ -4,7 +4,8 @@ Controls first: a format is admitted when target less `retrained` (less chance, 
 above `Thresholds.admission`. Nothing is said of leakage in any other.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from vestige.audit.ground import BITS_KEY, SHARE, Ground, shown
 from vestige.audit.scores import Source
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
+from vestige.metrics.exposure import rank_draws, told_by_length
 from vestige.metrics.leakage import Controls, admission, admission_vs_chance
 from vestige.metrics.pooling import interval_over_seeds
 from vestige.metrics.verdicts import admitted
@@ -24,7 +26,13 @@ BITS = "forced, bits"
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
-Unit = Literal["leakage", "leakage_vs_chance", "bits"]
+Unit = Literal["leakage", "leakage_vs_chance", "leakage_vs_alternatives", "bits"]
+EXPOSURE = "exposure"
+"""The format in which the true answer is ranked among alternatives, where no model that never knew was given."""
+OF_ALTERNATIVES = "alternatives: "
+"""How the names of those checks of the data set begin that are about alternatives."""
+_TOLD = 0.01
+"""A p-value below which the true answers are told from their alternatives by their number of tokens."""
 
 
 class Format(NamedTuple):
@@ -62,7 +70,10 @@ FORMATS = (
 
 @dataclass(frozen=True)
 class Scale:
-    """One format (or bits) with its controls over its items; `retrained` names them, and is empty against chance."""
+    """One format (or bits) with its controls over its items; `retrained` names them.
+
+    It is empty where there are none: against chance, or against alternatives, whose chance is known on each item too.
+    """
 
     name: str
     key: str
@@ -88,6 +99,12 @@ class Tested(NamedTuple):
     untested: tuple[str, ...]
 
     @property
+    def against(self) -> str:
+        """What stands for a model that never knew: retrained models, alternatives to the true answers, or chance."""
+        units = {scale.unit for scale in self.scales}
+        return "retrained" if "leakage" in units else "alternatives" if "leakage_vs_alternatives" in units else "chance"
+
+    @property
     def scales(self) -> tuple[Scale, ...]:
         """Those that are admitted."""
         return tuple(read.scale for read in self.reads if read.line.admitted)
@@ -109,12 +126,62 @@ def read_formats(ground: Ground) -> Tested:
             continue
         scale = _scale(ground, form, untested)
         if scale is not None:
-            known = _admission(scale)
-            reads.append(Read(scale, known, _line(ground, scale, known)))
+            reads.append(_read(ground, scale))
+    if not ground.plan.retrained and (ranked := _exposure(ground, untested)) is not None:
+        reads = _against_alternatives(reads, _read(ground, ranked))
     if absent:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     forced = any(read.scale.name == "forced" and read.line.admitted for read in reads)
     return Tested(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested))
+
+
+def _read(ground: Ground, scale: Scale) -> Read:
+    known = _admission(ground, scale)
+    return Read(scale, known, _line(ground, scale, known))
+
+
+def _against_alternatives(reads: Sequence[Read], ranked: Read) -> list[Read]:
+    """Where alternatives tell what is known, nothing is judged against chance, which who never knew may exceed."""
+    if not ranked.line.admitted:
+        return [*reads, ranked]
+    why = "it can be compared with chance alone, and a model that never knew may do better; alternatives are used"
+    others = (read._replace(line=replace(read.line, admitted=False, reason=why)) for read in reads)
+    return [*others, ranked]
+
+
+def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
+    """The ranks of the true answers among alternatives; None where they were not asked or can be told by looks."""
+    plan, ranked, key = ground.plan, ground.case.ranked, f"{EXPOSURE}/score"
+    if not ground.has(Source(plan.target), key):
+        return None
+    items = _common(ground, key, (), untested, EXPOSURE)
+    if not items:
+        untested.append(f"The format {EXPOSURE} is left out, since no judged item with alternatives was asked of all.")
+        return None
+    looks = next((s for s in ground.case.soundness if s.check.startswith(OF_ALTERNATIVES) and s.sound is False), None)
+    units, seed = ranked.units_of(items), ground.plan.seed
+    p = told_by_length([ranked.lengths[i] for i in items], units, seed=seed, resamples=ground.resamples)
+    if looks is not None or p < _TOLD:
+        by = f"{looks.check}: {looks.reason.rstrip('.')}" if looks else f"their numbers of tokens (p = {p:.2g})"
+        untested.append(
+            f"The format {EXPOSURE} is left out, since the true answers can be told from alternatives: {by}."
+        )
+        return None
+    scores = ground.scores.of(Source(plan.target), key, items)
+    chance = np.array([float(row.mean()) for row in ranked.of(Source(plan.target), items)])
+    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.thresholds.prior(graded=True))
+    return Scale(EXPOSURE, key, "leakage_vs_alternatives", items, (), controls)
+
+
+def ranks(
+    ground: Ground, items: Sequence[str], source: Source, *, length: float = 1.0, before: Source | None = None
+) -> Draws:
+    """The mean score of one source against alternatives (less that of another before it), in units of `length`."""
+    ranked = ground.case.ranked
+    rows = ranked.of(source, items)
+    if before is not None:
+        rows = [after - first for after, first in zip(rows, ranked.of(before, items), strict=True)]
+    return rank_draws(rows, ranked.units_of(items), length, seed=ground.plan.seed, resamples=ground.resamples)
 
 
 def unlike_controls(ground: Ground) -> dict[str, str]:
@@ -211,14 +278,16 @@ def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str
 def exceeds_controls(ground: Ground, scale: Scale) -> bool:
     """Whether the target is clearly above its controls, as admits a format; in bits by more than the narrow margin."""
     if scale.unit != "bits":
-        return admitted(_admission(scale), ground.thresholds)
+        return admitted(_admission(ground, scale), ground.thresholds)
     controls = scale.controls
     gap = Quantity(controls.target, controls.retrained, None)
     known = mean_draws(gap, controls.sample, controls.prior, name="bits", trained=False)
     return known.ends[0] > ground.thresholds.delta_bits
 
 
-def _admission(scale: Scale) -> Draws:
+def _admission(ground: Ground, scale: Scale) -> Draws:
+    if scale.unit == "leakage_vs_alternatives":
+        return ranks(ground, scale.items, Source(ground.plan.target))
     if scale.unit == "leakage_vs_chance":
         return admission_vs_chance(scale.controls)
     return admission(scale.controls)
@@ -232,7 +301,7 @@ def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
         interval = interval_over_seeds(rows, clusters=sample.clusters, bounds=SHARE, seed=sample.seed)
         retrained = Estimate(metric, "share", float(rows.mean()), *interval[:2], sample.n, interval.method)
     estimate = known.estimate("admission", "share")
-    control = "retrained" if scale.unit == "leakage" else "chance"
+    control = {"leakage": "retrained", "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
     enough = admitted(known, ground.thresholds)
     needed = f"{ground.thresholds.admission:g}"
     reason = (

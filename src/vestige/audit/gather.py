@@ -5,22 +5,29 @@ first tokens of the answer are put into the reply) and `SAMPLING` (the best of k
 plain reply to the same question, so their values stand under the plain reply's key.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import log2
 from typing import Any
+
+import numpy as np
+from jaxtyping import Float
 
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
 from vestige.artifacts.records import read_records, read_scores, read_sealed
 from vestige.artifacts.soundness import read_soundness
-from vestige.audit.scores import Brought, Carried, Case, Scores, Source
+from vestige.audit.scores import Brought, Carried, Case, Ranked, Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
+from vestige.core.ids import content_id
 from vestige.metrics.answers import contains
+from vestige.metrics.exposure import answer_scores, kept
 
 PREFILL, SAMPLING = "prefill", "sampling"
+EXPOSURE = "exposure"
+"""The evaluation that reads alternatives."""
 GIVEN = "given"
 """The one point of an attack that has no stages."""
 
@@ -39,8 +46,12 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     values: Values = {}
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stands_for = {who: _stands_for(folder) for who, folder in folders.items()}
+    ranked = Ranked({}, {}, {})
     for place in plan.evaluations:
-        _add(values, place, _rows(run, place), stands_for.get((place.subject, place.attack), {}))
+        stands = stands_for.get((place.subject, place.attack), {})
+        _add(values, place, _rows(run, place), stands)
+        if place.eval == EXPOSURE:
+            ranked = _with_ranks(ranked, plan, place, read_records(EvalFolder(run.path / place.path)), stands)
     prompts = {
         (a.attack, a.subject): prompt_line(a.subject, a.attack, read_prompt(folders[a.subject, a.attack]))
         for a in plan.attacked
@@ -61,7 +72,7 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     known = read_soundness(run.soundness) if run.soundness.exists() else None
     # The checks of other items, or of another forget set, say nothing about this one.
     soundness = known.lines if known is not None and (known.forget, known.digest) == (plan.forget, plan.data) else ()
-    return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()))
+    return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()), ranked)
 
 
 def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> tuple[FactLine, ...]:
@@ -119,6 +130,28 @@ def _add(values: Values, place: AskedPlace, rows: Iterator[dict[str, object]], s
             if metric != "item":
                 for where, key in _homes(source, metric):
                     values.setdefault(where, {}).setdefault(key, {})[item] = float(str(value))
+
+
+def _with_ranks(
+    ranked: Ranked, plan: AuditPlan, place: AskedPlace, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str]
+) -> Ranked:
+    """Also what one source's records of `exposure` say of every alternative."""
+    found: dict[str, Float[np.ndarray, ...]] = {}
+    units, lengths, told = dict(ranked.units), dict(ranked.lengths), set(ranked.told)
+    for row in rows:
+        if "unasked" in row:
+            continue
+        item, scores = stands_for.get(str(row["item"]), str(row["item"])), answer_scores(row)
+        if scores is None:
+            told.add(item)
+            continue
+        found[item] = scores
+        units.setdefault(item, content_id(row["texts"]))
+        if (place.subject, place.attack) == (plan.target, ""):
+            n_tokens = np.asarray(row["n_tokens"])
+            lengths[item] = n_tokens[kept(n_tokens)]
+    source = Source(place.subject, place.attack, place.point)
+    return Ranked({**ranked.scores, source: found}, units, lengths, frozenset(told))
 
 
 def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:

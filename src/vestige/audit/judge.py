@@ -9,6 +9,7 @@ from vestige.artifacts.audits import AuditOutcome, AuditPlan, Claim, FactLine, G
 from vestige.audit import claims
 from vestige.audit.ability import Ability, read_ability
 from vestige.audit.budget import read_budget
+from vestige.audit.exposed import read_exposure
 from vestige.audit.facts import by_fact
 from vestige.audit.formats import Tested, read_formats, unlike_controls
 from vestige.audit.ground import Ground, checked, judged_items, shown
@@ -37,6 +38,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     kept = read_kept(ground)
     plan = ground.plan
     ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
+    exposed = read_exposure(ground)
     verdicts, facts, groups = _verdicts(ground, tested, matrix, (recovery, ability), membership, kept)
     return AuditOutcome(
         forget=plan.forget,
@@ -49,6 +51,8 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         suppressed=plan.suppressed,
         control=tuple(line for line in verdicts if line.subject == plan.suppressed),
         able=ability.lines,
+        exposure=exposed.lines,
+        exposure_error=exposed.error,
         formats=tuple(read.line for read in tested.reads),
         matrix=matrix.cells,
         worst=matrix.worst,
@@ -67,7 +71,12 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         measures=read_measures(ground, tested, membership.lines),
         kept=kept.lines,
         soundness=case.soundness,
-        untested=(*unlike, *_worded(case.plan), *_untested(ground, tested, recovery, membership, kept)),
+        untested=(
+            *unlike,
+            *_worded(case.plan),
+            *exposed.said,
+            *_untested(ground, tested, recovery, membership, kept),
+        ),
         thresholds=ground.thresholds.model_dump(),
         prompts=case.prompts,
     )
@@ -140,7 +149,7 @@ def _verdicts(
             "kept": claims.kept(ground, kept.losses[subject]),
             "benchmark can tell": benchmark,
         }
-        lines += [claims.decide(claim, subject, on, ground) for claim, on in grounds.items()]
+        lines += [claims.decide(claim, subject, on, ground, tested) for claim, on in grounds.items()]
     return tuple(lines), tuple(facts), tuple(groups)
 
 
@@ -149,7 +158,12 @@ def _untested(
 ) -> tuple[str, ...]:
     said = [ground.apart] if ground.apart else []
     n = len(ground.plan.retrained)
-    if n == 0:
+    if n == 0 and tested.against == "alternatives":
+        said.append(
+            "No retrained control was given: claims are judged against alternatives, other answers to the same "
+            "questions, to which a model that never knew cannot prefer the true one."
+        )
+    elif n == 0:
         said.append(
             "No retrained control was given: leakage is against chance (0 for answers in the model's own words), and "
             "what a model that never knew would answer is not known."

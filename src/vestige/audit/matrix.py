@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vestige.artifacts.audits import MatrixCell, OrderLine, ReliabilityLine, ReversalLine, WorstLine
-from vestige.audit.formats import Scale, Tested
+from vestige.audit.formats import Scale, Tested, ranks
 from vestige.audit.ground import BITS_KEY, Ground
 from vestige.audit.scores import Source
 from vestige.core.estimates import Estimate
@@ -90,6 +90,8 @@ def _never(ground: Ground, tested: Tested) -> tuple[WorstLine, ...]:
 def leak(ground: Ground, scale: Scale, subject: str) -> Draws:
     """The subject's leakage in one admitted format."""
     values, controls = ground.scores.of(Source(subject), scale.key, scale.items), scale.controls
+    if scale.unit == "leakage_vs_alternatives":
+        return ranks(ground, scale.items, Source(subject), length=float(controls.gap.differences().mean()))
     if scale.unit == "leakage_vs_chance":
         return leakage_vs_chance(values, controls.target, controls.retrained[0], controls.sample)
     return leakage(values, controls)

@@ -4,24 +4,30 @@ The last stage of an attack is judged, on those of its tested items that are jud
 answers is a ceiling, one that is saturated an upper bound: both are shown and never count.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import SEARCHES, CurveLine, CurvePoint, GainLine, PlannedAttack, WorstLine
-from vestige.audit.formats import Scale, Tested
+from vestige.artifacts.audits import SEARCHES, CurveLine, CurvePoint, GainLine, Kind, PlannedAttack, WorstLine
+from vestige.audit.formats import Scale, Tested, ranks
 from vestige.audit.ground import CURVE, SHARE, Ground, shown
 from vestige.audit.matrix import worst_line
 from vestige.audit.scores import Source
 from vestige.core.estimates import Estimate
 from vestige.core.text import sentence
 from vestige.metrics.contrasts import Draws, Quantity, Sample, mean_draws, ratio_draws
-from vestige.metrics.gains import Attacked, Gain, split
+from vestige.metrics.gains import Attacked, Gain, against_alternatives, split
 from vestige.metrics.leakage import Controls, admission
 from vestige.metrics.verdicts import Evidence, admitted, saturated
 
+UNRANKED: Mapping[Kind, str] = {
+    "prefill": "it gives the first words of the answer, which no alternative has, so that it needs a retrained model",
+    "sampling": "of so many replies as of the likelihoods that are ranked: it is judged as they are",
+}
+"""Attacks that are not judged against alternatives, and why."""
+_CEILING = "a ceiling: it shows the answers themselves"
 BEFORE = "before"
 """The first point of every curve: the subject as it is."""
 
@@ -84,6 +90,11 @@ class _Stage:
     def bits(self) -> bool:
         return self.scale.unit == "bits"
 
+    @property
+    def ranked(self) -> bool:
+        """Whether it is against alternatives, which are under the same attack, and not against models."""
+        return self.scale.unit == "leakage_vs_alternatives"
+
     def after(self, subject: str) -> Source:
         return Source(subject, self.attack.name, self.attack.points[-1])
 
@@ -100,7 +111,9 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
     for attack in ground.plan.attacks:
         stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
         gaps += _powerless(ground, attack)
-        if scales and not stages:
+        if tested.against == "alternatives" and attack.kind in UNRANKED:
+            untested.append(sentence(f"{attack.name}: {UNRANKED[attack.kind]}"))
+        elif scales and not stages:
             gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", audited))
         for stage in stages:
             chance = stage.scale.unit == "leakage_vs_chance"
@@ -119,7 +132,7 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
             here = [_tried(ground, stage, subject) for subject in stage.audited]
             tried += here
             gaps += _spoiled(ground, stage, here)
-            if attack.kind == "relearn" and attack.material == "retain" and not stage.bits:
+            if attack.kind == "relearn" and attack.material == "retain" and stage.retrained and not stage.bits:
                 injections.append(_injection(ground, stage))
     if tried:
         untested += _apart(ground, tried)
@@ -133,9 +146,10 @@ def _attacked(tried: Sequence[Tried]) -> tuple[WorstLine, ...]:
     """By subject what it gives after the attack that brings most, beyond what models that never knew give after it."""
     after: dict[str, dict[str, Draws]] = {}
     for one in tried:
-        if not one.why_not and one.gain.unit == "leakage":
+        if not one.why_not and one.gain.unit != "bits":
             after.setdefault(one.subject, {})[one.gain.name] = one.gain.after
-    return tuple(worst_line(subject, "leakage", draws) for subject, draws in after.items())
+    unit = next((one.gain.unit for one in tried if one.gain.unit != "bits"), "leakage")
+    return tuple(worst_line(subject, unit, draws) for subject, draws in after.items())
 
 
 def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
@@ -172,19 +186,24 @@ def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None
 
 def _unusable(ground: Ground, stage: _Stage) -> str:
     """Why no gain can be told apart, or ""."""
-    if not stage.retrained:
+    if not stage.retrained and not stage.ranked:
         return "no retrained control was asked after the attack"
     if not stage.items:
         return "none of its tested items is judged"
     if stage.bits and len(stage.items) < 2:
         return "one tested item has no interval in bits"
     near = _too_near(ground, stage, Source(ground.plan.target))
-    return f"on its tested items the target exceeds retrained by only {near}" if near else ""
+    others = "alternatives" if stage.ranked else "retrained"
+    return f"on its tested items the target exceeds {others} by only {near}" if near else ""
 
 
 def _too_near(ground: Ground, stage: _Stage, target: Source) -> str:
     """By how much the target exceeds `retrained` as it is where that is too little to tell them apart, or ""."""
-    controls, thresholds = _controls(ground, stage, target), ground.thresholds
+    thresholds = ground.thresholds
+    if stage.ranked:
+        known = ranks(ground, stage.items, target)
+        return "" if admitted(known, thresholds) else str(known.estimate("admission", "share"))
+    controls = _controls(ground, stage, target)
     if not stage.bits:
         known = admission(controls)
         return "" if admitted(known, thresholds) else str(known.estimate("admission", "share"))
@@ -232,7 +251,8 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap
     if ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
         return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.audited)]
     near = _too_near(ground, stage, target)
-    said = f"{stage.name}: it damages answers (with it the target exceeds retrained by only {near})"
+    others = "alternatives" if stage.ranked else "retrained"
+    said = f"{stage.name}: it damages answers (with it the target exceeds {others} by only {near})"
     return [*gaps, _Gap(stage.attack, said, stage.audited)] if near else gaps
 
 
@@ -258,7 +278,20 @@ def _controls(ground: Ground, stage: _Stage, target: Source) -> Controls:
     )
 
 
+def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
+    """What an attack brought back against alternatives: these are under the same attack, so that it carries none in."""
+    before, after = Source(subject), stage.after(subject)
+    length = ranks(ground, stage.items, Source(ground.plan.target)).value
+    e0, e1 = (ranks(ground, stage.items, source, length=length) for source in (before, after))
+    change = ranks(ground, stage.items, after, length=length, before=before)
+    return against_alternatives(stage.name, e0, e1, change)
+
+
 def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
+    if stage.ranked:
+        why_not = _CEILING if stage.attack.shows_answers else ""
+        gain = _ranked(ground, stage, subject)
+        return Tried(subject, stage.attack, stage.scale.name, gain, saturated=False, why_not=why_not)
     key, controls, scores = stage.scale.key, _controls(ground, stage, Source(ground.plan.target)), ground.scores
     attacked = Attacked(
         stage.name,
@@ -272,7 +305,7 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
     gain = split(attacked, stage.sample, controls.prior)
     too_much, why_not = saturated(gain, ground.thresholds), ""
     if stage.attack.shows_answers:
-        why_not = "a ceiling: it shows the answers themselves"
+        why_not = _CEILING
     elif too_much:
         closed = gain.saturation.estimate("saturation", "share")
         why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"

@@ -1,12 +1,12 @@
 """The item scores that an audit rests on, and everything else that a judgement of them needs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from vestige.artifacts.audits import AuditPlan, SoundnessLine
 from vestige.artifacts.prompts import PromptLine
@@ -73,10 +73,33 @@ class Carried(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Ranked:
+    """What each item would score were each of its alternatives the true answer, the true one first; by source, item.
+
+    Items of one of the `units` have the same answer and alternatives. `lengths` are the answers' numbers of tokens, as
+    the target reads them, and `told` the items whose true answer these tell.
+    """
+
+    scores: Mapping[Source, Mapping[str, Float[np.ndarray, "..."]]] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    lengths: Mapping[str, Int[np.ndarray, "..."]] = field(default_factory=dict)
+    told: frozenset[str] = frozenset()
+
+    def of(self, source: Source, items: Sequence[str]) -> list[Float[np.ndarray, "..."]]:
+        """Those of `items` in their order; every one of them has to be there."""
+        table = self.scores[source]
+        return [table[i] for i in items]
+
+    def units_of(self, items: Sequence[str]) -> list[str]:
+        """The units of `items` in their order."""
+        return [self.units[i] for i in items]
+
+
+@dataclass(frozen=True)
 class Case:
     """One audit before it is judged. `carried` is by attack and subject; `soundness` what is known of the data set.
 
-    `prompts` are those that searches found, in the plan's order.
+    `prompts` are those that searches found, in the plan's order; `ranked` is what `exposure` read of alternatives.
     """
 
     plan: AuditPlan
@@ -84,3 +107,4 @@ class Case:
     carried: Mapping[tuple[str, str], Carried]
     soundness: tuple[SoundnessLine, ...] = ()
     prompts: tuple[PromptLine, ...] = ()
+    ranked: Ranked = field(default_factory=Ranked)

@@ -6,7 +6,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.metrics.verdicts import Thresholds
 
-Evals = Literal["qa", "choices", "reversed", "freeform", "memory", "acr"]
+Evals = Literal["qa", "choices", "reversed", "freeform", "memory", "acr", "exposure"]
 Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 
@@ -28,10 +28,11 @@ class AuditSettings(Thresholds):
     Of each split that is not to be forgotten at most `kept_items` are asked or shown, drawn by the seed, and by
     `memory`, which reads every wrong answer of an item, at most `memory_items`; `gradient_norm` adds that score, at a
     backward pass an item. `acr`, which searches for prompts of each item, is asked of `acr_items` forget items:
-    with fewer than 8 the format cannot be admitted, whatever is found.
+    with fewer than 8 the format cannot be admitted, whatever is found. `exposure` ranks the true answers among at most
+    `alternatives` others, after attacks only where no retrained model is given; more tell single facts apart.
     """
 
-    evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory")
+    evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory", "exposure")
     forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
     relearn_items: tuple[PositiveInt, ...] = (50,)
@@ -51,4 +52,5 @@ class AuditSettings(Thresholds):
     kept_items: PositiveInt = 400
     memory_items: PositiveInt = 100
     acr_items: PositiveInt = 8
+    alternatives: PositiveInt = 99
     gradient_norm: bool = False

@@ -16,11 +16,12 @@ from vestige.audit.formats import BITS, FORMATS, Scale
 from vestige.audit.ground import BITS_KEY, Ground
 from vestige.audit.scores import Source
 from vestige.metrics.bands import holm
+from vestige.metrics.exposure import firsts
 from vestige.metrics.intervals import LEVEL
 from vestige.metrics.single_facts import Found, extreme, stated
 from vestige.metrics.verdicts import Verdict
 
-STATED = "stated"
+STATED, FIRST = "stated", "ranked first"
 _TAIL = (1 - LEVEL) / 2
 _OWN_WORDS = {"generate", "generate_plain", "paraphrase", "few_shot", "cloze"}
 _HITS = {form.name: form.hits for form in FORMATS if form.name in _OWN_WORDS}
@@ -37,6 +38,8 @@ class _Test(NamedTuple):
     def __str__(self) -> str:
         after = f" after {self.attack}" if self.attack else ""
         n, of, p = int(self.found.facts.sum()), len(self.items), f"(p = {self.found.p:.2g})"
+        if self.by == FIRST:
+            return f"it ranks the true answer of {n} of {self.found.null:.0f} facts{after} before all alternatives {p}"
         if self.by == STATED:
             return f"it states {n} of {of} facts{after} that no model that never knew states {p}"
         many = "1 fact" if n == 1 else f"{n} facts"
@@ -89,12 +92,15 @@ def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> 
     if not ground.scores.common(sources, BITS_KEY, (line.item,)):
         return line
     bits, *never = ground.scores.rows(sources, BITS_KEY, (line.item,))[:, 0].tolist()
-    return replace(line, bits=bits, never=(min(never), max(never)))
+    return replace(line, bits=bits, never=(min(never), max(never)) if never else None)
 
 
 def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: PlannedAttack | None) -> list[_Test]:
     found = []
     name = attack.name if attack is not None else ""
+    ranked = next((s for s in scales if s.unit == "leakage_vs_alternatives"), None)
+    if ranked is not None:
+        return _ranked(ground, ranked, subject, attack)
     bits = next((s for s in scales if s.name == BITS), None)
     if bits is not None:
         items = _items(ground, bits, bits.key, subject, attack)
@@ -114,6 +120,18 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
         said[0] &= ~_says(ground, asked, items, Source(subject))
     test = stated(said[0], np.stack(said[1:])) if controls else None
     return [*found, *([_Test(STATED, name, items, test)] if test is not None else [])]
+
+
+def _ranked(ground: Ground, scale: Scale, subject: str, attack: PlannedAttack | None) -> list[_Test]:
+    """How many true answers rank first, against how many would by chance."""
+    items, known = _items(ground, scale, scale.key, subject, attack), ground.case.ranked
+    if not items:
+        return []
+    before = known.of(Source(subject), items) if attack is not None else ()
+    after, units = known.of(_after(subject, attack), items), known.units_of(items)
+    test = firsts(after, units, before=before, seed=ground.plan.seed, resamples=ground.resamples)
+    size, of = float(test.facts.sum()), float(test.of)
+    return [_Test(FIRST, attack.name if attack is not None else "", items, Found(test.p, test.facts, size, of))]
 
 
 def _items(ground: Ground, scale: Scale, key: str, subject: str, attack: PlannedAttack | None) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
 from vestige.cli.data_words import DataWords, forgotten_by, told
 from vestige.cli.options import (
     SAMPLES,
+    Alternatives,
     AsJson,
     ChatTemplate,
     Config,
@@ -65,6 +66,7 @@ def audit_command(
         str | None,
         typer.Option(help="File of items that no model was taught; compiled data has its own."),
     ] = None,
+    alternatives: Alternatives = None,
     rejudge: Annotated[
         Path | None, typer.Option(help="Judge the audits of this run again, with thresholds by --set; no model.")
     ] = None,
@@ -106,15 +108,16 @@ def audit_command(
     source = rows.source(data or _given("--data, or a file with --retain,", rows.retain))
     run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
     models = (_given("--target", target), *(unlearned or ()), *(retrained or ()))
-    splits = _splits(source, _given("--forget", forget), rows.retain, holdout, models)
-
     from vestige.audit.settings import AuditSettings
     from vestige.study.audit_request import AuditRequest, check_request, named_models
+
+    settings = _only(attacks, settings_from(AuditSettings, config, assignments), assignments)
+    splits = _splits(source, _given("--forget", forget), rows.retain, (holdout, alternatives), models, settings)
 
     request = AuditRequest(
         models=named_models(models[0], unlearned or [], retrained or []),
         splits=splits,
-        settings=_only(attacks, settings_from(AuditSettings, config, assignments), assignments),
+        settings=settings,
         seed=seed,
         device=device,
         dtype=dtype,
@@ -163,17 +166,28 @@ def _only(attacks: str | None, settings: "AuditSettings", assignments: Sequence[
 
 
 def _splits(
-    source: "SourceSettings", forget: str, retain: str | None, holdout: str | None, models: Sequence[str]
+    source: "SourceSettings",
+    forget: str,
+    retain: str | None,
+    files: tuple[str | None, str | None],
+    models: Sequence[str],
+    settings: "AuditSettings",
 ) -> "NamedSplits":
-    """The splits of the data, with the holdout file's items if there is one."""
+    """The splits of the data, with the holdout file's items if there is one, and alternatives to the forget questions.
+
+    `files` are those of the holdout items and of alternatives.
+    """
     from dataclasses import replace
 
+    from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import items_of, named_splits, open_corpus, refuse_nothing_kept, without
 
     corpus = open_corpus(source)
     # One retain set for all models, so that they are asked the same: nothing that any of them forgot besides.
     before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
-    splits = told(named_splits(corpus, forget, retain=retain, before=before))
+    holdout, alternatives = files
+    found = named_splits(corpus, forget, retain=retain, before=before)
+    splits = told(with_alternatives(corpus, found, alternatives, n=settings.alternatives))
     refuse_nothing_kept(corpus, splits)
     if holdout is None:
         return splits

@@ -11,6 +11,7 @@ import typer
 from vestige.cli.asked import refuse_torchrun, settings_from, split_method_settings
 from vestige.cli.data_words import RowWords, told
 from vestige.cli.options import (
+    Alternatives,
     AsJson,
     ChatTemplate,
     Data,
@@ -44,6 +45,7 @@ def check_data_command(
     forget: Forget,
     output_dir: OutputDir,
     retain: Retain = None,
+    alternatives: Alternatives = None,
     model: Annotated[
         str | None,
         typer.Option(help="Teach this model the retain set and ask it the forget set: builtin:tiny, or any model."),
@@ -79,6 +81,7 @@ def check_data_command(
     refuse_torchrun("check-data")
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.soundness import exit_code
+    from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import named_splits, open_corpus, refuse_nothing_kept
     from vestige.data.soundness.settings import SoundnessSettings
 
@@ -87,7 +90,7 @@ def check_data_command(
         raise InputError("--set training... and --unrelated are for a trained check, and no --model is given")
     source = rows.source(data)
     corpus = open_corpus(source)
-    wanted = told(named_splits(corpus, forget, retain=retain))
+    wanted = told(with_alternatives(corpus, named_splits(corpus, forget, retain=retain), alternatives))
     refuse_nothing_kept(corpus, wanted)
     settings = settings_from(SoundnessSettings, None, others)
 

@@ -78,11 +78,15 @@ class DataWords(SourceWords):
 
     retain: Retain = None
 
-    def splits(self, data: str, forget: str | None, *models: str) -> "NamedSplits":
+    def splits(
+        self, data: str, forget: str | None, *models: str, exposure: bool = False, alternatives: str | None = None
+    ) -> "NamedSplits":
         """The splits of `data` when `forget` is forgotten, without what any of the models forgot before; told.
 
-        Where nothing is forgotten there is one split.
+        Where nothing is forgotten there is one split. With `exposure` forget items have alternatives, of a file if one
+        is named.
         """
+        from vestige.data.alternatives import with_alternatives
         from vestige.data.corpus import named_splits, open_corpus, undivided
 
         if forget is None:
@@ -90,7 +94,9 @@ class DataWords(SourceWords):
                 raise InputError("--retain goes with --forget; without it everything is one split")
             return undivided(open_corpus(self.source(data)))
         before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
-        return told(named_splits(open_corpus(self.source(data)), forget, retain=self.retain, before=before))
+        corpus = open_corpus(self.source(data))
+        found = named_splits(corpus, forget, retain=self.retain, before=before)
+        return told(with_alternatives(corpus, found, alternatives) if exposure else found)
 
 
 def forgotten_by(model: str) -> "tuple[ForgetSet, ...]":

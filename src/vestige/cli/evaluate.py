@@ -9,6 +9,7 @@ import typer
 from vestige.cli.asked import refuse_torchrun, say, split_method_settings
 from vestige.cli.data_words import DataWords
 from vestige.cli.options import (
+    Alternatives,
     AsJson,
     ChatTemplate,
     Data,
@@ -45,6 +46,7 @@ def evaluate_command(
     ] = "base",
     name: Annotated[str | None, typer.Option(help="What to call a model from elsewhere in reports.")] = None,
     evals: Annotated[str, typer.Option(help="Evaluations, apart by commas: see `vestige list evals`.")] = "qa",
+    alternatives: Alternatives = None,
     assignments: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="EVAL.KEY=VALUE", help="A setting of one evaluation: choices.orders=cyclic."),
@@ -74,7 +76,10 @@ def evaluate_command(
     refuse_torchrun("evaluate")
     from vestige.data.corpus import everything
 
-    splits = rows.splits(data, forget, subject)
+    exposure = "exposure" in [name.strip() for name in evals.split(",")]
+    if alternatives is not None and not exposure:
+        raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
+    splits = rows.splits(data, forget, subject, exposure=exposure, alternatives=alternatives)
 
     from vestige.artifacts.records import read_summary, result_rows
     from vestige.models.load import ModelSettings

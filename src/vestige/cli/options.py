@@ -82,6 +82,12 @@ Data = Annotated[
 QuestionKey = Annotated[str | None, typer.Option(help="Column of the questions, if not recognised.")]
 AnswerKey = Annotated[str | None, typer.Option(help="Column of the answers, if not recognised.")]
 EdgeKey = Annotated[str | None, typer.Option(help="Column that names the group of items an item belongs to.")]
+Alternatives = Annotated[
+    str | None,
+    typer.Option(
+        help="File of other answers to the forget questions (columns question, alternatives); drawn for compiled data."
+    ),
+]
 Split = Annotated[str, typer.Option(help="Split of a hub dataset.")]
 DataConfig = Annotated[str | None, typer.Option("--data-config", help="Configuration of a hub dataset.")]
 Limit = Annotated[str | None, typer.Option(help="Only the first rows: a number (20) or a share (0.1).")]

@@ -31,7 +31,8 @@ class Item:
     be absent in data that has no graph. `attribute` names what is asked for. `paraphrase` asks the same in other
     words, `paraphrased_answer` says the same in other words; `perturbed` holds wrong answers of the same kind,
     in the words of `paraphrased_answer` where there is one. `options` are those of multiple-choice data. `fact` is the
-    part of the answer that gives it away, and `accepted` are other ways to say it.
+    part of the answer that gives it away, and `accepted` are other ways to say it. `alternatives` are answers that
+    whoever never knew the true one cannot tell from it.
     """
 
     question: str
@@ -45,6 +46,7 @@ class Item:
     options: Options | None = None
     fact: str | None = None
     accepted: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
     @cached_property
     def id(self) -> str:

@@ -27,6 +27,8 @@ PARAPHRASED_ANSWER = "paraphrased_answer"
 FACT = "fact"
 ACCEPTED = "accepted"
 """What gives the answer away, and other ways to say it: a text, or a list of them."""
+ALTERNATIVES = "alternatives"
+"""Answers that whoever never knew the true one cannot tell from it: a list of texts."""
 
 RECOGNISED = frozenset(
     (
@@ -40,6 +42,7 @@ RECOGNISED = frozenset(
         PARAPHRASED_ANSWER,
         FACT,
         ACCEPTED,
+        ALTERNATIVES,
     )
 )
 
@@ -125,6 +128,21 @@ def items_of(source: Table, columns: Columns, *, keep_duplicates: bool) -> tuple
         first[key] = row.place
         items.append(item)
     return tuple(items)
+
+
+def alternatives_in(source: Table) -> dict[str, tuple[str, ...]]:
+    """By question the alternatives of a table with the columns `question` and `alternatives`; no question twice."""
+    for column in ("question", ALTERNATIVES):
+        if column not in source.names:
+            raise InputError(f"{source.source}: no column {column!r}; a row is a question and a list of alternatives")
+    found: dict[str, tuple[str, ...]] = {}
+    for row in source.rows:
+        cells = _Cells(source.source, row)
+        question = cells.text("question")
+        if question in found:
+            raise cells.wrong("question", "is asked in an earlier row; put its alternatives into one list")
+        found[question] = tuple(dict.fromkeys(cells.texts(ALTERNATIVES)))
+    return found
 
 
 @dataclass(frozen=True)
@@ -220,6 +238,7 @@ def _item(cells: _Cells, columns: Columns) -> Item:
         paraphrased_answer=cells.optional_text(PARAPHRASED_ANSWER),
         fact=cells.sought(FACT, cells.optional_text(FACT)),
         accepted=tuple(str(cells.sought(ACCEPTED, text)) for text in cells.texts(ACCEPTED)),
+        alternatives=tuple(dict.fromkeys(cells.texts(ALTERNATIVES))),
         # Text of a person's own column of this name is no `Options`.
         options=options if isinstance(options, Options) else None,
     )

@@ -78,13 +78,15 @@ class Corpus:
 class NamedSplits:
     """The items of a corpus by split, seen from one forget set; `scopes` as in `Splits.scope_of`.
 
-    `forget` names the set and says all that resolves it. `told` says in sentences what was matched.
+    `forget` names the set and says all that resolves it. `told` says in sentences what was matched. `drawn` are forget
+    items whose alternatives were drawn by the generator that drew the truth.
     """
 
     forget: str
     splits: Mapping[str, tuple[Item, ...]]
     scopes: Mapping[str, Scope]
     told: tuple[str, ...] = ()
+    drawn: frozenset[str] = frozenset()
 
     @property
     def resolved(self) -> ForgetSet:
@@ -289,7 +291,7 @@ def _in_its_words(item: Item, same: Sequence[Item]) -> Item:
     own = _nearest(item, same)
     if not _same_answer(item, own):
         return replace(item, question=own.question, edge=item.edge or own.edge)
-    more = ("group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options")
+    more = ("group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options", "alternatives")
     return replace(own, **{name: value for name in more if (value := getattr(item, name))})
 
 

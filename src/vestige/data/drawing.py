@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from vestige.core.seeds import generator
+from vestige.data.contract_checks import N_WRONG
 from vestige.data.contract_schema import (
     AS_OF,
     EDGE,
@@ -32,6 +33,9 @@ from vestige.data.graph import Graph, edge_name
 from vestige.data.names import Names, day_number, day_texts
 from vestige.data.signing import Signing, sign
 from vestige.data.uniform import random_words, scaled, shuffled, uniform_integers
+
+WRONG_DRAWN = 2 * N_WRONG
+"""Fresh values that are drawn for the wrong answers to one question."""
 
 CHUNK = 2048
 """Edges that are drawn together: 7 MB of question rows."""
@@ -193,6 +197,22 @@ class Drawing:
                 low, high = day_number(made.first_year, 1, 1), day_number(made.last_year, 12, 31)
                 return day_texts(uniform_integers(generator(self.seed, "fresh", number), low, high, count))
         return []
+
+    def unused_values(self, type_: ContractType, attribute: str, rng: np.random.Generator, count: int) -> list[str]:
+        """`count` names or addresses that no contract has and no wrong answer is: of numbers that neither takes."""
+        match type_.spec.attributes[attribute].generator:
+            case PartyName(party=role):
+                kind: str = type_.kinds[type_.roles.index(role)]
+            case Fresh(kind=kind):
+                pass
+            case _:
+                kind = "address"
+        most = max(len(t.spec.attributes) for t in self.used_types)
+        low = self.spare_number + self.graph.n_edges * most * WRONG_DRAWN
+        # Words of 32 bits do not reach further.
+        high = min(self.names.size(kind) - 1, low + 2**31)
+        numbers = dict.fromkeys(uniform_integers(rng, low, max(low, high), 2 * count).tolist())
+        return self.names.of_kind(kind, np.array([*numbers][:count]))
 
 
 def _taken(values: tuple[str, ...], places: Int[np.ndarray, " n"]) -> list[str]:

@@ -3,9 +3,9 @@
 Recognised columns, the first that fit: `question`/`answer`, `prompt`/`completion`, `instruction`/`output`
 (with `input` after a blank line), `messages` (one user turn, one assistant turn). Beside them, where there:
 `edge`, `contract` or `person`, `group` or `type`, `paraphrase` or `paraphrased_question`, `paraphrased_answer`,
-`perturbed_answer` or `perturbed`, `fact` (the part of the answer that gives it away) and `accepted` (other ways to say
-that). The files that PISTOL and TOFU publish are read as they are, and so is multiple-choice data in the forms of
-`mcq_loaders`, unless a column is named.
+`perturbed_answer` or `perturbed`, `fact` (the part of the answer that gives it away), `accepted` (other ways to say
+that) and `alternatives` (a list of answers that cannot be told from the true one). The files that PISTOL and TOFU
+publish are read as they are, and so is multiple-choice data in the forms of `mcq_loaders`, unless a column is named.
 """
 
 from pathlib import Path

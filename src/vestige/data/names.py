@@ -146,6 +146,11 @@ class Names:
         parts = (_NUMBERS[extra % 1000], capital[left], plain[right], kinds)
         return [f"{a} {b}{c} {d}" for a, b, c, d in zip(*parts, strict=True)]
 
+    def size(self, kind: str) -> int:
+        """How many names or addresses of a kind there are."""
+        spaces = {"company": self._company_space, "person": self._person_space, "address": self._address_space}
+        return spaces[kind].half ** 2
+
     def of_kind(self, kind: str, numbers: Int[np.ndarray, " n"]) -> list[str]:
         """Names of companies, names of persons, or addresses."""
         return {"company": self.companies, "person": self.persons, "address": self.addresses}[kind](numbers)

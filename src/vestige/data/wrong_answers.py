@@ -6,11 +6,10 @@ from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 from vestige.data.contract_checks import N_WRONG, candidate_values
 from vestige.data.contract_type import ContractType
-from vestige.data.drawing import Drawing
+from vestige.data.drawing import WRONG_DRAWN, Drawing
 from vestige.data.uniform import shuffled, uniform_integers
 
 _TRIES = 8 * N_WRONG
-_FRESH = 2 * N_WRONG
 
 
 def wrong_values(
@@ -45,5 +44,5 @@ def _candidates(
     listed = list(candidate_values(type_.spec, type_.spec.attributes[attribute]))
     yield from (listed[index] for index in shuffled(rng, len(listed)).tolist())
     number = edge * len(type_.spec.attributes) + place
-    yield from drawing.fresh_values(type_, attribute, number, _FRESH)
+    yield from drawing.fresh_values(type_, attribute, number, WRONG_DRAWN)
     yield from type_.spec.attributes[attribute].decoys

@@ -17,6 +17,7 @@ EVALS = {
     "freeform": "vestige.evals.freeform",
     "memory": "vestige.evals.memory",
     "acr": "vestige.evals.compression",
+    "exposure": "vestige.evals.exposure",
 }
 
 

@@ -138,6 +138,28 @@ def split(attacked: Attacked, sample: Sample, prior: SeedPrior) -> Gain:
     )
 
 
+def against_alternatives(name: str, before: Draws, after: Draws, change: Draws) -> Gain:
+    """The gain of an attack under which the alternatives to the true answers are too: what it carries in is known as 0.
+
+    `change` is after less before, with the noise that both share.
+    """
+    nothing = replace(change, value=0.0, low=np.zeros_like(change.low), high=np.zeros_like(change.high))
+    nothing = replace(nothing, method="known: alternatives are under the same attack", item_error=0.0)
+    return Gain(
+        name,
+        "leakage_vs_alternatives",
+        gap=1.0,
+        gain=change,
+        injection=nothing,
+        repair=_part(before, after, change, np.minimum),
+        recovery=_part(before, after, change, np.maximum),
+        before=before,
+        after=after,
+        change=change,
+        saturation=nothing,
+    )
+
+
 def _part(e0: Draws, e1: Draws, change: Draws, cut: np.ufunc) -> Draws:
     """The part of E1 - E0 on one side of 0, from the joint draws; both parts grow with E1 and shrink with E0."""
     low, high = cut(e1.low, 0.0) - cut(e0.high, 0.0), cut(e1.high, 0.0) - cut(e0.low, 0.0)

@@ -15,7 +15,7 @@ from vestige.core.files import locked
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset
-from vestige.data.soundness.checks import Material, material, without_model
+from vestige.data.soundness.checks import Material, material, of_alternatives, without_model
 from vestige.data.soundness.findings import Check, decide, margin_needs
 from vestige.data.soundness.sanitize import POSITION, Sanitized, leaks, left_without, write_sanitized
 from vestige.data.soundness.settings import LEAST_ITEMS, SoundnessSettings
@@ -62,6 +62,9 @@ def check_data(run: RunFolder, request: CheckRequest, on_share: "OnShare" = lamb
     with locked(run.path / ".soundness.lock", patience_seconds=0):
         first = _checked(run, request, request.splits, request.seed, on_share)
         clean = None if request.sanitize is None else _sanitized(run, request, first, on_share)
+        # Corrected apart: they are about what an audit without controls compares with, and not about the questions.
+        beside = of_alternatives(first.material, request.settings, seed=request.seed)
+        first = replace(first, checks=(*first.checks, *beside), lines=(*first.lines, *decide(beside, request.settings)))
         found = Soundness(
             forget=request.splits.forget,
             lines=first.lines,

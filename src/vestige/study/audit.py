@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vestige.artifacts.audits import (
+    GIVEN,
     AuditOutcome,
     AuditPlan,
     FailedTask,
@@ -39,6 +40,8 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, digest_of
 from vestige.core.settings import closest, read_toml, to_toml
 from vestige.core.text import one_line, sentence
+from vestige.data.alternatives import NO_ALTERNATIVES
+from vestige.data.corpus import NamedSplits
 from vestige.metrics.verdicts import Thresholds
 from vestige.study.audit_request import (
     ROLES,
@@ -128,11 +131,21 @@ def plan_audit(request: AuditRequest) -> Planned:
     # The same items as the questions are drawn from, so that a question has the same wrong options before and after.
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
     attacks = plan_all(AttackSettings.among(request.settings.model_dump()), splits, seed=request.seed)
+    controls = bool(request.names("retrained"))
     reasons = {
-        a.plan.name: beyond_context(request, a, after_an_attack(questions.asked, a.plan.kind)) for a in attacks.attacks
+        a.plan.name: beyond_context(request, a, after_an_attack(questions.asked, a.plan.kind, controls=controls))
+        for a in attacks.attacks
     }
     beyond = [f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason]
-    said = (*request.untested, *not_asked_for(request.settings), *questions.left_out, *attacks.untested, *beyond)
+    without = (said for said in request.splits.told if said.startswith(NO_ALTERNATIVES))
+    said = (
+        *request.untested,
+        *without,
+        *not_asked_for(request.settings),
+        *questions.left_out,
+        *attacks.untested,
+        *beyond,
+    )
     tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
     return Planned(questions.asked, tried, tuple(sentence(one_line(s, width=500)) for s in said))
 
@@ -176,10 +189,17 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         untested=(*planned.untested, *copies.values(), *made_from_others(run, folders, target, unlearned)),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
         facts=facts_of(splits["forget"]),
+        alternatives=_whence(request.splits),
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
         references=retrained_among(run, folders, unlearned),
     )
+
+
+def _whence(splits: NamedSplits) -> str:
+    """Where the alternatives to the forget questions come from."""
+    some = [i.id for i in splits.splits["forget"] if i.alternatives]
+    return "" if not some else "drawn" if splits.drawn.issuperset(some) else GIVEN
 
 
 def copied_controls(run: RunFolder, folders: Mapping[str, str], request: AuditRequest) -> dict[str, str]:

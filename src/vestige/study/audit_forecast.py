@@ -89,7 +89,8 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
         plan = attack.plan
         trains = plan.kind == "relearn"
         steps = len(plan.points) * math.ceil(plan.n_shown / request.settings.relearn_batch_size) if trains else 0
-        questions = len(after_an_attack(planned.questions, plan.kind)) * len(plan.points) * len(plan.tested)
+        asked = after_an_attack(planned.questions, plan.kind, controls=bool(request.names("retrained")))
+        questions = len(asked) * len(plan.points) * len(plan.tested)
         rows.append(Foretold(plan.name, plan.n_shown, steps, questions, n_passes(attack)))
     pace = _seconds_a_question(RunFolder(run))
     total = len(request.models) * sum(row.questions for row in rows)

@@ -46,7 +46,7 @@ def audit_tasks(
         for model in models
     ]
     for attack in attacks:
-        asked = after_an_attack(questions, attack.plan.kind)
+        asked = after_an_attack(questions, attack.plan.kind, controls=bool(request.names("retrained")))
         weight = float(len(attack.plan.points) * (len(attack.tested) * len(asked) + attack.plan.n_shown))
         weight += n_passes(attack)
         for model in models:
@@ -63,10 +63,11 @@ def audit_tasks(
     return tasks
 
 
-def after_an_attack(questions: Sequence[Question], kind: Kind) -> tuple[Question, ...]:
+def after_an_attack(questions: Sequence[Question], kind: Kind, *, controls: bool) -> tuple[Question, ...]:
     """What an attacked model is asked: not what is an attack itself, nor membership, which is of the model as it is.
 
-    Nor, where the attack's text stands in the question, questions as options.
+    Nor, where the attack's text stands in the question, questions as options; nor alternatives where there are
+    `controls`, models that never knew, against which attacks are judged.
     """
     from vestige.evals.freeform import FreeformSettings
 
@@ -78,7 +79,8 @@ def after_an_attack(questions: Sequence[Question], kind: Kind) -> tuple[Question
             settings = settings.model_copy(update={"forms": forms})
             if not forms:
                 continue
-        if question.eval not in ("memory", "acr", *(("reversed",) if kind in BESIDE else ())):
+        out = ["memory", "acr", *(["reversed"] if kind in BESIDE else []), *(["exposure"] if controls else [])]
+        if question.eval not in out:
             found.append(question._replace(settings=settings))
     return tuple(found)
 

@@ -15,6 +15,7 @@ from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
 from vestige.core.settings import Settings, closest, read_toml, to_toml
+from vestige.data.alternatives import with_alternatives
 from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.data.corpus import Corpus, SourceSettings, everything, left_out, named_splits, open_corpus
 from vestige.data.factual import idk_answers
@@ -122,7 +123,8 @@ def demo_request(run: RunFolder, asked: DemoSettings, forget: str) -> AuditReque
     for method in asked.methods:
         place = _cell(run, unlearn_request(run, asked, method, forget))
         models.append(AuditedModel(method, "unlearned", str(place.path)))
-    splits = named_splits(_corpus(run, asked), forget)
+    corpus = _corpus(run, asked)
+    splits = with_alternatives(corpus, named_splits(corpus, forget))
     return AuditRequest(tuple(models), splits, asked.audit(), asked.seed, device="cpu", untested=_for_time(asked))
 
 

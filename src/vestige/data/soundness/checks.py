@@ -30,7 +30,8 @@ from vestige.metrics.intervals import wilson
 class Material:
     """A data set as it is checked: both splits, what the graph says, and the questions with options of each split.
 
-    `unasked` says of a forget item without options why it has none.
+    `unasked` says of a forget item without options why it has none. `beside` are forget questions with the true answer
+    and some of the alternatives that were given to it as options.
     """
 
     forget: tuple[Item, ...]
@@ -39,6 +40,7 @@ class Material:
     asked: tuple[Choice, ...]
     taught: tuple[Choice, ...]
     unasked: str
+    beside: tuple[Choice, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -70,7 +72,28 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
         kept = generator(seed, "taught").choice(len(some), settings.most_taught, replace=False)
         some = [some[n] for n in sorted(kept.tolist())]
     taught = tuple(c for c in choices_of(some, drawing).values() if isinstance(c, Choice))
-    return Material(forget, retain, splits.scopes, asked, taught, unasked)
+    beside = tuple(
+        _beside(item, settings, seed) for item in forget if item.alternatives and item.id not in splits.drawn
+    )
+    return Material(forget, retain, splits.scopes, asked, taught, unasked, beside)
+
+
+def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
+    """The answer, at a place that is drawn, among alternatives that are drawn."""
+    rng = generator(seed, "beside alternatives", item.id)
+    drawn = rng.permutation(len(item.alternatives))[: settings.options - 1].tolist()
+    wrong, place = [item.alternatives[n] for n in drawn], int(rng.integers(0, len(drawn) + 1))
+    options = (*wrong[:place], item.answer, *wrong[place:])
+    return Choice(
+        item.id,
+        item.question,
+        options,
+        place,
+        source="perturbed",
+        edge=item.edge,
+        group=item.group,
+        attribute=item.attribute,
+    )
 
 
 def without_model(
@@ -107,15 +130,46 @@ def without_model(
     return (*checks, *_guessed(found, rare, settings, seed)), tuple(left_out)
 
 
+def of_alternatives(found: Material, settings: SoundnessSettings, *, seed: int) -> tuple[Check, ...]:
+    """Whether the true answers can be told from their alternatives by looks, or by what the retain set says.
+
+    Each guesser's pick is tried and its opposite, since a truth that is always the last would hide what a model knows.
+    Looks are learned from one half of these questions and tried on the other.
+    """
+    if not found.beside:
+        return ()
+    if len(found.beside) < LEAST_ITEMS:
+        why = f"{len(found.beside)} forget questions have alternatives, and {LEAST_ITEMS} are needed"
+        return (undecided(f"{OF_ALTERNATIVES}looks", why),)
+    rare = rarity([i.question for i in (*found.forget, *found.retain)])
+    made = [_Guesser("length", "picking the longest", guessers.longest), *_guessers(found.retain, rare)]
+    halves = found.beside[::2], found.beside[1::2]
+    if min(map(len, halves)) >= LEAST_TAUGHT // 2:
+        fitted = [guessers.options_only(half) for half in halves]
+        learned = {c.item: fitted[1 - n] for n, half in enumerate(halves) for c in half}
+        made.append(_Guesser("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
+    return tuple(_either(g, found.beside, settings, seed) for g in made)
+
+
+def _either(made: "_Guesser", choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
+    """A guesser or its opposite, whichever does better, whose p-value counts twice."""
+
+    def opposite(choice: Choice) -> Float[np.ndarray, " K"]:
+        return -made.guess(choice)
+
+    both = [(made.said, _outcome(made.guess, choices, settings, seed))]
+    both.append((f"the opposite of {made.said}", _outcome(opposite, choices, settings, seed)))
+    said, best = min(both, key=lambda pair: pair[1].p)
+    return by_guesser(f"{OF_ALTERNATIVES}{made.name}", said, choices, best._replace(p=min(1.0, 2 * best.p)))
+
+
+OF_ALTERNATIVES = "alternatives: "
+"""How the names of checks begin that are about the alternatives to the forget questions."""
+
+
 def _guessed(found: Material, rare: Rarity, settings: SoundnessSettings, seed: int) -> list[Check]:
     """The checks by guessers."""
-    retain = found.retain
-    made = [
-        _Guesser("answer in the question", "picking what is most like the question", guessers.like_the_question),
-        _Guesser("frequent answers", "picking what like items answer most", guessers.frequent_answer(retain)),
-        _Guesser("nearest question", "answering as similar questions are", guessers.nearest_question(retain, rare)),
-        _Guesser("question words", "picking words that go with the question's", guessers.question_words(retain)),
-    ]
+    made = _guessers(found.retain, rare)
     if len(found.taught) >= LEAST_TAUGHT:
         looks = guessers.options_only(found.taught)
         made.append(_Guesser("options alone", "picking by looks, without the question", looks))
@@ -127,6 +181,16 @@ def _guessed(found: Material, rare: Rarity, settings: SoundnessSettings, seed: i
         why = f"{len(found.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
         checks.append(undecided("options alone", why))
     return checks
+
+
+def _guessers(retain: Sequence[Item], rare: Rarity) -> "list[_Guesser]":
+    """Those that know the retain set, and nothing of options."""
+    return [
+        _Guesser("answer in the question", "picking what is most like the question", guessers.like_the_question),
+        _Guesser("frequent answers", "picking what like items answer most", guessers.frequent_answer(retain)),
+        _Guesser("nearest question", "answering as similar questions are", guessers.nearest_question(retain, rare)),
+        _Guesser("question words", "picking words that go with the question's", guessers.question_words(retain)),
+    ]
 
 
 class _Guesser(NamedTuple):

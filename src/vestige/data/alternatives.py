@@ -1,0 +1,213 @@
+"""Alternatives to the answer of a question: other answers that whoever never knew the true one cannot tell from it.
+
+For compiled data they are drawn as the truth was: by the generator of its attribute, uniformly and without the truth,
+so that among truth and alternatives the truth is any with equal chance, whatever a model has learned from other
+contracts. Names and addresses are of numbers that no contract has; one that the retain set states is known from there
+and is left out. Of numbers, days and lists the alternatives are as known as the truth: answers to the same attribute in
+retained contracts where the truth is one, and else none of these. A number with an `at_least` is drawn beside the
+contract's own other number. What follows from other facts of the contract, or is dealt without repetition, has no
+alternatives.
+
+Alternatives that are given (a column, a file) are taken as they are, but for those that state the truth or stand in the
+retain set; a question whose answer the retain set states is left out. Whether the truth can be told from them by looks
+is for `vestige check-data` to say.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.core.seeds import generator
+from vestige.core.text import one_line
+from vestige.data.cloze import fact_of
+from vestige.data.columns import ALTERNATIVES, alternatives_in
+from vestige.data.contract_checks import candidate_values
+from vestige.data.contract_schema import Date, Fresh, Integer, PartyAddress, PartyName, Permutation, Product
+from vestige.data.contract_type import ContractType
+from vestige.data.corpus import Corpus, NamedSplits
+from vestige.data.dataset import Contract, Dataset
+from vestige.data.drawing import Drawing, chunk_bounds
+from vestige.data.holdout import with_holdout
+from vestige.data.loaders import source_table
+from vestige.data.names import day_number, day_texts
+from vestige.data.soundness.texts import plain
+from vestige.data.uniform import shuffled
+from vestige.metrics.answers import normalised
+from vestige.metrics.leaks import LEAK, leak_score
+
+NO_ALTERNATIVES = "no alternatives for"
+"""How a sentence begins that names forget questions without alternatives."""
+N_ALTERNATIVES = 99
+"""With so many the true answer comes first by chance in one question of a hundred."""
+
+
+class _LeftOut(Exception):
+    """Why a fact has no alternatives."""
+
+
+def with_alternatives(
+    corpus: Corpus, splits: NamedSplits, file: str | None = None, *, n: int = N_ALTERNATIVES
+) -> NamedSplits:
+    """The splits with up to `n` alternatives for each forget item: of a file, of the data, or drawn as the truth was.
+
+    The file has the columns `question` and `alternatives`. What is left out is told.
+    """
+    given = {} if file is None else _read(file, splits)
+    known = _Known(corpus.dataset, splits)
+    why: Counter[str] = Counter()
+    forget, drawn = [], set()
+    for item in splits.splits["forget"]:
+        own = given.get(normalised(item.question), item.alternatives)
+        try:
+            found = known.usable(item, own) if own else known.drawn(item, n)
+        except _LeftOut as reason:
+            why[str(reason)] += 1
+            found = ()
+        forget.append(replace(item, alternatives=found[:n]))
+        if found and not own:
+            drawn.add(item.id)
+    of = f"of {len(forget)} forget questions"
+    told = tuple(f"{NO_ALTERNATIVES} {count} {of}: {reason}" for reason, count in why.items())
+    return replace(
+        splits,
+        splits={**splits.splits, "forget": tuple(forget)},
+        told=(*splits.told, *told),
+        drawn=frozenset(drawn),
+    )
+
+
+def _read(file: str, splits: NamedSplits) -> dict[str, tuple[str, ...]]:
+    """By normalised question; a file that asks none of the forget set is refused."""
+    table = source_table(file, split="train", config=None, wanted=frozenset(("question", ALTERNATIVES)))
+    found = {normalised(question): texts for question, texts in alternatives_in(table).items()}
+    if not any(normalised(i.question) in found for i in splits.splits["forget"]):
+        raise InputError(f"{one_line(file, width=200)} has alternatives to no question of the forget set")
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """The compiled data set, where there is one, with what its splits teach."""
+
+    dataset: Dataset | None
+    splits: NamedSplits
+
+    @cached_property
+    def _taught(self) -> tuple[Item, ...]:
+        return tuple(
+            i for name, items in self.splits.splits.items() if name not in ("forget", "holdout") for i in items
+        )
+
+    @cached_property
+    def _texts(self) -> str:
+        """All that is stated beside the forget set."""
+        return "\n".join(f"{i.question}\n{i.answer}" for i in self._taught)
+
+    @cached_property
+    def _answers(self) -> Mapping[tuple[str | None, str | None], frozenset[str]]:
+        found: dict[tuple[str | None, str | None], set[str]] = {}
+        for item in self._taught:
+            found.setdefault((item.group, item.attribute), set()).add(item.answer)
+        return {key: frozenset(answers) for key, answers in found.items()}
+
+    @cached_property
+    def _words(self) -> str:
+        return f" {plain(self._texts)} "
+
+    def usable(self, item: Item, given: Sequence[str]) -> tuple[str, ...]:
+        """Of alternatives that were given, those that do not state the truth and are as new to the data as it is."""
+        fact = fact_of(item)
+        if self._states(fact or item.answer):
+            raise _LeftOut("the retain set states the answer, so that it is known from there")
+        found = tuple(
+            text
+            for text in dict.fromkeys(given)
+            if leak_score(text, item.answer, question=item.question, fact=fact, accepted=item.accepted) < LEAK
+            and not self._states(text)
+        )
+        if not found:
+            raise _LeftOut("every alternative states the answer or stands in the retain set")
+        return found
+
+    def _states(self, text: str) -> bool:
+        """Whether it stands, as whole words, in what is taught beside the forget set."""
+        return f" {plain(text)} " in self._words
+
+    @cached_property
+    def _drawing(self) -> Drawing | None:
+        """What drew the data set; None where there is none, or where this version would draw other contracts."""
+        data = self.dataset
+        if data is None or not data.contracts:
+            return None
+        drawing = Drawing(with_holdout(data.graph), data.types, data.seed, data.temporal)
+        contracts = [data.contract_of.get(edge) for edge in data.graph.edge_ids()]
+        for start, stop in chunk_bounds(data.graph.n_edges):
+            for sheet in drawing.sheets(start, stop):
+                for place, edge in enumerate(sheet.edges.tolist()):
+                    contract = contracts[edge]
+                    values = {name: sheet.columns[name][place] for name in sheet.type.spec.attributes}
+                    if contract is None or values != contract.values:
+                        return None
+        return drawing
+
+    def drawn(self, item: Item, n: int) -> tuple[str, ...]:
+        """At most `n` alternatives, in an order that was drawn."""
+        data, drawing = self.dataset, self._drawing
+        if data is None or drawing is None:
+            raise _LeftOut("nothing says how the answers were drawn; give alternatives")
+        contract = data.contract_of.get(str(item.edge))
+        if contract is None or item.attribute is None:
+            raise _LeftOut("what they ask for is no attribute of a contract")
+        type_ = data.types[contract.type]
+        if item.answer != type_.answer(item.attribute, contract.values[item.attribute]):
+            raise _LeftOut("the answer is not that of the contract")
+        found = self._candidates(drawing, type_, item.attribute, contract, n)
+        return tuple(type_.answer(item.attribute, value) for value in found)
+
+    def _candidates(
+        self, drawing: Drawing, type_: ContractType, attribute: str, contract: Contract, n: int
+    ) -> list[str]:
+        truth, made = contract.values[attribute], type_.spec.attributes[attribute].generator
+        # A party's name and address are one fact, in whichever contract they are asked for.
+        fact = (type_.name, attribute, contract.edge)
+        if isinstance(made, PartyName | PartyAddress):
+            fact = (type_.name, made.kind, contract.parties[made.party])
+        rng = generator(drawing.seed, "alternatives", *fact)
+        match made:
+            case PartyName() | PartyAddress() | Fresh():
+                if truth in self._texts:
+                    raise _LeftOut("the retain set states the name or address")
+                return drawing.unused_values(type_, attribute, rng, n)
+            case Date() if drawing.temporal and attribute == type_.spec.date:
+                raise _LeftOut("the dates of contracts that supersede one another are in order")
+            case Product():
+                raise _LeftOut("the answer follows from other facts of the contract")
+            case Permutation():
+                raise _LeftOut("the answers are dealt without repetition, so that other contracts tell of it")
+        answers = self._answers.get((type_.name, attribute), frozenset())
+        known = type_.answer(attribute, truth) in answers
+        values = [
+            value
+            for value in self._values_of(type_, attribute, contract)
+            if value != truth and (type_.answer(attribute, value) in answers) == known
+        ]
+        if not values:
+            raise _LeftOut("there is no other answer that is as known as theirs")
+        return [values[place] for place in shuffled(rng, len(values)).tolist()[:n]]
+
+    def _values_of(self, type_: ContractType, attribute: str, contract: Contract) -> Iterator[str]:
+        """All values that the attribute could have had in this contract, each with equal chance."""
+        made = type_.spec.attributes[attribute].generator
+        if isinstance(made, Date):
+            low, high = day_number(made.first_year, 1, 1), day_number(made.last_year, 12, 31)
+            yield from day_texts(np.arange(low, high + 1))
+        elif isinstance(made, Integer) and made.at_least is not None:
+            least = int(contract.values[made.at_least])
+            yield from (str(value) for value in made.grid() if value >= least)
+        else:
+            yield from candidate_values(type_.spec, type_.spec.attributes[attribute])
