@@ -4,31 +4,11 @@ import numpy as np
 import pytest
 from hand_made import FORGET, RETRAINED, attack, case, everywhere, subject, verdict
 
-from vestige.audit.facts import by_fact, facts_of
+from vestige.audit.facts import by_fact
 from vestige.audit.judge import judge
 from vestige.audit.scores import Scores, Source
-from vestige.core.items import Item
 
 QUICK = 2000
-
-
-def test_wordings_of_one_fact_are_told_by_edge_answer_and_question_or_attribute():
-    items = (
-        Item("What is the unit price of A and B?", "10 dollars", edge="A_B"),
-        Item("What is the unit price in the contract of A and B?", "10 Dollars.", edge="A_B"),
-        Item("When is the first payment due?", "10 dollars", edge="A_B"),
-        Item("What is the unit price of A and B?", "10 dollars", edge="A_C"),
-        Item("Who wrote it?", "It was written by Hsiao Yun-Hwa", edge="A_B"),
-        Item("Name the author.", "It was written by Hsiao Yun-Hwa", edge="A_B"),
-    )
-    assert facts_of(items) == {items[1].id: items[0].id, items[5].id: items[4].id}
-    # Where both name an attribute, it decides, whatever the words.
-    named = (
-        Item("How much is one?", "10", edge="A_B", attribute="price"),
-        Item("What do they charge?", "10", edge="A_B", attribute="price"),
-        Item("How much is one?  ", "10", edge="A_B", attribute="days"),
-    )
-    assert facts_of(named) == {named[1].id: named[0].id}
 
 
 def test_wordings_count_once_with_their_mean():

@@ -1,6 +1,5 @@
 """Facts and their wordings: several questions that ask for one fact are one unit, with the mean of their scores."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -8,43 +7,9 @@ import numpy as np
 
 from vestige.artifacts.audits import AuditPlan
 from vestige.audit.scores import Case, Ranked, Scores
-from vestige.core.items import Item, Scope
+from vestige.core.items import Scope
 
-_ALIKE = 0.5
-"""From this share of words in common on (Jaccard), two questions with one answer ask for one fact."""
-_LONG = 4
-"""An answer of so many words is a fact's own: two questions about one contract do not share it by chance."""
-_WORD = re.compile(r"\w+")
 _WORST: tuple[Scope, ...] = ("entailed", "guessable", "free")
-
-
-def facts_of(items: Sequence[Item]) -> dict[str, str]:
-    """By item id the id of the first item that asks for the same fact, of those that are not the first.
-
-    Items of one edge with one answer ask for one fact where they name one attribute, or, without attributes, where the
-    answer is long or the questions share half of their words.
-    """
-    found: dict[str, str] = {}
-    firsts: dict[tuple[str | None, tuple[str, ...]], list[Item]] = {}
-    for item in items:
-        key = item.edge, _words(item.answer)
-        same = next((one for one in firsts.get(key, []) if _one_fact(one, item)), None)
-        if same is None:
-            firsts.setdefault(key, []).append(item)
-        else:
-            found[item.id] = same.id
-    return found
-
-
-def _one_fact(first: Item, second: Item) -> bool:
-    if first.attribute is not None and second.attribute is not None:
-        return first.attribute == second.attribute
-    one, other = set(_words(first.question)), set(_words(second.question))
-    return len(_words(first.answer)) >= _LONG or len(one & other) >= _ALIKE * len(one | other)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(_WORD.findall(text.casefold()))
 
 
 def by_fact(case: Case) -> Case:

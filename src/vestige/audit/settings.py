@@ -30,6 +30,9 @@ class AuditSettings(Thresholds):
     backward pass an item. `acr`, which searches for prompts of each item, is asked of `acr_items` forget items:
     with fewer than 8 the format cannot be admitted, whatever is found. `exposure` ranks the true answers among at most
     `alternatives` others, after attacks only where no retrained model is given; more tell single facts apart.
+
+    `wordings` says how questions are told that ask for one fact, which counts once: by `words`, by words and the
+    sentence embedder in a folder (or a hub id), or not at all (`off`).
     """
 
     evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory", "exposure")
@@ -53,4 +56,5 @@ class AuditSettings(Thresholds):
     memory_items: PositiveInt = 100
     acr_items: PositiveInt = 8
     alternatives: PositiveInt = 99
+    wordings: str = "words"
     gradient_norm: bool = False

@@ -17,6 +17,7 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.dataset import Dataset
 from vestige.data.entailment import scope_of_items
+from vestige.data.facts import said_of_facts
 from vestige.data.factual import GROUP as FACTUAL
 from vestige.data.factual import factual_items
 from vestige.data.folder import read_dataset
@@ -179,6 +180,8 @@ def named_splits(
         splits["retain"] = without(corpus.items, splits["forget"])
     if gone := _forgotten_before(corpus, splits, before, told, named=retain is not None):
         splits, scopes = gone, _scopes_without(corpus.dataset, gone) if scopes else {}
+    if facts := said_of_facts(splits["forget"]):
+        told[0] += f"; {facts}"
     if retain is None:
         told[0] += f"; {len(splits['retain'])} kept"
     if not splits["forget"]:

@@ -3,6 +3,7 @@
 Torch is loaded for a trained check alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.soundness import Soundness, exit_code, write_soundness
 from vestige.core.errors import InputError
 from vestige.core.files import locked
+from vestige.core.items import Item
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset
+from vestige.data.facts import facts_of
 from vestige.data.soundness.checks import Material, material, of_alternatives, without_model
 from vestige.data.soundness.findings import Check, decide, margin_needs
 from vestige.data.soundness.sanitize import POSITION, Sanitized, leaks, left_without, write_sanitized
@@ -72,12 +75,18 @@ def check_data(run: RunFolder, request: CheckRequest, on_share: "OnShare" = lamb
             digest=first.material.digest,
             left_out=first.left_out,
             leaking=_leaking(first),
-            figures=first.figures,
+            figures={**first.figures, **_counted_facts(first.material.forget)},
             needs=margin_needs(first.checks, first.lines, request.settings),
             sanitized=clean,
         )
         write_soundness(run.soundness, found)
     return found
+
+
+def _counted_facts(forget: Sequence[Item]) -> dict[str, float]:
+    """How many facts the forget questions ask for, where some ask for one in other words."""
+    facts = len(forget) - len(facts_of(forget))
+    return {"forget facts": float(facts)} if facts < len(forget) else {}
 
 
 def _identity(request: CheckRequest) -> dict[str, Any]:

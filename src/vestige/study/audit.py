@@ -29,7 +29,6 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, read_versioned
 from vestige.artifacts.verdicts import verdict_rows
-from vestige.audit.facts import facts_of
 from vestige.audit.gather import freeform_attacks, read_case, with_replies
 from vestige.audit.incomplete import without_what_failed
 from vestige.audit.judge import judge
@@ -42,6 +41,7 @@ from vestige.core.settings import closest, read_toml, to_toml
 from vestige.core.text import one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import NamedSplits
+from vestige.data.facts import facts_of, said_of_facts
 from vestige.metrics.verdicts import Thresholds
 from vestige.study.audit_request import (
     ROLES,
@@ -64,11 +64,15 @@ LOCK_SECONDS = 10.0
 
 
 class Planned(NamedTuple):
-    """All that an audit does: the questions, the attacks, and in sentences what is not even tried."""
+    """All that an audit does: the questions, the attacks, and in sentences what is not even tried.
+
+    `facts` names the fact of each forget question that asks for one in other words.
+    """
 
     questions: tuple[Question, ...]
     attacks: "tuple[Attack, ...]"
     untested: tuple[str, ...]
+    facts: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -141,13 +145,15 @@ def plan_audit(request: AuditRequest) -> Planned:
     said = (
         *request.untested,
         *without,
+        *_uncounted(request.settings.wordings, splits["forget"]),
         *not_asked_for(request.settings),
         *questions.left_out,
         *attacks.untested,
         *beyond,
     )
     tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
-    return Planned(questions.asked, tried, tuple(sentence(one_line(s, width=500)) for s in said))
+    facts = _facts(splits["forget"], request)
+    return Planned(questions.asked, tried, tuple(sentence(one_line(s, width=500)) for s in said), facts)
 
 
 def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mapping[str, Exception]) -> AuditPlan:
@@ -188,11 +194,29 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         failed=tuple(missing),
         untested=(*planned.untested, *copies.values(), *made_from_others(run, folders, target, unlearned)),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
-        facts=facts_of(splits["forget"]),
+        facts=planned.facts,
         alternatives=_whence(request.splits),
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
         references=retrained_among(run, folders, unlearned),
+    )
+
+
+def _facts(forget: Sequence[Item], request: AuditRequest) -> dict[str, str]:
+    """Which questions ask for the fact of another, as the setting has it: by words, by an embedder, or none."""
+    how = request.settings.wordings
+    if how in ("words", "off"):
+        return facts_of(forget) if how == "words" else {}
+    from vestige.models.embedder import load_embedder
+
+    return facts_of(forget, load_embedder(how, device=request.device).embed)
+
+
+def _uncounted(wordings: str, forget: Sequence[Item]) -> tuple[str, ...]:
+    """That questions in several wordings count each by itself, where it was asked for and there are such."""
+    facts = said_of_facts(forget) if wordings == "off" else ""
+    return (
+        (f"each of the {len(forget)} forget questions counts by itself (wordings=off), and {facts}",) if facts else ()
     )
 
 

@@ -1,0 +1,113 @@
+"""Facts and their wordings: which questions of a set ask for one fact, so that they are no evidence of their own."""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from vestige.core.items import Item
+from vestige.data.cloze import fact_of
+from vestige.data.soundness.texts import named_words, words
+from vestige.metrics.leaks import leak_score
+from vestige.metrics.near_duplicates import THRESHOLD
+
+Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
+
+_ALIKE = 0.5
+"""From this share of words in common on (Jaccard), two questions with one answer ask for one fact."""
+_LONG = 4
+"""An answer of so many words is a fact's own: two questions about one contract do not share it by chance."""
+_SENTENCE = 8
+"""An answer of so many words is a fact's own, whatever its questions name."""
+_SAME = 0.9
+"""Two answers of a contract say the same where each gives so much of the other away."""
+
+
+def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str]:
+    """By item id the id of the first item that asks for the same fact, of those that are not the first.
+
+    Items ask for one fact whose answers say the same and whose questions are about the same: of one edge, or, without
+    edges, with the same names and numbers, or with a whole sentence for an answer. Beside that, where both name an
+    attribute it decides; else the answer is long, or is given about nothing else (without edges), or the questions
+    share half of their words, or, with `embed`, the cosine of their embeddings is above 0.8.
+    """
+    asked = _Asked(items, embed)
+    found: dict[str, str] = {}
+    firsts: dict[object, list[int]] = defaultdict(list)
+    for number, item in enumerate(items):
+        # Answers that say the same in other words are looked for among those of one contract alone.
+        block = firsts[item.edge if item.edge is not None else asked.answers[number]]
+        same = next((n for n in block if asked.one_fact(n, number)), None)
+        if same is None:
+            block.append(number)
+        else:
+            found[item.id] = items[same].id
+    return found
+
+
+def said_of_facts(items: Sequence[Item]) -> str:
+    """That the questions ask for fewer facts, in a clause; "" where they do not."""
+    n = len(items) - len(facts_of(items))
+    return f"they ask for {n} facts" if n < len(items) else ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The questions with what is compared of them, by their numbers."""
+
+    items: Sequence[Item]
+    embed: Embed | None
+
+    @cached_property
+    def questions(self) -> list[frozenset[str]]:
+        return [frozenset(words(i.question)) for i in self.items]
+
+    @cached_property
+    def names(self) -> list[frozenset[str]]:
+        return [named_words(i.question) for i in self.items]
+
+    @cached_property
+    def answers(self) -> list[tuple[str, ...]]:
+        return [tuple(words(fact_of(i) or i.answer)) for i in self.items]
+
+    @cached_property
+    def owned(self) -> frozenset[tuple[str, ...]]:
+        """Answers that are given about one subject alone, where there are others."""
+        subjects: dict[tuple[str, ...], set[frozenset[str]]] = defaultdict(set)
+        for answer, names in zip(self.answers, self.names, strict=True):
+            subjects[answer].add(names)
+        several = len(set(self.names)) > 1
+        return frozenset(a for a, own in subjects.items() if several and len(own) == 1 and next(iter(own)))
+
+    @cached_property
+    def embedded(self) -> Float[np.ndarray, "N D"]:
+        assert self.embed is not None
+        return self.embed([i.question for i in self.items])
+
+    def one_fact(self, first: int, second: int) -> bool:
+        one, other = self.items[first], self.items[second]
+        if one.attribute is not None and other.attribute is not None:
+            return one.attribute == other.attribute and self._same_answer(first, second)
+        answer = self.answers[first]
+        if not self._same_answer(first, second):
+            return False
+        if one.edge is None and len(answer) < _SENTENCE and not self._same_names(first, second):
+            return False
+        if len(answer) >= _LONG or (one.edge is None and answer in self.owned):
+            return True
+        a, b = self.questions[first], self.questions[second]
+        if len(a & b) >= _ALIKE * len(a | b):
+            return True
+        return self.embed is not None and float(self.embedded[first] @ self.embedded[second]) > THRESHOLD
+
+    def _same_answer(self, first: int, second: int) -> bool:
+        if self.answers[first] == self.answers[second]:
+            return True
+        one, other = self.items[first].answer, self.items[second].answer
+        return min(leak_score(one, other), leak_score(other, one)) >= _SAME
+
+    def _same_names(self, first: int, second: int) -> bool:
+        return self.names[first] <= self.questions[second] and self.names[second] <= self.questions[first]
