@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 PAPER = ("llmu", "gakl", "npo_gd", "rmu")
-"""The presets of `probes.presets`, which are looked up on the hub."""
+"""The presets of `study.hole_paper`, which are looked up on the hub."""
 
 
 def tables_command(
@@ -86,7 +86,7 @@ def _tell(place: "HoleStudyFolder", tables: "Sequence[int]", end: "StudyEnd", *,
 
 def _paper(name: str, *, dry_run: bool, as_json: bool) -> None:
     """The size of one of the paper's own experiments, or what is left to do for it."""
-    from vestige.study.hole_study_paper import paper_size, refuse_paper
+    from vestige.study.hole_paper import paper_size, refuse_paper
 
     if not dry_run:
         refuse_paper(name)

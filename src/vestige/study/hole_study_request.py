@@ -1,6 +1,8 @@
 """What a study of holes is asked for: models, data, judge, sizes, what is varied. A preset's name or a TOML file."""
 
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -269,70 +271,11 @@ def refuse_sections_missing(settings: HoleStudySettings, words: str | None) -> N
             raise InputError(f"--only {number}: table {number} needs a section [{needed[number]}], which is not there")
 
 
-SAMPLE1: Mapping[str, Any] = {
-    "forget": "edge:A_B",
-    "making": {
-        "graph": "sample1",
-        # Rates that docs/method_table.md found for this contract.
-        "unlearned": {
-            "llmu": {"method": "llmu", "learning_rate": 9.69e-5},
-            "gakl": {"method": "kl", "learning_rate": 4.54e-5},
-            "npo_gd": {"method": "npo_gd", "learning_rate": 4.54e-5},
-            "rmu": {"method": "rmu", "learning_rate": 2e-3, "settings": {"alpha": 0.1}},
-        },
-        "unlearning_epochs": 20,
-        "policy_lists": 400,
-        "policy_questions": 5,
-        "policy_epochs": 10,
-        "checkpoints_of": "llmu",
-        "checkpoints": (25, 50, 75),
-        "checkpoint_runs": 1,
-    },
-    "judge": {"truth": True},
-    "by": "graph",
-    "answers": {"max_tokens": 16},
-    "general_tokens": 16,
-    "latent": {"n_iterations": 6, "n_examples": 2, "ngram_coef": 3.0, "semantic_coef": 3.0},
-    "policy": {
-        "n_rollouts": 64,
-        "n_tokens": 32,
-        "epochs": 2,
-        "batch_size": 32,
-        "minibatch_size": 32,
-        "learning_rate": 1e-3,
-        "kl_coef": 0.03,
-        "lora_rank": 8,
-    },
-    # Questions about two contracts differ in names alone, and are two pieces of knowledge.
-    "filter": {"alike": 0.95},
-    "ablation": {
-        "of": "llmu",
-        "variants": {
-            "policy.kl_coef": (0.003, 0.3),
-            "policy.entropy_coef": (0.001, 0.1),
-            "latent.ngram_coef": (1.0, 10.0),
-            "latent.semantic_coef": (1.0, 10.0),
-            "policy.learning_rate": (3e-4, 3e-3),
-            "policy.temperature": (0.5, 1.0),
-        },
-    },
-    "mitigation": {
-        "of": "llmu",
-        "settings": {"rounds": 2, "n_latent": 40, "n_adjacent": 40, "n_retain": 40, "every": "50 steps"},
-        # All parameters and a rate at which the tiny model learns what it is shown, in 100 steps for the paper's 800.
-        "training": {"max_steps": 100, "learning_rate": 1e-4, "lora_rank": 0},
-    },
-    "variance": {"of": "llmu", "generations": 3, "seeds": (1, 2)},
-    "device": "cpu",
-}
-"""PISTOL's sample dataset 1, sized for a CPU. The paper varies six hyper-parameters and publishes neither their values
-nor two of their names (2511.00030, Table 5): the first four are its coefficients, the last two and all values ours."""
-
-
 def study_named(config: str) -> HoleStudySettings:
     """The study of a preset's name, or in a TOML file."""
     if config == "sample1":
-        found = HoleStudySettings.build(SAMPLE1, where="sample1")
+        own = resources.files("vestige.study").joinpath("resources", "sample1.toml").read_text(encoding="utf-8")
+        found = HoleStudySettings.build(tomllib.loads(own), where="sample1")
     elif Path(config).suffix == ".toml" or Path(config).is_file():
         found = HoleStudySettings.build(read_toml(Path(config)), where=config)
     else:
