@@ -16,10 +16,8 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vestige.artifacts.hole_study import HoleStudyFolder
-    from vestige.study.hole_study import StudyEnd
-    from vestige.study.hole_study_forecast import StudyForecast
-    from vestige.study.hole_study_request import HoleStudySettings
+    from vestige.study.hole_study import StudyEnd, StudyForecast
+    from vestige.study.hole_study_settings import HoleStudyFolder, HoleStudySettings
 
 
 PAPER = ("llmu", "gakl", "npo_gd", "rmu")
@@ -46,7 +44,7 @@ def tables_command(
     ended. Ends with 5 if a task failed; see docs/hole_tables.md.
     """
     refuse_torchrun("probe tables")
-    from vestige.study.hole_study_request import refuse_sections_missing, study_named, tables_named
+    from vestige.study.hole_study_settings import refuse_sections_missing, study_named, tables_named
 
     if config in PAPER:
         _paper(config, dry_run=dry_run, as_json=as_json)
@@ -54,13 +52,13 @@ def tables_command(
     settings, tables = _changed(study_named(config), seed, device, embedder), tables_named(only)
     refuse_sections_missing(settings, only)
     if dry_run:
-        from vestige.study.hole_study_forecast import forecast_study
+        from vestige.study.hole_study import forecast_study
 
         _foresee(forecast_study(output_dir, settings, tables), as_json=as_json)
         return
 
-    from vestige.artifacts.hole_study import HoleStudyFolder
     from vestige.study.hole_study import run_hole_study
+    from vestige.study.hole_study_settings import HoleStudyFolder
 
     with output_in(output_dir, fresh=fresh, made_by=("study.json",), inputs=(config,)):
         with progress_bar("tables") as show:

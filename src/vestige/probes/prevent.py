@@ -19,7 +19,7 @@ from pydantic import Field, PositiveInt, field_validator
 from vestige.artifacts.holes import HoleTable
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_scored_records, read_versioned
+from vestige.artifacts.records import SCHEMA, read_rows, read_scored_records, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json, write_jsonl
 from vestige.core.ids import changed_keys, content_id
@@ -58,10 +58,7 @@ from vestige.probes.prevention_table import (
     n_at_risk,
     nearest_first,
     predictions,
-    read_risks,
     read_table,
-    write_harms,
-    write_risks,
     write_table,
 )
 from vestige.probes.questions import AdjacentSettings
@@ -260,7 +257,7 @@ def prevent(folder: PreventionFolder, request: PreventRequest) -> PreventionTabl
         trial = _Work(folder, request, _risks(folder, request, embedder)).trial()
         table = _table(folder, request, trial, probed_arms(folder, request, embedder, weights))
         write_provenance(folder.provenance, watch, device=str(embedder.model.device))
-        write_harms(folder, _harm_rows(trial))
+        write_jsonl(folder.harms, map(asdict, _harm_rows(trial)))
         write_table(folder, table)
     return table
 
@@ -280,7 +277,7 @@ def _same_request(folder: PreventionFolder, request: PreventRequest, embedder_di
 def _risks(folder: PreventionFolder, request: PreventRequest, embedder: Embedder) -> list[RiskRow]:
     """The risk of every candidate, and which may be added; computed unless it is there."""
     if folder.risk.exists():
-        return read_risks(folder)
+        return list(read_rows(folder.risk, RiskRow))
     request.on_stage(0.0, "risk under the target")
     scores = risk_scores(request.unlearning, request.candidates, embedder, request.dataset, request.edges)
     ids = [i.id for i in request.candidates]
@@ -295,7 +292,7 @@ def _risks(folder: PreventionFolder, request: PreventRequest, embedder: Embedder
         )
         for n, item in enumerate(request.candidates)
     ]
-    write_risks(folder, rows)
+    write_jsonl(folder.risk, map(asdict, rows))
     return rows
 
 
