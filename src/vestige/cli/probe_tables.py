@@ -10,6 +10,7 @@ from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.options import AsJson, DryStudy, Fresh, OutputDir, Workers
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
+from vestige.cli.tables import print_counts
 from vestige.core.errors import PartialFailure
 from vestige.core.text import one_line
 
@@ -89,15 +90,13 @@ def _paper(name: str, *, dry_run: bool, as_json: bool) -> None:
     if not dry_run:
         refuse_paper(name)
     found = paper_size(name)
+    sizes = {"target": found.forecast.target_calls, "unlearned": found.forecast.unlearned_calls}
     if as_json:
-        sizes = {"target": found.forecast.target_calls, "unlearned": found.forecast.unlearned_calls}
         typer.echo(json.dumps({**found._asdict(), "forecast": {**sizes, **found.forecast.judge_requests}}, indent=2))
         return
     typer.echo(f"target {found.target}, policy {found.policy}, judge {found.judge}; at most:")
-    typer.echo(f"  {found.forecast.target_calls:>12,} prompts to the target model")
-    typer.echo(f"  {found.forecast.unlearned_calls:>12,} prompts to the unlearned model")
-    for task, n in found.forecast.judge_requests.items():
-        typer.echo(f"  {n:>12,} judgements of {task}")
+    print_counts({f"prompts to the {who} model": n for who, n in sizes.items()})
+    print_counts({f"judgements of {task}": n for task, n in found.forecast.judge_requests.items()})
 
 
 def _changed(
@@ -113,8 +112,6 @@ def _foresee(forecast: "StudyForecast", *, as_json: bool) -> None:
         typer.echo(json.dumps(asdict(forecast), indent=2))
         return
     typer.echo(f"at most; nothing was asked: {forecast.n_tasks} tasks, {forecast.n_probes} of them probes, which take")
-    for who, n in forecast.prompts.items():
-        typer.echo(f"  {n:>12,} prompts to the {who} model")
-    for task, n in forecast.judgements.items():
-        typer.echo(f"  {n:>12,} judgements of {task}")
-    typer.echo(f"  {forecast.judge_prompt_tokens:>12,} tokens to a judge that is a language model, estimated")
+    print_counts({f"prompts to the {who} model": n for who, n in forecast.prompts.items()})
+    print_counts({f"judgements of {task}": n for task, n in forecast.judgements.items()})
+    print_counts({"tokens to a judge that is a language model, estimated": forecast.judge_prompt_tokens})

@@ -294,7 +294,6 @@ def _mitigation_request(cast: Cast, way: Way, report: Report) -> "MitigationRequ
         answers=settings.answers,
         grader=cast.grader,
         embedder=cast.embedder,
-        embedder_digest=cast.embedder_digest,
         settings=asked.settings,
         seed=settings.seed,
         training=asked.training,

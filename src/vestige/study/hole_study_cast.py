@@ -309,11 +309,6 @@ class Cast:
         return load_embedder(self.settings.judge.embedder or HUB_ID, device=self.settings.device)
 
     @cached_property
-    def embedder_digest(self) -> str:
-        """The digest of the embedder."""
-        return self.embedder.digest
-
-    @cached_property
     def grader(self) -> "Grader":
         """The judge of the study."""
         from vestige.probes.answering import Grader
@@ -327,14 +322,18 @@ class Cast:
     @cached_property
     def plain_grader(self) -> "Grader":
         """The same judge, told no answers of the data."""
-        from vestige.judges.grounded import GroundedJudge
-        from vestige.probes.answering import Grader
+        from vestige.judges.server import ServerSettings
+        from vestige.models.load import ModelSettings
+        from vestige.probes.answering import grounded_grader, local_grader, server_grader
+        from vestige.steps.subjects import asked_model
 
-        if self.settings.judge.kind != "grounded":
-            return _language_model(self.settings, self.folder)
-        grounded = GroundedJudge(self.target.loaded, self.embedder)
-        identity = {"judge": "grounded", "target": self.target.id, "embedder": self.embedder_digest}
-        return Grader(grounded, {**identity, **grounded.identity()})
+        asked = self.settings.judge
+        if asked.kind == "grounded":
+            return grounded_grader(self.target, self.embedder)
+        if asked.kind == "local":
+            return local_grader(asked_model(ModelSettings(model=str(asked.model), device=self.settings.device)))
+        server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
+        return server_grader(server, self.folder.judge, asked.limits)
 
     def search_request(self, report: "Report") -> "SearchRequest":
         """The latent search."""
@@ -367,27 +366,6 @@ class Cast:
             answers=self.settings.answers,
             grader=self.grader,
             embedder=self.embedder,
-            embedder_digest=self.embedder_digest,
             settings=self.settings.filter,
             seed=self.seed,
         )
-
-
-def _language_model(settings: HoleStudySettings, folder: ProbeFolder) -> "Grader":
-    """A judge that is a language model, here or on a server; what a server was paid for lies in the probe's folder."""
-    from vestige.judges.local import LocalWriter
-    from vestige.judges.server import ServerSettings, ServerWriter
-    from vestige.judges.spending import Limits
-    from vestige.judges.tasks import PromptedJudge
-    from vestige.models.load import ModelSettings
-    from vestige.probes.answering import Grader
-    from vestige.steps.subjects import asked_model
-
-    asked = settings.judge
-    if asked.kind == "local":
-        local = asked_model(ModelSettings(model=str(asked.model), device=settings.device))
-        here = LocalWriter(local.loaded)
-        return Grader(PromptedJudge(here), {"judge": "local", "model": local.id}, here)
-    server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
-    writer = ServerWriter(server, folder.judge, Limits())
-    return Grader(PromptedJudge(writer), server.judge_identity(), writer)

@@ -31,6 +31,7 @@ from vestige.core.ids import slug
 from vestige.core.settings import Settings, closest, read_toml
 from vestige.core.text import one_line
 from vestige.data.corpus import SourceSettings
+from vestige.judges.spending import Limits
 from vestige.probes.answering import AnswerSettings
 from vestige.probes.filters import FilterSettings
 from vestige.probes.hole_table import NO_WRITER
@@ -95,7 +96,7 @@ class StudyVariance(Settings):
 class StudyJudge(Settings):
     """Who grades. `truth`: the data's own questions have one right answer each, and others are not valid.
 
-    `embedder` is a folder or a hub id; all-MiniLM-L6-v2 by default.
+    `embedder` is a folder or a hub id; all-MiniLM-L6-v2 by default. `limits` bound what a server is paid by each probe.
     """
 
     kind: Literal["grounded", "local", "server"] = "grounded"
@@ -103,6 +104,7 @@ class StudyJudge(Settings):
     url: str | None = None
     truth: bool = False
     embedder: str | None = None
+    limits: Limits = Limits()
 
 
 class Unlearning(Settings):
@@ -167,9 +169,10 @@ class HoleStudySettings(Settings):
         return tuple(whole)
 
     def what_is_asked(self) -> dict[str, Any]:
-        """The settings as JSON values, without where the embedder lies and on which device models are: see `Cast`."""
+        """The settings as JSON values, without what changes no result: limits, the embedder's place, the device."""
         found = self.identity()
-        return {**found, "judge": {**found["judge"], "embedder": None}, "device": None}
+        judge = {name: value for name, value in found["judge"].items() if name != "limits"}
+        return {**found, "judge": {**judge, "embedder": None}, "device": None}
 
     def names(self) -> tuple[str, ...]:
         """Folders, files or ids of everything that is there before the study: models and data."""
@@ -243,6 +246,7 @@ class HoleStudySettings(Settings):
                 raise InputError(f"[ablation] {one_line(variant.name)}: name policy.KEY or latent.KEY")
             self.varied(variant)
         self.filter.check()
+        self.judge.limits.check()
 
     def _refuse_one_name_twice(self) -> None:
         """A name stands for one model, whose folder and whose rows in the tables go by it."""
