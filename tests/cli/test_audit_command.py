@@ -95,6 +95,7 @@ def test_exit_codes_are_those_that_a_pipeline_can_gate_on(made, monkeypatch, out
     write_outcome(place, whole)
 
 
+@pytest.mark.slow
 def test_a_failed_task_is_named_and_ends_with_5(made, monkeypatch, capfd):
     def failing(*_):
         raise InputError("no room for it")

@@ -51,6 +51,7 @@ def judged_by(log, probed):
     return ["--judge", "server", "--judge-url", log.url, "--judge-model", "m", "--embedder", probed / "embedder"]
 
 
+@pytest.mark.slow
 def test_the_whole_finds_that_a_silent_model_has_holes_and_the_placebo_none(probed, tmp_path):
     whole = [*models(probed), *data(probed), "--policy", probed / "target", "--searches", "latent,random"]
     with serving(verdict) as log:

@@ -32,6 +32,7 @@ def graded(body):
     return verdict(body)
 
 
+@pytest.mark.slow
 def test_variance_of_a_probe_with_two_judges_is_paid_for_once(tmp_path):
     probed = make_probed(tmp_path)
     tokenizer = tiny_tokenizer(ITEMS)

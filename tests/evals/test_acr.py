@@ -105,6 +105,7 @@ def test_a_taught_sentence_is_memorised_and_its_prompt_makes_the_model_say_it(ta
     assert taught.tokenizer.decode(list(reply.ids)) == f"{TAUGHT[0].question} {TAUGHT[0].answer}"
 
 
+@pytest.mark.slow
 def test_a_sentence_that_was_never_seen_is_not_found_and_has_no_ratio(taught):
     (record,) = acr.collect(taught, [bench.sentence_of(5, 1000)], QUICK)
     assert (record["n_prompt"], record["prompt"]) == (None, None)

@@ -153,6 +153,7 @@ def test_a_finished_search_is_read_and_neither_asked_nor_judged_anew(tmp_path):
     assert (who.judge.paid, who.asked.n_calls) == ([], 0)
 
 
+@pytest.mark.slow
 def test_more_iterations_go_on_where_a_search_ended(tmp_path):
     short = SETTINGS.model_copy(update={"n_iterations": 2})
     first, told, again = cast(), [], []
@@ -166,6 +167,7 @@ def test_more_iterations_go_on_where_a_search_ended(tmp_path):
     assert len(first.judge.paid) + len(rest.judge.paid) == sum(a.answer != "" for a in on)
 
 
+@pytest.mark.slow
 def test_without_a_kept_policy_the_log_alone_leads_to_the_same_end(tmp_path):
     settings = SETTINGS.model_copy(update={"keep_every": 100})
     whole = probed(tmp_path / "whole", settings=settings)
@@ -274,6 +276,7 @@ def test_replies_of_a_group_have_one_opening_in_grpo(tmp_path):
     assert len({group[0] for group in groups}) > 1
 
 
+@pytest.mark.slow
 def test_random_sampling_makes_the_same_first_questions_and_never_learns(tmp_path):
     learnt, plain = probed(tmp_path / "a"), cast()
     drawn = probed(tmp_path / "b", plain, search=latent.random_sampling)

@@ -61,6 +61,7 @@ def test_twins_with_the_same_settings_are_told_apart_by_their_folders(tmp_path):
     assert [s.label for s in read_evidence(run).subjects] == ["target (one)", "target (two)"]
 
 
+@pytest.mark.slow
 def test_a_partly_finished_run_says_what_is_missing(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo"))
     started = spec("unlearned", "edge:A_B", "gd")

@@ -150,6 +150,7 @@ def test_the_first_screen_answers_without_the_script(page):
     assert "n = 380" in words
 
 
+@pytest.mark.slow
 def test_many_forget_sets_are_answered_one_sentence_each_with_the_numbers_folded_away(tmp_path):
     run = write_run(tmp_path / "many", hostile=False, forgets=("edge:A_B", "edge:A_C", "edge:B_D"))
     page = render(read_contents(RunFolder(run)))
@@ -158,6 +159,7 @@ def test_many_forget_sets_are_answered_one_sentence_each_with_the_numbers_folded
     assert page.count("<details><summary>numbers</summary>") == 3
 
 
+@pytest.mark.slow
 def test_names_that_are_markup_stay_names(tmp_path):
     name = "<b_onclick=alert(1)>&amp;\u202e"
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))

@@ -2,6 +2,7 @@ import csv
 import math
 from dataclasses import replace
 
+import pytest
 from synthetic_run import ANSI, FORMULA, LONG, NUL, RETURNS, items, lines, spec, write_run, write_subject
 
 from vestige.artifacts.layout import RunFolder
@@ -85,6 +86,7 @@ def test_hostile_replies_are_whole_in_one_cell_and_can_neither_act_nor_be_a_form
     assert not any(bytes([c]) in content for c in range(32) if c not in (9, 10))
 
 
+@pytest.mark.slow
 def test_a_label_that_acts_does_not_act_as_the_name_of_a_column(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",)))
     own = replace(spec("unlearned", "edge:A_B", "ga"), method="=ga\r\x1b")
@@ -94,6 +96,7 @@ def test_a_label_that_acts_does_not_act_as_the_name_of_a_column(tmp_path):
     assert rows[-1]["'=ga‹U+000D›‹U+001B›_reply"].startswith(("City", "Wrong"))
 
 
+@pytest.mark.slow
 def test_files_of_others_in_the_reports_folders_stay_and_those_of_an_earlier_report_go(tmp_path):
     run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
     for name in ("tables/notes.csv", "tables/gains.csv", "figures/drafts/mine.svg", "figures/gains-x.svg"):

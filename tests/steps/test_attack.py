@@ -13,7 +13,7 @@ from transformers import LlamaConfig
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
 from vestige.attacks.planning import in_context_attack, quantize_attack, relearn_attack
 from vestige.attacks.relearn import RelearnSettings
-from vestige.core.errors import InputError
+from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json, read_jsonl
 from vestige.core.items import Item, Options
 from vestige.evals.freeform import FreeformSettings
@@ -88,6 +88,26 @@ def relearning(material="retain", n=8, settings=RELEARN, evals=QUICK) -> AttackR
 
 def bits(place) -> dict[str, float]:
     return {row["item"]: row["answer_bits"] for row in read_jsonl(place.scores)}
+
+
+def test_a_relearning_of_a_model_that_gives_no_numbers_says_so_and_not_that_its_rate_is_high(subject):
+    def broken():
+        loaded = finished.load()
+        with torch.no_grad():
+            loaded.model.model.norm.weight.fill_(3e38)
+        return loaded
+
+    finished = subject
+    made = dataclasses.replace(subject.made, digest=broken().digest())
+    asked = relearning()
+    with pytest.raises(NotFinite, match=r"gives logits that are NaN or infinite .*model\.norm on; .*make it again"):
+        run_attack(dataclasses.replace(subject, made=made, load=broken), asked)
+
+
+def test_a_relearning_that_breaks_down_names_its_rate(subject):
+    asked = relearning(settings=RELEARN.model_copy(update={"rate": 1e38}))
+    with pytest.raises(NotFinite, match=r"the attack's own training broke it: lower its learning rate"):
+        run_attack(subject, asked)
 
 
 @pytest.mark.slow

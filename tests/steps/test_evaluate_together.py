@@ -124,6 +124,7 @@ def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(
     assert [contents(p) for p in evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])] == together
 
 
+@pytest.mark.slow
 def test_what_was_begun_together_and_is_ended_alone_is_asked_anew_and_no_blend(model, alone, tmp_path):
     def stop(done, of):
         assert of == 2 * len(ITEMS)

@@ -59,6 +59,7 @@ def forgetting(target: SubjectFolder, **changes) -> UnlearnRequest:
     return dataclasses.replace(request, **changes)
 
 
+@pytest.mark.slow
 def test_the_weights_do_not_depend_on_the_threads_that_the_shell_gives(tmp_path):
     """A spec says how many there are, and gradients, references and what is saved are computed with so many."""
     made, seen = [], set()

@@ -107,6 +107,7 @@ def request_(models):
         answers=ANSWERS,
         grader=Grader(Silence(), {}),
         embedder=load_embedder(str(models / "embedder"), device="cpu"),
+        embedder_digest="letters",
         settings=MitigationSettings(every="4 steps", held_out=0.3, answer_tokens=4),
         training=MendingSettings(max_steps=8, batch_size=3, learning_rate=0.5, lora_rank=0, schedule="constant"),
         searching=Searching(
@@ -140,6 +141,7 @@ def probed(folder, request):
             answers=request.answers,
             grader=Grader(Silence(), {}),
             embedder=request.embedder,
+            embedder_digest="letters",
             settings=FilterSettings(alike=1.0, diverse=False),
             seed=0,
         ),
@@ -198,6 +200,7 @@ def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_
     assert {s.set for s in samples.values() if s.taught} == {ADJACENT_USED, LATENT_USED}
 
 
+@pytest.mark.slow
 def test_a_killed_mending_comes_to_the_same_bytes_and_asks_no_checkpoint_twice(tmp_path, request_, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
     asked = replace(request_, way="gd", searching=None)

@@ -24,6 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
+from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.evals.base import View
 from vestige.evals.harness import HarnessSettings
@@ -31,23 +32,36 @@ from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.probes import holes as probe_step
+from vestige.probes import mitigation as mitigate_step
+from vestige.probes import prevent as prevent_step
 from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest
+from vestige.probes.latent import LatentSettings
+from vestige.probes.mitigation import MitigationRequest, MitigationSettings, Searching, TakingPart
+from vestige.probes.prevent import PreventRequest, PreventSettings
 from vestige.steps import attack as attack_step
 from vestige.steps import bench as bench_step
 from vestige.steps import finetune as finetune_step
+from vestige.steps import sisa as sisa_step
 from vestige.steps import unlearn as unlearn_step
 from vestige.steps.attack import AttackRequest, run_attack
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune_spec
 from vestige.steps.making import Made, write_done
+from vestige.steps.retrain import Recipe
+from vestige.steps.sisa import SisaSettings
 from vestige.steps.subjects import any_subject, asked_model, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn_spec
+from vestige.study import calibrate_request as calibrate_step
+from vestige.study.calibrate_request import CalibrateRequest, CalibrateSettings
+from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ITEMS = tuple(Item(f"Which tree stands at post {n}?", f"birch {n}.", edge=f"e{n % 2}") for n in range(6))
-EVERYTHING = frozenset({"evaluate", "attack", "probe", "bench", "unlearn", "finetune"})
+UNLEARNING = frozenset({"unlearn", "calibrate", "prevent"})
+TRAINING = frozenset({"finetune", "sisa"})
+EVERYTHING = frozenset({"evaluate", "attack", "probe", "bench", "mitigate"}) | UNLEARNING | TRAINING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +72,9 @@ class Asked:
     n_forget: int = 2
     seed: int = 1
     longest: int = 4
-    epochs: int = 1
+    epochs: int = 2
     alike: float = 1.0
+    shards: int = 2
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -82,7 +97,7 @@ def place(quick, tmp_path_factory):
     """Base, adapter and judge in folders, and what every command makes of them as they are."""
     place = tmp_path_factory.mktemp("models")
     tokenizer = tiny.tiny_tokenizer(ITEMS)
-    for name, seed in (("base", 0), ("judge", 1)):
+    for name, seed in (("base", 0), ("judge", 1), ("policy", 2)):
         tiny.tiny_model(seed).save_pretrained(place / name)
         tokenizer.save_pretrained(place / name)
     torch.manual_seed(0)
@@ -108,31 +123,66 @@ def made_in(place, asked):
     evals = {"qa": qa.QASettings(max_new_tokens=asked.longest)}
     attacked = AttackRequest(quantize_attack(4, splits), evals, "forget", asked.seed)
     who, origin = asked_model(settings), origin_of(settings)
+    unlearning = UnlearnRequest(
+        target=settings,
+        target_digest=origin.digest,
+        start=origin.model,
+        method="npo",
+        method_settings={},
+        forget="forget",
+        forget_items=forget,
+        retain_items=retain,
+        idk=(),
+        training=UnlearningSettings(epochs=asked.epochs),
+        seed=asked.seed,
+    )
+    training = FinetuneRequest(settings, asked.items, asked.items, TrainingSettings(epochs=asked.epochs), asked.seed)
     return {
         "evaluate": evaluate(subject, request).path.name,
         "attack": run_attack(subject, attacked).path.name,
         "probe": content_id(probe_step._filter_identity(probing(place, asked, who, forget, retain), [])),
         "bench": content_id(bench_step.task_identity(who, "t", "rows", HarnessSettings(limit=asked.longest))),
-        "unlearn": unlearn_spec(
-            UnlearnRequest(
-                target=settings,
-                target_digest=origin.digest,
-                start=origin.model,
-                method="npo",
-                method_settings={},
-                forget="forget",
-                forget_items=forget,
-                retain_items=retain,
-                idk=(),
-                training=UnlearningSettings(epochs=asked.epochs),
-                seed=asked.seed,
-            )
-        ).id,
-        "finetune": finetune_spec(
-            FinetuneRequest(settings, asked.items, asked.items, TrainingSettings(epochs=asked.epochs), asked.seed),
-            origin.digest,
-        ).id,
+        "mitigate": content_id(mending(place, asked, who, splits).identity([])),
+        "unlearn": unlearn_spec(unlearning).id,
+        "calibrate": content_id(calibrate_step.request_identity(calibrating(asked, unlearning, splits))),
+        "prevent": content_id(prevent_step.request_identity(preventing(asked, unlearning), "letters")),
+        "finetune": finetune_spec(training, origin.digest).id,
+        "sisa": sisa_step.sisa_spec(Recipe(training, origin.digest), SisaSettings(shards=asked.shards, slices=2)).id,
     }
+
+
+def mending(place, asked, who, splits):
+    model = TakingPart(who, ModelSettings(model=str(place / "adapter"), device="cpu"))
+    return MitigationRequest(
+        way="kl",
+        splits=NamedSplits("forget", splits, {}),
+        target=model,
+        unlearned=model,
+        answers=AnswerSettings(),
+        grader=probing(place, asked, who, (), ()).grader,
+        embedder=SimpleNamespace(),
+        embedder_digest="letters",
+        settings=MitigationSettings(),
+        seed=asked.seed,
+        searching=Searching(
+            ("latent",),
+            ModelSettings(model=str(place / "policy"), device="cpu"),
+            PolicySettings(),
+            LatentSettings(),
+            FilterSettings(alike=asked.alike),
+        ),
+    )
+
+
+def calibrating(asked, unlearning, splits):
+    questions = qa.QASettings(max_new_tokens=asked.longest)
+    settings = CalibrateSettings(goal="forget<=0.5", validation_items=1)
+    return CalibrateRequest(unlearning, NamedSplits("forget", splits, {}), questions, settings)
+
+
+def preventing(asked, unlearning):
+    settings = PreventSettings(max_new_tokens=asked.longest)
+    return PreventRequest(unlearning, asked.items[-1:], None, lambda: None, (), settings)
 
 
 def probing(place, asked, who, forget, retain):
@@ -145,6 +195,7 @@ def probing(place, asked, who, forget, retain):
         answers=AnswerSettings(),
         grader=Grader(SimpleNamespace(), {"judge": "local", "model": judge.id}),
         embedder=SimpleNamespace(),
+        embedder_digest="letters",
         settings=FilterSettings(alike=asked.alike),
         seed=asked.seed,
         retain=retain,
@@ -220,11 +271,12 @@ def test_another_file_of_the_model_is_another_model_to_every_command(place, befo
 OTHER = (Item("Which tree stands at post 9?", "cedar 9.", edge="e9"), *ITEMS[1:])
 REQUESTS = {
     "an item": ({"items": OTHER}, EVERYTHING - {"bench"}),
-    "the split": ({"n_forget": 3}, {"attack", "probe", "unlearn"}),
-    "the seed": ({"seed": 2}, {"attack", "probe", "unlearn", "finetune"}),
-    "a setting of how it is asked": ({"longest": 5}, {"evaluate", "attack", "bench"}),
-    "a setting of training": ({"epochs": 2}, {"unlearn", "finetune"}),
-    "a setting of probing": ({"alike": 0.5}, {"probe"}),
+    "the split": ({"n_forget": 3}, {"attack", "probe", "mitigate"} | UNLEARNING),
+    "the seed": ({"seed": 2}, {"attack", "probe", "mitigate"} | UNLEARNING | TRAINING),
+    "a setting of how it is asked": ({"longest": 5}, {"evaluate", "attack", "bench", "calibrate", "prevent"}),
+    "a setting of training": ({"epochs": 3}, UNLEARNING | TRAINING),
+    "a setting of probing": ({"alike": 0.5}, {"probe", "mitigate"}),
+    "a setting of dividing": ({"shards": 3}, {"sisa"}),
     "nothing": ({}, set()),
 }
 
@@ -236,19 +288,25 @@ def test_another_request_is_made_again_where_it_counts(place, before, name):
     assert {command for command in before if before[command] != after[command]} == expected
 
 
-def test_another_judge_is_another_probe_alone(place, before):
-    with edited(place / "judge/model.safetensors", tensors(2, every=False)):
+@pytest.mark.parametrize(("name", "expected"), [("judge", {"probe", "mitigate"}), ("policy", {"mitigate"})])
+def test_another_judge_or_policy_is_another_probe_or_mending_alone(place, before, name, expected):
+    with edited(place / name / "model.safetensors", tensors(2, every=False)):
         after = made_in(place, Asked())
-    assert {command for command in before if before[command] != after[command]} == {"probe"}
+    assert {command for command in before if before[command] != after[command]} == expected
 
 
 VERSIONS = {
-    "evaluate": (qa, "COLLECT_VERSION", {"evaluate", "attack"}),
+    "evaluate": (qa, "COLLECT_VERSION", {"evaluate", "attack", "calibrate", "prevent"}),
     "attack": (attack_step, "VERSION", {"attack"}),
     "probe": (probe_step, "VERSION", {"probe"}),
     "bench": (bench_step, "VERSION", {"bench"}),
-    "unlearn": (unlearn_step, "VERSION", {"unlearn"}),
-    "finetune": (finetune_step, "VERSION", {"finetune"}),
+    "unlearn": (unlearn_step, "VERSION", UNLEARNING),
+    "finetune": (finetune_step, "VERSION", TRAINING),
+    "sisa": (sisa_step, "VERSION", {"sisa"}),
+    "calibrate": (calibrate_step, "VERSION", {"calibrate"}),
+    "mitigate": (mitigate_step, "VERSION", {"mitigate"}),
+    "prevent": (prevent_step, "VERSION", {"prevent"}),
+    "risk": (prevent_step, "RISK_VERSION", {"prevent"}),
 }
 
 

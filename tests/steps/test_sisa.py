@@ -175,6 +175,7 @@ def test_forgetting_is_training_without_to_the_last_byte(target, tmp_path, shard
     assert model_bytes(forgot.slice(shard, number)) != model_bytes(target.slice(shard, number))
 
 
+@pytest.mark.slow
 def test_each_slice_goes_on_from_the_weights_after_the_one_before(target, tmp_path):
     # By hand, in memory and in one go: all shards begin with the same model, and a slice is a fine-tuning of its own.
     for first, second in parts_of(asked(), DIVIDED):
@@ -185,6 +186,7 @@ def test_each_slice_goes_on_from_the_weights_after_the_one_before(target, tmp_pa
         assert set(first.request.items) < set(second.request.items)
 
 
+@pytest.mark.slow
 def test_the_cost_is_that_of_the_slices_that_saw_the_item(target, tmp_path):
     # Epochs: 2 * 3 / 3 = 2 for each slice; steps: 2 * ceil(n / 4) of the n items in the slices so far.
     edge = edge_in(0, 1)

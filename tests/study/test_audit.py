@@ -1,6 +1,7 @@
 """An audit of models on disk: what is asked, resumed, judged again, and said when a part of it fails."""
 
 import dataclasses
+import re
 import shutil
 
 import pytest
@@ -12,13 +13,14 @@ from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import SCHEMA
 from vestige.audit.settings import AuditSettings
-from vestige.core.errors import InputError, PartialFailure
+from vestige.core.errors import InputError, NotFinite, PartialFailure
 from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import Item
 from vestige.core.settings import read_toml
 from vestige.data.corpus import NamedSplits
 from vestige.metrics import intervals
 from vestige.models import tiny
+from vestige.models.load import ModelSettings, load
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
 from vestige.study import audit as study
@@ -204,6 +206,28 @@ def test_a_failed_attack_is_named_and_what_rests_on_it_is_open(run, monkeypatch)
     assert not any((a.subject, a.attack) == ("ga", "quantize 8 bits") for a in plan.attacked)
     assert any("Quantize 8 bits on ga failed: no room for it." in s for s in found.outcome.untested)
     assert next(v.outcome for v in found.outcome.verdicts if v.claim == "not recoverable") != "holds"
+
+
+def test_a_model_whose_logits_are_no_numbers_is_named_with_question_and_layer_and_the_others_are_judged(run, tmp_path):
+    broken = load(ModelSettings(model=str(run.cell("ga", "0").model), device="cpu"))
+    with torch.no_grad():
+        broken.model.model.norm.weight.fill_(3e38)
+    broken.model.save_pretrained(tmp_path / "broken")
+    broken.tokenizer.save_pretrained(tmp_path / "broken")
+    models = (*audited.models(run), AuditedModel("broken", "unlearned", str(tmp_path / "broken")))
+    found = again(run, models=models)
+    (name, error), *others = found.failed.items()
+    assert (name, others) == ("evaluate broken", [])
+    assert isinstance(error, NotFinite)
+    assert re.search(
+        r"broken gives logits that are NaN or infinite at '.*', first from its layer model\.norm", str(error)
+    )
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert {(f.subject, f.attack) for f in plan.failed} == {("broken", "")}
+    outcomes = {(v.subject, v.outcome) for v in found.outcome.verdicts}
+    assert {outcome for subject, outcome in outcomes if subject == "broken"} == {"inconclusive"}
+    assert any(subject == "ga" for subject, _ in outcomes)
+    assert any("broken" in said and "NaN" in said for said in found.outcome.untested)
 
 
 def gone_meanwhile(run: RunFolder) -> study.Audited:

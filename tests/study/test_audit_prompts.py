@@ -62,6 +62,7 @@ def test_every_model_is_searched_on_its_own_and_asked_at_every_share(made):
     assert len({tuple((s.question, s.wanted) for s in p.samples) for p in prompts.values()}) == 1
 
 
+@pytest.mark.slow
 def test_a_searched_prompt_is_judged_as_any_attack_with_its_injection_and_its_bits(made):
     outcome = read_outcome(made.audit("edge:p0_q0"))
     assert any(v.claim == "not recoverable" for v in outcome.verdicts)
@@ -81,6 +82,7 @@ def test_a_searched_prompt_is_judged_as_any_attack_with_its_injection_and_its_bi
     assert brought == (sum(s.verified for s in prompt.samples), 2, sum(s.plain_right for s in prompt.samples))
 
 
+@pytest.mark.slow
 def test_every_prompt_is_read_by_the_models_that_never_knew_share_by_share(made):
     plan = read_plan(made.audit("edge:p0_q0"))
     carried = read_case(made, plan).carried

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from vestige.artifacts.calibration import CalibrationFolder, CandidateResult, read_calibration
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError, NotFinite
@@ -20,15 +21,8 @@ from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.study import calibrate as calibrate_study
-from vestige.study.calibrate import (
-    CalibrateRequest,
-    CalibrateSettings,
-    CalibrationFolder,
-    CandidateResult,
-    calibrate,
-    calibration_tasks,
-    read_calibration,
-)
+from vestige.study.calibrate import calibrate, calibration_tasks
+from vestige.study.calibrate_request import CalibrateRequest, CalibrateSettings
 from vestige.study.halving import Candidate
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
@@ -118,6 +112,7 @@ def test_every_candidate_and_decision_is_kept_with_what_it_cost(whole):
     assert CalibrationFolder(whole).cpu_seconds() > 0
 
 
+@pytest.mark.slow
 def test_what_is_chosen_is_within_the_bound_and_reported_on_other_items(whole):
     found = read_calibration(CalibrationFolder(whole))
     end = winner(whole).rungs[-1].score
@@ -136,6 +131,7 @@ def test_what_is_chosen_is_within_the_bound_and_reported_on_other_items(whole):
     assert asked_of | reported == {i.id for i in ITEMS}
 
 
+@pytest.mark.slow
 def test_a_score_is_the_mean_over_its_validation_items(whole):
     folder = CalibrationFolder(whole)
     records = list(read_jsonl(folder.rung(folder.candidate(winner(whole).rate, None), 3).records))
@@ -144,6 +140,7 @@ def test_a_score_is_the_mean_over_its_validation_items(whole):
     assert winner(whole).rungs[-1].score.retain == sum(r["reply"].strip(". ") == r["answer"][:-1] for r in kept) / 4
 
 
+@pytest.mark.slow
 def test_a_finalist_is_what_unlearn_makes_at_its_rate(whole, target, tmp_path):
     request, best = asked(target), Candidate(winner(whole).rate, None)
     alone = SubjectFolder(tmp_path / "alone")
@@ -192,6 +189,7 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bytes(whole, target, tmp_path
     assert contents(tmp_path) == contents(whole)
 
 
+@pytest.mark.slow
 def test_a_finished_calibration_is_left_as_it_is(whole, target, monkeypatch):
     before = contents(whole)
     monkeypatch.setattr(qa, "collect", None)

@@ -77,11 +77,16 @@ def allocated(model_of, job_of) -> int:
     "settings",
     [
         {},
-        {"precision": "bfloat16"},
-        {"lora_rank": 8},
-        {"gradient_checkpointing": True},
-        {"gradient_checkpointing": True, "precision": "bfloat16"},
-        {"micro_batch_size": 2},
+        *(
+            pytest.param(settings, marks=pytest.mark.slow)
+            for settings in (
+                {"precision": "bfloat16"},
+                {"lora_rank": 8},
+                {"gradient_checkpointing": True},
+                {"gradient_checkpointing": True, "precision": "bfloat16"},
+                {"micro_batch_size": 2},
+            )
+        ),
     ],
     ids=str,
 )
@@ -121,10 +126,14 @@ def test_moments_of_8_bits_by_hand():
     assert told.optimizer == 7 * 192 * 8 + 2 * (large + 4 * large // 256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_attention_is_counted_in_float32_where_it_is_so_computed(checkpointing):
+    config = tiny_config()
+    config.num_hidden_layers = 1
+
     def activations(device, precision):
-        shape = untrained_shape(tiny_config())
+        shape = untrained_shape(config)
         job = finetuning(shape, precision=precision, gradient_checkpointing=checkpointing)
         return estimate_memory(shape, job, device).activations
 
@@ -154,6 +163,7 @@ def test_what_makes_a_training_smaller_makes_the_estimate_smaller():
     assert peak(precision="bfloat16") < peak()
 
 
+@pytest.mark.slow
 def test_shares_of_four_processes_are_quarters():
     shape = untrained_shape(tiny_config())
     alone = estimate_memory(shape, finetuning(shape), "cuda")
@@ -162,7 +172,15 @@ def test_shares_of_four_processes_are_quarters():
     assert (shared.parameters, shared.optimizer) == (alone.parameters // 4, alone.optimizer // 4)
 
 
-@pytest.mark.parametrize("name", [n for n in METHODS if find_method(n).needs.splits])
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Values, distributions and activations of a reference, and none.
+        n if n in ("npo", "kl", "rmu", "ga") else pytest.param(n, marks=pytest.mark.slow)
+        for n in METHODS
+        if find_method(n).needs.splits
+    ],
+)
 def test_every_method_can_be_foreseen(name):
     shape = untrained_shape(tiny_config())
     told = estimate_memory(shape, unlearning(shape, name), "cpu")

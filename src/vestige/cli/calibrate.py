@@ -34,7 +34,8 @@ from vestige.cli.spread import spread
 from vestige.core.errors import GoalNotReached, InputError
 
 if TYPE_CHECKING:
-    from vestige.study.calibrate import CalibrateSettings, Calibration
+    from vestige.artifacts.calibration import Calibration
+    from vestige.study.calibrate_request import CalibrateSettings
 
 
 @spread
@@ -88,7 +89,7 @@ def calibrate_command(
     Ends with 7 if the goal cannot be reached with these rates.
     """
     refuse_torchrun("calibrate")
-    from vestige.study.calibrate import CalibrateSettings
+    from vestige.study.calibrate_request import CalibrateSettings
 
     settings = CalibrateSettings.build(
         {
@@ -99,10 +100,12 @@ def calibrate_command(
     )
     source = rows.source(data)
 
+    from vestige.artifacts.calibration import CalibrationFolder
     from vestige.evals.qa import QASettings
     from vestige.models.load import ModelSettings
     from vestige.steps.subjects import own_dtype
-    from vestige.study.calibrate import CalibrateRequest, CalibrationFolder, calibrate
+    from vestige.study.calibrate import calibrate
+    from vestige.study.calibrate_request import CalibrateRequest
 
     asked_dtype = dtype or own_dtype(target) or "float32"
     model = ModelSettings(

@@ -1,6 +1,6 @@
 """Logits that are no numbers end a command in a sentence: which model, at which text, from which layer on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,10 +15,11 @@ from vestige.models.load import LoadedModel
 
 
 @contextmanager
-def finite_logits(subject: LoadedModel) -> Iterator[None]:
+def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Within it NotFinite is raised by the first pass of the subject's model whose logits hold NaN or infinity.
 
-    Minus infinity is a token that cannot come, and admitted.
+    Minus infinity is a token that cannot come, and admitted. `way_out` is asked then what is to be done, where that is
+    not to make the model again.
     """
 
     def check(model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], out: Any) -> None:
@@ -28,7 +29,7 @@ def finite_logits(subject: LoadedModel) -> Iterator[None]:
         ids = named.get("input_ids", given[0] if given else None)
         bad = ~logits.detach().flatten(1).amax(-1).isfinite()
         handle.remove()
-        raise _refusal(subject, None if ids is None else ids[int(bad.nonzero()[0])])
+        raise _refusal(subject, None if ids is None else ids[int(bad.nonzero()[0])], way_out())
 
     handle = subject.model.register_forward_hook(check, with_kwargs=True)
     try:
@@ -37,12 +38,14 @@ def finite_logits(subject: LoadedModel) -> Iterator[None]:
         handle.remove()
 
 
-def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None) -> NotFinite:
+def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, way_out: str) -> NotFinite:
     layer = "" if ids is None else first_not_finite(subject.model, ids)
     text = "" if ids is None else subject.tokenizer.decode(ids.tolist(), skip_special_tokens=True)
     at = f" at {one_line(' '.join(str(text).split()), width=100)!r}" if text else ""
     narrow = subject.model.dtype != torch.float32
-    way_out = "ask it in float32 (--dtype)" if narrow else "a training that diverged leaves such a model: make it again"
+    way_out = way_out or (
+        "ask it in float32 (--dtype)" if narrow else "a training that diverged leaves such a model: make it again"
+    )
     return NotFinite(
         f"the model {one_line(subject.name, width=120)} gives logits that are NaN or infinite{at}"
         f"{f', first from its layer {layer} on' if layer else ''}; {way_out}"

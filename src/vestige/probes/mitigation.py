@@ -8,6 +8,7 @@ not do: what a model answers of the prompts that it was tuned on says nothing of
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -48,7 +49,7 @@ from vestige.probes.holes import (
     forget_texts,
 )
 from vestige.probes.latent import LatentSettings
-from vestige.steps.subjects import Asked
+from vestige.steps.subjects import Asked, origin_of
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.loop import Progress
 from vestige.training.policy.settings import PolicySettings
@@ -186,7 +187,7 @@ def _fewer(what: str, asked: int, had: int) -> tuple[str, ...]:
     return (f"Of {asked} {what} that were asked for, {had} can be used.",) if had < asked else ()
 
 
-VERSION = 2
+VERSION = 3
 """Part of every identity; raised when the same identity would come out as another table or other weights."""
 USED = (ADJACENT_USED, LATENT_USED)
 """The sets that are trained on."""
@@ -209,6 +210,11 @@ class Searching:
     policy_settings: PolicySettings
     settings: LatentSettings
     filters: FilterSettings
+
+    @cached_property
+    def policy_digest(self) -> str:
+        """The digest of the model that searches, looked at once."""
+        return origin_of(self.policy).digest
 
 
 @dataclass(frozen=True)
@@ -237,6 +243,7 @@ class MitigationRequest:
     answers: AnswerSettings
     grader: Grader
     embedder: Embedder
+    embedder_digest: str
     settings: MitigationSettings
     seed: int
     training: MendingSettings = field(default_factory=MendingSettings)
@@ -267,7 +274,7 @@ class MitigationRequest:
             "judge": dict(self.grader.identity),
             "harm": dict(self.harm.identity) if self.harm else None,
             "tasks": {name: TASKS[name].version for name in ("quality", "harm")},
-            "embedder": self.embedder.digest,
+            "embedder": self.embedder_digest,
             "searching": _searching_identity(self.searching),
             "training": self._training_identity(),
             "seed": self.seed,
@@ -290,7 +297,7 @@ def _searching_identity(searching: Searching | None) -> dict[str, Any] | None:
     if searching is None:
         return None
     settings = {"policy": searching.policy_settings, "latent": searching.settings, "filter": searching.filters}
-    model = {"sources": list(searching.sources), "model": searching.policy.model}
+    model = {"sources": list(searching.sources), "model": searching.policy_digest}
     return model | {name: own.identity() for name, own in settings.items()}
 
 

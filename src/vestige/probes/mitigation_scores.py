@@ -341,6 +341,7 @@ def probe_anew(
             answers=request.answers,
             grader=request.grader,
             embedder=request.embedder,
+            embedder_digest=request.embedder_digest,
             settings=searching.filters,
             seed=seed,
             on_stage=request.on_stage,

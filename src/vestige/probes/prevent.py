@@ -19,7 +19,7 @@ from pydantic import Field, PositiveInt, field_validator
 from vestige.artifacts.holes import HoleTable
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_rows, read_scored_records, read_versioned
+from vestige.artifacts.records import SCHEMA, read_scored_records, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json, write_jsonl
 from vestige.core.ids import changed_keys, content_id
@@ -29,11 +29,12 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset
 from vestige.data.validation import balanced_draw
 from vestige.evals import qa
+from vestige.judges.grounded import GroundedJudge
 from vestige.methods import build_method
 from vestige.models.embedder import Embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, make_adjacent
-from vestige.probes.answering import AnswerSettings, Grader, grounded_grader
+from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, filter_holes
 from vestige.probes.neighbours import NeighbourSettings
@@ -57,11 +58,15 @@ from vestige.probes.prevention_table import (
     n_at_risk,
     nearest_first,
     predictions,
+    read_risks,
     read_table,
+    write_harms,
+    write_risks,
     write_table,
 )
 from vestige.probes.questions import AdjacentSettings
 from vestige.probes.risk import COMBINED, order_of, risk_scores
+from vestige.probes.risk import VERSION as RISK_VERSION
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
 from vestige.steps.finetune import items_digest
 from vestige.steps.making import LOCK_SECONDS, read_done
@@ -121,14 +126,14 @@ class PreventRequest:
     """Which unlearning is to be made safer for which benign items, and by which arms.
 
     The `retain_items` of `unlearning` are what every arm keeps; `candidates` are benign items that are neither kept nor
-    forgotten. `embeds` loads the sentence embedder. `retrained` is a model that never
+    forgotten. `embeds` loads the sentence embedder, with its digest. `retrained` is a model that never
     saw the forget set, with its digest, for rules that speak of one.
     """
 
     unlearning: UnlearnRequest
     candidates: tuple[Item, ...]
     dataset: Dataset | None
-    embeds: Callable[[], Embedder]
+    embeds: Callable[[], tuple[Embedder, str]]
     arms: tuple[str, ...]
     settings: PreventSettings
     retrained: tuple[ModelSettings, str] | None = None
@@ -208,7 +213,8 @@ def request_identity(request: PreventRequest, embedder_digest: str) -> dict[str,
     asked = request.unlearning
     return {
         "version": VERSION,
-        "risk": VERSION,
+        "risk": RISK_VERSION,
+        "questions": qa.COLLECT_VERSION,
         "unlearning": content_id(asdict(unlearn_spec(asked)), length=32),
         "method": asked.method,
         "forget": items_digest(asked.forget_items),
@@ -246,17 +252,17 @@ def prevent(folder: PreventionFolder, request: PreventRequest) -> PreventionTabl
     """The table of the trial in `folder`; made unless it is there. Of other arms the missing ones are made."""
     check_request(request)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
-        embedder = request.embeds()
-        _same_request(folder, request, embedder.digest)
+        embedder, weights = request.embeds()
+        _same_request(folder, request, weights)
         if folder.table.exists():
             table = read_table(folder)
             if set(table.steps) == set(request.arms) and table.probe_k == request.settings.probe_k:
                 return table
         watch = Stopwatch()
         trial = _Work(folder, request, _risks(folder, request, embedder)).trial()
-        table = _table(folder, request, trial, probed_arms(folder, request, embedder))
+        table = _table(folder, request, trial, probed_arms(folder, request, embedder, weights))
         write_provenance(folder.provenance, watch, device=str(embedder.model.device))
-        write_jsonl(folder.harms, map(asdict, _harm_rows(trial)))
+        write_harms(folder, _harm_rows(trial))
         write_table(folder, table)
     return table
 
@@ -276,7 +282,7 @@ def _same_request(folder: PreventionFolder, request: PreventRequest, embedder_di
 def _risks(folder: PreventionFolder, request: PreventRequest, embedder: Embedder) -> list[RiskRow]:
     """The risk of every candidate, and which may be added; computed unless it is there."""
     if folder.risk.exists():
-        return list(read_rows(folder.risk, RiskRow))
+        return read_risks(folder)
     request.on_stage(0.0, "risk under the target")
     scores = risk_scores(request.unlearning, request.candidates, embedder, request.dataset, request.edges)
     ids = [i.id for i in request.candidates]
@@ -291,7 +297,7 @@ def _risks(folder: PreventionFolder, request: PreventRequest, embedder: Embedder
         )
         for n, item in enumerate(request.candidates)
     ]
-    write_jsonl(folder.risk, map(asdict, rows))
+    write_risks(folder, rows)
     return rows
 
 
@@ -419,7 +425,9 @@ HOLES, CHANGE = "holes", "probes"
 QUALITY = "quality"
 
 
-def probed_arms(folder: PreventionFolder, request: PreventRequest, embedder: Embedder) -> tuple[ArmRow, ...]:
+def probed_arms(
+    folder: PreventionFolder, request: PreventRequest, embedder: Embedder, embedder_digest: str
+) -> tuple[ArmRow, ...]:
     """The share of holes among the fresh probes of each arm's first model, and by how much answers became worse.
 
     Quality goes from 1 to 10. Intervals are over the probes; one seed shows nothing of seeds, and it says so.
@@ -431,7 +439,10 @@ def probed_arms(folder: PreventionFolder, request: PreventRequest, embedder: Emb
     near = AdjacentSettings(k=settings.probe_k)
     questions = AdjacentRequest(splits, None, "offline", near, NeighbourSettings(), asked.seed)
     target = asked_model(asked.target)
-    grader = grounded_grader(target, embedder)
+    judge = GroundedJudge(target.loaded, embedder)
+    identity = {"judge": "grounded", "target": target.id, "embedder": embedder_digest}
+    grader = Grader(judge, identity | judge.identity())
+
     found: list[ArmRow] = []
     for arm in request.arms:
         request.on_stage(1.0, f"fresh probes of {arm}")
@@ -459,6 +470,7 @@ def _filtering(
         answers=AnswerSettings(max_tokens=request.settings.max_new_tokens),
         grader=grader,
         embedder=embedder,
+        embedder_digest=str(grader.identity["embedder"]),
         settings=FilterSettings(),
         seed=asked.seed,
     )

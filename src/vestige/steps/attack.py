@@ -51,6 +51,8 @@ from vestige.training.loop import Hooks, Progress, train
 VERSION = 1
 """Raised when the same identity would come out as other answers or other bits."""
 
+_TUNED = "the attack's own training broke it: lower its learning rate (rate)"
+
 OnProgress = Callable[[float], None]
 
 
@@ -97,7 +99,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             write_jsonl(folder.shown, map(item_row, request.attack.shown))
             write_json(folder.asked, {asked.id: original for original, asked in work.asked.items()})
             loaded = loaded_subject(subject)
-            with finite_logits(loaded):
+            with finite_logits(loaded, lambda: _TUNED if work.tuned else ""):
                 ended = _KINDS[plan.kind](work, loaded)
             for who in (subject, request.guide):
                 if who is not None:
@@ -198,7 +200,10 @@ def as_asked(attack: Attack, asked: Mapping[str, Item], forget: str) -> tuple[tu
 
 @dataclass
 class _Work:
-    """One attack at work. `id` is the content id of its identity; `places` grows by what has been asked."""
+    """One attack at work. `id` is the content id of its identity; `places` grows by what has been asked.
+
+    `tuned` is whether it has changed the model's weights by training.
+    """
 
     subject: Subject
     request: AttackRequest
@@ -206,6 +211,7 @@ class _Work:
     id: str
     on_progress: OnProgress
     places: dict[str, dict[str, str]] = field(default_factory=dict)
+    tuned: bool = False
 
     @property
     def asked(self) -> dict[str, Item]:
@@ -261,6 +267,7 @@ def _relearn(work: _Work, loaded: LoadedModel) -> Ended:
     plan = work.request.attack.plan
     job = relearning_job(work.request, work.folder, loaded)
     per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
+    work.tuned = done > 0
     shown = [job.rows["train"](n) for n in range(len(work.request.attack.shown))]
     epoch_costs = {"steps": per_epoch, "items_shown": len(shown), "tokens_shown": sum(len(r.ids) for r in shown)}
     meter = Meter({name: amount * len(plan.points) for name, amount in epoch_costs.items()})
@@ -286,6 +293,7 @@ def _tell(work: _Work, epochs_trained: float, points_asked: int, share: float = 
 
 
 def _tell_step(work: _Work, points_asked: int, now: Progress) -> None:
+    work.tuned = True
     _tell(work, now.step / now.n_steps * len(work.request.attack.plan.points), points_asked)
 
 

@@ -48,7 +48,7 @@ from vestige.training.step import Layers, ReadsLayer, ReferenceRow
 from vestige.training.tracking import Line
 from vestige.training.trajectory import Trajectory
 
-VERSION = 3
+VERSION = 4
 """Raised when the same identity would come out as other weights."""
 
 

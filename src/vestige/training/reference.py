@@ -4,13 +4,14 @@ Log-probabilities take one number a token. Distributions are kept as what the ou
 numbers a token instead of a vocabulary's) with a frozen copy of the head, if that head alone explains the logits;
 where the model does more to its logits (soft caps, scales), they are kept whole.
 
-With `bfloat16` the reference is computed as the
-policy is, so that the two agree where the weights do; against float32 its log-probabilities are off by some 1e-2.
+In float32 on a CPU its products are oneDNN's, since there are many rows and no gradients. With `bfloat16` the reference
+is computed as the policy is, so that the two agree where the weights do; against float32 its log-probabilities are off
+by some 1e-2.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from vestige.models.blocks import block_output
 from vestige.models.forward import batches_by_length, passes_by_length, right_padded
 from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain, reads_packed
 from vestige.models.packing import packs
+from vestige.models.products import multiplies_by_onednn, onednn_products
 from vestige.models.token_logp import token_logp
 from vestige.training.batching import Plan, Row, RowSource, Split
 from vestige.training.forward_step import pass_over
@@ -161,7 +163,8 @@ def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
     try:
         device = model.device.type
         narrow = torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16")
-        with torch.no_grad(), narrow, attention(device, precision):
+        quick = precision == "float32" and multiplies_by_onednn(model)
+        with torch.no_grad(), narrow, attention(device, precision), onednn_products(model) if quick else nullcontext():
             yield
     finally:
         model.train(was_training)
