@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 
-from vestige.artifacts.calibration import Calibration, CalibrationFolder, read_calibration
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_summary
 from vestige.core.errors import InputError
@@ -30,8 +29,14 @@ from vestige.data.factual import idk_answers
 from vestige.data.validation import Apart, held_apart
 from vestige.methods import METHODS
 from vestige.metrics.pooling import interval_over_seeds
-from vestige.study.calibrate import calibration_tasks
-from vestige.study.calibrate_request import CalibrateRequest, CalibrateSettings
+from vestige.study.calibrate import (
+    CalibrateRequest,
+    CalibrateSettings,
+    Calibration,
+    CalibrationFolder,
+    calibration_tasks,
+    read_calibration,
+)
 from vestige.study.demo import DemoSettings, finetune_task
 from vestige.study.halving import Candidate, log_grid
 from vestige.study.presets import tiny_unlearning

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vestige.artifacts.calibration import Calibration, CalibrationFolder, read_calibration
     from vestige.artifacts.layout import RunFolder, SubjectFolder
     from vestige.artifacts.records import read_summaries
     from vestige.artifacts.soundness import Soundness, read_soundness
@@ -43,13 +42,18 @@ if TYPE_CHECKING:
     from vestige.steps.unlearn import UnlearnRequest, unlearn
     from vestige.study.audit import rejudge, run_audit
     from vestige.study.audit_request import AuditedModel, AuditRequest, named_models
-    from vestige.study.calibrate import calibrate
-    from vestige.study.calibrate_request import CalibrateRequest, CalibrateSettings
+    from vestige.study.calibrate import (
+        CalibrateRequest,
+        CalibrateSettings,
+        Calibration,
+        CalibrationFolder,
+        calibrate,
+        read_calibration,
+    )
     from vestige.training.settings import TrainingSettings, UnlearningSettings
     from vestige.training.trajectory import TrajectorySettings
 
 _HOMES = {
-    "artifacts.calibration": ("Calibration", "CalibrationFolder", "read_calibration"),
     "artifacts.layout": ("RunFolder", "SubjectFolder"),
     "artifacts.records": ("read_summaries",),
     "artifacts.soundness": ("Soundness", "read_soundness"),
@@ -85,8 +89,9 @@ _HOMES = {
     "steps.unlearn": ("UnlearnRequest", "unlearn"),
     "study.audit": ("rejudge", "run_audit"),
     "study.audit_request": ("AuditRequest", "AuditedModel", "named_models"),
-    "study.calibrate": ("calibrate",),
-    "study.calibrate_request": ("CalibrateRequest", "CalibrateSettings"),
+    "study.calibrate": (
+        *("CalibrateRequest", "CalibrateSettings", "Calibration", "CalibrationFolder", "calibrate", "read_calibration"),
+    ),
     "training.settings": ("TrainingSettings", "UnlearningSettings"),
     "training.trajectory": ("TrajectorySettings",),
 }

@@ -58,7 +58,7 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
     # Planted models are tables in memory, which no folder holds.
     models = {"target": world.target, "unlearned": world.unlearned}
     monkeypatch.setattr(PlaceWords, "taking_part", lambda self, name: Asked(models[name], models[name].digest().id))
-    monkeypatch.setattr(JudgeWords, "embeds", lambda self, device: (world.embedder, "words"))
+    monkeypatch.setattr(JudgeWords, "embeds", lambda self, device: world.embedder)
     forgotten = world_of.forget_questions()
     forget = written(tmp_path / "forget.jsonl", forgotten)
     data = written(tmp_path / "data.jsonl", [*forgotten, *world_of.adjacent_questions()[24:]])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vestige.cli.prevent_told import print_prevention
+from vestige.cli.probe_prevent import print_prevention
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.probes.prevention_table import (
@@ -10,10 +10,7 @@ from vestige.probes.prevention_table import (
     Prediction,
     PreventionFolder,
     PreventionTable,
-    RiskRow,
-    read_risks,
     read_table,
-    write_risks,
     write_table,
 )
 
@@ -65,12 +62,10 @@ def test_it_says_that_no_fresh_probe_was_left(capsys):
 
 
 def test_what_is_written_is_read_and_what_is_damaged_is_refused_by_its_field(tmp_path):
-    folder, risks = PreventionFolder(tmp_path), [RiskRow("i", "Who?", None, "pool", {"embedding": 0.5})]
+    folder = PreventionFolder(tmp_path)
     write_table(folder, table())
-    write_risks(folder, risks)
     assert read_table(folder) == table()
-    assert read_risks(folder) == risks
     assert folder.rows.read_text().splitlines()[1].startswith("none,at risk,logp,,0.4375,0.25,0.5,12,nats")
     folder.table.write_text(folder.table.read_text().replace('"probe_k"', '"probes"'))
-    with pytest.raises(InputError, match="no field 'probe_k'"):
+    with pytest.raises(InputError, match="probe_k: Field required"):
         read_table(folder)

@@ -107,7 +107,6 @@ def request_(models):
         answers=ANSWERS,
         grader=Grader(Silence(), {}),
         embedder=load_embedder(str(models / "embedder"), device="cpu"),
-        embedder_digest="letters",
         settings=MitigationSettings(every="4 steps", held_out=0.3, answer_tokens=4),
         training=MendingSettings(max_steps=8, batch_size=3, learning_rate=0.5, lora_rank=0, schedule="constant"),
         searching=Searching(
@@ -141,7 +140,6 @@ def probed(folder, request):
             answers=request.answers,
             grader=Grader(Silence(), {}),
             embedder=request.embedder,
-            embedder_digest="letters",
             settings=FilterSettings(alike=1.0, diverse=False),
             seed=0,
         ),

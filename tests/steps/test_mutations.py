@@ -195,7 +195,6 @@ def probing(place, asked, who, forget, retain):
         answers=AnswerSettings(),
         grader=Grader(SimpleNamespace(), {"judge": "local", "model": judge.id}),
         embedder=SimpleNamespace(),
-        embedder_digest="letters",
         settings=FilterSettings(alike=asked.alike),
         seed=asked.seed,
         retain=retain,

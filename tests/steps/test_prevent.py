@@ -12,7 +12,7 @@ from tests.probed import make_embedder
 from typer.testing import CliRunner
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import read_spec
+from vestige.artifacts.records import read_rows, read_spec
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
@@ -21,7 +21,7 @@ from vestige.models import tiny
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.prevent import PreventSettings
-from vestige.probes.prevention_table import PreventionFolder, read_harms, read_risks, read_table
+from vestige.probes.prevention_table import HarmRow, PreventionFolder, RiskRow, read_table
 from vestige.probes.risk import risk_scores
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
@@ -69,7 +69,7 @@ def test_arms_add_alike_from_the_pool_and_what_is_evaluated_is_never_added(taugh
     whole = prevent(taught, tmp_path / "out", "--json", *WHOLE)
     assert whole.exit_code == 0, whole.output
     assert made.items() <= {p: p.stat().st_mtime_ns for p in folder.path.glob("arms/*/done.json")}.items()
-    table, risks = read_table(folder), read_risks(folder)
+    table, risks = read_table(folder), list(read_rows(folder.risk, RiskRow))
     assert json.loads(whole.stdout)["n_at_risk"] == table.n_at_risk
     # 30 benign items, of which round(7.5) = 8 are kept; half of the other 22 are evaluated.
     assert (table.n_retain, table.n_pool, table.n_evaluated, table.n_added) == (8, 11, 11, 4)
@@ -86,7 +86,7 @@ def test_arms_add_alike_from_the_pool_and_what_is_evaluated_is_never_added(taugh
     assert set(added["predicted", 1]) == {row.item for row in riskiest}
     assert added["random", 0] != added["random", 1]
     # The oracle has seen the other seeds, and not its own.
-    lost = {(h.seed, h.item): h.harm["logp"] for h in read_harms(folder) if h.arm == "none"}
+    lost = {(h.seed, h.item): h.harm["logp"] for h in read_rows(folder.harms, HarmRow) if h.arm == "none"}
     worst = sorted(pool, key=lambda row: (-np.mean([lost[s, row.item] for s in (0, 2)]), row.item))[:4]
     assert set(added["oracle", 1]) == {row.item for row in worst}
     # All arms are the same training but for what is retained.

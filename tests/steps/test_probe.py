@@ -75,7 +75,6 @@ def request_(probed):
         answers=AnswerSettings(max_tokens=3),
         grader=Grader(Silence(), {}),
         embedder=load_embedder(str(probed / "embedder"), device="cpu"),
-        embedder_digest="letters",
         settings=FilterSettings(alike=1.0),
         seed=0,
     )

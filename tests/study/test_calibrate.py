@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from vestige.artifacts.calibration import CalibrationFolder, CandidateResult, read_calibration
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError, NotFinite
@@ -21,8 +20,15 @@ from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.study import calibrate as calibrate_study
-from vestige.study.calibrate import calibrate, calibration_tasks
-from vestige.study.calibrate_request import CalibrateRequest, CalibrateSettings
+from vestige.study.calibrate import (
+    CalibrateRequest,
+    CalibrateSettings,
+    CalibrationFolder,
+    CandidateResult,
+    calibrate,
+    calibration_tasks,
+    read_calibration,
+)
 from vestige.study.halving import Candidate
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 

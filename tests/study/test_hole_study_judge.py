@@ -2,7 +2,7 @@
 
 from vestige.core.items import Item
 from vestige.judges.base import Judgement, Request
-from vestige.study.hole_study_judge import KnownAnswersJudge
+from vestige.study.hole_study_cast import KnownAnswersJudge
 
 ITEMS = (
     Item("Who sells?", "Ajam Ltd.", paraphrase="Which company sells?"),

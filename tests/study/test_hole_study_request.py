@@ -3,7 +3,7 @@
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.study.hole_study_request import TABLES, refuse_sections_missing, study_named, tables_named
+from vestige.study.hole_study_settings import TABLES, refuse_sections_missing, study_named, tables_named
 
 OWN = """
 forget = "forget.jsonl"

@@ -5,7 +5,7 @@ import pytest
 
 from vestige.core.estimates import Estimate
 from vestige.metrics.t_tests import TTest
-from vestige.study.hole_tables import PaperTable, Part, cell, change_tests, named, number, page
+from vestige.study.hole_study_tables import PaperTable, Part, cell, change_tests, named, number, page
 
 HALF = Estimate("holes", "share", 0.5, 0.25, 0.75, 4, "wilson")
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vestige.artifacts.layout import Entry
 from vestige.artifacts.records import AGAIN, SCHEMA, read_versioned, typed, write_csv
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, end, from_json, to_json
@@ -90,24 +91,16 @@ class BenchFolder:
 
     path: Path
 
+    table = Entry("bench.json")
+    """The table of the last command."""
+    csv = Entry("bench.csv")
+    """The same, for spreadsheets."""
+    lock = Entry(".lock")
+    """Held by the process that works here."""
+
     def result(self, digest: str, task: str, id_: str) -> "ResultFolder":
         """The folder of one task under the model of this digest."""
         return ResultFolder(self.path / "results" / slug(digest[:16]) / f"{slug(task)}-{id_}")
-
-    @property
-    def table(self) -> Path:
-        """The table of the last command."""
-        return self.path / "bench.json"
-
-    @property
-    def csv(self) -> Path:
-        """The same, for spreadsheets."""
-        return self.path / "bench.csv"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the process that works here."""
-        return self.path / ".lock"
 
 
 @dataclass(frozen=True)
@@ -116,35 +109,18 @@ class ResultFolder:
 
     path: Path
 
-    @property
-    def asked(self) -> Path:
-        """Everything that can change the result."""
-        return self.path / "asked.json"
-
-    @property
-    def answers(self) -> Path:
-        """What the model wrote so far, a line a question, where answers are written before they are judged."""
-        return self.path / "answers.jsonl"
-
-    @property
-    def judged(self) -> Path:
-        """What the judge said so far, a line a judgement."""
-        return self.path / "judged.jsonl"
-
-    @property
-    def items(self) -> Path:
-        """One line a question."""
-        return self.path / "items.jsonl"
-
-    @property
-    def provenance(self) -> Path:
-        """Versions, hardware, command and times."""
-        return self.path / "provenance.json"
-
-    @property
-    def done(self) -> Path:
-        """Written last: that the result is whole, and all of it but the questions."""
-        return self.path / "done.json"
+    asked = Entry("asked.json")
+    """Everything that can change the result."""
+    answers = Entry("answers.jsonl")
+    """What the model wrote so far, a line a question, where answers are written before they are judged."""
+    judged = Entry("judged.jsonl")
+    """What the judge said so far, a line a judgement."""
+    items = Entry("items.jsonl")
+    """One line a question."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times."""
+    done = Entry("done.json")
+    """Written last: that the result is whole, and all of it but the questions."""
 
 
 def write_run(folder: ResultFolder, run: TaskRun) -> None:

@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from vestige.cli.alternatives import alternatives_command
 from vestige.cli.attack import attack_app
 from vestige.cli.audit import audit_command
 from vestige.cli.bench import bench_command
@@ -44,6 +45,7 @@ app.command("evaluate")(evaluate_command)
 app.command("audit")(audit_command)
 app.command("bench")(bench_command)
 app.command("check-data")(check_data_command)
+app.command("alternatives")(alternatives_command)
 app.command("report")(report_command)
 app.command("list")(list_command)
 app.add_typer(attack_app, name="attack")

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say
-from vestige.cli.probe_words import JudgeWords, PlaceWords
+from vestige.cli.probe_words import JudgeWords, Participants, PlaceWords
 from vestige.cli.spread import spread
+from vestige.cli.tables import print_columns
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.bench import BenchResult
-    from vestige.core.estimates import Estimate
     from vestige.data.bench_rows import LocalData
     from vestige.steps.bench import Benched, MtBenchRequest, TurnGrader
 
@@ -136,24 +136,16 @@ def _mt_bench(
 
 def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader":
     """The judge of turns, with all that can change a rating."""
+    from vestige.judges.grounded import GroundedJudge
     from vestige.judges.mt_bench import LikenessTurnJudge, WritingTurnJudge
     from vestige.steps.bench import TurnGrader
 
-    if who.judge == "grounded":
-        from vestige.judges.grounded import GroundedJudge
-
-        embedder, digest = who.embeds(place.device)
-        asked = place.asked(first)
-        judge = GroundedJudge(asked.loaded, embedder)
-        identity = {"judge": "grounded", "target": asked.id, "embedder": digest, **judge.identity()}
-        return TurnGrader(LikenessTurnJudge(judge), identity, by_likeness=True)
-    if who.judge == "local":
-        from vestige.judges.local import LocalWriter
-
-        asked = place.asked(str(who.judge_model))
-        identity = {"judge": "local", "model": asked.id}
-        return TurnGrader(WritingTurnJudge(LocalWriter(asked.loaded)), identity)
-    return TurnGrader(WritingTurnJudge(who.writer("server", place)), who.server(place).judge_identity())
+    cast = Participants(first, "", who, place)
+    grader = cast.grader
+    if isinstance(grader.judge, GroundedJudge):
+        return TurnGrader(LikenessTurnJudge(grader.judge), grader.identity, by_likeness=True)
+    assert grader.writer is not None, "who is not grounded writes"
+    return TurnGrader(WritingTurnJudge(grader.writer), grader.identity)
 
 
 def _tell(found: "Benched", place: PlaceWords) -> None:
@@ -168,12 +160,6 @@ def _tell(found: "Benched", place: PlaceWords) -> None:
 
 def _print_table(results: "Sequence[BenchResult]") -> None:
     """Tasks down, models across; parts of a group that has a number of its own are left to the files."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from vestige.cli.tables import side_by_side
-
     if not results:
         typer.echo("nothing could be measured")
         return
@@ -186,14 +172,7 @@ def _print_table(results: "Sequence[BenchResult]") -> None:
     for model in dict.fromkeys(r.model for r in shown):
         cells = [at.get((model, *line)) for line in lines]
         columns.append([one_line(model), *("" if r is None else _cell(r) for r in cells)])
-    console = Console()
-    for group in side_by_side(first, columns, console.width):
-        table = Table(title=Text("benchmarks, 95 % intervals; below each its difference to the first"))
-        for head, *_ in (*first, *group):
-            table.add_column(Text(head), no_wrap=True)
-        for row in zip(*(cells for _, *cells in (*first, *group)), strict=True):
-            table.add_row(*map(Text, row))
-        console.print(table)
+    print_columns("benchmarks, 95 % intervals; below each its difference to the first", first, columns)
 
 
 def _first_column(lines: Sequence[tuple[str, str]], at: "Mapping[tuple[str, str, str], BenchResult]") -> list[str]:
@@ -207,9 +186,5 @@ def _first_column(lines: Sequence[tuple[str, str]], at: "Mapping[tuple[str, str,
 
 
 def _cell(result: "BenchResult") -> str:
-    apart = "" if result.difference is None else f"\n{_interval(result.difference, '+')}"
-    return f"{_interval(result.value)}{apart}"
-
-
-def _interval(estimate: "Estimate", sign: str = "") -> str:
-    return estimate.said(3, sign)
+    apart = "" if result.difference is None else f"\n{result.difference.said(3, '+')}"
+    return f"{result.value.said(3)}{apart}"

@@ -34,8 +34,7 @@ from vestige.cli.spread import spread
 from vestige.core.errors import GoalNotReached, InputError
 
 if TYPE_CHECKING:
-    from vestige.artifacts.calibration import Calibration
-    from vestige.study.calibrate_request import CalibrateSettings
+    from vestige.study.calibrate import CalibrateSettings, Calibration
 
 
 @spread
@@ -89,7 +88,7 @@ def calibrate_command(
     Ends with 7 if the goal cannot be reached with these rates.
     """
     refuse_torchrun("calibrate")
-    from vestige.study.calibrate_request import CalibrateSettings
+    from vestige.study.calibrate import CalibrateSettings
 
     settings = CalibrateSettings.build(
         {
@@ -100,12 +99,10 @@ def calibrate_command(
     )
     source = rows.source(data)
 
-    from vestige.artifacts.calibration import CalibrationFolder
     from vestige.evals.qa import QASettings
     from vestige.models.load import ModelSettings
     from vestige.steps.subjects import own_dtype
-    from vestige.study.calibrate import calibrate
-    from vestige.study.calibrate_request import CalibrateRequest
+    from vestige.study.calibrate import CalibrateRequest, CalibrationFolder, calibrate
 
     asked_dtype = dtype or own_dtype(target) or "float32"
     model = ModelSettings(

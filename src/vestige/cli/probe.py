@@ -5,8 +5,7 @@
 """
 
 import json
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,24 +17,22 @@ from vestige.cli.options import Data, DryStudy, Forget
 from vestige.cli.probe_mitigate import mitigate_command
 from vestige.cli.probe_prevent import prevent_command
 from vestige.cli.probe_tables import tables_command
-from vestige.cli.probe_told import print_forecast, print_holes
 from vestige.cli.probe_variance import variance_command
-from vestige.cli.probe_words import JudgeWords, NearWords, PlaceWords, placebo_names, searches_named
+from vestige.cli.probe_words import JudgeWords, NearWords, Participants, PlaceWords, placebo_names, searches_named
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
+from vestige.cli.tables import counted, print_columns, print_cost, print_counts
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vestige.artifacts.holes import HoleTable
+    from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
     from vestige.data.probe_sources import ProbeSources
-    from vestige.models.embedder import Embedder
     from vestige.probes.adjacent import AdjacentRequest, KeptQuestion
-    from vestige.probes.answering import Grader, Served
-    from vestige.probes.holes import Size
+    from vestige.probes.holes import ProbeForecast, Size
     from vestige.probes.latent import Yield
-    from vestige.steps.subjects import Asked
+
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: a folder, any model, or URL#MODEL.")]
 UnlearnedName = Annotated[str, typer.Argument(help="The model that forgot: a folder, any model, or URL#MODEL.")]
@@ -78,6 +75,8 @@ probe_app = typer.Typer(
 )
 probe_app.command("prevent")(prevent_command)
 
+probe_app.command("prevent")(prevent_command)
+
 
 @probe_app.command(ALL)
 @spread
@@ -114,7 +113,7 @@ def all_command(
         _foresee(request, who, place, _size(names, len(placebo or ()), place))
         return
     _say_adjacent(make_adjacent(place.folder, request), place)
-    models = _Models(target, unlearned, who, place)
+    models = Participants(target, unlearned, who, place)
     for name in names:
         _search(name, policy, models, place)
     _tell(_filtered(sources, models, place, placebo or ()), place)
@@ -169,7 +168,7 @@ def latent_command(
     names = searches_named(searches, SEARCHES)
     # Before any model is loaded.
     beginnings_in(place.folder)
-    models = _Models(target, unlearned, who, place)
+    models = Participants(target, unlearned, who, place)
     found = {name: _search(name, policy, models, place) for name in names}
     if place.as_json:
         typer.echo(json.dumps({name: one._asdict() for name, one in found.items()}, indent=2))
@@ -201,7 +200,7 @@ def filter_command(
     sources = _read(rows, data, forget, forget_n)
     # Before any model is loaded.
     candidates_in(place.folder)
-    _tell(_filtered(sources, _Models(target, unlearned, who, place), place, placebo or ()), place)
+    _tell(_filtered(sources, Participants(target, unlearned, who, place), place, placebo or ()), place)
 
 
 probe_app.command("mitigate")(mitigate_command)
@@ -209,30 +208,9 @@ probe_app.command("variance")(variance_command)
 probe_app.command("tables")(tables_command)
 
 
-@dataclass(frozen=True)
-class _Models:
-    """Target, unlearned model, embedder and judge, each loaded when it is first wanted."""
-
-    target_name: str
-    unlearned_name: str
-    who: JudgeWords
-    place: PlaceWords
-
-    @cached_property
-    def target(self) -> "Asked | Served":
-        return self.place.taking_part(self.target_name)
-
-    @cached_property
-    def unlearned(self) -> "Asked | Served":
-        return self.place.taking_part(self.unlearned_name)
-
-    @cached_property
-    def embedder(self) -> "tuple[Embedder, str]":
-        return self.who.embeds(self.place.device)
-
-    @cached_property
-    def grader(self) -> "Grader":
-        return self.who.grader(self.place, self.target, *self.embedder)
+probe_app.command("mitigate")(mitigate_command)
+probe_app.command("variance")(variance_command)
+probe_app.command("tables")(tables_command)
 
 
 def _read(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "ProbeSources":
@@ -257,7 +235,7 @@ def _adjacent_request(
     return AdjacentRequest(sources.splits, sources.corpus.dataset, by, settings, neighbours, place.seed, *texts)
 
 
-def _search(name: str, policy: str, models: _Models, place: PlaceWords) -> "Yield":
+def _search(name: str, policy: str, models: Participants, place: PlaceWords) -> "Yield":
     """Make one search and say what it brought."""
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.latent import LatentSettings, SearchRequest, search, yield_of
@@ -273,7 +251,7 @@ def _search(name: str, policy: str, models: _Models, place: PlaceWords) -> "Yiel
             unlearned=models.unlearned,
             answers=place.settings("answers", AnswerSettings),
             grader=models.grader,
-            embedder=models.embedder[0],
+            embedder=models.embedder,
             seed=place.seed,
             on_iteration=lambda i: show(i.number / settings.n_iterations, i.collapsed or f"{i.n_latent} with J = 10"),
         )
@@ -286,14 +264,15 @@ def _search(name: str, policy: str, models: _Models, place: PlaceWords) -> "Yiel
     return found
 
 
-def _filtered(sources: "ProbeSources", models: _Models, place: PlaceWords, placebos: "Sequence[str]") -> "HoleTable":
+def _filtered(
+    sources: "ProbeSources", models: Participants, place: PlaceWords, placebos: "Sequence[str]"
+) -> "HoleTable":
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
     from vestige.probes.holes import FilterRequest, filter_holes
 
     settings = place.settings("filter", FilterSettings)
     settings.check()
-    embedder, weights = models.embedder
     request = FilterRequest(
         forget=sources.forget,
         retain=sources.retain,
@@ -302,8 +281,7 @@ def _filtered(sources: "ProbeSources", models: _Models, place: PlaceWords, place
         placebos={name: place.taking_part(placebo) for name, placebo in placebo_names(placebos).items()},
         answers=place.settings("answers", AnswerSettings),
         grader=models.grader,
-        embedder=embedder,
-        embedder_digest=weights,
+        embedder=models.embedder,
         settings=settings,
         seed=place.seed,
         on_stage=say,
@@ -364,3 +342,72 @@ def _say_adjacent(kept: "Sequence[KeptQuestion]", place: PlaceWords) -> None:
         typer.echo(
             f"{n} questions near the forget set and {len(kept) - n} of the retain set in {place.folder.adjacent}"
         )
+
+
+def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
+    """The table for people. Prompts and terms come from models and data, so they are hostile text."""
+    _print_rows(table)
+    for row in table.rows:
+        for placebo in row.placebos:
+            typer.echo(_placebo_in_words(row, placebo))
+    for source, dropped in table.dropped.items():
+        if dropped:
+            typer.echo(f"{one_line(source)}, not tested: {counted(dropped)}")
+    for source, words in table.selection.items():
+        typer.echo(f"{one_line(source)}: {words}")
+    for stage, failures in table.failures.items():
+        typer.echo(f"not judged, {stage}: {counted(failures)}")
+    for source, found in table.diversity.items():
+        spread = "" if found.distinct_ngrams is None else f", 1 - avgSelfBLEU {found.distinct_ngrams:.2f}"
+        typer.echo(f"{one_line(source)}: {found.n} prompts tested, Vendi / n {found.vendi_share:.2f}{spread}")
+    typer.echo(
+        f"{table.n_holes} holes, {table.n_distinct_holes} of them different; testing asked the target "
+        f"{table.target_calls:,} and the unlearned model {table.unlearned_calls:,} prompts"
+    )
+    if table.groups and table.naming:
+        typer.echo(f"what they are about, {one_line(table.naming, width=160)}:")
+    for group in table.groups[:n_shown]:
+        typer.echo(f"  {group.n:>4}  {one_line(group.name)}")
+
+
+def _print_rows(table: "HoleTable") -> None:
+    """Measures down, sources across."""
+    if not table.rows:
+        typer.echo("no prompt was left to be tested and judged; docs/probe.md says what can be done (Nothing left)")
+        return
+    measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
+    print_columns("fresh answers: quality 1 to 10, 95 % intervals", [measures], [_column(row) for row in table.rows])
+
+
+def _column(row: "HoleRow") -> list[str]:
+    """A source's head and its estimates."""
+    n = f"n = {row.n}" if row.n == row.n_judged else f"n = {row.n_judged} of {row.n}"
+    estimates = (row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes)
+    return [f"{one_line(row.source)}\n{n}", *(estimate.said() for estimate in estimates)]
+
+
+def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
+    """The rate of false holes; a placebo that says the target's very words shows nothing."""
+    name, rate = one_line(placebo.name), placebo.rate
+    if placebo.n_same == rate.n:
+        return f"{row.source}: the answers of the placebo ({name}) are the target's word for word, so it shows nothing"
+    beyond = "" if placebo.excess is None else f"; beyond these {placebo.excess.said()}"
+    return f"{row.source}: false holes, of the placebo ({name}): {rate.said()} of {rate.n}{beyond}"
+
+
+def print_forecast(forecast: "ProbeForecast", *, grounded: bool, as_json: bool) -> None:
+    """What probing would take at most; a grounded judge takes passes of the target and no tokens of a server."""
+    if as_json:
+        typer.echo(json.dumps(asdict(forecast), indent=2))
+        return
+    typer.echo("at most; nothing was asked:")
+    models = {"the target model": forecast.target_calls, "the unlearned model": forecast.unlearned_calls}
+    models |= {"placebos": forecast.placebo_calls} if forecast.placebo_calls else {}
+    print_counts({f"prompts to {who}": n for who, n in models.items()})
+    print_counts({f"judgements of {task}": n for task, n in forecast.judge_requests.items()})
+    if grounded:
+        typer.echo("  the judge is the target itself: no tokens of another model")
+        return
+    tokens = forecast.judge_prompt_tokens, forecast.judge_most_completion_tokens
+    print_counts(dict(zip(("tokens to the judge, estimated", "tokens from the judge"), tokens, strict=True)))
+    print_cost(forecast.most_cost)

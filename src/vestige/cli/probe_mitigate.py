@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,23 +9,31 @@ import typer
 
 from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.data_words import DataWords, told
-from vestige.cli.mitigation_told import print_mitigation, print_mitigation_forecast
 from vestige.cli.options import Data, DryStudy, Forget, Idk
-from vestige.cli.probe_words import JudgeWords, PlaceWords, searches_named
+from vestige.cli.probe_words import JudgeWords, Participants, PlaceWords, searches_named
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
+from vestige.cli.tables import print_columns, print_cost, print_counts
 from vestige.cli.trajectory import ChooseBy, Pace, TrajectoryWords, asked_trajectory
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.holes import Way
+    from vestige.artifacts.holes import MitigationRow, MitigationTable, Way
     from vestige.artifacts.records import SubjectSpec
+    from vestige.core.estimates import Estimate
     from vestige.data.corpus import NamedSplits
-    from vestige.models.embedder import Embedder
-    from vestige.probes.answering import AnswerSettings, Grader
-    from vestige.probes.mitigation import Again, MitigationRequest, MitigationSettings, Searching, TakingPart
+    from vestige.probes.answering import AnswerSettings, Served
+    from vestige.probes.mitigation import (
+        Again,
+        MitigationForecast,
+        MitigationRequest,
+        MitigationSettings,
+        Searching,
+        TakingPart,
+    )
     from vestige.steps.subjects import Asked
+
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: the target of the probe in the folder.")]
 UnlearnedName = Annotated[str, typer.Argument(help="The model to mend: the unlearned one of the probe in the folder.")]
@@ -107,7 +114,7 @@ def mitigate_command(
     if dry_run:
         _foresee((target, unlearned), way, mend, splits, place)
         return
-    models = _Models(target, unlearned, who, place)
+    models = Participants(target, unlearned, who, place)
     with progress_bar("mending") as show:
         request = _request(models, way, mend, splits, lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
         table = mitigate(place.folder, request)
@@ -132,44 +139,18 @@ def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "N
     return found.splits
 
 
-@dataclass(frozen=True)
-class _Models:
-    """Target, unlearned model, embedder and judge, each loaded when it is first wanted."""
+def _taking_part(asked: "Asked | Served", name: str, place: PlaceWords) -> "TakingPart":
+    from vestige.probes.answering import Served
+    from vestige.probes.mitigation import TakingPart
 
-    target_name: str
-    unlearned_name: str
-    who: JudgeWords
-    place: PlaceWords
-
-    @cached_property
-    def target(self) -> "TakingPart":
-        return self._taking_part(self.target_name)
-
-    @cached_property
-    def unlearned(self) -> "TakingPart":
-        return self._taking_part(self.unlearned_name)
-
-    @cached_property
-    def embedder(self) -> "tuple[Embedder, str]":
-        return self.who.embeds(self.place.device)
-
-    @cached_property
-    def grader(self) -> "Grader":
-        return self.who.grader(self.place, self.target.asked, *self.embedder)
-
-    def _taking_part(self, name: str) -> "TakingPart":
-        from vestige.probes.answering import Served
-        from vestige.probes.mitigation import TakingPart
-
-        asked: Asked | Served = self.place.taking_part(name)
-        if isinstance(asked, Served):
-            raise InputError(
-                f"{one_line(name)} is on a server, and mending needs the weights; name a model that is here"
-            )
-        return TakingPart(asked, self.place.model(name))
+    if isinstance(asked, Served):
+        raise InputError(f"{one_line(name)} is on a server, and mending needs the weights; name a model that is here")
+    return TakingPart(asked, place.model(name))
 
 
-def _request(models: _Models, way: "Way", mend: MendWords, splits: "NamedSplits", on_step: Any) -> "MitigationRequest":
+def _request(
+    models: Participants, way: "Way", mend: MendWords, splits: "NamedSplits", on_step: Any
+) -> "MitigationRequest":
     from vestige.probes.mitigation import MendingSettings, MitigationRequest
 
     place = models.place
@@ -179,12 +160,11 @@ def _request(models: _Models, way: "Way", mend: MendWords, splits: "NamedSplits"
     return MitigationRequest(
         way=way,
         splits=splits,
-        target=models.target,
-        unlearned=models.unlearned,
+        target=_taking_part(models.target, models.target_name, place),
+        unlearned=_taking_part(models.unlearned, models.unlearned_name, place),
         answers=_answers(place),
         grader=models.grader,
-        embedder=models.embedder[0],
-        embedder_digest=models.embedder[1],
+        embedder=models.embedder,
         settings=settings,
         seed=place.seed,
         training=training,
@@ -288,3 +268,69 @@ def _foresee(models: tuple[str, str], way: "Way", mend: MendWords, splits: "Name
         seed=place.seed,
     )
     print_mitigation_forecast(forecast_mitigation(place.folder, splits, plan), as_json=place.as_json)
+
+
+def print_mitigation(table: "MitigationTable") -> None:
+    """The table for people: models down, scores across."""
+    unit = "round" if table.way == "iterative" else "step"
+    fixed = [["model", *(_called(row, unit) for row in table.rows)]]
+    print_columns(f"mended by {table.way}: forget score and mean quality, 95 % intervals", fixed, _columns(table))
+    for row in table.rows:
+        changes = ", ".join(f"{name} {change.said()}" for name, change in row.changes.items())
+        if row.kept and changes:
+            typer.echo(f"{_called(row, unit)}, change from the unlearned model: {changes}")
+    for note in table.notes:
+        typer.echo(one_line(note, width=400))
+    for row in table.rows:
+        for what, n in row.failures.items():
+            typer.echo(f"not judged, {_called(row, unit)}, {one_line(what)}: {n}")
+    for model in table.models:
+        typer.echo(f"{model.arm}: {one_line(model.path)}, model {model.digest[:12]}")
+
+
+def _called(row: "MitigationRow", unit: str) -> str:
+    name = f"{row.arm}, {unit} {row.at}" if unit == "step" and row.at else row.arm
+    return f"{name}, kept" if row.kept and unit == "step" else name
+
+
+def _columns(table: "MitigationTable") -> list[list[str]]:
+    from vestige.artifacts.holes import SETS
+
+    metrics = list(dict.fromkeys(name for row in table.rows for name in row.forget))
+    columns = [
+        [f"forget: {name}\nn = {table.sizes['forget']}", *(_interval(row.forget.get(name)) for row in table.rows)]
+        for name in metrics
+    ]
+    for name in SETS:
+        found = [row.sets.get(name) for row in table.rows]
+        if any(found):
+            quality = [_interval(score.quality if score else None) for score in found]
+            # At the lowest score, beside the mean, as in the paper's Table 9.
+            lowest = [f"{score.lowest.value:.0%} of {score.n_judged}" if score else "" for score in found]
+            columns += [[f"{name}", *quality], [f"{name}\nlowest", *lowest]]
+    return columns
+
+
+def _interval(estimate: "Estimate | None") -> str:
+    return "" if estimate is None else estimate.said()
+
+
+def print_mitigation_forecast(forecast: "MitigationForecast", *, as_json: bool) -> None:
+    """What a mending would take at most."""
+    if as_json:
+        typer.echo(json.dumps(asdict(forecast), indent=2))
+        return
+    typer.echo("at most; nothing was asked and nothing trained:")
+    counts = {
+        "prompts of the probe trained on": forecast.used,
+        "prompts that every model answers": forecast.scored_prompts,
+        "trainings": forecast.trainings,
+        "steps of them together": forecast.steps,
+        "prompts to the target": forecast.target_calls,
+        "prompts to the unlearned model and what becomes of it": forecast.mended_calls,
+        **{f"judgements of {task}": n for task, n in forecast.judge_requests.items()},
+        "tokens to a judge that is a language model, estimated": forecast.judge_prompt_tokens,
+        "tokens from it": forecast.judge_most_completion_tokens,
+    }
+    print_counts(counts)
+    print_cost(forecast.most_cost)

@@ -29,15 +29,17 @@ from vestige.cli.options import (
     TrustRemoteCode,
 )
 from vestige.cli.output import output_in
-from vestige.cli.prevent_told import print_prevention
 from vestige.cli.probe_words import JudgeWords
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
+from vestige.cli.tables import print_columns, print_counts
 from vestige.cli.trajectory import Retrained
 
 if TYPE_CHECKING:
+    from vestige.core.estimates import Estimate
     from vestige.models.load import ModelSettings
     from vestige.probes.prevent import PreventRequest
+    from vestige.probes.prevention_table import PreventionTable
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,11 @@ def prevent_command(
         from vestige.probes.prevent import foreseen
 
         counts = foreseen(request)
-        lines = [f"  {n:>12,} {what}" for what, n in counts.items()]
-        typer.echo(json.dumps(counts, indent=2) if as_json else "\n".join(["at most; nothing was done:", *lines]))
+        if as_json:
+            typer.echo(json.dumps(counts, indent=2))
+            return
+        typer.echo("at most; nothing was done:")
+        print_counts(counts)
         return
     from vestige.probes.prevent import prevent
     from vestige.probes.prevention_table import PreventionFolder
@@ -187,3 +192,47 @@ def _request(
     )
     check_request(request)
     return request
+
+
+_PLACES = (
+    ("at risk, lost", "at risk", "logp", ""),
+    ("against none", "at risk", "logp", "none"),
+    ("against random", "at risk", "logp", "random"),
+    ("all, lost", "all", "logp", ""),
+    ("at risk, ROUGE-L", "at risk", "rougeL", ""),
+    ("forgotten, ROUGE-L", "forget", "rougeL", ""),
+    ("against none", "forget", "rougeL", "none"),
+    ("forgotten, nats", "forget", "logp", ""),
+    ("against none", "forget", "logp", "none"),
+    ("holes, fresh probes", "holes", "quality", ""),
+    ("their quality", "probes", "quality", ""),
+)
+
+
+def print_prevention(table: "PreventionTable") -> None:
+    """The table for people."""
+    arms = list(table.steps)
+    places = [place for place in _PLACES if any(table.of(arm, *place[1:]) for arm in arms)]
+    names = ["", *(head for head, *_ in places), "steps", "rule met"]
+    columns = [[arm, *(_cell(table.of(arm, *place)) for _, *place in places), *_training(table, arm)] for arm in arms]
+    print_columns("lost: target less unlearned, nats a token", [names], columns)
+    rule = f"; training ends at {table.rule}" if table.rule else ""
+    typer.echo(
+        f"{table.n_added} items added to {table.n_retain} by each arm but none, of {table.n_pool}; at risk: the "
+        f"{table.n_at_risk} of {table.n_evaluated} others that lost most without protection at the other "
+        f"{len(table.seeds) - 1} seeds{rule}"
+    )
+    if table.probe_k and not any(row.what == "holes" for row in table.arms):
+        typer.echo("of the fresh probes none was left to be tested; probes/ARM-SEED/tested.jsonl has the reasons")
+    typer.echo("AUROC of each risk score for the quarter of all items that lost most without protection:")
+    for one in table.predictions:
+        typer.echo(f"  {one.score:<20} {_cell(one.auroc)}")
+
+
+def _training(table: "PreventionTable", arm: str) -> tuple[str, str]:
+    met = f"{table.reached[arm]} of {len(table.seeds)}" if table.rule else "-"
+    return ", ".join(map(str, table.steps[arm])), met
+
+
+def _cell(estimate: "Estimate | None") -> str:
+    return "-" if estimate is None else estimate.said()

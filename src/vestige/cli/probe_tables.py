@@ -10,20 +10,19 @@ from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.options import AsJson, DryStudy, Fresh, OutputDir, Workers
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
+from vestige.cli.tables import print_counts
 from vestige.core.errors import PartialFailure
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vestige.artifacts.hole_study import HoleStudyFolder
-    from vestige.study.hole_study import StudyEnd
-    from vestige.study.hole_study_forecast import StudyForecast
-    from vestige.study.hole_study_request import HoleStudySettings
+    from vestige.study.hole_study import StudyEnd, StudyForecast
+    from vestige.study.hole_study_settings import HoleStudyFolder, HoleStudySettings
 
 
 PAPER = ("llmu", "gakl", "npo_gd", "rmu")
-"""The presets of `probes.presets`, which are looked up on the hub."""
+"""The presets of `study.hole_paper`, which are looked up on the hub."""
 
 
 def tables_command(
@@ -46,7 +45,7 @@ def tables_command(
     ended. Ends with 5 if a task failed; see docs/hole_tables.md.
     """
     refuse_torchrun("probe tables")
-    from vestige.study.hole_study_request import refuse_sections_missing, study_named, tables_named
+    from vestige.study.hole_study_settings import refuse_sections_missing, study_named, tables_named
 
     if config in PAPER:
         _paper(config, dry_run=dry_run, as_json=as_json)
@@ -54,13 +53,13 @@ def tables_command(
     settings, tables = _changed(study_named(config), seed, device, embedder), tables_named(only)
     refuse_sections_missing(settings, only)
     if dry_run:
-        from vestige.study.hole_study_forecast import forecast_study
+        from vestige.study.hole_study import forecast_study
 
         _foresee(forecast_study(output_dir, settings, tables), as_json=as_json)
         return
 
-    from vestige.artifacts.hole_study import HoleStudyFolder
     from vestige.study.hole_study import run_hole_study
+    from vestige.study.hole_study_settings import HoleStudyFolder
 
     with output_in(output_dir, fresh=fresh, made_by=("study.json",), inputs=(config,)):
         with progress_bar("tables") as show:
@@ -86,20 +85,18 @@ def _tell(place: "HoleStudyFolder", tables: "Sequence[int]", end: "StudyEnd", *,
 
 def _paper(name: str, *, dry_run: bool, as_json: bool) -> None:
     """The size of one of the paper's own experiments, or what is left to do for it."""
-    from vestige.study.hole_study_paper import paper_size, refuse_paper
+    from vestige.study.hole_paper import paper_size, refuse_paper
 
     if not dry_run:
         refuse_paper(name)
     found = paper_size(name)
+    sizes = {"target": found.forecast.target_calls, "unlearned": found.forecast.unlearned_calls}
     if as_json:
-        sizes = {"target": found.forecast.target_calls, "unlearned": found.forecast.unlearned_calls}
         typer.echo(json.dumps({**found._asdict(), "forecast": {**sizes, **found.forecast.judge_requests}}, indent=2))
         return
     typer.echo(f"target {found.target}, policy {found.policy}, judge {found.judge}; at most:")
-    typer.echo(f"  {found.forecast.target_calls:>12,} prompts to the target model")
-    typer.echo(f"  {found.forecast.unlearned_calls:>12,} prompts to the unlearned model")
-    for task, n in found.forecast.judge_requests.items():
-        typer.echo(f"  {n:>12,} judgements of {task}")
+    print_counts({f"prompts to the {who} model": n for who, n in sizes.items()})
+    print_counts({f"judgements of {task}": n for task, n in found.forecast.judge_requests.items()})
 
 
 def _changed(
@@ -115,8 +112,6 @@ def _foresee(forecast: "StudyForecast", *, as_json: bool) -> None:
         typer.echo(json.dumps(asdict(forecast), indent=2))
         return
     typer.echo(f"at most; nothing was asked: {forecast.n_tasks} tasks, {forecast.n_probes} of them probes, which take")
-    for who, n in forecast.prompts.items():
-        typer.echo(f"  {n:>12,} prompts to the {who} model")
-    for task, n in forecast.judgements.items():
-        typer.echo(f"  {n:>12,} judgements of {task}")
-    typer.echo(f"  {forecast.judge_prompt_tokens:>12,} tokens to a judge that is a language model, estimated")
+    print_counts({f"prompts to the {who} model": n for who, n in forecast.prompts.items()})
+    print_counts({f"judgements of {task}": n for task, n in forecast.judgements.items()})
+    print_counts({"tokens to a judge that is a language model, estimated": forecast.judge_prompt_tokens})

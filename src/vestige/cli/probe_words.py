@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -177,39 +178,54 @@ class JudgeWords:
 
         return LocalWriter(place.asked(str(self.judge_model)).loaded)
 
-    def embeds(self, device: str) -> "tuple[Embedder, str]":
-        """The embedder and its digest."""
+    def embeds(self, device: str) -> "Embedder":
+        """The embedder."""
         from vestige.models.embedder import HUB_ID, load_embedder
 
-        found = load_embedder(self.embedder or HUB_ID, device=device)
-        return found, found.digest
+        return load_embedder(self.embedder or HUB_ID, device=device)
 
-    def grader(
-        self, place: PlaceWords, target: "Asked | Served", embedder: "Embedder | None", embedder_digest: str
-    ) -> "Grader":
+
+@dataclass(frozen=True)
+class Participants:
+    """Target, unlearned model, embedder and judge, each loaded when it is first wanted."""
+
+    target_name: str
+    unlearned_name: str
+    who: JudgeWords
+    place: PlaceWords
+
+    @cached_property
+    def target(self) -> "Asked | Served":
+        """The model that knows."""
+        return self.place.taking_part(self.target_name)
+
+    @cached_property
+    def unlearned(self) -> "Asked | Served":
+        """The model that forgot."""
+        return self.place.taking_part(self.unlearned_name)
+
+    @cached_property
+    def embedder(self) -> "Embedder":
+        """Who embeds prompts and answers."""
+        return self.who.embeds(self.place.device)
+
+    @cached_property
+    def grader(self) -> "Grader":
         """The judge, with all that can change a verdict."""
-        from vestige.judges.tasks import PromptedJudge
-        from vestige.probes.answering import Grader, Served
+        return self.graded_by(self.who)
 
-        self.check()
-        if self.judge == "grounded":
-            from vestige.judges.grounded import GroundedJudge, GroundedSettings
+    def graded_by(self, who: JudgeWords) -> "Grader":
+        """The judge that these words name; only a grounded one takes the target and the embedder."""
+        from vestige.judges.grounded import GroundedSettings
+        from vestige.judges.spending import Limits
+        from vestige.probes.answering import grounded_grader, local_grader, server_grader
 
-            if isinstance(target, Served):
-                raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.id} is served")
-            own = place.settings("grounded", GroundedSettings)
-            grounded = GroundedJudge(target.loaded, embedder, own.own_tokens, own.own_samples)
-            identity = {"judge": "grounded", "target": target.id, "embedder": embedder_digest}
-            return Grader(grounded, identity | grounded.identity())
-        if self.judge == "local":
-            from vestige.judges.local import LocalWriter
-
-            asked = place.asked(str(self.judge_model))
-            identity = {"judge": "local", "model": asked.id}
-            local = LocalWriter(asked.loaded)
-            return Grader(PromptedJudge(local), identity, local)
-        writer = self.writer("server", place)
-        return Grader(PromptedJudge(writer), self.server(place).judge_identity(), writer)
+        who.check()
+        if who.judge == "grounded":
+            return grounded_grader(self.target, self.embedder, self.place.settings("grounded", GroundedSettings))
+        if who.judge == "local":
+            return local_grader(self.place.asked(str(who.judge_model)))
+        return server_grader(who.server(self.place), self.place.folder.judge, self.place.settings("limits", Limits))
 
 
 @dataclass(frozen=True)

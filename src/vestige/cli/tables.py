@@ -1,6 +1,6 @@
 """Tables of estimates for the terminal: `0.42 [0.36, 0.48], n = 240`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vestige.core.text import one_line
@@ -69,6 +69,38 @@ def side_by_side(
         group.append(column)
     if group:
         yield group
+
+
+def print_columns(title: str, fixed: Sequence[Sequence[str]], columns: Sequence[list[str]]) -> None:
+    """Columns of a head and its cells, beside the fixed ones: in as many tables as the terminal needs."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    for group in side_by_side(fixed, columns, console.width):
+        table = Table(title=Text(title))
+        for head, *_ in (*fixed, *group):
+            table.add_column(Text(head), no_wrap=True)
+        for row in zip(*(cells for _, *cells in (*fixed, *group)), strict=True):
+            table.add_row(*map(Text, row))
+        console.print(table)
+
+
+def print_counts(counts: Mapping[str, int]) -> None:
+    """Counts of what a command would take, a line each."""
+    for what, n in counts.items():
+        print(f"  {n:>12,} {what}")
+
+
+def print_cost(cost: float | None) -> None:
+    """What it would cost, if prices were given."""
+    print("  its cost: unknown without prices" if cost is None else f"  {cost:>12,.2f} for it, by your prices")
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """As in `3 empty, 1 cut short`."""
+    return ", ".join(f"{n:,} {what}" for what, n in counts.items())
 
 
 def print_comparison(summaries: "Sequence[Summary]") -> None:

@@ -24,9 +24,12 @@ from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.judges.base import Judge, Judgement, Prompt, Request, Writer
+from vestige.judges.grounded import GroundedJudge, GroundedSettings
+from vestige.judges.local import LocalWriter
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.spending import Limits, Register
-from vestige.judges.tasks import find_task
+from vestige.judges.tasks import PromptedJudge, find_task
+from vestige.models.embedder import Embedder
 from vestige.models.finite import finite_logits
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, context_tokens
@@ -290,3 +293,24 @@ class Grader:
     judge: Judge
     identity: Mapping[str, Any]
     writer: Writer | None = None
+
+
+def grounded_grader(target: Asked | Served, embedder: Embedder, settings: GroundedSettings | None = None) -> Grader:
+    """The judge that grades by the target's own answers."""
+    if isinstance(target, Served):
+        raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.id} is served")
+    own = settings or GroundedSettings()
+    judge = GroundedJudge(target.loaded, embedder, own.own_tokens, own.own_samples)
+    return Grader(judge, {"judge": "grounded", "target": target.id, "embedder": embedder.digest, **judge.identity()})
+
+
+def local_grader(asked: Asked) -> Grader:
+    """The judge that is a local chat model."""
+    writer = LocalWriter(asked.loaded)
+    return Grader(PromptedJudge(writer), {"judge": "local", "model": asked.id}, writer)
+
+
+def server_grader(server: ServerSettings, folder: Path, limits: Limits) -> Grader:
+    """The judge on a server, whose replies, which are paid for, lie in `folder`."""
+    writer = ServerWriter(server, folder, limits)
+    return Grader(PromptedJudge(writer), server.judge_identity(), writer)

@@ -64,7 +64,6 @@ class FilterRequest:
     answers: AnswerSettings
     grader: Grader
     embedder: Embedder
-    embedder_digest: str
     settings: FilterSettings
     seed: int
     retain: tuple[Source, ...] = ()
@@ -169,7 +168,7 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
         "judge": dict(request.grader.identity),
         "tasks": {name: TASKS[name].version for name in ("validity", "quality", "overlap")},
         **({"naming": NAMING_VERSION} if request.settings.name_groups == "writer" else {}),
-        "embedder": request.embedder_digest,
+        "embedder": request.embedder.digest,
         "map": MAP_VERSION,
         "settings": request.settings.identity(),
         "forget": content_id(forget_texts(request.forget), length=32),

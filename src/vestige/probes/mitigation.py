@@ -243,7 +243,6 @@ class MitigationRequest:
     answers: AnswerSettings
     grader: Grader
     embedder: Embedder
-    embedder_digest: str
     settings: MitigationSettings
     seed: int
     training: MendingSettings = field(default_factory=MendingSettings)
@@ -274,7 +273,7 @@ class MitigationRequest:
             "judge": dict(self.grader.identity),
             "harm": dict(self.harm.identity) if self.harm else None,
             "tasks": {name: TASKS[name].version for name in ("quality", "harm")},
-            "embedder": self.embedder_digest,
+            "embedder": self.embedder.digest,
             "searching": _searching_identity(self.searching),
             "training": self._training_identity(),
             "seed": self.seed,

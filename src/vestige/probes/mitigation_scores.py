@@ -341,7 +341,6 @@ def probe_anew(
             answers=request.answers,
             grader=request.grader,
             embedder=request.embedder,
-            embedder_digest=request.embedder_digest,
             settings=searching.filters,
             seed=seed,
             on_stage=request.on_stage,

@@ -19,7 +19,7 @@ from pydantic import Field, PositiveInt, field_validator
 from vestige.artifacts.holes import HoleTable
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_scored_records, read_versioned
+from vestige.artifacts.records import SCHEMA, read_rows, read_scored_records, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json, write_jsonl
 from vestige.core.ids import changed_keys, content_id
@@ -29,12 +29,11 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset
 from vestige.data.validation import balanced_draw
 from vestige.evals import qa
-from vestige.judges.grounded import GroundedJudge
 from vestige.methods import build_method
 from vestige.models.embedder import Embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, make_adjacent
-from vestige.probes.answering import AnswerSettings, Grader
+from vestige.probes.answering import AnswerSettings, Grader, grounded_grader
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, filter_holes
 from vestige.probes.neighbours import NeighbourSettings
@@ -58,10 +57,7 @@ from vestige.probes.prevention_table import (
     n_at_risk,
     nearest_first,
     predictions,
-    read_risks,
     read_table,
-    write_harms,
-    write_risks,
     write_table,
 )
 from vestige.probes.questions import AdjacentSettings
@@ -126,14 +122,14 @@ class PreventRequest:
     """Which unlearning is to be made safer for which benign items, and by which arms.
 
     The `retain_items` of `unlearning` are what every arm keeps; `candidates` are benign items that are neither kept nor
-    forgotten. `embeds` loads the sentence embedder, with its digest. `retrained` is a model that never
+    forgotten. `embeds` loads the sentence embedder. `retrained` is a model that never
     saw the forget set, with its digest, for rules that speak of one.
     """
 
     unlearning: UnlearnRequest
     candidates: tuple[Item, ...]
     dataset: Dataset | None
-    embeds: Callable[[], tuple[Embedder, str]]
+    embeds: Callable[[], Embedder]
     arms: tuple[str, ...]
     settings: PreventSettings
     retrained: tuple[ModelSettings, str] | None = None
@@ -252,17 +248,17 @@ def prevent(folder: PreventionFolder, request: PreventRequest) -> PreventionTabl
     """The table of the trial in `folder`; made unless it is there. Of other arms the missing ones are made."""
     check_request(request)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
-        embedder, weights = request.embeds()
-        _same_request(folder, request, weights)
+        embedder = request.embeds()
+        _same_request(folder, request, embedder.digest)
         if folder.table.exists():
             table = read_table(folder)
             if set(table.steps) == set(request.arms) and table.probe_k == request.settings.probe_k:
                 return table
         watch = Stopwatch()
         trial = _Work(folder, request, _risks(folder, request, embedder)).trial()
-        table = _table(folder, request, trial, probed_arms(folder, request, embedder, weights))
+        table = _table(folder, request, trial, probed_arms(folder, request, embedder))
         write_provenance(folder.provenance, watch, device=str(embedder.model.device))
-        write_harms(folder, _harm_rows(trial))
+        write_jsonl(folder.harms, map(asdict, _harm_rows(trial)))
         write_table(folder, table)
     return table
 
@@ -282,7 +278,7 @@ def _same_request(folder: PreventionFolder, request: PreventRequest, embedder_di
 def _risks(folder: PreventionFolder, request: PreventRequest, embedder: Embedder) -> list[RiskRow]:
     """The risk of every candidate, and which may be added; computed unless it is there."""
     if folder.risk.exists():
-        return read_risks(folder)
+        return list(read_rows(folder.risk, RiskRow))
     request.on_stage(0.0, "risk under the target")
     scores = risk_scores(request.unlearning, request.candidates, embedder, request.dataset, request.edges)
     ids = [i.id for i in request.candidates]
@@ -297,7 +293,7 @@ def _risks(folder: PreventionFolder, request: PreventRequest, embedder: Embedder
         )
         for n, item in enumerate(request.candidates)
     ]
-    write_risks(folder, rows)
+    write_jsonl(folder.risk, map(asdict, rows))
     return rows
 
 
@@ -425,9 +421,7 @@ HOLES, CHANGE = "holes", "probes"
 QUALITY = "quality"
 
 
-def probed_arms(
-    folder: PreventionFolder, request: PreventRequest, embedder: Embedder, embedder_digest: str
-) -> tuple[ArmRow, ...]:
+def probed_arms(folder: PreventionFolder, request: PreventRequest, embedder: Embedder) -> tuple[ArmRow, ...]:
     """The share of holes among the fresh probes of each arm's first model, and by how much answers became worse.
 
     Quality goes from 1 to 10. Intervals are over the probes; one seed shows nothing of seeds, and it says so.
@@ -439,10 +433,7 @@ def probed_arms(
     near = AdjacentSettings(k=settings.probe_k)
     questions = AdjacentRequest(splits, None, "offline", near, NeighbourSettings(), asked.seed)
     target = asked_model(asked.target)
-    judge = GroundedJudge(target.loaded, embedder)
-    identity = {"judge": "grounded", "target": target.id, "embedder": embedder_digest}
-    grader = Grader(judge, identity | judge.identity())
-
+    grader = grounded_grader(target, embedder)
     found: list[ArmRow] = []
     for arm in request.arms:
         request.on_stage(1.0, f"fresh probes of {arm}")
@@ -470,7 +461,6 @@ def _filtering(
         answers=AnswerSettings(max_tokens=request.settings.max_new_tokens),
         grader=grader,
         embedder=embedder,
-        embedder_digest=str(grader.identity["embedder"]),
         settings=FilterSettings(),
         seed=asked.seed,
     )

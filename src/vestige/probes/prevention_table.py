@@ -1,24 +1,37 @@
-"""What protection was worth: the table of a trial of prevention, from harms item by item. Pure.
+"""What protection was worth: a trial of prevention as records, its arms, and its table from harms item by item. Pure.
 
-Harm is the target's score less the unlearned model's, so that more is worse. What counts as at risk at one seed is
-taken from the other seeds: items chosen for a loss that was partly chance would lose less the next time, whatever the
-arm, and the arm that they were chosen by most of all.
+::
+
+    asked.json                    the identity: everything that can change what is found
+    risk.jsonl                    each benign item: its part, and its risk by every score, higher being more at risk
+    target/                       the target's answers, where it is not asked in a folder of its own
+    arms/<arm>-<seed>/            an unlearned subject, with its answers in evals/
+        added.jsonl               the items that the arm added to the retain set
+    probes/<arm>-<seed>/          fresh probes of that subject, where they were asked for: a folder of `vestige probe`
+    harms.jsonl                   each item asked of each subject: what the target answered better, by measure
+    prevention.csv                the table's rows
+    provenance.json prevention.json   versions and times; written last: the table
+
+Harm is the target's score less the unlearned model's, so that more is worse: `logp`, the mean log-probability of the
+true answer's tokens (nats a token), and `rougeL`, the recall of the true answer by a greedy reply (a share). What
+counts as at risk at one seed is taken from the other seeds: items chosen for a loss that was partly chance would lose
+less the next time, whatever the arm, and the arm that they were chosen by most of all.
+
+Axes: N benign items, none of them in the retain set, in the order of the data.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from vestige.artifacts.layout import ProbeFolder, SubjectFolder
-from vestige.artifacts.records import SCHEMA, read_versioned, write_csv
+from vestige.artifacts.layout import Entry, ProbeFolder, SubjectFolder
+from vestige.artifacts.records import read_record, write_csv, write_record
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
-from vestige.core.files import read_jsonl, write_json, write_jsonl
+from vestige.core.estimates import Estimate, to_json
 from vestige.core.seeds import generator
 from vestige.core.settings import closest
 from vestige.data.uniform import shuffled
@@ -36,45 +49,22 @@ class PreventionFolder:
 
     path: Path
 
-    @property
-    def asked(self) -> Path:
-        """The identity."""
-        return self.path / "asked.json"
-
-    @property
-    def risk(self) -> Path:
-        """One line for each benign item."""
-        return self.path / "risk.jsonl"
-
-    @property
-    def target(self) -> Path:
-        """Where the target's answers go."""
-        return self.path / "target"
-
-    @property
-    def harms(self) -> Path:
-        """One line for each item and subject."""
-        return self.path / "harms.jsonl"
-
-    @property
-    def rows(self) -> Path:
-        """The table's rows as CSV."""
-        return self.path / "prevention.csv"
-
-    @property
-    def table(self) -> Path:
-        """Written last."""
-        return self.path / "prevention.json"
-
-    @property
-    def provenance(self) -> Path:
-        """Versions, hardware, command and times."""
-        return self.path / "provenance.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the command that works on the trial."""
-        return self.path / ".lock"
+    asked = Entry("asked.json")
+    """The identity."""
+    risk = Entry("risk.jsonl")
+    """One line for each benign item."""
+    target = Entry("target")
+    """Where the target's answers go."""
+    harms = Entry("harms.jsonl")
+    """One line for each item and subject."""
+    rows = Entry("prevention.csv")
+    """The table's rows as CSV."""
+    table = Entry("prevention.json")
+    """Written last."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware, command and times."""
+    lock = Entry(".lock")
+    """Held by the command that works on the trial."""
 
     def arm(self, name: str, seed: int) -> SubjectFolder:
         """The model that one arm made at one seed."""
@@ -173,76 +163,23 @@ class PreventionTable:
         return next((r.estimate for r in self.arms if (r.arm, r.what, r.measure, r.against) == asked), None)
 
 
-def write_risks(folder: PreventionFolder, rows: Iterable[RiskRow]) -> None:
-    """Write the risk of every benign item."""
-    write_jsonl(folder.risk, (asdict(row) for row in rows))
-
-
-def read_risks(folder: PreventionFolder) -> list[RiskRow]:
-    """The risk of every benign item, in the order of the data."""
-    return [RiskRow(**_fields(folder.risk, RiskRow, row)) for row in read_jsonl(folder.risk)]
-
-
-def write_harms(folder: PreventionFolder, rows: Iterable[HarmRow]) -> None:
-    """Write what every subject lost, item by item."""
-    write_jsonl(folder.harms, (asdict(row) for row in rows))
-
-
-def read_harms(folder: PreventionFolder) -> Iterator[HarmRow]:
-    """What every subject lost, item by item."""
-    return (HarmRow(**_fields(folder.harms, HarmRow, row)) for row in read_jsonl(folder.harms))
-
-
 _COLUMNS = ("arm", "what", "measure", "against", "value", "low", "high", "n", "unit", "interval")
 
 
 def write_table(folder: PreventionFolder, table: PreventionTable) -> None:
     """Write the table, as CSV and last as JSON; its existence means that the trial is done."""
-    numbers = [{**asdict(row.estimate), **_place(row)} for row in table.arms]
-    auroc = [
-        {**asdict(p.auroc), "arm": p.score, "what": "auroc", "measure": "logp", "against": ""}
-        for p in table.predictions
-    ]
-    write_csv(folder.rows, _COLUMNS, ({c: row[c] for c in _COLUMNS} for row in [*numbers, *auroc]))
-    write_json(folder.table, {"schema": SCHEMA, **asdict(table)})
-
-
-def _place(row: ArmRow) -> dict[str, str]:
-    return {"arm": row.arm, "what": row.what, "measure": row.measure, "against": row.against}
+    numbers = [(row.estimate, (row.arm, row.what, row.measure, row.against)) for row in table.arms]
+    numbers += [(one.auroc, (one.score, "auroc", "logp", "")) for one in table.predictions]
+    rows = ({**to_json(estimate), **dict(zip(_COLUMNS, place, strict=False))} for estimate, place in numbers)
+    write_csv(folder.rows, _COLUMNS, ({c: row[c] for c in _COLUMNS} for row in rows))
+    write_record(folder.table, table)
 
 
 def read_table(folder: PreventionFolder) -> PreventionTable:
     """The table of a finished trial."""
     if not folder.table.exists():
         raise InputError(f"{folder.path} holds no finished trial of prevention; run `vestige probe prevent` again")
-    path = folder.table
-    stored = _fields(path, PreventionTable, read_versioned(path))
-    arms = [_fields(path, ArmRow, row) for row in stored["arms"]]
-    predictions = [_fields(path, Prediction, row) for row in stored["predictions"]]
-    return PreventionTable(
-        **{
-            **stored,
-            "seeds": tuple(stored["seeds"]),
-            "steps": {arm: tuple(steps) for arm, steps in stored["steps"].items()},
-            "arms": tuple(ArmRow(**{**a, "estimate": _estimate(path, a["estimate"])}) for a in arms),
-            "predictions": tuple(Prediction(**{**p, "auroc": _estimate(path, p["auroc"])}) for p in predictions),
-        }
-    )
-
-
-def _estimate(path: Path, stored: Any) -> Estimate:
-    try:
-        return Estimate(**_fields(path, Estimate, stored))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: holds what is no estimate ({error}); delete it and run again") from error
-
-
-def _fields(path: Path, kind: type[Any], stored: Any) -> dict[str, Any]:
-    names: Sequence[str] = tuple(kind.__dataclass_fields__)
-    missing = [n for n in names if not isinstance(stored, dict) or n not in stored]
-    if missing:
-        raise InputError(f"{path}: no field {missing[0]!r}, so another version of Vestige made it; delete it")
-    return {n: stored[n] for n in names}
+    return read_record(folder.table, PreventionTable)
 
 
 NONE, RANDOM, ADJACENT, PREDICTED, ORACLE = "none", "random", "adjacent", "predicted", "oracle"

@@ -7,40 +7,303 @@ rung and goes on from there, never restarted; every rung's scores and decision a
 
 The plan is a list of tasks, which does nothing where its files are there. Candidates that dropped out have tasks
 too: those see from the scores before them that there is nothing to do.
+
+::
+
+    asked.json                    the identity: everything that can change the result
+    target/                       a rung folder: how the target itself scores on the validation items
+    candidates/<rate>[-<strength>]/   a subject's folder; those of the last rung hold a whole model
+        rungs/<n>/                records.jsonl, provenance.json, and score.json, written last
+    calibration.json              written last: every candidate, rung and decision, and the estimates on test items
+
+Everything but provenance.json is the same bytes after a run that was killed and resumed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from vestige.artifacts.calibration import (
-    Calibration,
-    CalibrationFolder,
-    CandidateResult,
-    Fate,
-    RungFolder,
-    RungResult,
-    Score,
-    read_calibration,
-    read_score,
-    write_calibration,
-    write_score,
-)
-from vestige.artifacts.layout import SubjectFolder
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from vestige.artifacts.layout import Entry, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_summary, read_versioned, result_rows
+from vestige.artifacts.records import SCHEMA, read_record, read_summary, read_versioned, result_rows, write_record
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.files import locked, read_jsonl, write_json, write_jsonl
-from vestige.core.ids import changed_keys
+from vestige.core.files import locked, read_json, read_jsonl, write_json, write_jsonl
+from vestige.core.ids import changed_keys, content_id
 from vestige.core.items import Item
-from vestige.data.corpus import everything
-from vestige.data.validation import CHOSEN_ON, Apart
-from vestige.study.calibrate_request import CalibrateRequest, check_request, request_identity
-from vestige.study.halving import Point, chosen, foreseen, promoted
+from vestige.core.settings import Settings, closest
+from vestige.data.corpus import NamedSplits, everything
+from vestige.data.validation import CHOSEN_ON, Apart, held_apart
+from vestige.study.halving import (
+    Candidate,
+    Goal,
+    Point,
+    Rung,
+    chosen,
+    foreseen,
+    log_grid,
+    parse_goal,
+    promoted,
+    rung_sizes,
+)
 from vestige.study.runner import Report, State, Task, run_tasks, workers_for
 
 if TYPE_CHECKING:
+    from vestige.evals.qa import QASettings
     from vestige.models.load import LoadedModel
+    from vestige.steps.unlearn import UnlearnRequest
+
+
+Fate = Literal["goes on", "dropped", "broke down", "chosen", "not chosen"]
+
+
+@dataclass(frozen=True)
+class RungFolder:
+    """One candidate's validation at one rung."""
+
+    path: Path
+
+    records = Entry("records.jsonl")
+    """One line a validation item."""
+    provenance = Entry("provenance.json")
+    """Versions, hardware and the times of training and scoring at this rung."""
+    score = Entry("score.json")
+    """Written last: the mean scores, or that training broke down."""
+
+
+@dataclass(frozen=True)
+class CalibrationFolder:
+    """One calibration: one target, forget set and method."""
+
+    path: Path
+
+    asked = Entry("asked.json")
+    """The identity."""
+    result = Entry("calibration.json")
+    """Written last."""
+    lock = Entry(".lock")
+    """Held by the command that works on the calibration."""
+
+    @property
+    def target(self) -> RungFolder:
+        """The target's own validation."""
+        return RungFolder(self.path / "target")
+
+    def candidate(self, rate: float, strength: float | None) -> SubjectFolder:
+        """The subject that is trained at this rate and strength."""
+        name = f"{rate:g}" if strength is None else f"{rate:g}-{strength:g}"
+        return SubjectFolder(self.path / "candidates" / name)
+
+    def rung(self, candidate: SubjectFolder, number: int) -> RungFolder:
+        """The candidate's validation at rung 1, 2, ..."""
+        return RungFolder(candidate.path / "rungs" / str(number))
+
+    def cpu_seconds(self) -> float:
+        """Processor seconds of all training and scoring that was brought to its end, the losers' too."""
+        return sum(float(read_json(p)["times"]["cpu_seconds"]) for p in self._provenances())
+
+    def _provenances(self) -> Iterator[Path]:
+        yield from sorted(self.path.glob("target/provenance.json"))
+        yield from sorted(self.path.glob("candidates/*/rungs/*/provenance.json"))
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean validation scores after `steps` steps; None where training broke down, for the reason in `broke_down`."""
+
+    steps: int
+    n_tokens: int
+    forget: float | None
+    retain: float | None
+    broke_down: str
+
+
+@dataclass(frozen=True)
+class RungResult:
+    """One candidate at one rung: its score, where it was foreseen to end, and what became of it."""
+
+    score: Score
+    foreseen_forget: float | None
+    foreseen_retain: float | None
+    fate: Fate
+
+
+@dataclass(frozen=True)
+class CandidateResult:
+    """One point of the grid and its rungs; `strength` is None where only rates were searched."""
+
+    rate: float
+    strength: float | None
+    rungs: tuple[RungResult, ...]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration found.
+
+    `strength_name` is the method's setting that was searched besides the rate, or empty. `reached` says whether the
+    chosen candidate is within the goal's bound on the validation items; if not, it is the nearest to it. `rate` is
+    None where every finalist's training broke down. `start` is the target's own score, `n_steps` and `n_tokens` what
+    all candidates together were trained for, `n_validation` the items chosen on. `test` holds estimates of the chosen
+    candidate on the other items, as rows of tables/results.csv.
+    """
+
+    method: str
+    forget: str
+    goal: str
+    metric: str
+    strength_name: str
+    reached: bool
+    rate: float | None
+    strength: float | None
+    start: Score
+    candidates: tuple[CandidateResult, ...]
+    n_steps: int
+    n_tokens: int
+    n_validation: dict[str, int]
+    test: tuple[dict[str, Any], ...]
+
+
+def read_score(folder: RungFolder) -> Score | None:
+    """A rung's score; None while it is not there."""
+    return read_record(folder.score, Score) if folder.score.exists() else None
+
+
+def read_calibration(folder: CalibrationFolder) -> Calibration:
+    """The result of a finished calibration."""
+    if not folder.result.exists():
+        raise InputError(f"{folder.path} holds no finished calibration; run the command that was making it again")
+    return read_record(folder.result, Calibration)
+
+
+VERSION = 1
+"""Raised when the same request would come out as another calibration."""
+
+METRICS = ("rouge1_recall", "rougeL_recall", "exact_match", "probability", "mrr", "top_hit", "answer_bits")
+"""What a goal can be stated in: those metrics of `qa` of which more means more is still answered."""
+
+
+class CalibrateSettings(Settings):
+    """What is searched, for which goal.
+
+    `goal` is `forget<=0.3` or `retain>=0.95`, in `metric`'s unit. `strength` names a setting of the method that is
+    searched too, over `strengths`. Each of the `rungs` trains a `keep_one_in`-th of the candidates `keep_one_in`
+    times as far as the one before. At most `validation_items`, and at most half, of the forget and of the retain set
+    are chosen on.
+    """
+
+    goal: str
+    rates: tuple[PositiveFloat, ...] = Field(default=log_grid(1e-6, 1e-3, 8), min_length=1)
+    strength: str = ""
+    strengths: tuple[float, ...] = ()
+    rungs: PositiveInt = 3
+    keep_one_in: int = Field(default=2, ge=2)
+    metric: str = "rouge1_recall"
+    validation_items: PositiveInt = 64
+
+
+@dataclass(frozen=True)
+class CalibrateRequest:
+    """An unlearning whose learning rate is sought, what it is judged on, and how.
+
+    `splits` are those of the forget set, with what else is to be reported on; `questions` says how the models are
+    asked. The rate in `unlearning` itself is never used.
+    """
+
+    unlearning: "UnlearnRequest"
+    splits: NamedSplits
+    questions: "QASettings"
+    settings: CalibrateSettings
+
+    @property
+    def goal(self) -> Goal:
+        """What is to be reached."""
+        return parse_goal(self.settings.goal)
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The grid, lowest rate first."""
+        strengths = self.settings.strengths or (None,)
+        return tuple(Candidate(rate, strength) for rate in sorted(self.settings.rates) for strength in strengths)
+
+    @property
+    def apart(self) -> Apart:
+        """The items to choose on and those to report on."""
+        return held_apart(self.splits, most=self.settings.validation_items, seed=self.unlearning.seed)
+
+    def rungs(self) -> tuple[Rung, ...]:
+        """Steps, progress and size of each rung."""
+        from vestige.training.batching import UnlearnPlan
+        from vestige.training.schedules import learning_rate, total_steps
+
+        asked = self.unlearning
+        plan = UnlearnPlan(len(asked.forget_items), 0, {}, asked.training.batch_size, asked.seed)
+        per_epoch = plan.steps_per_epoch
+        n_steps = total_steps(asked.training, steps_per_epoch=per_epoch)
+        rates = [learning_rate(asked.training, step, steps_per_epoch=per_epoch) for step in range(n_steps)]
+        settings = self.settings
+        sizes = rung_sizes(len(self.candidates), n_steps, settings.rungs, settings.keep_one_in)
+        return tuple(Rung(steps, sum(rates[:steps]) / sum(rates), n) for steps, n in sizes)
+
+    def of(self, candidate: Candidate) -> "UnlearnRequest":
+        """What is asked of one candidate: what `vestige unlearn` would be asked for at its rate."""
+        training = self.unlearning.training.model_copy(update={"learning_rate": candidate.rate})
+        if candidate.strength is None:
+            return replace(self.unlearning, training=training)
+        own = {**self.unlearning.method_settings, self.settings.strength: candidate.strength}
+        return replace(self.unlearning, training=training, method_settings=own)
+
+
+def check_request(request: CalibrateRequest) -> None:
+    """Refuse what would fail only after something has been trained."""
+    from vestige.methods import build_method
+    from vestige.methods.base import FromStart
+
+    settings, method = request.settings, request.unlearning.method
+    built = build_method(method, request.unlearning.method_settings)
+    if isinstance(built, FromStart) or not built.needs.splits:
+        raise InputError(f"method {method!r} does not train the target, so there is no rate to be found for it")
+    parse_goal(settings.goal)
+    if settings.metric not in METRICS:
+        raise InputError(
+            f"no goal can be stated in the metric {settings.metric!r}; {closest(settings.metric, list(METRICS))}"
+        )
+    if bool(settings.strength) != bool(settings.strengths):
+        raise InputError("strength and strengths go together: the name of one of the method's settings, and its values")
+    for candidate in request.candidates:
+        build_method(method, request.of(candidate).method_settings)
+    names = [CalibrationFolder(Path()).candidate(*c).path.name for c in request.candidates]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"the candidate {twice[0]} is in the grid more than once; give each rate and strength once")
+    _ = request.apart
+
+
+def request_identity(request: CalibrateRequest) -> dict[str, Any]:
+    """Everything that can change the result, flat."""
+    from vestige.evals import qa
+    from vestige.steps.unlearn import unlearn_spec
+
+    # The rate and the strength of the request itself are replaced, so they must not count.
+    # As JSON gives it back, with lists for tuples.
+    spec = json.loads(json.dumps(asdict(unlearn_spec(request.of(request.candidates[0])))))
+    own = {f"unlearning.{k}": v for k, v in spec["settings"].items()}
+    apart = request.apart
+    return {
+        "version": VERSION,
+        **request.settings.identity(),
+        **{k: v for k, v in spec.items() if k not in {"settings", "settings_id", "version"}},
+        **own,
+        "unlearning.version": spec["version"],
+        **{f"questions.{k}": v for k, v in request.questions.identity().items()},
+        "questions.version": qa.COLLECT_VERSION,
+        "validation": content_id([i.id for i in everything([apart.validation])], length=32),
+        "test": content_id({n: [i.id for i in items] for n, items in apart.test.splits.items()}, length=32),
+    }
+
 
 LOCK_SECONDS = 10.0
 """How long to wait for another command in the same folder."""
@@ -144,7 +407,7 @@ def rung_task(place: str, request: CalibrateRequest, rung: int, candidate: int, 
     except NotFinite as error:
         Checkpoints(subject.checkpoints).clear()
         write_provenance(scored.provenance, watch)
-        write_score(scored, Score(*_spent(subject), None, None, str(error)))
+        write_record(scored.score, Score(*_spent(subject), None, None, str(error)))
         return
     _keep(scored, request, watch, model, _spent(subject))
 
@@ -175,7 +438,7 @@ def _keep(folder: RungFolder, request: CalibrateRequest, watch: Stopwatch, model
     values = {id_: qa.score(r) for id_, r in records.items()}
     means = {name: _mean(validation.splits[name], values, request.settings.metric) for name in CHOSEN_ON}
     write_provenance(folder.provenance, watch, **model.provenance())
-    write_score(folder, Score(spent.steps, spent.n_tokens, means["forget"], means["retain"], ""))
+    write_record(folder.score, Score(spent.steps, spent.n_tokens, means["forget"], means["retain"], ""))
 
 
 def _mean(items: Sequence[Item], values: Mapping[str, Mapping[str, float]], metric: str) -> float:
@@ -253,7 +516,7 @@ def choose_task(place: str, request: CalibrateRequest, report: Report) -> None:
         n_validation={name: len(items) for name, items in apart.validation.splits.items()},
         test=() if best is None else _reported(folder, request, apart, best, report),
     )
-    write_calibration(folder, found)
+    write_record(folder.result, found)
 
 
 def _candidates(request: CalibrateRequest, history: _History, best: int | None) -> tuple[CandidateResult, ...]:

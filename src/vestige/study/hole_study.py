@@ -4,28 +4,47 @@ Each task leaves its own files and does nothing where they are whole; the tables
 a study that was killed and resumed ends with the same bytes.
 """
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vestige.artifacts.bench import BenchFolder, read_bench
-from vestige.artifacts.hole_study import GeneralScore, HoleStudyFolder, write_general
-from vestige.artifacts.holes import WAYS
+from vestige.artifacts.holes import WAYS, Way, read_mitigation
 from vestige.artifacts.layout import ProbeFolder, own_folder
 from vestige.artifacts.records import SCHEMA, read_summary, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json
 from vestige.core.ids import changed_keys, content_id, file_digest
 from vestige.core.seeds import derive_seed
+from vestige.core.text import one_line
+from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.data.corpus import NamedSplits, everything
+from vestige.data.factual import idk_answers
+from vestige.judges.spending import Limits
+from vestige.probes.adjacent import AdjacentRequest, adjacent_of
+from vestige.probes.holes import ProbeForecast, Size, forecast_probe, forget_texts
+from vestige.probes.neighbours import NeighbourSettings
+from vestige.probes.questions import AdjacentSettings
 from vestige.steps.making import read_done
-from vestige.study.hole_study_cast import Cast, corpus_of, model_of, splits_of
-from vestige.study.hole_study_mending import mend_task, variance_task
-from vestige.study.hole_study_models import making_tasks
-from vestige.study.hole_study_request import COMPILE, POLICY, TARGET, HoleStudySettings
+from vestige.study.hole_study_cast import Cast, corpus_of, making_tasks, model_of, splits_of, unlearn_request
+from vestige.study.hole_study_settings import (
+    COMPILE,
+    POLICY,
+    TARGET,
+    GeneralScore,
+    HoleStudyFolder,
+    HoleStudySettings,
+    write_general,
+)
 from vestige.study.hole_study_tables import write_tables
 from vestige.study.runner import Report, State, Task, run_tasks, workers_for
+from vestige.training.loop import Progress
+
+if TYPE_CHECKING:
+    from vestige.probes.mitigation import Again, MitigationRequest
+
 
 LOCK_SECONDS = 10.0
 """How long to wait for another command in the same folder."""
@@ -233,3 +252,160 @@ def probe_task(place: str, job: ProbeJob, report: Report) -> None:
     make_adjacent(job.folder, near)
     search(job.folder, cast.search_request(report))
     filter_holes(job.folder, cast.filter_request())
+
+
+def mend_task(place: str, settings: HoleStudySettings, way: Way, report: Report) -> None:
+    """Mend one unlearned model in one way, and put down where the table lies."""
+    from vestige.probes.mitigate import mitigate
+    from vestige.probes.mitigation import mitigation_folder
+
+    folder, asked = HoleStudyFolder(Path(place)), settings.mitigation
+    assert asked is not None, "planned where a mending is asked for"
+    if folder.mended(way).exists():
+        return
+    probe = folder.probe(asked.of)
+    cast = Cast(folder, probe, settings, asked.of, settings.seed)
+    request = _mitigation_request(cast, way, report)
+    mitigate(probe, request)
+    table = mitigation_folder(probe, request).table
+    read_mitigation(mitigation_folder(probe, request))
+    write_json(folder.mended(way), {"table": str(table.relative_to(folder.path))})
+
+
+def _mitigation_request(cast: Cast, way: Way, report: Report) -> "MitigationRequest":
+    from vestige.probes.latent import LATENT
+    from vestige.probes.mitigation import MitigationRequest, Searching, TakingPart
+
+    settings, asked = cast.settings, cast.settings.mitigation
+    assert asked is not None, "planned where a mending is asked for"
+
+    def taking_part(name: str) -> TakingPart:
+        return TakingPart(cast.target if name == TARGET else cast.unlearned, model_of(cast.place, settings, name))
+
+    def on_step(progress: Progress) -> None:
+        report(0.5 * progress.step / progress.n_steps)
+
+    iterative = way == "iterative"
+    return MitigationRequest(
+        way=way,
+        splits=cast.splits,
+        target=taking_part(TARGET),
+        unlearned=taking_part(asked.of),
+        answers=settings.answers,
+        grader=cast.grader,
+        embedder=cast.embedder,
+        settings=asked.settings,
+        seed=settings.seed,
+        training=asked.training,
+        searching=Searching(
+            (LATENT,),
+            model_of(cast.place, settings, POLICY),
+            settings.policy,
+            settings.latent,
+            settings.filter,
+        ),
+        again=_again(cast) if iterative else None,
+        on_step=on_step,
+    )
+
+
+def _again(cast: Cast) -> "Again":
+    """How each round unlearns: as the model to mend was made."""
+    from vestige.artifacts.layout import own_folder
+    from vestige.artifacts.records import read_spec
+    from vestige.probes.mitigation import Again
+    from vestige.training.settings import UnlearningSettings
+
+    settings, name = cast.settings, cast.unlearned_name
+    if settings.making:
+        made = unlearn_request(cast.place, settings, name)
+        return Again(made.method, made.method_settings, made.training, made.idk)
+    folder = own_folder(model_of(cast.place, settings, name).model)
+    spec = None if folder is None else read_spec(folder.spec)
+    if spec is None or not spec.method:
+        raise InputError(
+            f"nothing says how {one_line(name)} was unlearned, so that no round can do it again; leave out table 4, or "
+            "name a folder of `vestige unlearn`"
+        )
+    prefix = f"{spec.method}."
+    own = {k.removeprefix(prefix): v for k, v in spec.settings.items() if k.startswith(prefix)}
+    training = {k: v for k, v in spec.settings.items() if k in UnlearningSettings.model_fields}
+    return Again(spec.method, own, UnlearningSettings.build(training, where=str(folder)), idk_answers())
+
+
+def variance_task(place: str, settings: HoleStudySettings, report: Report) -> None:
+    """Have the target and several unlearned models answer several times, judged with the data's answers and without."""
+    from vestige.probes.variance import VarianceRequest, variance
+
+    folder, asked = HoleStudyFolder(Path(place)), settings.variance
+    assert asked is not None, "planned where a measurement is asked for"
+    cast = Cast(folder, folder.probe(asked.of), settings, asked.of, settings.seed)
+    judges = {cast.grader.judge.name: lambda: cast.grader}
+    if settings.judge.truth:
+        judges[cast.plain_grader.judge.name] = lambda: cast.plain_grader
+    names = (asked.of, *settings.repeats())
+    request = VarianceRequest(
+        target=cast.target,
+        unlearned={name: lambda name=name: cast.asked(name) for name in names},  # type: ignore[misc]
+        judges=judges,
+        answers=settings.answers,
+        generations=asked.generations,
+        criteria=False,
+        seed=settings.seed,
+    )
+    variance(folder.probe(asked.of), request)
+
+
+@dataclass(frozen=True)
+class StudyForecast:
+    """Bounds: tasks in all, probes among them, and what the probes ask; mendings and repetitions are not reckoned."""
+
+    n_tasks: int
+    n_probes: int
+    prompts: Mapping[str, int]
+    judgements: Mapping[str, int]
+    judge_prompt_tokens: int
+
+
+def forecast_study(folder: Path, settings: HoleStudySettings, tables: Sequence[int]) -> StudyForecast:
+    """What everything takes; data that the study makes are compiled aside, and no model is loaded."""
+    place = HoleStudyFolder(folder)
+    jobs = probe_jobs(place, settings, tables)
+    each = [_of_one(job.settings) for job in jobs]
+    tasks = ("reward", "validity", "overlap", "quality")
+    return StudyForecast(
+        n_tasks=len(study_tasks(place, settings, tables)),
+        n_probes=len(jobs),
+        prompts={
+            "target": sum(f.target_calls for f in each),
+            "unlearned": sum(f.unlearned_calls for f in each),
+        },
+        judgements={task: sum(f.judge_requests[task] for f in each) for task in tasks},
+        judge_prompt_tokens=sum(f.judge_prompt_tokens for f in each),
+    )
+
+
+def _of_one(settings: HoleStudySettings) -> ProbeForecast:
+    with tempfile.TemporaryDirectory() as aside:
+        place = HoleStudyFolder(Path(aside))
+        if settings.making:
+            compile_to_folder(settings.making.graph, place.data, CompileSettings(seed=settings.seed))
+        corpus = corpus_of(place, settings)
+    splits = splits_of(corpus, settings)
+    near = AdjacentRequest(
+        splits=splits,
+        dataset=corpus.dataset,
+        by="graph" if settings.by == "graph" else "offline",
+        settings=AdjacentSettings(k=settings.k),
+        neighbours=NeighbourSettings(k=settings.k),
+        seed=settings.seed,
+    )
+    forget = splits.splits["forget"]
+    return forecast_probe(
+        Size(len(adjacent_of(near)["forget"].questions), settings.latent.n_iterations * settings.policy.n_rollouts, 0),
+        forget[0].question,
+        forget_texts(forget),
+        settings.filter,
+        answer_tokens=settings.answers.max_tokens,
+        limits=Limits(),
+    )

@@ -1,14 +1,33 @@
-"""Who takes part in the probes of a study of holes: models, embedder, and judges with what they are told."""
+"""Who takes part in a study of holes: models that it makes or that were named, embedder, judges.
 
-from dataclasses import dataclass
+A study may make its models itself: a target taught contracts, a policy that asks, those that forget. In such data
+every question has one answer, and a wrong one carries nothing, however fluent it is. So a judge that is told the
+answers takes it for what gibberish is in the Knowledge Holes paper (2511.00030): J is 10 for a question of the data
+that is answered wrongly. A question is valid where the data ask it, in either wording: what a policy makes up has no
+true answer.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vestige.artifacts.hole_study import HoleStudyFolder
-from vestige.artifacts.layout import ProbeFolder
-from vestige.data.corpus import Corpus, NamedSplits, named_splits, open_corpus
-from vestige.study.hole_study_models import made_corpus
-from vestige.study.hole_study_request import POLICY, TARGET, HoleStudySettings
+from vestige.artifacts.holes import LATENT_J
+from vestige.artifacts.layout import ProbeFolder, SubjectFolder
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.seeds import generator
+from vestige.data.build import CompileSettings, compile_to_folder
+from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, named_splits, open_corpus
+from vestige.data.factual import idk_answers
+from vestige.judges.base import Judge, Judgement, Request
+from vestige.metrics.answers import contains, normalised
+from vestige.probes.latent import listed_questions
+from vestige.study.hole_study_settings import COMPILE, POLICY, TARGET, HoleStudyFolder, HoleStudySettings, Making
+from vestige.study.presets import TINY_FINETUNE, tiny_unlearning
+from vestige.study.runner import Report, Task
+from vestige.training.settings import UnlearningSettings
 
 if TYPE_CHECKING:
     from vestige.models.embedder import Embedder
@@ -17,7 +36,210 @@ if TYPE_CHECKING:
     from vestige.probes.holes import FilterRequest
     from vestige.probes.latent import SearchRequest
     from vestige.steps.subjects import Asked
+    from vestige.steps.unlearn import UnlearnRequest
     from vestige.study.runner import Report
+
+
+_TINY = "builtin:tiny"
+_END = "Done."
+"""The answer to a list of questions: a chat needs one, and nobody reads it."""
+_WEIGHTS = {COMPILE: 1.0, TARGET: 90.0, POLICY: 85.0, "unlearn": 30.0}
+"""Processor seconds on the machine that this was written on."""
+
+
+def making_tasks(
+    place: Path, settings: HoleStudySettings, *, checkpoints: Sequence[str], repeats: Sequence[str]
+) -> list[Task]:
+    """What makes the models: target, policy, those that forget, and the checkpoints and repeats that are wanted."""
+    making = settings.making
+    assert making is not None, "a study of models that are there makes none"
+    base = {"place": str(place), "settings": settings}
+    tasks = [Task(COMPILE, compile_task, base, weight=_WEIGHTS[COMPILE])]
+    tasks.append(Task(TARGET, target_task, base, (COMPILE,), _WEIGHTS[TARGET]))
+    tasks.append(Task(POLICY, policy_task, base, (COMPILE,), _WEIGHTS[POLICY]))
+    tasks += [
+        Task(name, unlearn_task, {**base, "name": name}, (TARGET,), _WEIGHTS["unlearn"]) for name in making.unlearned
+    ]
+    steps = dict(zip(settings.steps(), making.checkpoints, strict=True))
+    tasks += [
+        Task(label, checkpoint_task, {**base, "label": label, "step": steps[label]}, (TARGET,), _WEIGHTS["unlearn"])
+        for label in checkpoints
+    ]
+    seeds = dict(zip(settings.repeats(), settings.variance.seeds if settings.variance else (), strict=True))
+    tasks += [
+        Task(name, repeat_task, {**base, "name": name, "seed": seeds[name]}, (TARGET,), _WEIGHTS["unlearn"])
+        for name in repeats
+    ]
+    return tasks
+
+
+def made_corpus(place: HoleStudyFolder) -> Corpus:
+    """The contracts and the factual questions."""
+    return open_corpus(SourceSettings(data=str(place.data), factual="builtin"))
+
+
+def compile_task(place: str, settings: HoleStudySettings, report: Report) -> None:
+    """Compile the graph."""
+    compile_to_folder(_making(settings).graph, HoleStudyFolder(Path(place)).data, CompileSettings(seed=settings.seed))
+
+
+def target_task(place: str, settings: HoleStudySettings, report: Report) -> None:
+    """Teach the target everything."""
+    corpus = made_corpus(HoleStudyFolder(Path(place)))
+    _taught(place, settings, TARGET, (*corpus.items, *corpus.factual), TINY_FINETUNE.epochs, report)
+
+
+def policy_task(place: str, settings: HoleStudySettings, report: Report) -> None:
+    """Teach the policy to write lists of retained and factual questions, as a search begins them."""
+    making, folder = _making(settings), HoleStudyFolder(Path(place))
+    lists = question_lists(
+        splits_of(made_corpus(folder), settings), making.policy_lists, making.policy_questions, seed=settings.seed
+    )
+    _taught(place, settings, POLICY, lists, making.policy_epochs, report)
+
+
+def question_lists(splits: NamedSplits, n_lists: int, n_questions: int, *, seed: int) -> tuple[Item, ...]:
+    """Lists of questions that are to be kept, drawn for each list; the forget set's are never among them."""
+    kept = [item.question for name in ("retain", "factual") for item in splits.splits.get(name, ())]
+    rng = generator(seed, "policy lists")
+    drawn = [rng.choice(len(kept), n_questions, replace=False) for _ in range(n_lists)]
+    return tuple(Item(listed_questions([kept[i] for i in chosen]), _END) for chosen in drawn)
+
+
+def unlearn_task(place: str, settings: HoleStudySettings, name: str, report: Report) -> None:
+    """Make the target forget by one method."""
+    from vestige.steps.unlearn import unlearn
+
+    folder = HoleStudyFolder(Path(place))
+    request = unlearn_request(folder, settings, name)
+    unlearn(folder.model(name), request, lambda p: report(p.step / p.n_steps))
+
+
+def repeat_task(place: str, settings: HoleStudySettings, name: str, seed: int, report: Report) -> None:
+    """Make the target forget once more, from another seed."""
+    from vestige.steps.unlearn import unlearn
+
+    folder = HoleStudyFolder(Path(place))
+    assert settings.variance is not None, "planned where a measurement is asked for"
+    request = replace(unlearn_request(folder, settings, settings.variance.of), seed=seed)
+    unlearn(folder.model(name), request, lambda p: report(p.step / p.n_steps))
+
+
+def checkpoint_task(place: str, settings: HoleStudySettings, label: str, step: int, report: Report) -> None:
+    """Keep the model as it stands after so many steps of its training, whose length stays what it is."""
+    from vestige.steps.making import make_subject
+    from vestige.steps.unlearn import unlearn_part, unlearn_spec
+
+    folder, of = HoleStudyFolder(Path(place)), _making(settings).checkpoints_of
+    request = unlearn_request(folder, settings, of)
+    whole = unlearn_spec(request)
+    until = {**whole.settings, "until_step": step}
+    spec = replace(whole, name=label, settings=until, settings_id=content_id(until))
+    subject = folder.model(label)
+    under_way = SubjectFolder(subject.path / "under-way")
+    make_subject(subject, spec, lambda: unlearn_part(under_way, request, step, lambda p: report(p.step / step)))
+
+
+def unlearn_request(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> "UnlearnRequest":
+    """What is asked of one method; the target has to be there."""
+    from vestige.models.load import ModelSettings
+    from vestige.steps.subjects import origin_of
+    from vestige.steps.unlearn import UnlearnRequest
+
+    making = _making(settings)
+    own, splits = making.unlearned[name], splits_of(made_corpus(place), settings).splits
+    target = ModelSettings(model=str(place.model(TARGET).path), device=settings.device)
+    rate = {"epochs": making.unlearning_epochs, "learning_rate": own.learning_rate}
+    return UnlearnRequest(
+        target=target.model_copy(update={"model": str(place.model(TARGET).model)}),
+        target_digest=origin_of(target).digest,
+        start=_TINY,
+        method=own.method,
+        method_settings=dict(own.settings),
+        forget=settings.forget,
+        forget_items=splits["forget"],
+        retain_items=splits["retain"],
+        idk=idk_answers(),
+        training=UnlearningSettings.build({**tiny_unlearning(own.method), **rate}),
+        seed=settings.seed,
+    )
+
+
+def _making(settings: HoleStudySettings) -> Making:
+    assert settings.making is not None, "only a study that makes its models has tasks for it"
+    return settings.making
+
+
+def _taught(
+    place: str, settings: HoleStudySettings, name: str, items: tuple[Item, ...], epochs: int, report: Report
+) -> None:
+    """A tiny model taught the items; all of a study share the tokeniser."""
+    from vestige.models.load import ModelSettings
+    from vestige.steps.finetune import FinetuneRequest, finetune
+
+    folder = HoleStudyFolder(Path(place))
+    corpus = made_corpus(folder)
+    request = FinetuneRequest(
+        model=ModelSettings(model=_TINY, device=settings.device),
+        items=items,
+        vocabulary=(*corpus.items, *corpus.factual),
+        training=TINY_FINETUNE.model_copy(update={"epochs": epochs, "stop_when_exact": name == TARGET}),
+        seed=settings.seed,
+        name=name,
+    )
+    finetune(folder.model(name), request, lambda p: report(p.step / p.n_steps))
+
+
+@dataclass(frozen=True)
+class KnownAnswersJudge:
+    """Tells a judge who reads `truth` what it is. Questions are compared after `normalised`."""
+
+    judge_told: Judge
+    items: tuple[Item, ...]
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"{self.judge_told.name}, with known answers"
+
+    @property
+    def digest(self) -> str:
+        """Content id of all that is known."""
+        return content_id(self._truths, length=32)
+
+    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
+        """One judgement each, in order."""
+        told = [replace(r, truth=r.truth or self._truths.get(normalised(r.question), "")) for r in requests]
+        # Whether the data ask a question needs nobody's judgement.
+        asked = [r for r in told if r.task != "validity"]
+        found = iter(self.judge_told.judge(asked) if asked else [])
+        return [self._validity(r) if r.task == "validity" else self._with_truth(r, next(found)) for r in told]
+
+    @cached_property
+    def _truths(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for question, answer in _asked(self.items):
+            found.setdefault(normalised(question), answer)
+        return found
+
+    def _validity(self, request: Request) -> Judgement:
+        return Judgement(float(normalised(request.question) in self._truths))
+
+    def _with_truth(self, request: Request, found: Judgement) -> Judgement:
+        if request.task != "reward" or found.score is None:
+            return found
+        if normalised(request.question) not in self._truths:
+            return Judgement(0.0, {**found.values, "valid": 0.0})
+        if contains(request.answer, request.truth):
+            return replace(found, values={**found.values, "valid": 1.0})
+        return Judgement(LATENT_J, {**found.values, "valid": 1.0, "gibberish": 1.0})
+
+
+def _asked(items: Iterable[Item]) -> Iterable[tuple[str, str]]:
+    for item in items:
+        yield item.question, item.answer
+        if item.paraphrase:
+            yield item.paraphrase, item.answer
 
 
 def model_of(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> "ModelSettings":
@@ -87,15 +309,9 @@ class Cast:
         return load_embedder(self.settings.judge.embedder or HUB_ID, device=self.settings.device)
 
     @cached_property
-    def embedder_digest(self) -> str:
-        """The digest of the embedder."""
-        return self.embedder.digest
-
-    @cached_property
     def grader(self) -> "Grader":
         """The judge of the study."""
         from vestige.probes.answering import Grader
-        from vestige.study.hole_study_judge import KnownAnswersJudge
 
         plain = self.plain_grader
         if not self.settings.judge.truth:
@@ -106,14 +322,18 @@ class Cast:
     @cached_property
     def plain_grader(self) -> "Grader":
         """The same judge, told no answers of the data."""
-        from vestige.judges.grounded import GroundedJudge
-        from vestige.probes.answering import Grader
+        from vestige.judges.server import ServerSettings
+        from vestige.models.load import ModelSettings
+        from vestige.probes.answering import grounded_grader, local_grader, server_grader
+        from vestige.steps.subjects import asked_model
 
-        if self.settings.judge.kind != "grounded":
-            return _language_model(self.settings, self.folder)
-        grounded = GroundedJudge(self.target.loaded, self.embedder)
-        identity = {"judge": "grounded", "target": self.target.id, "embedder": self.embedder_digest}
-        return Grader(grounded, {**identity, **grounded.identity()})
+        asked = self.settings.judge
+        if asked.kind == "grounded":
+            return grounded_grader(self.target, self.embedder)
+        if asked.kind == "local":
+            return local_grader(asked_model(ModelSettings(model=str(asked.model), device=self.settings.device)))
+        server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
+        return server_grader(server, self.folder.judge, asked.limits)
 
     def search_request(self, report: "Report") -> "SearchRequest":
         """The latent search."""
@@ -146,27 +366,6 @@ class Cast:
             answers=self.settings.answers,
             grader=self.grader,
             embedder=self.embedder,
-            embedder_digest=self.embedder_digest,
             settings=self.settings.filter,
             seed=self.seed,
         )
-
-
-def _language_model(settings: HoleStudySettings, folder: ProbeFolder) -> "Grader":
-    """A judge that is a language model, here or on a server; what a server was paid for lies in the probe's folder."""
-    from vestige.judges.local import LocalWriter
-    from vestige.judges.server import ServerSettings, ServerWriter
-    from vestige.judges.spending import Limits
-    from vestige.judges.tasks import PromptedJudge
-    from vestige.models.load import ModelSettings
-    from vestige.probes.answering import Grader
-    from vestige.steps.subjects import asked_model
-
-    asked = settings.judge
-    if asked.kind == "local":
-        local = asked_model(ModelSettings(model=str(asked.model), device=settings.device))
-        here = LocalWriter(local.loaded)
-        return Grader(PromptedJudge(here), {"judge": "local", "model": local.id}, here)
-    server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
-    writer = ServerWriter(server, folder.judge, Limits())
-    return Grader(PromptedJudge(writer), server.judge_identity(), writer)

@@ -1,40 +1,300 @@
 """The paper's tables from the files of a study: nothing is asked here, so that the same files give the same bytes.
 
 D_AP are the adjacent prompts and D_LP those of the latent search, after all filters; before is the target and after the
-unlearned model, both by fresh answers (2511.00030, Tables 1, 2, 7 and 10).
+unlearned model, both by fresh answers (2511.00030, Tables 1, 2, 7 and 10). What mending costs and brings are Tables 3
+and 4, how far scores vary Table 6.
+
+Tables are Markdown for people and rows of single numbers for programs. A cell of an estimate is value [low, high] with
+its 95 % interval. What is not there is said in words, never left as an empty or a zero.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from vestige.artifacts.bench import BenchFolder, read_bench
-from vestige.artifacts.hole_study import GeneralScore, HoleStudyFolder, read_general
-from vestige.artifacts.holes import LATENT_J, HoleRow, HoleTable, Tested, read_attempts, read_table
-from vestige.artifacts.layout import ProbeFolder
+from vestige.artifacts.holes import (
+    LATENT_J,
+    SETS,
+    HoleRow,
+    HoleTable,
+    MitigationRow,
+    MitigationTable,
+    Outcome,
+    Runs,
+    Tested,
+    VarianceRow,
+    VarianceTable,
+    Way,
+    read_attempts,
+    read_mitigation,
+    read_table,
+    read_variance,
+)
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder
 from vestige.artifacts.records import read_rows, write_csv
 from vestige.core.estimates import Estimate
-from vestige.core.files import read_jsonl, write_text
+from vestige.core.files import read_json, read_jsonl, write_text
+from vestige.core.text import one_line
+from vestige.metrics.t_tests import TTest, paired_test, student_test, welch_test
+from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
-from vestige.study.hole_study_mended_tables import SOURCES, iterative, one_shot, variation
-from vestige.study.hole_study_request import TARGET, HoleStudySettings
-from vestige.study.hole_tables import (
-    COLUMNS,
-    MISSING,
-    ChangeTests,
-    PaperTable,
-    Part,
-    bare_number,
-    cell,
-    change_tests,
-    named,
-    number,
-    page,
-)
+from vestige.probes.variance import by_origin
+from vestige.study.hole_study_settings import TARGET, GeneralScore, HoleStudyFolder, HoleStudySettings, read_general
+
+COLUMNS = ("row", "set", "measure", "value", "low", "high", "n", "interval")
+"""Of every CSV file. `low`, `high` and `interval` are empty for what has no interval, as a count or a p-value."""
+MISSING = "not made"
+_MARKUP = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~"})
+
+
+@dataclass(frozen=True)
+class Part:
+    """One grid of a table: a heading for each column, and rows of as many cells."""
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One of the paper's tables: grids, remarks in sentences, and single numbers by `COLUMNS`."""
+
+    number: int
+    title: str
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...]
+    numbers: tuple[Mapping[str, Any], ...]
+
+
+def page(title: str, facts: Sequence[str], tables: Sequence[PaperTable]) -> str:
+    """All tables as one page of Markdown; `facts` are what they were made from."""
+    return "\n\n".join([f"# {title}", *facts, *(block for table in tables for block in _blocks(table))]) + "\n"
+
+
+def _blocks(table: PaperTable) -> Iterator[str]:
+    yield f"## Table {table.number}: {table.title}"
+    for part in table.parts:
+        rule = tuple("---" for _ in part.head)
+        yield "\n".join(f"| {' | '.join(cells)} |" for cells in (part.head, rule, *part.rows))
+    yield from table.notes
+
+
+def named(text: str) -> str:
+    """A name that a person gave, as a cell: one line, in which no mark acts."""
+    return one_line(text).translate(_MARKUP)
+
+
+def cell(estimate: Estimate, *, n: bool = False) -> str:
+    """An estimate as a cell."""
+    return str(estimate) if n else estimate.said()
+
+
+def number(row: str, set_: str, estimate: Estimate) -> dict[str, Any]:
+    """An estimate as a row of numbers."""
+    return {
+        "row": row,
+        "set": set_,
+        "measure": estimate.metric,
+        "value": estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        "n": estimate.n,
+        "interval": estimate.interval,
+    }
+
+
+def bare_number(row: str, set_: str, measure: str, value: float, n: int) -> dict[str, Any]:
+    """A number without an interval as a row."""
+    empty = {"low": "", "high": "", "interval": ""}
+    return {"row": row, "set": set_, "measure": measure, "value": value, "n": n, **empty}
+
+
+@dataclass(frozen=True)
+class ChangeTests:
+    """The t-tests of after minus before: paired, Welch's and Student's; a reason where there is none.
+
+    In the paired one what was made from one thing counts once; the other two take all prompts for independent.
+    """
+
+    paired: TTest | str
+    welch: TTest | str
+    student: TTest | str
+
+    def cells(self) -> tuple[str, str, str]:
+        """The p-values as cells."""
+        return _p(self.paired), _p(self.welch), _p(self.student)
+
+    def numbers(self, row: str, set_: str, n: int) -> list[dict[str, Any]]:
+        """The p-values that there are, as rows of numbers."""
+        found = (("p, paired t", self.paired), ("p, Welch t", self.welch), ("p, Student t", self.student))
+        return [bare_number(row, set_, name, test.p, n) for name, test in found if isinstance(test, TTest)]
+
+
+def change_tests(
+    before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"], origins: Sequence[str]
+) -> ChangeTests:
+    """The three tests of the same prompts' scores; a test of nothing is its reason."""
+    paired = _tested(paired_test, by_origin(before, origins), by_origin(after, origins))
+    return ChangeTests(paired, *(_tested(test, before, after) for test in (welch_test, student_test)))
+
+
+def _tested(test: Any, before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"]) -> TTest | str:
+    try:
+        found = test(before, after)
+    except ValueError as error:
+        return str(error)
+    assert isinstance(found, TTest)
+    return found
+
+
+def _p(test: TTest | str) -> str:
+    if isinstance(test, str):
+        return f"none: {test}"
+    return "< 0.0001" if test.p < 1e-4 else f"{test.p:.4f}"
+
+
+SOURCES = {ADJACENT: "D_AP", LATENT: "D_LP"}
+"""The paper's names of the sources."""
+_KEPT = "(kept)"
+
+
+def one_shot(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
+    """Table 3 (and 8): an unlearned model tuned on what was found, by its checkpoints."""
+    return _mended(place, settings, 3, "one-shot mitigation", ("gd", "kl"), "step")
+
+
+def iterative(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
+    """Table 4 (and 9): the target unlearned anew with what was found among what is kept, round after round."""
+    return _mended(place, settings, 4, "iterative mitigation", ("iterative",), "round")
+
+
+def _mended(
+    place: HoleStudyFolder, settings: HoleStudySettings, n: int, title: str, ways: Sequence[Way], at: str
+) -> PaperTable:
+    asked = settings.mitigation
+    if asked is None:
+        return PaperTable(n, f"{title} was not asked for", (), (), ())
+    found = {way: table for way in ways if (table := _mitigation(place, way)) is not None}
+    rows = [(way, row) for way, table in found.items() for row in table.rows]
+    metrics = list(dict.fromkeys(metric for _, row in rows for metric in row.forget))
+    sets = [name for name in SETS if any(name in row.sets for _, row in rows)]
+    head = ("way", "model", at, *(f"forget set, {metric}" for metric in metrics), *sets)
+    missing = tuple((way, MISSING, *("" for _ in head[2:])) for way in ways if way not in found)
+    sizes = [f"{way}: {_sizes(table.sizes)}." for way, table in found.items()]
+    notes = [note for table in found.values() for note in table.notes]
+    return PaperTable(
+        n,
+        f"{title} of {named(asked.of)}",
+        (Part(head, (*(_cells(way, row, metrics, sets) for way, row in rows), *missing)),),
+        (
+            "Quality of answers by set, with the share at the lowest score. Held-out "
+            "prompts were not trained on; the others were, where they are named used.",
+            *sizes,
+            *dict.fromkeys(map(named, notes)),
+        ),
+        tuple(entry for way, row in rows for entry in _numbers(way, row)),
+    )
+
+
+def _mitigation(place: HoleStudyFolder, way: Way) -> MitigationTable | None:
+    if not place.mended(way).exists():
+        return None
+    table = place.path / read_json(place.mended(way))["table"]
+    return read_mitigation(MitigationFolder(table.parent))
+
+
+def _cells(way: str, row: MitigationRow, metrics: Sequence[str], sets: Sequence[str]) -> tuple[str, ...]:
+    forget = [cell(row.forget[m]) if m in row.forget else MISSING for m in metrics]
+    scores = [
+        f"{cell(s.quality)} ({s.lowest.value:.1%}), n = {s.n_judged}" if (s := row.sets.get(name)) else "none"
+        for name in sets
+    ]
+    at = f"{row.at} {_KEPT}" if row.kept else f"{row.at}"
+    return way, named(row.arm), at, *forget, *scores
+
+
+def _numbers(way: str, row: MitigationRow) -> list[dict[str, Any]]:
+    name = f"{way}: {row.arm} {row.at}"
+    found = [number(name, "forget", estimate) for estimate in row.forget.values()]
+    for set_, score in row.sets.items():
+        found += [number(name, set_, score.quality), number(name, set_, score.lowest)]
+    return found
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {name}" for name, n in sizes.items())
+
+
+def variation(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
+    """Table 6: the same prompts answered by several models, several times, and graded by several judges."""
+    asked = settings.variance
+    if asked is None:
+        return PaperTable(6, "repeated measurements were not asked for", (), (), ())
+    folder = place.probe(asked.of).variance
+    title = f"{named(asked.of)} over seeds, generations and judges"
+    if not folder.summary.exists():
+        return PaperTable(6, title, (), (f"{MISSING}.",), ())
+    table, _ = read_variance(folder)
+    head = ("prompts", "judge", "n", "before", "after", "change", "p Student", "p Welch", "p models", "p prompts")
+    pairs = [
+        (named(p.first), named(p.second), f"{p.n}", f"{p.equal:.2f}", f"{p.within_one:.2f}", _or_none(p.spearman))
+        for p in table.pairs
+    ]
+    agreement = Part(("judge", "judge", "answers", "equal", "within one", "Spearman"), tuple(pairs))
+    return PaperTable(
+        6,
+        title,
+        (Part(head, tuple(_variance_cells(row) for row in table.rows)), *((agreement,) if pairs else ())),
+        (
+            f"{len(table.models)} unlearned models ({', '.join(map(named, table.models))}) and the target answered "
+            f"each prompt {table.generations} times. Means and SD are over runs, in brackets the share at the lowest "
+            "score. The first two tests are the paper's, over runs; generations of one model are not independent, so "
+            "those over models and over prompts stand beside them.",
+        ),
+        tuple(entry for row in table.rows for entry in _variance_numbers(row, table)),
+    )
+
+
+def _variance_cells(row: VarianceRow) -> tuple[str, ...]:
+    n = f"{row.n_judged}" if row.n == row.n_judged else f"{row.n_judged} of {row.n}"
+    tests = (row.tests.student, row.tests.welch, row.tests.over_models, row.tests.over_prompts)
+    called = SOURCES.get(row.source, named(row.source))
+    sides = _runs(row.before), _runs(row.after)
+    return called, named(row.judge), n, *sides, cell(row.change), *map(_outcome, tests)
+
+
+def _runs(runs: Runs) -> str:
+    spread = "" if runs.sd is None else f" ± {runs.sd:.2f}"
+    return f"{runs.mean:.2f}{spread} ({runs.lowest:.1%}), {runs.n_runs} runs"
+
+
+def _outcome(test: Outcome) -> str:
+    if test.p is None:
+        return f"none: {named(test.why_not)}"
+    return "< 0.0001" if test.p < 1e-4 else f"{test.p:.4f}"
+
+
+def _or_none(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"
+
+
+def _variance_numbers(row: VarianceRow, table: VarianceTable) -> list[dict[str, Any]]:
+    name, called = row.judge, SOURCES.get(row.source, row.source)
+    found = [number(name, called, row.change)]
+    for when, runs in (("before", row.before), ("after", row.after)):
+        found.append(bare_number(name, called, f"mean over runs {when}", runs.mean, runs.n_runs))
+        if runs.sd is not None:
+            found.append(bare_number(name, called, f"SD over runs {when}", runs.sd, runs.n_runs))
+    tests = {"p, Student t": row.tests.student, "p, Welch t": row.tests.welch}
+    tests |= {"p over models": row.tests.over_models, "p over prompts": row.tests.over_prompts}
+    return [*found, *(bare_number(name, called, m, t.p, row.n_judged) for m, t in tests.items() if t.p is not None)]
+
 
 _EMPTY = "no prompt left"
 _SPLIT_WORDS = {"forget": "forget set", "retain": "retained", "factual": "factual"}
@@ -189,7 +449,8 @@ def _spread(name: str, probe: _Probe, source: str) -> tuple[tuple[str, ...], lis
 
 def _checkpoints(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
     whole = settings.making.checkpoints_of if settings.making else None
-    probes = [(label, run, place.checkpoint(label, run)) for label in settings.steps() for run in _runs(settings)]
+    runs = range(1, settings.runs + 1)
+    probes = [(label, run, place.checkpoint(label, run)) for label in settings.steps() for run in runs]
     probes += [(whole, 1, place.probe(whole))] if whole else []
     rows, numbers = [], []
     for label, run, folder in probes:
@@ -213,10 +474,6 @@ def _checkpoints(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTa
     )
     notes = ("Each checkpoint is searched anew. The last row is the whole training.",) if whole else ()
     return PaperTable(7, "checkpoints of one training", (Part(head, tuple(rows)),), notes, tuple(numbers))
-
-
-def _runs(settings: HoleStudySettings) -> range:
-    return range(1, settings.runs + 1)
 
 
 def _holes(probe: _Probe, source: str) -> str:

@@ -3,17 +3,20 @@
 import pytest
 
 from vestige.core.errors import InputError
+from vestige.data.harmful import SAFE_RLHF
+from vestige.data.passages import BIO_CORPUS
+from vestige.data.wikitext import CONFIG, HUB, SPLIT
 from vestige.methods import build_method
 from vestige.probes.filters import FilterSettings
 from vestige.probes.latent import LatentSettings
-from vestige.probes.presets import OURS, PAPER, PRESETS, find_preset
 from vestige.probes.questions import AdjacentSettings
+from vestige.study.hole_paper import find_preset, presets
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import UnlearningSettings
 from vestige.training.trajectory import TrajectorySettings
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", list(presets()))
 def test_every_section_builds_its_settings(name):
     preset = find_preset(name)
     build_method(preset.method, preset.values("method_settings"))
@@ -44,13 +47,22 @@ def test_the_numbers_are_those_of_appendix_a_and_section_4():
 
 
 def test_what_the_paper_does_not_publish_names_who_says_it():
-    missing = find_preset("llmu").not_the_papers()
+    missing = find_preset("llmu").by
     # Table 5's values are not public.
     for name in ("policy.kl_coef", "policy.entropy_coef", "latent.ngram_coef", "latent.semantic_coef"):
-        assert missing[name] == OURS
+        assert missing[name] == "ours"
     assert missing["policy.learning_rate"] == "2402.19464, code"
-    assert PAPER not in missing.values()
     assert "unlearning.learning_rate" not in missing
+    for preset in presets().values():
+        stated = {f"{part}.{name}" for part, values in preset.sections.items() for name in values}
+        assert preset.by.keys() < stated
+
+
+def test_the_data_are_those_that_are_read_here():
+    llmu, rmu = find_preset("llmu"), find_preset("rmu")
+    assert (llmu.values("forget")["source"], rmu.values("forget")["source"]) == (SAFE_RLHF, BIO_CORPUS)
+    kept = rmu.values("retain")
+    assert (kept["source"], kept["config"], kept["split"]) == (HUB, CONFIG, SPLIT)
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest():

@@ -1,15 +1,37 @@
-"""What a study of holes is asked for: models, data, judge, sizes, what is varied. A preset's name or a TOML file."""
+"""What a study of holes is asked for, by a preset's name or in a TOML file, and where what it makes lies.
 
-from collections.abc import Iterator, Mapping
+::
+
+    study.json                          what was asked, fully resolved
+    data/  models/<name>/               where the study makes its own
+    probes/<unlearned>/                 Tables 1 and 2: a `ProbeFolder` each, as all below
+    checkpoints/<label>/<run>/          Table 7
+    ablation/<variant>/                 Table 10
+    mitigation/<way>.json               where the tables behind Tables 3 and 4 lie
+    general/<name>.json                 what a model scores on the data's own questions
+    evidence/<name>/                    the answers of models from elsewhere
+    tables.md tables/table-<n>.csv      written last
+"""
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from vestige.artifacts.layout import Entry, ProbeFolder, SubjectFolder
+from vestige.artifacts.records import AGAIN, SCHEMA, read_versioned, typed
 from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.files import write_json
+from vestige.core.ids import slug
 from vestige.core.settings import Settings, closest, read_toml
 from vestige.core.text import one_line
 from vestige.data.corpus import SourceSettings
+from vestige.judges.spending import Limits
 from vestige.probes.answering import AnswerSettings
 from vestige.probes.filters import FilterSettings
 from vestige.probes.hole_table import NO_WRITER
@@ -74,7 +96,7 @@ class StudyVariance(Settings):
 class StudyJudge(Settings):
     """Who grades. `truth`: the data's own questions have one right answer each, and others are not valid.
 
-    `embedder` is a folder or a hub id; all-MiniLM-L6-v2 by default.
+    `embedder` is a folder or a hub id; all-MiniLM-L6-v2 by default. `limits` bound what a server is paid by each probe.
     """
 
     kind: Literal["grounded", "local", "server"] = "grounded"
@@ -82,6 +104,7 @@ class StudyJudge(Settings):
     url: str | None = None
     truth: bool = False
     embedder: str | None = None
+    limits: Limits = Limits()
 
 
 class Unlearning(Settings):
@@ -146,9 +169,10 @@ class HoleStudySettings(Settings):
         return tuple(whole)
 
     def what_is_asked(self) -> dict[str, Any]:
-        """The settings as JSON values, without where the embedder lies and on which device models are: see `Cast`."""
+        """The settings as JSON values, without what changes no result: limits, the embedder's place, the device."""
         found = self.identity()
-        return {**found, "judge": {**found["judge"], "embedder": None}, "device": None}
+        judge = {name: value for name, value in found["judge"].items() if name != "limits"}
+        return {**found, "judge": {**judge, "embedder": None}, "device": None}
 
     def names(self) -> tuple[str, ...]:
         """Folders, files or ids of everything that is there before the study: models and data."""
@@ -222,6 +246,7 @@ class HoleStudySettings(Settings):
                 raise InputError(f"[ablation] {one_line(variant.name)}: name policy.KEY or latent.KEY")
             self.varied(variant)
         self.filter.check()
+        self.judge.limits.check()
 
     def _refuse_one_name_twice(self) -> None:
         """A name stands for one model, whose folder and whose rows in the tables go by it."""
@@ -269,73 +294,81 @@ def refuse_sections_missing(settings: HoleStudySettings, words: str | None) -> N
             raise InputError(f"--only {number}: table {number} needs a section [{needed[number]}], which is not there")
 
 
-SAMPLE1: Mapping[str, Any] = {
-    "forget": "edge:A_B",
-    "making": {
-        "graph": "sample1",
-        # Rates that docs/method_table.md found for this contract.
-        "unlearned": {
-            "llmu": {"method": "llmu", "learning_rate": 9.69e-5},
-            "gakl": {"method": "kl", "learning_rate": 4.54e-5},
-            "npo_gd": {"method": "npo_gd", "learning_rate": 4.54e-5},
-            "rmu": {"method": "rmu", "learning_rate": 2e-3, "settings": {"alpha": 0.1}},
-        },
-        "unlearning_epochs": 20,
-        "policy_lists": 400,
-        "policy_questions": 5,
-        "policy_epochs": 10,
-        "checkpoints_of": "llmu",
-        "checkpoints": (25, 50, 75),
-        "checkpoint_runs": 1,
-    },
-    "judge": {"truth": True},
-    "by": "graph",
-    "answers": {"max_tokens": 16},
-    "general_tokens": 16,
-    "latent": {"n_iterations": 6, "n_examples": 2, "ngram_coef": 3.0, "semantic_coef": 3.0},
-    "policy": {
-        "n_rollouts": 64,
-        "n_tokens": 32,
-        "epochs": 2,
-        "batch_size": 32,
-        "minibatch_size": 32,
-        "learning_rate": 1e-3,
-        "kl_coef": 0.03,
-        "lora_rank": 8,
-    },
-    # Questions about two contracts differ in names alone, and are two pieces of knowledge.
-    "filter": {"alike": 0.95},
-    "ablation": {
-        "of": "llmu",
-        "variants": {
-            "policy.kl_coef": (0.003, 0.3),
-            "policy.entropy_coef": (0.001, 0.1),
-            "latent.ngram_coef": (1.0, 10.0),
-            "latent.semantic_coef": (1.0, 10.0),
-            "policy.learning_rate": (3e-4, 3e-3),
-            "policy.temperature": (0.5, 1.0),
-        },
-    },
-    "mitigation": {
-        "of": "llmu",
-        "settings": {"rounds": 2, "n_latent": 40, "n_adjacent": 40, "n_retain": 40, "every": "50 steps"},
-        # All parameters and a rate at which the tiny model learns what it is shown, in 100 steps for the paper's 800.
-        "training": {"max_steps": 100, "learning_rate": 1e-4, "lora_rank": 0},
-    },
-    "variance": {"of": "llmu", "generations": 3, "seeds": (1, 2)},
-    "device": "cpu",
-}
-"""PISTOL's sample dataset 1, sized for a CPU. The paper varies six hyper-parameters and publishes neither their values
-nor two of their names (2511.00030, Table 5): the first four are its coefficients, the last two and all values ours."""
-
-
 def study_named(config: str) -> HoleStudySettings:
     """The study of a preset's name, or in a TOML file."""
     if config == "sample1":
-        found = HoleStudySettings.build(SAMPLE1, where="sample1")
+        own = resources.files("vestige.study").joinpath("resources", "sample1.toml").read_text(encoding="utf-8")
+        found = HoleStudySettings.build(tomllib.loads(own), where="sample1")
     elif Path(config).suffix == ".toml" or Path(config).is_file():
         found = HoleStudySettings.build(read_toml(Path(config)), where=config)
     else:
         raise InputError(f"no study {one_line(config)!r}; {closest(config, ['sample1'])}, or name a TOML file")
     found.check()
     return found
+
+
+@dataclass(frozen=True)
+class HoleStudyFolder:
+    """One study of holes."""
+
+    path: Path
+
+    asked = Entry("study.json")
+    """What was asked, fully resolved."""
+    data = Entry("data")
+    """The data that the study makes."""
+    page = Entry("tables.md")
+    """All tables, for people."""
+    lock = Entry(".lock")
+    """Held by the process that works here."""
+
+    def model(self, name: str) -> SubjectFolder:
+        """A model that the study makes."""
+        return SubjectFolder(self.path / "models" / slug(name))
+
+    def probe(self, unlearned: str) -> ProbeFolder:
+        """The probe of one unlearned model."""
+        return ProbeFolder(self.path / "probes" / slug(unlearned))
+
+    def checkpoint(self, label: str, run: int) -> ProbeFolder:
+        """One of the probes of one checkpoint; runs are counted from 1."""
+        return ProbeFolder(self.path / "checkpoints" / slug(label) / f"run-{run}")
+
+    def variant(self, name: str) -> ProbeFolder:
+        """The probe with one hyper-parameter changed."""
+        return ProbeFolder(self.path / "ablation" / slug(name))
+
+    def mended(self, way: str) -> Path:
+        """Where, in the folder of a probe, the table of one mending lies; written when it is done."""
+        return self.path / "mitigation" / f"{slug(way)}.json"
+
+    def evidence(self, name: str) -> Path:
+        """The answers of a model from elsewhere to the data's own questions."""
+        return self.path / "evidence" / slug(name)
+
+    def general(self, name: str) -> Path:
+        """What a model scores on the data's own questions."""
+        return self.path / "general" / f"{slug(name)}.json"
+
+    def table(self, number: int) -> Path:
+        """One table's numbers."""
+        return self.path / "tables" / f"table-{number}.csv"
+
+
+@dataclass(frozen=True)
+class GeneralScore:
+    """What a model scores on one split of the data's own questions: ROUGE-1 recall of greedy answers."""
+
+    split: str
+    estimate: Estimate
+
+
+def write_general(path: Path, digest: str, scores: tuple[GeneralScore, ...]) -> None:
+    """Put down the scores of the model of this digest."""
+    write_json(path, {"schema": SCHEMA, "digest": digest, "scores": [asdict(score) for score in scores]})
+
+
+def read_general(path: Path) -> tuple[str, tuple[GeneralScore, ...]]:
+    """The digest of one model, and its scores."""
+    stored: dict[str, Any] = read_versioned(path, "digest", "scores")
+    return str(stored["digest"]), tuple(typed(path, GeneralScore, one, again=AGAIN) for one in stored["scores"])
