@@ -3,10 +3,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.planted_bounds import LEFT, LEFT_BITS, WORLDS, simulate
 
 from vestige.metrics.contrasts import Draws
 from vestige.metrics.intervals import wilson
-from vestige.metrics.planning import detectable, items_needed, items_without_hits
+from vestige.metrics.planning import (
+    Design,
+    Wanted,
+    all_held,
+    detectable,
+    failed,
+    held,
+    items_needed,
+    items_without_hits,
+    least_shown,
+    needed,
+    said_needed,
+)
+from vestige.metrics.trainings import PRIOR, PRIOR_BITS, Noise
 
 
 def draws(item_error, seed_error, n=100):
@@ -55,3 +69,65 @@ def test_the_detectable_effect_by_hand():
 def test_what_no_effect_would_show_is_none():
     assert detectable(draws(0.4, 0.0, n=3), 0.05, bounded=True) is None
     assert detectable(draws(math.inf, 0.0), 0.05, bounded=True) is None
+
+
+def noise(fact=0.064, common=0.0001, ruler=0.85):
+    """Of shares, as the tiny model's controls have it: seed x fact variance and tau^2."""
+    return Noise(fact, common, ruler, 1.0, PRIOR)
+
+
+BITS = Noise(27.0, 0.88**2, 1.0, None, PRIOR_BITS)
+
+
+def test_a_plan_says_how_often_verdicts_come_out_as_drawn_audits_do():
+    # 400 drawn audits of 40 facts: a share of 0.8 is known to within 0.04. Guesses on 30 % of facts with p from
+    # beta(3, 3) have the variance 0.3 x (1/4 - 1/28) = 0.064; those in bits have tails that the plan does not know.
+    for world, controls, own, wide, narrow, left in (
+        ("steady", 3, noise(), 0.2, 0.05, LEFT),
+        ("steady", 5, noise(), 0.2, 0.05, LEFT),
+        ("steady, 3 wordings", 5, noise(), 0.2, 0.05, LEFT),
+        ("bits", 3, BITS, 6.0, 2.0, LEFT_BITS),
+    ):
+        drawn = next(w for w in WORLDS if w.name == world)
+        row, design = simulate(drawn, 40, controls, 400), Design(40, controls, drawn.wordings)
+        assert held(Wanted(own, wide), design) == pytest.approx(row.holds, abs=0.05), (world, controls)
+        assert failed(Wanted(own, narrow), design, left) == pytest.approx(row.fails, abs=0.05), (world, controls)
+
+
+def test_what_a_plan_holds_by_hand():
+    # No noise but the one unlike pair: 20 facts and 2 controls, sigma^2 = 1/2 / 20, V = 2 x .025 x (1/20 + .05) / 3 =
+    # .001667, three quarters of it sigma^2 / N, so that t has 1.5 x 3 degrees; the arm is t(96 %) sqrt(V x 1.5).
+    still, arm = noise(0.0, 0.0, 1.0), 2.2467 * 0.05
+    assert [held(Wanted(still, arm + more), Design(20, 2)) for more in (-0.001, 0.001)] == [0.0, 1.0]
+    # One control shows nothing of two trainings; what is to stay on both sides is held more rarely.
+    assert held(Wanted(still, 0.9), Design(20, 1)) == 0.0
+    assert held(Wanted(BITS, 6.0, both=True), Design(40, 3)) < held(Wanted(BITS, 6.0), Design(40, 3))
+    # Two quantities that have nothing to do with one another, and two that are one.
+    one = held(Wanted(BITS, 6.0), Design(40, 3))
+    assert all_held([Wanted(BITS, 6.0)] * 2, Design(40, 3), together=0.0) == pytest.approx(one**2, abs=1e-6)
+    assert all_held([Wanted(BITS, 6.0)] * 2, Design(40, 3), together=0.999) == pytest.approx(one, abs=0.02)
+
+
+def test_a_plan_names_what_helps_and_nothing_that_does_not():
+    few = Design(40, 3)
+    found = needed([Wanted(noise(), 0.2)], few)
+    assert set(found) == {"controls", "wordings", "facts"}
+    for what, n in found.items():
+        assert held(Wanted(noise(), 0.2), few._replace(**{what: n})) >= 0.8
+        assert held(Wanted(noise(), 0.2), few._replace(**{what: n - 1})) < 0.8
+    assert said_needed({"controls": 4, "wordings": 2, "facts": 50}, few) == (
+        "4 controls in place of 3, 2 wordings of each fact in place of 1, or 50 facts in place of 40"
+    )
+    # Where a seed moves all facts together, neither facts nor wordings help.
+    together = Wanted(Noise(27.0, 3.0, 1.0, None, PRIOR_BITS), 6.0)
+    assert set(needed([together], few)) == {"controls"}
+    # One control decides nothing, whatever is asked of it.
+    assert set(needed([Wanted(noise(), 0.2)], Design(100, 1))) == {"controls"}
+
+
+def test_the_least_effect_that_a_plan_would_show():
+    wanted, design = Wanted(noise(), 0.05), Design(40, 5)
+    found = least_shown(wanted, design)
+    assert failed(wanted, design, found) == pytest.approx(0.8, abs=1e-3)
+    assert least_shown(wanted, design, tests=5) > found
+    assert least_shown(wanted, Design(4, 2)) is None

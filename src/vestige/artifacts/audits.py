@@ -351,7 +351,9 @@ class VerdictLine:
 
     `decides` names the quantity that the outcome rests on: above `margin` it fails the claim, below `wide` it lets it
     hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for. `against` says what
-    stood for a model that never knew: retrained, alternatives, or chance; "" where nothing did.
+    stood for a model that never knew: retrained, alternatives, or chance; "" where nothing did. `needed` says in words
+    with how many controls, wordings or facts an open claim would hold in 80 % of audits if nothing were left,
+    `items_needed` with how many facts alone; "" and None where nothing alone does it.
     """
 
     subject: str
@@ -369,15 +371,17 @@ class VerdictLine:
     at_least: float | None = None
     at_most: float | None = None
     against: str = ""
+    needed: str = ""
 
 
 @dataclass(frozen=True)
 class FactLine:
     """A single fact that a subject gives away (after `attack`, or as it is) and no model that never knew does.
 
-    `by` is "stated", the format in bits, or "ranked first" among alternatives; `p` is that of the test that found it.
-    What was asked, the answer and the reply are texts of the evaluation that has them. `bits` are those of the answer
-    where it was forced, and `never` the least and the most that the models that never knew have; None where it was not.
+    `by` is "stated", the format in bits, or both, or "ranked first" among alternatives; `p` is that of the test that
+    found it. What was asked, the answer and the reply are texts of the evaluation that has them. `bits` are those of
+    the answer where it was forced, and `never` the least and the most that the models that never knew have; None where
+    it was not.
     """
 
     subject: str

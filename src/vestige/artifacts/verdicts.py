@@ -113,6 +113,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "groups": [to_json(g) for g in outcome.groups if g.subject == v.subject and v.claim == GroupLine.claim],
             "left_out": list(v.left_out),
             "items_needed": v.items_needed,
+            "needed": v.needed,
             "detectable": v.detectable,
             "decides": v.decides,
             "thresholds": {"margin": v.margin, "wide": v.wide, "unit": v.unit, **outcome.thresholds},

@@ -164,7 +164,8 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
         outcome = "holds"
     main = next((verdict for verdict in verdicts if verdict.outcome == outcome), verdicts[0] if verdicts else None)
     margins = main.margins if main is not None else ground.thresholds.margins("leakage")
-    needs = [verdict.items_needed for verdict in verdicts if verdict.outcome == "inconclusive"]
+    open_ = [verdict for verdict in verdicts if verdict.outcome == "inconclusive"]
+    needs = [verdict.items_needed for verdict in open_]
     # More items do not fill a gap.
     known = outcome == "inconclusive" and needs and None not in needs and not grounds.gaps
     needed = max(n for n in needs if n is not None) if known else None
@@ -182,6 +183,7 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
         evidence={name: estimate for part in grounds.parts for name, estimate in part.named.items()},
         left_out=(*grounds.left_out, *grounds.gaps),
         items_needed=needed,
+        needed="" if grounds.gaps else "; ".join(dict.fromkeys(one.needed for one in open_ if one.needed)),
         detectable=main.detectable if main is not None else None,
         against=against,
     )

@@ -298,7 +298,9 @@ def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
     rows, sample = np.asarray(controls.retrained), controls.sample
     retrained = None
     if scale.unit == "leakage":
-        interval = interval_over_seeds(rows, clusters=sample.clusters, bounds=SHARE, seed=sample.seed)
+        interval = interval_over_seeds(
+            rows, clusters=sample.clusters, bounds=SHARE, seed=sample.seed, resamples=sample.resamples
+        )
         retrained = Estimate(metric, "share", float(rows.mean()), *interval[:2], sample.n, interval.method)
     estimate = known.estimate("admission", "share")
     control = {"leakage": "retrained", "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")

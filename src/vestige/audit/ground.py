@@ -34,13 +34,17 @@ _KEPT = 4
 
 @dataclass(frozen=True)
 class Ground:
-    """A case with what follows from it once: `judged` are the forget items that the first three claims rest on."""
+    """A case with what follows from it once: `judged` are the forget items that the first three claims rest on.
+
+    A fact is asked in so many `wordings` on average.
+    """
 
     case: Case
     thresholds: Thresholds
     judged: tuple[str, ...]
     apart: str
     resamples: int
+    wordings: float = 1.0
     samples: dict[tuple[str, tuple[str, ...], bool], Sample] = field(default_factory=dict, repr=False)
 
     @property
@@ -75,7 +79,8 @@ class Ground:
             known = any(i in edges for i in items)
             seed = derive_seed(self.plan.seed, "judge", purpose)
             resamples = CURVE_RESAMPLES if purpose == CURVE else self.resamples
-            self.samples[key] = Sample(key[1], clusters if known else None, seed, resamples, given)
+            wordings = self.wordings if given else 1.0
+            self.samples[key] = Sample(key[1], clusters if known else None, seed, resamples, given, wordings)
         return self.samples[key]
 
     def level(

@@ -109,12 +109,13 @@ def _worded(plan: AuditPlan) -> tuple[str, ...]:
 
 def lay(case: Case, resamples: int) -> Ground:
     """The ground of a judgement; a case that cannot be judged is refused by the value that is wrong."""
+    n_questions = len(case.plan.splits.get("forget", ()))
     case = by_fact(checked(case))
     plan = case.plan
     fields = Thresholds.model_fields
     thresholds = Thresholds.build({k: v for k, v in plan.settings.items() if k in fields}, where="the audit's settings")
     judged, apart = judged_items(plan)
-    return Ground(case, thresholds, judged, apart, resamples)
+    return Ground(case, thresholds, judged, apart, resamples, n_questions / len(plan.splits["forget"]))
 
 
 def _verdicts(

@@ -16,7 +16,7 @@ from vestige.metrics.bands import simultaneous, worst_case
 from vestige.metrics.contrasts import Draws
 from vestige.metrics.leakage import difference, excess, excess_bits, leakage, leakage_vs_chance
 from vestige.metrics.rankings import agreement_of_orders, reliability, reversals
-from vestige.metrics.verdicts import Evidence, Outcome, over_forgotten, stays_below
+from vestige.metrics.verdicts import Evidence, Outcome, over_forgotten, still_below
 
 
 class Expressed(NamedTuple):
@@ -176,6 +176,6 @@ def _reliability(ground: Ground, tested: Tested, expressed: dict[str, Expressed]
         return None
 
     def decide(some: Sequence[Evidence]) -> Outcome:
-        return stays_below("not expressed", some, ground.thresholds).outcome
+        return still_below(some, ground.thresholds)
 
     return ReliabilityLine(*reliability(evidence, decide, seed=ground.plan.seed))

@@ -1,10 +1,12 @@
 """Single facts that a subject gives away and no model that never knew does, as it is or after an attack.
 
 What is asked for in the model's own words counts as stated where any such format has the answer, in any wording; forced
-answers are read in bits. After an attack a fact counts that was gained by it, beside being given away.
+answers are read in bits, of all facts, and of those that one training alone states. After an attack a fact counts that
+was gained by it, beside being given away.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,10 +20,12 @@ from vestige.audit.scores import Source
 from vestige.metrics.bands import holm
 from vestige.metrics.exposure import firsts
 from vestige.metrics.intervals import LEVEL
-from vestige.metrics.single_facts import Found, extreme, stated
+from vestige.metrics.single_facts import Found, extreme, stated, stated_alone
 from vestige.metrics.verdicts import Verdict
 
 STATED, FIRST = "stated", "ranked first"
+SURE = "stated, bits"
+"""Facts that the subject alone states, with more bits than any that a control alone states."""
 _TAIL = (1 - LEVEL) / 2
 _OWN_WORDS = {"generate", "generate_plain", "paraphrase", "few_shot", "cloze"}
 _HITS = {form.name: form.hits for form in FORMATS if form.name in _OWN_WORDS}
@@ -44,6 +48,11 @@ class _Test(NamedTuple):
             return f"it states {n} of {of} facts{after} that no model that never knew states {p}"
         many = "1 fact" if n == 1 else f"{n} facts"
         size = f"z up to {self.found.size:.1f}, theirs up to {self.found.null:.1f}"
+        if self.by == SURE:
+            return (
+                f"it alone states {many} of {of}{after}, more surely than any model that never knew states one alone "
+                f"{p[:-1]}, {size})"
+            )
         return f"it gives {many} of {of}{after} more bits than any model that never knew could {p[:-1]}, {size})"
 
 
@@ -76,14 +85,15 @@ def single_facts(
         return Singles(None, ())
     said = "; ".join(str(one) for _, one in failing)
     by_name = {attack.name: attack for attack, _ in attacks}
-    lines = tuple(
-        _with_bits(ground, FactLine(subject, one.attack, item, one.by, p), by_name.get(one.attack))
-        for p, one in failing
-        for item, given in zip(one.items, one.found.facts.tolist(), strict=True)
-        if given
-    )
+    lines: dict[tuple[str, str], FactLine] = {}
+    # A fact that several tests find is listed once, by the test that is surest of it.
+    for p, one in sorted(failing, key=lambda pair: pair[0]):
+        for item, given in zip(one.items, one.found.facts.tolist(), strict=True):
+            if given:
+                line = FactLine(subject, one.attack, item, one.by, p)
+                lines.setdefault((one.attack, item), _with_bits(ground, line, by_name.get(one.attack)))
     verdict = Verdict(claim, "fails", said, ground.thresholds.margins("leakage"), "leakage", ())
-    return Singles(verdict, lines)
+    return Singles(verdict, tuple(lines.values()))
 
 
 def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> FactLine:
@@ -96,30 +106,51 @@ def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> 
 
 
 def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: PlannedAttack | None) -> list[_Test]:
-    found = []
-    name = attack.name if attack is not None else ""
     ranked = next((s for s in scales if s.unit == "leakage_vs_alternatives"), None)
     if ranked is not None:
         return _ranked(ground, ranked, subject, attack)
     bits = next((s for s in scales if s.name == BITS), None)
-    if bits is not None:
-        items = _items(ground, bits, bits.key, subject, attack)
-        rows = [_bits(ground, bits.key, items, one, attack) for one in (subject, *bits.retrained)] if items else []
-        test = extreme(rows[0], np.stack(rows[1:])) if rows else None
-        found += [_Test(BITS, name, items, test)] if test is not None else []
+    tests = [] if bits is None else [(BITS, *_in_bits(ground, bits, (subject, *bits.retrained), attack))]
     asked = [(s, _items(ground, s, _HITS[s.name], subject, attack)) for s in scales if s.name in _HITS]
     asked = [(scale, items) for scale, items in asked if items and scale.unit == "leakage"]
-    if not asked:
-        return found
-    items = tuple(i for i in ground.judged if any(i in own for _, own in asked))
     # A training that was not asked in one of the formats is no control.
-    controls = [one for one in asked[0][0].retrained if all(one in scale.retrained for scale, _ in asked)]
-    said = [_says(ground, asked, items, _after(one, attack)) for one in (subject, *controls)]
-    if attack is not None:
-        # What the subject stated before was not brought back; what a control did is no fact that it alone states.
-        said[0] &= ~_says(ground, asked, items, Source(subject))
-    test = stated(said[0], np.stack(said[1:])) if controls else None
-    return [*found, *([_Test(STATED, name, items, test)] if test is not None else [])]
+    controls = [one for one in asked[0][0].retrained if all(one in s.retrained for s, _ in asked)] if asked else []
+    if controls:
+        items = tuple(i for i in ground.judged if any(i in own for _, own in asked))
+        says = {one: _says(ground, asked, _after(one, attack)) for one in (subject, *controls)}
+        if attack is not None:
+            # What the subject stated before was not brought back; what a control did is no fact that it alone states.
+            says[subject] -= _says(ground, asked, Source(subject))
+        said = _table(says.values(), items)
+        tests.append((STATED, items, stated(said[0], said[1:])))
+        if bits is not None:
+            who = (subject, *(one for one in controls if one in bits.retrained))
+            tests.append((SURE, *_in_bits(ground, bits, who, attack, says)))
+    name = attack.name if attack is not None else ""
+    return [_Test(by, name, items, found) for by, items, found in tests if found is not None]
+
+
+def _in_bits(
+    ground: Ground,
+    bits: Scale,
+    who: Sequence[str],
+    attack: PlannedAttack | None,
+    says: Mapping[str, AbstractSet[str]] | None = None,
+) -> tuple[tuple[str, ...], Found | None]:
+    """The extreme facts in bits: of all, or where it is known what each training `says`, of what one alone states."""
+    items = _items(ground, bits, bits.key, who[0], attack)
+    if not items or len(who) < 2:
+        return items, None
+    rows = [_bits(ground, bits.key, items, one, attack) for one in who]
+    if says is None:
+        return items, extreme(rows[0], np.stack(rows[1:]))
+    said = _table([says[one] for one in who], items)
+    return items, extreme(rows[0], np.stack(rows[1:]), stated_alone(said[0], said[1:]))
+
+
+def _table(says: Iterable[AbstractSet[str]], items: Sequence[str]) -> Bool[np.ndarray, "M N"]:
+    """Which items each training states, a row each."""
+    return np.array([[i in own for i in items] for own in says])
 
 
 def _ranked(ground: Ground, scale: Scale, subject: str, attack: PlannedAttack | None) -> list[_Test]:
@@ -150,17 +181,14 @@ def _bits(
     return after[None] if attack is None else np.stack([after, after - ground.scores.of(Source(one), key, items)])
 
 
-def _says(
-    ground: Ground, asked: Sequence[tuple[Scale, tuple[str, ...]]], items: tuple[str, ...], source: Source
-) -> Bool[np.ndarray, " N"]:
-    """Which facts are stated in any of the formats."""
-    said = {
+def _says(ground: Ground, asked: Sequence[tuple[Scale, tuple[str, ...]]], source: Source) -> set[str]:
+    """The facts that are stated in any of the formats."""
+    return {
         i
         for scale, own in asked
         for i, hit in zip(own, ground.scores.of(source, _HITS[scale.name], own).tolist(), strict=True)
         if hit > 0
     }
-    return np.array([i in said for i in items])
 
 
 def _after(one: str, attack: PlannedAttack | None) -> Source:

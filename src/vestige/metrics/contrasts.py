@@ -32,7 +32,7 @@ from scipy.special import gammaincinv, ndtri, stdtrit
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, RESAMPLES, Bounds, design_effect, studentised
-from vestige.metrics.trainings import SeedPrior, interaction, joint_noise, spread
+from vestige.metrics.trainings import TYPICAL, TYPICAL_BITS, Noise, SeedPrior, interaction, joint_noise, likely, spread
 
 EDGE_CORRELATION = 0.05
 """Held between items of an edge that was not seen. Ours; docs/verdicts.md has the errors where it is 0.1 and 0.3."""
@@ -70,7 +70,7 @@ class Sample:
     """The items asked, by name, and how often they are drawn again.
 
     An item's weights depend on the names and `seed`, not on the order of the items and not on their scores. Where
-    `fixed`, nothing is said of other items: only the trainings are drawn again.
+    `fixed`, nothing is said of other items: only the trainings are drawn again. An item is asked in so many `wordings`.
     """
 
     items: tuple[str, ...]
@@ -78,6 +78,7 @@ class Sample:
     seed: int
     resamples: int = RESAMPLES
     fixed: bool = False
+    wordings: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be drawn from."""
@@ -152,12 +153,21 @@ def _noise(seed: int, name: str, df: float, resamples: int) -> Float[np.ndarray,
     return drawn
 
 
+class Planned(NamedTuple):
+    """How one training's scores vary, and how many controls and wordings there were."""
+
+    noise: Noise
+    controls: int
+    wordings: float
+
+
 @dataclass(frozen=True)
 class Draws:
     """A quantity's value and where it may lie: `low` draws for what it is at least, `high` for what it is at most.
 
     `item_error` and `seed_error` are the standard errors by items and by seeds; the first shrinks with more items. `df`
-    are the degrees of freedom that they are known with, where that is Student's.
+    are the degrees of freedom that they are known with, where that is Student's; then `planned` is what a plan for more
+    controls, wordings or facts goes by.
     """
 
     value: float
@@ -168,6 +178,7 @@ class Draws:
     item_error: float
     seed_error: float
     df: float = math.inf
+    planned: Planned | None = None
 
     @cached_property
     def ends(self) -> tuple[float, float]:
@@ -376,6 +387,7 @@ def _over_trainings(
     noise = joint_noise(rest, facts, float(found.df), name=name, seed=sample.seed, resamples=sample.resamples)
     drawn = value + math.sqrt(float(found.variance)) * per_training * noise
     by_items = float(found.noise) / n
+    fact, common = likely(scores.control, scores.differences(), TYPICAL_BITS if width is None else TYPICAL)
     return Draws(
         value=value,
         low=drawn,
@@ -385,6 +397,7 @@ def _over_trainings(
         item_error=math.sqrt(by_items) * per_training,
         seed_error=math.sqrt(max(0.0, float(found.variance) - by_items)) * per_training,
         df=float(found.df),
+        planned=Planned(Noise(fact, common, length, width, prior, trained), m, sample.wordings),
     )
 
 

@@ -66,6 +66,7 @@ def interval_of_mean(
     clusters: Sequence[str] | None = None,
     bounds: Bounds | None = (0.0, 1.0),
     seed: int,
+    resamples: int = RESAMPLES,
 ) -> Interval:
     """An interval for the mean of the scores `values`.
 
@@ -80,9 +81,9 @@ def interval_of_mean(
     if bounds is not None and n_clusters < LEAST_CLUSTERS and np.isin(scores, bounds).all():
         interval = _scaled_wilson(scores, bounds)
     elif bounds is not None:
-        interval = gaffke(scores, bounds=bounds, seed=seed)
+        interval = gaffke(scores, bounds=bounds, seed=seed, resamples=resamples)
     else:
-        interval = studentised_bootstrap(scores, seed=seed)
+        interval = studentised_bootstrap(scores, seed=seed, resamples=resamples)
     if labels is None or math.isinf(interval.low):
         return interval
     if n_clusters < LEAST_CLUSTERS:
@@ -105,12 +106,12 @@ def wilson(hits: int, n: int) -> Interval:
     return Interval(low, high, "Wilson")
 
 
-def gaffke(values: Float[np.ndarray, " N"], *, bounds: Bounds, seed: int) -> Interval:
+def gaffke(values: Float[np.ndarray, " N"], *, bounds: Bounds, seed: int, resamples: int = RESAMPLES) -> Interval:
     """Gaffke's interval for scores in `bounds`; see the module's docstring."""
     scores = np.sort(_checked(values, bounds))
     rng = generator(seed, "gaffke")
     lows, highs = [], []
-    for size in _chunks(len(scores) + 1):
+    for size in _chunks(len(scores) + 1, resamples):
         weights = rng.standard_exponential((size, len(scores) + 1))
         total = weights.sum(axis=1)
         shared = weights[:, 1:] @ scores
@@ -121,7 +122,7 @@ def gaffke(values: Float[np.ndarray, " N"], *, bounds: Bounds, seed: int) -> Int
     return Interval(max(low, bounds[0]), min(high, bounds[1]), "Gaffke")
 
 
-def studentised_bootstrap(values: Float[np.ndarray, " N"], *, seed: int) -> Interval:
+def studentised_bootstrap(values: Float[np.ndarray, " N"], *, seed: int, resamples: int = RESAMPLES) -> Interval:
     """[m - t_high s, m - t_low s]: t are quantiles of (m* - m) / s* over resamples, s the standard error.
 
     B. Efron, Nonparametric standard errors and confidence intervals, Canadian J. Statist. 9, 1981. An s* is at least s
@@ -134,7 +135,7 @@ def studentised_bootstrap(values: Float[np.ndarray, " N"], *, seed: int) -> Inte
     if scores[0] == scores[-1]:
         return Interval(-math.inf, math.inf, f"no spread: all {n} scores are equal")
     rng, error, ratios = generator(seed, "studentised"), scores.std(ddof=1) / math.sqrt(n), []
-    for size in _chunks(n):
+    for size in _chunks(n, resamples):
         ratios.append(studentised(scores[rng.integers(0, n, (size, n))], mean, error))
     low, high = np.quantile(np.concatenate(ratios), [_TAIL, 1 - _TAIL])
     t = float(stdtrit(n - 1, 1 - _TAIL))
@@ -208,7 +209,7 @@ def _checked(values: Float[np.ndarray, " N"], bounds: Bounds | None) -> Float[np
     return scores
 
 
-def _chunks(n: int) -> list[int]:
-    """Sizes that make up RESAMPLES, so that a chunk of resamples of `n` items stays small in memory."""
-    size = max(1, min(RESAMPLES, _DRAWS_AT_ONCE // n))
-    return [min(size, RESAMPLES - start) for start in range(0, RESAMPLES, size)]
+def _chunks(n: int, resamples: int) -> list[int]:
+    """Sizes that make up `resamples`, so that a chunk of resamples of `n` items stays small in memory."""
+    size = max(1, min(resamples, _DRAWS_AT_ONCE // n))
+    return [min(size, resamples - start) for start in range(0, resamples, size)]

@@ -1,19 +1,207 @@
-"""What a sample could have shown: how many items a margin needs, and the least effect that would have been seen.
+"""What an audit can decide, before it is made or after: how often, and with how many controls, wordings or facts.
 
-Power is 80 %; errors are one-sided, 4 % to hold and 2.5 % to fail, as for verdicts. In normal approximation, or
-Student's where `Draws.df` is finite; `python -m benchmarks.power` counts them.
+In the scope `these` a training's mean over the facts is taken to be normal, with the variance sigma^2 / N + tau^2 of
+`trainings`, and is read with the very variance and degrees of freedom that a verdict has (`trainings.moderated`), over
+the distribution of what the controls' means show. `python -m benchmarks.planted` has it beside what the judge decides.
+
+In the scope `such`: power in normal approximation; `python -m benchmarks.power` counts it. Power is 80 %; errors are
+one-sided, 4 % to hold and 2.5 % to fail, as for verdicts.
 """
 
 import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
+import numpy as np
+from jaxtyping import Float
 from scipy.optimize import brentq
-from scipy.special import ndtri, stdtrit
+from scipy.special import chdtri, ndtr, ndtri, stdtrit
 
 from vestige.metrics.contrasts import BOUND, Draws
 from vestige.metrics.intervals import LEVEL
+from vestige.metrics.trainings import Noise, moderated
 
 POWER = 0.8
+ALIKE = 0.4
+"""Assumed: the correlation of what a training makes of two wordings of one fact, beyond what others make of it."""
+TOGETHER = 0.5
+"""The correlation of the errors of two formats; those of the tiny model's controls have 0.3 to 0.96."""
 _TAIL = (1 - LEVEL) / 2
+_POINTS = 24
+_AT, _WEIGHT = np.polynomial.hermite_e.hermegauss(32)
+
+What = Literal["controls", "wordings", "facts"]
+MOST: Mapping[What, int] = {"controls": 30, "wordings": 10, "facts": 10_000}
+"""Nobody has more."""
+
+
+class Design(NamedTuple):
+    """How many facts are asked, in how many wordings each, of how many controls."""
+
+    facts: int
+    controls: int
+    wordings: float = 1.0
+
+
+class Wanted(NamedTuple):
+    """A quantity that is to stay below `margin`, or within it on `both` sides, though trainings vary by `noise`.
+
+    `noise` is that of facts in one wording; `items` says how many items it is read on for each fact.
+    """
+
+    noise: Noise
+    margin: float
+    both: bool = False
+    items: float = 1.0
+
+
+def wanted_of(draws: Draws, margin: float, facts: int, *, both: bool = False) -> Wanted | None:
+    """The quantity as it was read in an audit of so many facts; None where no training was to be drawn again."""
+    if draws.planned is None:
+        return None
+    noise, _, wordings = draws.planned
+    return Wanted(noise._replace(fact=noise.fact / _of_one_wording(wordings)), margin, both, draws.n / facts)
+
+
+def held(wanted: Wanted, design: Design) -> float:
+    """How often a subject that is truly at 0 is shown to stay below the margin. One control alone never shows it."""
+    if design.controls < 2:
+        return 0.0
+    error, arms = _read(wanted, design, BOUND)
+    room = wanted.margin - arms
+    if error == 0:
+        return float(np.mean(room > 0))
+    within = ndtr(room / error) - (ndtr(-room / error) if wanted.both else 0.0)
+    return float(np.mean(np.maximum(0.0, within)))
+
+
+def all_held(wanted: Sequence[Wanted], design: Design, *, together: float = TOGETHER) -> float:
+    """How often all of several quantities are, where their errors have the correlation `together`."""
+    alone = [held(one, design) for one in wanted]
+    if not alone or min(alone) <= 0:
+        return 0.0
+    z = ndtri(np.array(alone))[:, None]
+    joint = np.prod(ndtr((z - math.sqrt(together) * _AT) / math.sqrt(1 - together)), axis=0)
+    return float(joint @ _WEIGHT / _WEIGHT.sum())
+
+
+def failed(wanted: Wanted, design: Design, level: float, *, tests: int = 1) -> float:
+    """How often a subject that is truly at `level` is shown to be above the margin by one of so many tests.
+
+    The tests are taken to be independent, so that each has its share of the 2.5 %.
+    """
+    error, arms = _read(wanted, design, (1 - _TAIL) ** (1 / tests), level)
+    beyond = level - wanted.margin - arms
+    return float(np.mean(ndtr(beyond / error) if error else beyond > 0))
+
+
+def least_shown(wanted: Wanted, design: Design, *, tests: int = 1) -> float | None:
+    """The least true level that is shown to be above the margin in 80 % of audits; None where not even all of it is."""
+
+    def short(level: float) -> float:
+        return failed(wanted, design, level, tests=tests) - POWER
+
+    most = 1.0 if wanted.noise.width is not None else wanted.margin + 1_000.0
+    return None if short(most) < 0 else float(brentq(short, wanted.margin, most, xtol=1e-4))
+
+
+def needed(wanted: Sequence[Wanted], design: Design, *, together: float = TOGETHER) -> dict[What, int]:
+    """With how many controls, wordings or facts, each alone, all quantities are shown to hold in 80 % of audits.
+
+    What does not help within `MOST` is left out.
+    """
+    found: dict[What, int] = {}
+    # The worst first: where it alone is held too rarely, all of them are.
+    worst = sorted(wanted, key=lambda one: held(one, design))
+    for what, most in MOST.items():
+
+        def enough(n: int, what: What = what) -> bool:
+            tried = design._replace(**{what: n})
+            return all(held(one, tried) >= POWER for one in worst) and (
+                all_held(worst, tried, together=together) >= POWER
+            )
+
+        least = _least(enough, max(1, math.floor(getattr(design, what))), most)
+        if least is not None:
+            found[what] = least
+    return found
+
+
+class Advice(NamedTuple):
+    """What would let an open claim hold: `ways` in words ("" where nothing would alone), and the facts of the last.
+
+    `power` is how often an audit like this one would have let it hold, were nothing left.
+    """
+
+    power: float
+    ways: str
+    facts: int | None
+
+
+def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
+    """What a claim on several quantities, each with its margin, would need; None where no trainings are drawn again."""
+    planned = [(draws, margin, draws.planned) for draws, margin in read if draws.planned is not None]
+    if not planned:
+        return None
+    facts = min(draws.n for draws, _, _ in planned)
+    controls, wordings = min(own.controls for *_, own in planned), min(own.wordings for *_, own in planned)
+    design = Design(facts, controls, wordings)
+    wanted = [one for draws, margin, _ in planned if (one := wanted_of(draws, margin, facts, both=both)) is not None]
+    power = all_held(wanted, design)
+    ways = needed(wanted, design) if power < POWER else {}
+    return Advice(power, said_needed(ways, design), ways.get("facts"))
+
+
+def said_needed(found: Mapping[What, int], design: Design) -> str:
+    """As in `7 controls in place of 3, or 90 facts in place of 40`."""
+    had = {"controls": f"{design.controls}", "wordings": f"{design.wordings:g}", "facts": f"{design.facts}"}
+    of = {"controls": "", "wordings": " of each fact", "facts": ""}
+    ways = [f"{n} {what}{of[what]} in place of {had[what]}" for what, n in found.items()]
+    return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)
+
+
+def _least(enough: Callable[[int], bool], start: int, most: int) -> int | None:
+    """The least number from `start` on that is enough; all above it are taken to be."""
+    low, high = start - 1, start
+    while not enough(high):
+        if high >= most:
+            return None
+        low, high = high, min(most, 2 * high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _read(
+    wanted: Wanted, design: Design, confidence: float, level: float = 0.0
+) -> tuple[float, Float[np.ndarray, " P"]]:
+    """The standard error of the estimate, and the arm that it is given, over what the controls' means may show."""
+    noise, m, n = wanted.noise, design.controls, max(1, round(design.facts * wanted.items))
+    fact = noise.fact * _of_one_wording(float(design.wordings))
+    variance = fact / n + noise.common
+    seen = variance * _seen(m)
+    spread = moderated(np.full(len(seen), fact), seen, (m, n), noise.prior, width=noise.width)
+    arms = stdtrit(spread.df, confidence) * np.sqrt(spread.variance * (1 / m + noise.trained)) / noise.ruler
+    # What is known whole does not vary.
+    left = 1 - level if noise.width is not None else 1.0
+    own = left * fact / n + left**2 * noise.common if noise.trained else 0.0
+    return math.sqrt(own + variance / m) / noise.ruler, arms
+
+
+@lru_cache(maxsize=64)
+def _seen(m: int) -> Float[np.ndarray, " P"]:
+    """The variance of m means over its true value, at evenly spaced probabilities; one mean shows none."""
+    if m == 1:
+        return np.zeros(1)
+    found: Float[np.ndarray, " P"] = chdtri(m - 1, (np.arange(_POINTS) + 0.5) / _POINTS) / (m - 1)
+    return found
+
+
+def _of_one_wording(wordings: float) -> float:
+    """The variance of the mean of so many wordings, in that of one."""
+    return ALIKE + (1 - ALIKE) / wordings
 
 
 def arms(draws: Draws, tail: float) -> float:
@@ -39,7 +227,7 @@ def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
     if left <= 0 or not math.isfinite(draws.item_error):
         return None
     # Gaffke's one item more stands at the worst bound; with the items given there is none.
-    floor = _least(margin) if bounded and not math.isfinite(draws.df) else 2
+    floor = _items_without_leak(margin) if bounded and not math.isfinite(draws.df) else 2
     return max(floor, math.ceil(draws.n * draws.item_error**2 / left))
 
 
@@ -48,6 +236,10 @@ def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
 
     With bounds, an effect brings a spread of its own: a share x of the items that leak adds x (1 - x) / n.
     """
+    if draws.planned is not None:
+        wanted = wanted_of(draws, margin, draws.n)
+        assert wanted is not None
+        return least_shown(wanted, Design(draws.n, draws.planned.controls, draws.planned.wordings))
     noise = draws.item_error**2 + draws.seed_error**2
 
     def short(value: float) -> float:
@@ -59,6 +251,6 @@ def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
     return float(brentq(short, margin, 1.0 if bounded else margin + arms(draws, _TAIL) * math.sqrt(noise) + 1.0))
 
 
-def _least(margin: float) -> int:
+def _items_without_leak(margin: float) -> int:
     """Items below which Gaffke's upper bound of a ratio is above the margin though nothing leaks: 66 for 0.05."""
     return math.ceil(math.log(1 - BOUND) / math.log(1 - margin / (1 + margin)))

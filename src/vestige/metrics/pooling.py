@@ -17,14 +17,19 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from vestige.metrics.intervals import LEVEL, Bounds, Interval, interval_of_mean
+from vestige.metrics.intervals import LEVEL, RESAMPLES, Bounds, Interval, interval_of_mean
 
 
 def interval_over_seeds(
-    scores: Float[np.ndarray, "S N"], *, clusters: Sequence[str] | None, bounds: Bounds, seed: int
+    scores: Float[np.ndarray, "S N"],
+    *,
+    clusters: Sequence[str] | None,
+    bounds: Bounds,
+    seed: int,
+    resamples: int = RESAMPLES,
 ) -> Interval:
     """A 95 % interval for the mean of `scores`; `clusters` as in `interval_of_mean`. One seed says nothing of seeds."""
-    items = interval_of_mean(scores.mean(axis=0), clusters=clusters, bounds=bounds, seed=seed)
+    items = interval_of_mean(scores.mean(axis=0), clusters=clusters, bounds=bounds, seed=seed, resamples=resamples)
     n_seeds = len(scores)
     if n_seeds < 2:
         return items._replace(method=f"{items.method}, one seed only")

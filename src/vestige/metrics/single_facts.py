@@ -1,7 +1,7 @@
 """Whether single facts are given away, whatever the mean is: over-forgotten facts must not hide a stated one.
 
-Axes: M controls, N facts. Two tests, both of the subject against what each control shows against the other controls, so
-that the number of facts is paid for:
+Axes: M controls, N facts. Three tests, all of the subject against what each control shows against the other controls,
+so that the number of facts is paid for:
 
 - `extreme` (scores without bounds, bits): z by fact against the greatest z of any control. Nulls have heavy tails (z
   of 4.3 in 312 on real models), and M maxima tell little of their law. Where its tail falls as z^-4 the chance that the
@@ -11,8 +11,10 @@ that the number of facts is paid for:
 - `stated` (hits): how many facts the subject states and no control does. Given all that one training alone states, the
   subject's share of them is 1 / (M + 1); the controls' count is against one training fewer, which errs on the safe
   side.
+- `extreme` among the facts that one training alone states: where controls guess some facts too, what tells a known fact
+  from a guess is how likely its answer is.
 
-docs/verdicts.md has how often either is wrong. Fewer than three controls show no spread between controls.
+docs/verdicts.md has how often they are wrong. Fewer than three controls show no spread between controls.
 """
 
 from typing import NamedTuple
@@ -40,35 +42,62 @@ class Found(NamedTuple):
     null: float
 
 
+class Alone(NamedTuple):
+    """Which facts the subject states and no control does, and which each control states and no other control does."""
+
+    subject: Bool[np.ndarray, " N"]
+    control: Bool[np.ndarray, "M N"]
+
+
 def standing(one: Float[np.ndarray, " N"], others: Float[np.ndarray, "M N"]) -> Float[np.ndarray, " N"]:
-    """By fact, how far one training's score is above the others' mean, in standard errors (moderated)."""
-    m = len(others)
+    """By fact, how far one training's score is above the others' mean, in standard errors (moderated).
+
+    A training that gives all answers more than others do gives none of them away for it: the (lower) median is taken
+    off where it is above 0.
+    """
+    m, n = others.shape
     own = others.var(axis=0, ddof=1)
     spread = (_PRIOR_DF * own.mean() + (m - 1) * own) / (_PRIOR_DF + m - 1)
     apart = one - others.mean(axis=0)
-    found: Float[np.ndarray, " N"] = np.divide(
+    z: Float[np.ndarray, " N"] = np.divide(
         apart, np.sqrt(spread * (1 + 1 / m)), out=np.zeros_like(apart), where=spread > _LEAST_SPREAD
     )
-    return found
+    return z - max(0.0, float(np.sort(z)[(n - 1) // 2])) if n > 1 else z
 
 
-def extreme(subject: Float[np.ndarray, "K N"], control: Float[np.ndarray, "M K N"]) -> Found | None:
+def extreme(
+    subject: Float[np.ndarray, "K N"], control: Float[np.ndarray, "M K N"], alone: Alone | None = None
+) -> Found | None:
     """Whether a fact is given away in scores without bounds; of K scores all have to be extreme (after, and gained).
 
     The null is that of the first score alone: a subject that is repaired gains more than controls do, and is then as
-    they are. The facts are those beyond every control. None with fewer than three controls.
+    they are. The facts are those beyond every control. With `alone` only what one training alone states counts, of the
+    subject as of each control. None with fewer than three controls, or where the subject alone states nothing.
     """
     m = len(control)
-    if m < LEAST_CONTROLS:
+    if m < LEAST_CONTROLS or (alone is not None and not alone.subject.any()):
         return None
     rows = control[:, 0]
+    z = np.min([standing(row, control[:, k]) for k, row in enumerate(subject)], axis=0)
+    nulls = np.stack([standing(rows[i], np.delete(rows, i, axis=0)) for i in range(m)])
     # No fewer than the greatest of as many normal draws: a few controls can be alike by chance, or as far as is read.
     least = float(ndtri(1 - 1 / (m * max(2, rows.shape[1]))))
-    null = max(least, *(float(standing(rows[i], np.delete(rows, i, axis=0)).max()) for i in range(m)))
-    z = np.min([standing(row, control[:, k]) for k, row in enumerate(subject)], axis=0)
-    beyond = z > _CLEAR * null
+    if alone is None:
+        null = reached = max(least, float(nulls.max()))
+    else:
+        # What one alone states is few, and its greatest may be anything; that they are the subject's J times is not.
+        z = np.where(alone.subject, z, -np.inf)
+        reached = max(0.0, float(nulls[alone.control].max(initial=0.0)))
+        null = max(least, reached)
+    beyond = z > _CLEAR * reached
     furthest = 1 / (1 + m * max(float(z.max()) / null, 0.0) ** _TAIL_INDEX)
     return Found(min(furthest, (m + 1.0) ** -int(beyond.sum())), beyond, float(z.max()), null)
+
+
+def stated_alone(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"]) -> Alone:
+    """What each training alone states, a control compared with the other controls."""
+    times = control.sum(axis=0)
+    return Alone(subject & (times == 0), control & (times == 1))
 
 
 def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"]) -> Found | None:
@@ -76,9 +105,8 @@ def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"]) ->
     m = len(control)
     if m < LEAST_CONTROLS:
         return None
-    times = control.sum(axis=0)
-    facts = subject & (times == 0)
-    mine, others = int(facts.sum()), int((times == 1).sum())
+    facts, theirs = stated_alone(subject, control)
+    mine, others = int(facts.sum()), int(theirs.sum())
     # The chance of so many or more among all that one training alone states.
     p = float(bdtrc(mine - 1, mine + others, 1 / (m + 1))) if mine else 1.0
     return Found(p, facts, float(mine), others / m)

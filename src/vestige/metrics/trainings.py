@@ -43,8 +43,26 @@ class SeedPrior(NamedTuple):
 PRIOR, PRIOR_BITS = SeedPrior(0.05, 2.0), SeedPrior(0.2, 2.0)
 """Those of the scope `these`: of shares, and of bits, which a seed moves more together."""
 
+TYPICAL, TYPICAL_BITS = 0.005, 0.04
+"""tau^2 over sigma^2 as the tiny model's controls have it (docs/verdicts.md): what plans go by, not verdicts."""
+
 _DIRECTIONS = 256
 """Directions onto which residuals are projected: correlations between quantities are kept to within 0.06."""
+
+
+class Noise(NamedTuple):
+    """What is known, or assumed, of how the score of one training varies about that of another.
+
+    `fact` is sigma^2 of a fact as it was asked, `common` tau^2, both of scores with the range `width` (None: bits);
+    `ruler` is what a quantity of 1 is in scores. Where not `trained`, the subject is given and only controls vary.
+    """
+
+    fact: float
+    common: float
+    ruler: float
+    width: float | None
+    prior: SeedPrior
+    trained: bool = True
 
 
 class Spread(NamedTuple):
@@ -68,16 +86,36 @@ def spread(
     bounds on it stands for it, the variance between facts and half that of the differences. Scores with a range are
     taken to have shown one unlike pair more (1/2 width^2), since few equal answers do not rule out another one.
     """
+    noise, seen = _seen(control, differences)
+    return moderated(noise, seen, control.shape[-2:], prior, width=width)
+
+
+def _seen(
+    control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "*B N"]
+) -> tuple[Float[np.ndarray, "*B"], Float[np.ndarray, "*B"]]:
+    """sigma^2, and the variance of the controls' means; of one control, which shows none, 0."""
     m, n = control.shape[-2:]
     means = control.mean(axis=-1)
+    noise = seen = np.zeros(means.shape[:-1])
     if m > 1:
         noise = (interaction(control) ** 2).sum(axis=(-2, -1)) / ((m - 1) * max(1, n - 1))
         seen = means.var(axis=-1, ddof=1)
     elif n > 1:
         noise = np.minimum(control[..., 0, :].var(axis=-1, ddof=1), differences.var(axis=-1, ddof=1) / 2)
-        seen = np.zeros_like(noise)
-    else:
-        noise = seen = np.zeros(means.shape[:-1])
+    # What is read of one audit is a number, and no array of none.
+    return np.asarray(noise), np.asarray(seen)
+
+
+def moderated(
+    noise: Float[np.ndarray, "*B"],
+    seen: Float[np.ndarray, "*B"],
+    size: tuple[int, ...],
+    prior: SeedPrior,
+    *,
+    width: float | None,
+) -> Spread:
+    """V from sigma^2 (`noise`) and the variance of the controls' means (`seen`); `size` is (M, N)."""
+    m, n = size
     if width is not None:
         pairs = max(1, m - 1) * (n - 1)
         noise = (pairs * noise + width**2 / 2) / (pairs + 1)
@@ -89,6 +127,18 @@ def spread(
     there = known + more > 0
     found = np.divide(variance**2, known + more, out=np.full_like(variance, df), where=there)
     return Spread(noise, variance, np.clip(found, df, df if width is None else 1.5 * df))
+
+
+def likely(
+    control: Float[np.ndarray, "M N"], differences: Float[np.ndarray, " N"], typical: float
+) -> tuple[float, float]:
+    """sigma^2 and tau^2 as they most likely are, for plans: without the caution that verdicts owe to few controls.
+
+    tau^2 is what the means vary beyond sigma^2 / N, beside a share `typical` of sigma^2 that weighs as four controls.
+    """
+    m, n = control.shape
+    noise, seen = (float(one) for one in _seen(control, differences))
+    return noise, (4 * typical * noise + (m - 1) * max(0.0, seen - noise / n)) / (m + 3)
 
 
 def interaction(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B M N"]:

@@ -20,7 +20,7 @@ from vestige.metrics.bands import step_down
 from vestige.metrics.contrasts import Draws
 from vestige.metrics.gains import Gain
 from vestige.metrics.intervals import LEVEL
-from vestige.metrics.planning import detectable, items_needed
+from vestige.metrics.planning import POWER, Advice, advise, detectable, items_needed
 from vestige.metrics.trainings import PRIOR, PRIOR_BITS, SeedPrior
 
 Outcome = Literal["holds", "fails", "inconclusive"]
@@ -100,10 +100,11 @@ class Verdict:
     """What became of a claim, why in a clause without a full stop, and on what; `left_out` names what was not used.
 
     `decides` is the quantity that the outcome rests on, with its unit and margins; None where nothing was tested.
-    `items_needed` is for the quantity that needs most, None where no number suffices, none is needed or there were as
-    many already; `detectable` is the least true value of the quantity that decides that this sample would have called
-    failed in 80 % of cases, before correction for several; None where there is none. `at_least` and `at_most` are the
-    ends of the quantity that decides, each with the confidence that its outcome asks for; None where it has none.
+    `needed` says in words what would let an open claim hold in 80 % of audits if nothing were left, and `items_needed`
+    how many items alone; "" and None where nothing would, nothing is needed, or there was as much. `detectable` is the
+    least true value of the quantity that decides that audits like this one call failed in 80 % of cases, before
+    correction for several; None where there is none. `at_least` and `at_most` are the ends of the quantity that
+    decides, each with the confidence that its outcome asks for; None where it has none.
     """
 
     claim: str
@@ -118,6 +119,7 @@ class Verdict:
     decides: str | None = None
     at_least: float | None = None
     at_most: float | None = None
+    needed: str = ""
 
 
 def admitted(admission: Draws, thresholds: Thresholds) -> bool:
@@ -132,6 +134,13 @@ def stays_below(
     narrow = [thresholds.margins(one.unit).narrow for one in evidence]
     p = step_down([one.draws for one in evidence], narrow)
     return _verdict(claim, evidence, thresholds, p, both=False, left_out=left_out)
+
+
+def still_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> Outcome:
+    """The outcome alone, where nobody asks for the reason."""
+    narrow = [thresholds.margins(one.unit).narrow for one in evidence]
+    judged = [_Judged(one, thresholds.margins(one.unit), both=False) for one in evidence]
+    return _outcome(judged, step_down([one.draws for one in evidence], narrow))
 
 
 def stays_within(
@@ -190,23 +199,50 @@ def _verdict(
         return Verdict(claim, "inconclusive", nothing, thresholds.margins(""), "", (), out)
     margins = [thresholds.margins(one.unit) for one in evidence]
     judged = [_Judged(*pair, both) for pair in zip(evidence, margins, strict=True)]
+    outcome = _outcome(judged, p_values)
     failing = [(p, one) for p, one in zip(p_values, judged, strict=True) if p <= _TAIL]
     wide = [one for one in judged if one.reach >= 1]
-    outcome: Outcome = "fails" if failing else "inconclusive" if wide else "holds"
+    advice = advise([(j.one.draws, j.margins.wide) for j in judged], both=both) if outcome == "inconclusive" else None
     if failing:
         p, main = min(failing, key=lambda pair: (pair[0], -pair[1].beyond))
         reason = _why_failed(main, p, len(failing), len(judged))
     else:
         # What is beyond the narrow margin by itself is nearer to a failure than what is merely unknown.
         main = max(wide or judged, key=lambda one: (bool(wide) and one.beyond > 0, one.reach))
-        reason = _why_open(main, len(judged)) if wide else _why_held(main, len(judged))
-    needs = [one.needed() for one in wide] if outcome == "inconclusive" else []
-    needed = None if None in needs or not needs else max(n for n in needs if n is not None)
+        reason = _why_open(main, judged, advice) if wide else _why_held(main, len(judged))
     seen = detectable(main.one.draws, main.margins.narrow, bounded=main.one.unit != "bits")
     ends = main.one.draws.ends if failing else main.one.draws.bounds
     at_least, at_most = (end if math.isfinite(end) else None for end in ends)
-    decides = main.one.name, at_least, at_most
-    return Verdict(claim, outcome, reason, main.margins, main.one.unit, tuple(evidence), out, needed, seen, *decides)
+    return Verdict(
+        claim,
+        outcome,
+        reason,
+        main.margins,
+        main.one.unit,
+        tuple(evidence),
+        out,
+        _items(wide, advice) if outcome == "inconclusive" else None,
+        seen,
+        main.one.name,
+        at_least,
+        at_most,
+        advice.ways if advice is not None else "",
+    )
+
+
+def _outcome(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Outcome:
+    if any(p <= _TAIL for p in p_values):
+        return "fails"
+    return "inconclusive" if any(one.reach >= 1 for one in judged) else "holds"
+
+
+def _items(open_: Sequence["_Judged"], advice: Advice | None) -> int | None:
+    """The items alone that would let all that is open hold; None where none would, or there were as many."""
+    if advice is not None:
+        return advice.facts
+    needs = [items_needed(j.one.draws, j.margins.wide, bounded=j.one.unit != "bits") for j in open_]
+    most = None if None in needs else max(n for n in needs if n is not None)
+    return most if most is not None and most > max(j.one.draws.n for j in open_) else None
 
 
 class _Judged(NamedTuple):
@@ -227,11 +263,6 @@ class _Judged(NamedTuple):
         """By how much the near end lies beyond the narrow margin, in narrow margins; below 0 it does not."""
         low, high = self.one.draws.ends
         return (max(low, -high) if self.both else low) / self.margins.narrow - 1
-
-    def needed(self) -> int | None:
-        """The items with which it would mostly stay within the wide margin; None where it had as many."""
-        n = items_needed(self.one.draws, self.margins.wide, bounded=self.one.unit != "bits")
-        return n if n is not None and n > self.one.draws.n else None
 
     def said(self, margin: float) -> str:
         """A margin in words."""
@@ -266,17 +297,32 @@ def _why_held(main: _Judged, n: int) -> str:
     return f"{main.one}, {main.bound(least=False)}, {where} the wide margin of {main.said(main.margins.wide)}{furthest}"
 
 
-def _why_open(main: _Judged, n: int) -> str:
+def _why_open(main: _Judged, judged: Sequence[_Judged], advice: Advice | None) -> str:
     head = f"{main.one}, {main.bound(least=False)}"
     narrow, wide = main.said(main.margins.narrow), main.said(main.margins.wide)
     if main.beyond > 0:
-        return f"{head}, beyond the margin of {narrow} taken alone, but not among {n} quantities"
+        return f"{head}, beyond the margin of {narrow} taken alone, but not among {len(judged)} quantities"
+    more = _more(main) if advice is None else _advised(advice)
+    return f"{head}, where {'within ' if main.both else ''}{wide} is wanted; it is not shown to exceed {narrow}; {more}"
+
+
+def _advised(advice: Advice) -> str:
+    if advice.power >= POWER:
+        share = f"{100 * advice.power:.0f} %"
+        return f"were nothing left, {share} of audits like this one would show it, so more may not decide it"
+    if not advice.ways:
+        return (
+            "neither controls nor wordings nor facts alone would decide it: more of all, or a wider margin, are needed"
+        )
+    return f"were nothing left, {advice.ways} would show it in {100 * POWER:.0f} % of audits"
+
+
+def _more(main: _Judged) -> str:
+    """Where the questions are drawn: what more of them would do."""
     draws = main.one.draws
     needed = items_needed(draws, main.margins.wide, bounded=main.one.unit != "bits")
     if needed is None:
-        more = "no number of items suffices with controls that differ so: more seeds or a wider margin are needed"
-    elif needed <= draws.n:
-        more = f"had the true value been 0, {needed} items would mostly have shown it, so more items may not decide it"
-    else:
-        more = f"about {needed} items would be needed"
-    return f"{head}, where {'within ' if main.both else ''}{wide} is wanted; it is not shown to exceed {narrow}; {more}"
+        return "no number of items suffices with controls that differ so: more seeds or a wider margin are needed"
+    if needed <= draws.n:
+        return f"had the true value been 0, {needed} items would mostly have shown it, so more items may not decide it"
+    return f"about {needed} items would be needed"

@@ -160,7 +160,9 @@ def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) 
 def _reach(v: VerdictLine) -> str:
     unit = " bits" if v.unit == "bits" else ""
     parts = [f"Fails above {v.margin:g}{unit}, holds below {v.wide:g}{unit}"]
-    if v.items_needed is not None:
+    if v.needed:
+        parts.append(f"{v.needed} would decide it")
+    elif v.items_needed is not None:
         parts.append(f"about {v.items_needed:,} questions would decide it")
     if v.detectable is not None:
         parts.append(f"a true {plain_number(v.detectable)}{unit} would have been seen in 80 % of audits")
