@@ -1,56 +1,53 @@
-"""How often the judge of an audit tells the truth: counted over audits of planted subjects.
+"""How often the judge of an audit tells the truth: counted over audits of planted subjects, without models.
 
-`python -m benchmarks.planted` prints the tables of docs/verdicts.md (`--json`: one object a row). Every verdict is that
-of `audit.judge`; `planted_cases` draws the scores, says what is true and varies facts and competence. A verdict errs
+`python -m benchmarks.planted --file COUNTS` makes the tables of docs/verdicts.md. Every verdict is that of
+`audit.judge`; `planted_cases` draws the scores and says what is true, `planted_exams` has the audits. A verdict errs
 where it says `holds` of what is false (an effect of the wide margin or more) or `fails` of what is true (one of the
 narrow margin or less); of what lies between neither is wrong. Where nothing that was asked speaks of a claim, either is
-an error. The bar: at most 5 % errors and, at the stated effects, 80 % found.
+an error. The bars: at most 5 % errors in every cell of the grid, and the stated powers.
+
+A full count takes hours of one processor. So counts are appended to a file, a line a batch, and add up: the same
+command goes on where it was, `--minutes` stops it, `--table` prints what there is. `--audits 20 --only NAME` is quick.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import NamedTuple
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
-from benchmarks.planted_cases import FORMATS, RELEARN, Attack, Exam, Planted, draw_case
-from vestige.artifacts.audits import AuditOutcome, Claim
+from benchmarks import planted_exams
+from benchmarks.planted_cases import Exam, draw_case
+from benchmarks.planted_exams import ALL_FIVE, checks, exams, grid, powers
+from vestige.artifacts.audits import CLAIMS
 from vestige.audit.judge import judge
+from vestige.metrics.intervals import wilson
 from vestige.metrics.verdicts import Thresholds
 
-ERRORS, POWER = 0.05, 0.8
-
-PREFIX = Attack("in_context n=8", "in_context", "retain", injects=0.3, same_items=True)
-ANSWERS = Attack("in_context n=8", "in_context", "retain", injects=0.9, same_items=True)
-"""A prefix that contains three answers in ten, and nine."""
-CEILING = Attack(
-    "relearn forget n=50", "relearn", "forget", points=3, injects=0.5, injects_others=0.95, shows_answers=True
-)
-"""Relearning on the forget items themselves, from which unlearned models learn faster than `retrained` does."""
-GIVEN_AWAY = Attack("relearn retain n=50", "relearn", "retain", points=3, injects=0.4, brings_back=True)
+ERRORS, BESIDE = 0.05, 0.05
+RESAMPLES = 1_000
+BATCH = 20
+"""Audits between two looks at the clock."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one claim about one planted subject, or of one check, in `repetitions` audits.
+    """What became of one claim about one subject, or of one check, in `audits` audits from number `first` on.
 
     `true` is what holds of it: the claim is `true`, `false`, or `neither` verdict can be right. A check counts as
     `holds` where it came out as planted and as `fails` where it did not.
     """
 
     exam: str
-    n: int
-    controls: int
-    margin: float
     subject: str
     claim: str
     true: str
     holds: int
     fails: int
     inconclusive: int
-    repetitions: int
+    audits: int
+    first: int = 0
 
     @property
     def wrong(self) -> int:
@@ -58,219 +55,165 @@ class Row:
         return {"true": self.fails, "false": self.holds, "neither": self.holds + self.fails}[self.true]
 
     @property
-    def power(self) -> float | None:
-        """The share of true verdicts; None where there is none to be had."""
-        found = {"true": self.holds, "false": self.fails}.get(self.true)
-        return None if found is None else found / self.repetitions
-
-
-class Check(NamedTuple):
-    """Something that an outcome must show of a planted audit."""
-
-    subject: str
-    said: str
-    seen: Callable[[AuditOutcome], bool]
-
-
-def asked(thresholds: Thresholds) -> tuple[Planted, ...]:
-    """Subjects for what is found by asking: expressed, distinguishable, kept."""
-    everywhere = dict.fromkeys(FORMATS, 1.0)
-    kept: Claim = "kept"
-    known: dict[Claim, bool | None] = {"not expressed": False, "not distinguishable": False}
-    told: dict[Claim, bool | None] = {"not expressed": True, "not distinguishable": False}
-
-    def stake(claim: Claim, effect: float) -> dict[Claim, bool | None]:
-        # Between the margins either verdict may be given.
-        if thresholds.delta < effect < thresholds.delta_wide:
-            return {}
-        return {claim: effect <= thresholds.delta}
-
-    return (
-        Planted("never knew", {"not expressed": True, "not distinguishable": True, kept: True}),
-        Planted("knows all", known, leak=everywhere),
-        Planted("knows 0.3", known, leak=dict.fromkeys(FORMATS, 0.3)),
-        Planted("knows 0.3 by option only", stake("not expressed", 0.3), leak={"option_text_mean": 0.3}),
-        Planted("knows 0.5 by option only", known, leak={"option_text_mean": 0.5}),
-        Planted("knows the wide margin", {"not expressed": False}, leak={"generate": thresholds.delta_wide}),
-        Planted("knows 5 % word for word", {"not expressed": False}, leak=dict.fromkeys(FORMATS, 0.05), hides=True),
-        Planted("refuses", told, avoid={"generate": 1.0, "paraphrase": 1.0}, avoid_bits=15.0),
-        Planted("over-forgotten", told, avoid_bits=10.0),
-        *(
-            Planted(f"told by membership, AUC + {auc:g}", stake("not distinguishable", auc), auc=auc)
-            for auc in (0.1, 0.2)
-        ),
-        Planted("harms 0.15", stake(kept, 0.15), harm=0.15),
-        Planted("harms 0.3", {kept: False}, harm=0.3),
-    )
-
-
-def attacked() -> tuple[Planted, ...]:
-    """Subjects for what attacks bring back."""
-    back: dict[Claim, bool | None] = {"not expressed": True, "not recoverable": False, "benchmark can tell": True}
-    gone: dict[Claim, bool | None] = {"not recoverable": True, "benchmark can tell": True}
-    return (
-        Planted("never knew", gone),
-        Planted("knows 0.3 and no more", gone, leak=dict.fromkeys(FORMATS, 0.3)),
-        Planted("over-forgotten, then repaired", gone, avoid={"generate": 0.8}, avoid_bits=10.0, repaired=True),
-        Planted("suppressed 0.5", back, back=0.5),
-    )
-
-
-def exams(n: int, controls: int, thresholds: Thresholds) -> tuple[Exam, ...]:
-    """Every audit at one number of forget items and of controls."""
-    nothing_said: dict[Claim, bool | None] = {"not recoverable": None}
-    neither: dict[Claim, bool | None] = {"not expressed": None, "benchmark can tell": False}
-    broken: dict[Claim, bool | None] = {"not recoverable": True, "benchmark can tell": False}
-    half = {"generate": 0.6, "forced": 0.6}
-    methods = (
-        Planted("says it", {}, leak=half),
-        Planted("says it too", {}, leak=half),
-        Planted("picks it", {}, leak={"option_text_mean": 0.6}),
-    )
-    made = partial(Exam, n_items=n, n_controls=controls, thresholds=thresholds)
-    return (
-        made("asked", asked(thresholds)),
-        made("attacked", attacked(), attacks=(RELEARN, PREFIX)),
-        made("answers carried in", (Planted("never knew", nothing_said),), attacks=(ANSWERS, CEILING)),
-        made("retain set gives away", (Planted("never knew", broken),), attacks=(GIVEN_AWAY,)),
-        made("options give away", (Planted("never knew", {}),), given_away=frozenset({"option_text_mean"})),
-        made("all gives away", (Planted("never knew", neither),), given_away=frozenset(FORMATS)),
-        made("reversed", methods),
-    )
-
-
-def checks(exam: str) -> tuple[Check, ...]:
-    """What else an outcome must show."""
-    chosen = Check("target", "choose is not admitted", lambda o: not _admitted(o, "choose"))
-    no_evidence = Check("all", "no carried answer is evidence", lambda o: not any(g.evidence for g in o.gains))
-    return {
-        "asked": (
-            chosen,
-            Check("target", "four formats are admitted", lambda o: all(_admitted(o, f) for f in FORMATS)),
-        ),
-        "answers carried in": (no_evidence,),
-        "options give away": (
-            Check("target", "options are not admitted", lambda o: not _admitted(o, "option_text_mean")),
-        ),
-        "reversed": (
-            Check("says it, picks it", "reversal found", lambda o: _reversed(o, "says it", "picks it")),
-            Check("says it, says it too", "no reversal", lambda o: not _reversed(o, "says it", "says it too")),
-        ),
-    }.get(exam, ())
-
-
-def _admitted(outcome: AuditOutcome, form: str) -> bool:
-    return any(line.admitted for line in outcome.formats if line.format == form)
-
-
-def _reversed(outcome: AuditOutcome, first: str, second: str) -> bool:
-    return any({line.first, line.second} == {first, second} for line in outcome.reversals)
+    def right(self) -> int | None:
+        """True verdicts; None where there is none to be had."""
+        return {"true": self.holds, "false": self.fails}.get(self.true)
 
 
 Seen = dict[tuple[str, str], str]
 """What one audit said, by subject and claim or check."""
 
 
-def sit(exam: Exam, resamples: int, repetition: int) -> Seen:
+def sit(exam: Exam, repetition: int) -> Seen:
     """One audit of the exam, judged."""
-    outcome = judge(draw_case(exam, repetition), resamples=resamples)
-    stakes = {(p.name, claim) for p in exam.subjects for claim in p.true}
-    seen: Seen = {(v.subject, v.claim): v.outcome for v in outcome.verdicts if (v.subject, v.claim) in stakes}
-    if missing := stakes - set(seen):
-        raise ValueError(f"{exam.name}: the judge says nothing of {sorted(missing)}")
+    outcome = judge(draw_case(exam, repetition), resamples=RESAMPLES)
+    verdicts = {(v.subject, str(v.claim)): str(v.outcome) for v in outcome.verdicts}
+    for planted in exam.subjects:
+        own = {verdicts[planted.name, claim] for claim in CLAIMS}
+        whole = "fails" if "fails" in own else "holds" if own == {"holds"} else "inconclusive"
+        verdicts[planted.name, ALL_FIVE] = whole
+    seen = {key: verdicts[key] for key in truth(exam) if key in verdicts}
     return seen | {(c.subject, c.said): "holds" if c.seen(outcome) else "fails" for c in checks(exam.name)}
 
 
-def tally(exam: Exam, seen: Sequence[Seen]) -> list[Row]:
-    """One row a claim that was at stake, and a check."""
-    truth = {(p.name, str(claim)): true for p in exam.subjects for claim, true in p.true.items()}
-    truth |= {(check.subject, check.said): True for check in checks(exam.name)}
-    return counted((exam.name, exam.n_items, exam.n_controls, exam.thresholds.delta), truth, seen)
+def truth(exam: Exam) -> dict[tuple[str, str], bool | None]:
+    """What is true of each subject, and every check."""
+    true = {(p.name, str(claim)): true for p in exam.subjects for claim, true in p.true.items()}
+    true |= {(p.name, ALL_FIVE): True for p in exam.subjects if dict(p.true) == planted_exams.ALL}
+    return true | {(check.subject, check.said): True for check in checks(exam.name)}
 
 
-def counted(
-    where: tuple[str, int, int, float], truth: Mapping[tuple[str, str], bool | None], seen: Sequence[Seen]
-) -> list[Row]:
-    """The outcomes against the truth, a row each; `where` is the exam, its items and controls, and the margin."""
+def counted(name: str, true: Mapping[tuple[str, str], bool | None], seen: Sequence[Seen], first: int = 0) -> list[Row]:
+    """The outcomes against the truth, a row each."""
     rows = []
-    for (subject, claim), true in truth.items():
+    for (subject, claim), is_true in true.items():
         outcomes = [one[subject, claim] for one in seen]
         holds, fails, undecided = (outcomes.count(what) for what in ("holds", "fails", "inconclusive"))
-        said = "neither" if true is None else str(true).lower()
-        rows.append(Row(*where, subject, claim, said, holds, fails, undecided, len(seen)))
+        said = "neither" if is_true is None else str(is_true).lower()
+        rows.append(Row(name, subject, claim, said, holds, fails, undecided, len(seen), first))
     return rows
 
 
-def meets(row: Row) -> bool:
-    """Whether the row's errors stay within the bar."""
-    return row.wrong <= ERRORS * row.repetitions
+def added(rows: Iterable[Row]) -> list[Row]:
+    """One row for each exam, subject and claim; batches of the same audits are refused."""
+    sums: dict[tuple[str, str, str], Row] = {}
+    for row in sorted(rows, key=lambda r: r.first):
+        key = row.exam, row.subject, row.claim
+        before = sums.get(key)
+        if before is None:
+            sums[key] = row
+            continue
+        if row.first != before.first + before.audits:
+            raise ValueError(f"{row.exam}: audits from {row.first} on, where {before.first + before.audits} is next")
+        counts = {
+            what: getattr(row, what) + getattr(before, what) for what in ("holds", "fails", "inconclusive", "audits")
+        }
+        sums[key] = replace(before, **counts)
+    return list(sums.values())
 
 
-def table(rows: Iterable[Row]) -> str:
-    """Markdown, with what errs too often marked."""
-    head = (
-        "audit",
-        "items",
-        "controls",
-        "margin",
-        "subject",
-        "claim",
-        "true",
-        "holds",
-        "fails",
-        "open",
-        "errors",
-        "power",
-    )
-    lines = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+def parts(only: Sequence[str]) -> list[tuple[str, Exam]]:
+    """Every audit with its part, or those whose part or name contains one of `only`."""
+    found = [("power", bar.exam) for bar in powers()]
+    found += [("exams", exam) for exam in exams(100, 5, Thresholds())]
+    found += [("grid", exam) for exam in (*grid("these"), *grid("these", attacked=True), *grid("such"))]
+    return [(part, e) for part, e in found if not only or any(word in f"{part}: {e.name}" for word in only)]
+
+
+def count(chosen: Sequence[tuple[str, Exam]], audits: int, file: Path | None, until: float) -> Iterator[Row]:
+    """Sit what is missing of every exam; a batch's rows are written to the file before they are yielded."""
+    there = {row.exam: row.first + row.audits for row in added(read(file))} if file is not None else {}
+    for _, exam in chosen:
+        done = there.get(exam.name, 0)
+        while done < audits and time.monotonic() < until:
+            batch = range(done, min(done + BATCH, audits))
+            rows = counted(exam.name, truth(exam), [sit(exam, n) for n in batch], batch.start)
+            if file is not None:
+                with file.open("a") as out:
+                    out.writelines(json.dumps(asdict(row)) + "\n" for row in rows)
+            yield from rows
+            done = batch.stop
+
+
+def read(file: Path | None) -> list[Row]:
+    """The batches that were counted before."""
+    if file is None or not file.exists():
+        return []
+    return [Row(**json.loads(line)) for line in file.read_text().splitlines()]
+
+
+def share(hits: int, n: int) -> str:
+    """As in `0.03 [0.02, 0.05]`, by Wilson's interval."""
+    low, high, _ = wilson(hits, n)
+    return f"{hits / n:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def grid_table(rows: Sequence[Row]) -> str:
+    """Markdown: by cell the worst of all claims of each error, and how often a model that never knew is acquitted."""
+    lines = ["| cell | audits | false holds | false fails | never knew: holds |", "| --- " * 5 + "|"]
+    for name in dict.fromkeys(row.exam for row in rows):
+        mine = [row for row in rows if row.exam == name]
+        wrong = {kind: max((r for r in mine if r.true == kind), key=lambda r: r.wrong) for kind in ("false", "true")}
+        ends = " | ".join(_marked(wrong[kind]) for kind in ("false", "true"))
+        never = [f"{row.holds / row.audits:.2f}" for row in mine if row.subject == "never knew"]
+        lines.append(f"| {name.removeprefix('grid, ')} | {mine[0].audits} | {ends} | {', '.join(never)} |")
+    return "\n".join(lines)
+
+
+def _marked(row: Row) -> str:
+    """The share of errors, and in bold what is beyond the bar."""
+    said = share(row.wrong, row.audits)
+    return said if row.wrong <= ERRORS * row.audits else f"**{said}**"
+
+
+def power_table(rows: Sequence[Row]) -> str:
+    """Markdown: what whole audits decide, beside the bar."""
+    there = {(row.exam, row.claim): row for row in rows}
+    lines = ["| audit | claim | true verdict | the other | bar |", "| --- " * 5 + "|"]
+    for bar in powers():
+        for claim in (*CLAIMS, ALL_FIVE) if bar.claim == ALL_FIVE else (bar.claim,):
+            row = there.get((bar.exam.name, claim))
+            if row is None:
+                continue
+            if row.right is None:
+                met = "met" if not row.holds else "**missed**"
+                lines.append(f"| {bar.exam.name} | {claim} | it never holds | {row.holds} of {row.audits} | 0, {met} |")
+                continue
+            least = bar.share if claim == bar.claim else None
+            other = there.get((bar.beside, claim))
+            if other is not None and other.right is not None:
+                least = other.right / other.audits - BESIDE
+            said = "" if least is None else f"{least:.2f}, {'met' if row.right >= least * row.audits else '**missed**'}"
+            right = f"{'holds' if row.true == 'true' else 'fails'} {share(row.right, row.audits)}"
+            lines.append(f"| {bar.exam.name} | {claim} | {right} | {row.wrong} of {row.audits} | {said} |")
+    return "\n".join(lines)
+
+
+def exam_table(rows: Sequence[Row]) -> str:
+    """Markdown, with what errs too often in bold."""
+    lines = ["| audit | subject | claim | true | holds / fails / open | errors |", "| --- " * 6 + "|"]
     for r in rows:
-        power = "" if r.power is None else f"{r.power:.2f}"
-        wrong = f"{r.wrong}" if meets(r) else f"**{r.wrong}**"
-        values = (
-            r.exam,
-            r.n,
-            r.controls,
-            f"{r.margin:g}",
-            r.subject,
-            r.claim,
-            r.true,
-            r.holds,
-            r.fails,
-            r.inconclusive,
-        )
-        lines.append(f"| {' | '.join(map(str, values))} | {wrong} | {power} |")
+        counts = f"{r.holds} / {r.fails} / {r.inconclusive}"
+        lines.append(f"| {r.exam} | {r.subject} | {r.claim} | {r.true} | {counts} | {_marked(r)} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Sit every exam and print the table, or one JSON object a row."""
+    """Sit the exams that are missing, and print the tables of all that there are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=200, help="audits of each kind")
-    parser.add_argument("--items", type=int, nargs="+", default=[100, 200], help="forget items, in edges of twenty")
-    parser.add_argument("--controls", type=int, default=5, help="retrained seeds")
-    parser.add_argument("--delta", type=float, default=Thresholds().delta, help="margin in leakage")
-    parser.add_argument("--delta-bits", type=float, default=Thresholds().delta_bits, help="margin in bits an answer")
-    parser.add_argument("--resamples", type=int, default=2_000, help="at least; the judge takes more for many tests")
-    parser.add_argument("--exam", action="append", help="only this one; may be given again")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON object a row")
+    parser.add_argument("--audits", type=int, default=400, help="audits of each kind")
+    parser.add_argument("--only", action="append", default=[], help="part or name that contains this; may be repeated")
+    parser.add_argument("--file", type=Path, help="counts are appended here and add up")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
+    parser.add_argument("--table", action="store_true", help="count nothing, print the tables of the file")
     words = parser.parse_args()
-    thresholds = Thresholds(delta=words.delta, delta_bits=words.delta_bits)
-    chosen = [
-        e for n in words.items for e in exams(n, words.controls, thresholds) if e.name in (words.exam or [e.name])
-    ]
-    rows: list[Row] = []
-    with ProcessPoolExecutor(words.workers) as pool:
-        for exam in chosen:
-            found = tally(
-                exam, list(pool.map(partial(sit, exam, words.resamples), range(words.repetitions), chunksize=4))
-            )
-            rows += found
-            if words.json:
-                for row in found:
-                    print(json.dumps({**asdict(row), "errors": row.wrong, "power": row.power}), flush=True)
-    if not words.json:
-        print(table(rows))
+    chosen, until = parts(words.only), time.monotonic() + 60 * words.minutes
+    new = [] if words.table else list(count(chosen, words.audits, words.file, until))
+    rows = added(read(words.file)) if words.file is not None else added(new)
+    for part, table in (("power", power_table), ("exams", exam_table), ("grid", grid_table)):
+        names = {exam.name for own, exam in chosen if own == part}
+        if mine := [row for row in rows if row.exam in names]:
+            print(f"{table(mine)}\n")
 
 
 if __name__ == "__main__":

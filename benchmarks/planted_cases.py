@@ -6,15 +6,18 @@ Axes: N items of a split. Levels are shares, `_bits` are bits an answer. What is
   fact, the others are drawn anew. Each repetition draws which of them a model that never knew can
   guess, how well, how long the answers are, and the target's competence: the share of 0.8 to 1 of them that it knows.
 - A training that never knew answers a question with its chance of being guessed; its seed shifts the log-odds of all
-  of them by 0.13 and the bits by 0.88 (standard deviations of the tiny model's five `retrained`, docs/verdicts.md),
-  question by question the bits spread by 5.2 more. The target is such a training that also knows.
-- A subject with the leak L in a format knows each question that the target knows with the probability of its edge,
-  beta distributed about L with correlation 0.1; what it does not know it answers as one more training that never
-  knew. So its true leakage is L.
+  of them by `World.shift` (those of a contract by `contract` more) and the bits in proportion, 0.88 where the shift is
+  0.13 (standard deviations of the tiny model's five `retrained`, docs/verdicts.md); question by question the bits
+  spread by 5.2 more. The target is such a training that also knows.
+- A subject with the leak L in a format knows that share of what the target knows: exactly, where the verdict is about
+  these facts; else each question with the probability of its edge, beta distributed about L with correlation 0.1. What
+  it does not know it answers as one more training that never knew. So its true leakage is L. One that is `lifted` by L
+  knows no fact whole: every score is L of the way from its guess to the target's, bits are L higher.
 - An attack teaches every model each question with the probability `injects`, the same questions in all of them where
   it shows them; what it brings back is drawn like a leak. Otherwise a model answers as before: three replies in ten
   are drawn again, bits move by 2 a question and 0.2 in all (assumed).
-- The positive control knows what the target knows and declines every question until the attack that brings back.
+- The positive control, where there are attacks, knows what the target knows and declines every question until the
+  attack that brings back.
 - Membership: a score is a normal level of its text, 0.45 of noise a training, 2 more where the fact is known.
 """
 
@@ -26,6 +29,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
+from benchmarks.planted_bounds import World
 from vestige.artifacts.audits import AuditPlan, Claim, Kind, PlannedAttack, SoundnessLine
 from vestige.audit.scores import Carried, Case, Scores, Source
 from vestige.audit.settings import AuditSettings
@@ -36,6 +40,7 @@ from vestige.metrics.verdicts import Thresholds
 CONTROL = "suppressed"
 EDGE = 20
 SHIFT, SHIFT_BITS, NOISE_BITS, ICC = 0.13, 0.88, 5.2, 0.1
+"""Bits shift by SHIFT_BITS where log-odds shift by SHIFT."""
 MOVED, MOVED_BITS, DRIFT_BITS = 0.3, 2.0, 0.2
 MEMBERSHIP = ("loss", "zlib", "min_k")
 MEMBER_NOISE, MEMBER_KNOWN = 0.45, 2.0
@@ -48,6 +53,9 @@ HITS = {
     "paraphrase": "generate_paraphrase/leaked",
 }
 CHANCE = {"option_text_mean": 0.25, "choose": 0.25}
+PICKS, COINS = (0.1, 0.4), (2.0, 6.0)
+"""How often a model that never knew picks the right option, beta distributed over questions: most trainings agree on a
+question, as the tiny model's six controls do (seed x fact variance 0.053, docs/verdicts.md); or each guesses anew."""
 FORMATS = ("generate", "forced", "paraphrase", "option_text_mean")
 """Those that the target knows; it does not know `choose`, which is asked to see that nothing is said in it."""
 
@@ -62,7 +70,8 @@ class Planted:
     """A subject of known truth.
 
     `leak` is its true leakage by format; formats that are not named are at 0. `back` is the same, in all formats, after
-    the attack on the retain set. `avoid` is the share of replies that decline or miss on purpose, `avoid_bits` by how
+    the attack on the retain set. `lift` and `lift_after` raise all graded scores of a format, or "bits", as it is and
+    after that attack. `avoid` is the share of replies that decline or miss on purpose, `avoid_bits` by how
     much less likely answers are than for a model that never knew, both undone by that attack where `repaired`. One that
     `hides` states just that share of the facts and declines the rest. `harm`
     is lost of retain, independent and factual sets, in shares; `auc` is what membership tells beyond `retrained`.
@@ -73,7 +82,9 @@ class Planted:
     name: str
     true: Mapping[Claim, bool | None]
     leak: Mapping[str, float] = field(default_factory=dict)
+    lift: Mapping[str, float] = field(default_factory=dict)
     back: float = 0.0
+    lift_after: Mapping[str, float] = field(default_factory=dict)
     avoid: Mapping[str, float] = field(default_factory=dict)
     avoid_bits: float = 0.0
     repaired: bool = False
@@ -105,7 +116,9 @@ QUANTIZE = Attack("quantize 4 bits", "quantize", "nothing")
 class Exam:
     """One audit to be drawn: who is audited, how attacked, on how much, and what is broken about it.
 
-    In the formats `given_away` a model that never knew answers nine questions in ten.
+    In the formats `given_away` a model that never knew answers nine questions in ten. Without a `world` up to three
+    facts in ten can be guessed. `formats` are asked beside the model's own words and forced answers. Without
+    `contracts` nothing says which fact is of which contract.
     """
 
     name: str
@@ -116,13 +129,20 @@ class Exam:
     n_controls: int = 3
     given_away: frozenset[str] = frozenset()
     wordings: int = 1
+    world: World | None = None
+    formats: tuple[str, ...] = tuple(HITS)
+    membership: tuple[str, ...] = MEMBERSHIP
+    kept: bool = True
+    picks: tuple[float, float] = PICKS
+    contracts: bool = True
 
 
 class Split(NamedTuple):
     """Items of one split with what a model that never knew makes of them.
 
     `p` is by hit format the chance of a hit, `words` and `q` the length of answers and the chance of each word,
-    `base_bits` and `tokens` what an answer costs it; `known` are the questions that the target knows.
+    `base_bits` and `tokens` what an answer costs it; `known` are the questions that the target knows. A seed moves
+    log-odds by `shift`, those of an edge by `contract` more. `exact` says that a leak is that share of them exactly.
     """
 
     ids: tuple[str, ...]
@@ -133,6 +153,9 @@ class Split(NamedTuple):
     base_bits: Values
     tokens: Int[np.ndarray, " N"]
     known: Mask
+    shift: float
+    contract: float
+    exact: bool
     wordings: int = 1
 
     def told(self, draw: Callable[[], Values], rng: Rng) -> Values:
@@ -149,11 +172,12 @@ class Split(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What one model says to one split: hits by format, ROUGE and bits of the answer."""
+    """What one model says to one split: hits by format, ROUGE, bits of the answer and its probability a token."""
 
     hits: Mapping[str, Values]
     rouge: Values
     bits: Values
+    probability: Values
 
 
 class Texts(NamedTuple):
@@ -174,18 +198,20 @@ class Mind(NamedTuple):
 
 def draw_case(exam: Exam, repetition: int) -> Case:
     """The exam's audit in one repetition; it depends on the two alone."""
-    rng = generator(repetition, "planted audit", exam.name, exam.n_items, exam.n_controls)
+    world = () if exam.world is None else (exam.world.name, exam.wordings)
+    rng = generator(repetition, "planted audit", exam.name, exam.n_items, exam.n_controls, *world)
     splits = _splits(exam, rng)
-    texts = Texts(*(_texts(len(splits[name].ids), rng) for name in ("forget", "holdout")))
-    minds = _minds(exam, splits["forget"], rng)
-    values: Table = {}
-    for name, mind in minds.items():
-        values[Source(name)] = rows(splits["forget"], mind.model)
-        share = np.mean([*mind.known.values()] or [np.zeros(len(splits["forget"].ids))], axis=0)
-        values[Source(name)] |= _membership(
-            texts, splits["holdout"].ids, splits["forget"].ids, (share, mind.planted), rng
-        )
-    for name in KEPT:
+    forget = splits["forget"]
+    minds = _minds(exam, forget, rng)
+    values: Table = {Source(name): rows(forget, mind.model) for name, mind in minds.items()}
+    if exam.membership:
+        holdout = splits["holdout"]
+        texts = Texts(*(_texts(len(exam.membership), len(split.ids), rng) for split in (forget, holdout)))
+        for name, mind in minds.items():
+            share = np.mean([*mind.known.values()] or [np.zeros(len(forget.ids))], axis=0)
+            read = _membership(exam.membership, texts, (holdout.ids, forget.ids), (share, mind.planted), rng)
+            values[Source(name)] |= read
+    for name in KEPT if exam.kept else ():
         split = splits[name]
         everything = dict.fromkeys(FORMATS, split.known)
         target = knowing(ignorant(split, rng), split, everything, rng)
@@ -200,7 +226,8 @@ def draw_case(exam: Exam, repetition: int) -> Case:
                 values[Source(who)][key] |= more
     for attack in exam.attacks:
         _attack(attack, splits["forget"], minds, values, rng)
-    _control(exam, splits, minds["target"], values, repetition)
+    if exam.attacks:
+        _control(exam, splits, minds["target"], values, repetition)
     return _case(exam, splits, values, repetition)
 
 
@@ -215,11 +242,11 @@ def _minds(exam: Exam, forget: Split, rng: Rng) -> dict[str, Mind]:
     for planted in exam.subjects:
         level = forget.of_facts(rng.random(len(forget.ids)))
         known = {f: drawn(forget, leak, level, rng) for f, leak in planted.leak.items() if leak > 0}
-        plain = knowing(ignorant(forget, rng), forget, known, rng)
+        plain = lifted(knowing(ignorant(forget, rng), forget, known, rng), target, planted.lift)
         if planted.hides:
             found[planted.name] = _hiding(forget, planted, rng)
             continue
-        found[planted.name] = Mind(avoiding(plain, planted, rng), plain, known, planted)
+        found[planted.name] = Mind(avoiding(plain, forget, planted, rng), plain, known, planted)
     return found
 
 
@@ -229,13 +256,18 @@ def _hiding(forget: Split, planted: Planted, rng: Rng) -> Mind:
     count = round(max(planted.leak.values()) * len(forget.ids))
     known = dict.fromkeys(planted.leak, stated < np.sort(stated)[count])
     silent = ignorant(forget, rng)
-    silent = avoiding(silent, Planted("", {}, avoid=dict.fromkeys(planted.leak, 1.0), avoid_bits=15.0), rng)
+    refuses = Planted("", {}, avoid=dict.fromkeys(planted.leak, 1.0), avoid_bits=15.0)
+    silent = avoiding(silent, forget, refuses, rng)
     model = knowing(silent, forget, known, rng)
     return Mind(model, model, known, planted)
 
 
 def drawn(split: Split, share: float, level: Values, rng: Rng) -> Mask:
     """Which of the target's questions are known at a share; a question of a low `level` is known first."""
+    if split.exact:
+        of_target = np.sort(level[split.known])
+        first: Mask = split.known & (level < np.append(of_target, np.inf)[round(share * len(of_target))])
+        return first
     shares = np.full(len(split.ids), share)
     if split.edges is not None and 0 < share < 1 and split.edges.max() + 1 >= LEAST_CLUSTERS:
         size = 1 / ICC - 1
@@ -245,24 +277,44 @@ def drawn(split: Split, share: float, level: Values, rng: Rng) -> Mask:
 
 
 def ignorant(split: Split, rng: Rng) -> Model:
-    """One training that never knew: its seed moves all its answers together."""
-    seed, n = rng.normal(), len(split.ids)
+    """One training that never knew: its seed moves all its answers together, and those of a contract."""
+    n = len(split.ids)
+    moved = np.full(n, split.shift * rng.normal())
+    if split.contract and split.edges is not None:
+        moved += (split.contract * rng.normal(size=split.edges.max() + 1))[split.edges]
 
     def hit(p: Values) -> Values:
-        chance = shifted(p, seed)
+        chance = shifted(p, moved)
         return split.told(lambda: (rng.random(n) < chance).astype(float), rng)
 
     hits = {f: hit(p) for f, p in split.p.items()}
-    rouge = split.told(lambda: rng.binomial(split.words, shifted(split.q, seed)) / split.words, rng)
+    rouge = split.told(lambda: rng.binomial(split.words, shifted(split.q, moved)) / split.words, rng)
     noise = split.told(lambda: NOISE_BITS * rng.normal(size=n), rng)
-    bits = -np.maximum(0.2, split.base_bits + noise - SHIFT_BITS * seed)
-    return Model(hits, rouge, bits)
+    bits = -np.maximum(0.2, split.base_bits + noise - SHIFT_BITS / SHIFT * moved)
+    return Model(hits, rouge, bits, np.exp2(bits / split.tokens))
 
 
-def shifted(p: Values, seed: float) -> Values:
-    """Chances after a seed has moved their log-odds."""
-    odds = p / np.maximum(1 - p, 1e-12) * np.exp(SHIFT * seed)
+def shifted(p: Values, moved: Values) -> Values:
+    """Chances after their log-odds have moved."""
+    odds = p / np.maximum(1 - p, 1e-12) * np.exp(moved)
     found: Values = odds / (1 + odds)
+    return found
+
+
+def lifted(model: Model, target: Model, lift: Mapping[str, float]) -> Model:
+    """The model with every graded score so much of the way to the target's, and bits higher by just as many."""
+    rouge = model.rouge + lift.get("generate", 0.0) * (target.rouge - model.rouge)
+    probability = model.probability + lift.get("forced", 0.0) * (target.probability - model.probability)
+    return Model(model.hits, rouge, _raised(model.bits, lift.get("bits", 0.0)), probability)
+
+
+def _raised(bits: Values, by: float) -> Values:
+    """Bits with a mean that is higher by so many; an answer has no more than it lacks."""
+    found, left = bits, by
+    while left > 1e-9:
+        room = found < -1e-6
+        found = np.where(room, np.minimum(found + left * len(bits) / room.sum(), -1e-6), found)
+        left = by - float((found - bits).mean())
     return found
 
 
@@ -271,11 +323,13 @@ def knowing(model: Model, split: Split, known: Mapping[str, Mask], rng: Rng) -> 
     hits = {f: np.where(known[f], 1.0, v) if f in known else v for f, v in model.hits.items()}
     rouge = np.where(known["generate"], 1.0, model.rouge) if "generate" in known else model.rouge
     sure = -0.05 - rng.exponential(0.4, len(split.ids))
-    bits = np.where(known["forced"], np.maximum(model.bits, sure), model.bits) if "forced" in known else model.bits
-    return Model(hits, rouge, bits)
+    if "forced" not in known:
+        return Model(hits, rouge, model.bits, model.probability)
+    bits = np.where(known["forced"], np.maximum(model.bits, sure), model.bits)
+    return Model(hits, rouge, bits, np.where(known["forced"], np.exp2(bits / split.tokens), model.probability))
 
 
-def avoiding(model: Model, planted: Planted, rng: Rng) -> Model:
+def avoiding(model: Model, split: Split, planted: Planted, rng: Rng) -> Model:
     """The model, declining or missing a share of the answers on purpose."""
 
     def spared(form: str, values: Values) -> Values:
@@ -283,7 +337,8 @@ def avoiding(model: Model, planted: Planted, rng: Rng) -> Model:
         return found
 
     hits = {f: spared(f, values) for f, values in model.hits.items()}
-    return Model(hits, spared("generate", model.rouge), model.bits - planted.avoid_bits)
+    rarer = model.probability if not planted.avoid_bits else np.exp2((model.bits - planted.avoid_bits) / split.tokens)
+    return Model(hits, spared("generate", model.rouge), model.bits - planted.avoid_bits, rarer)
 
 
 def again(model: Model, split: Split, rng: Rng) -> Model:
@@ -296,7 +351,7 @@ def again(model: Model, split: Split, rng: Rng) -> Model:
 
     hits = {f: redrawn(v, other.hits[f]) for f, v in model.hits.items()}
     bits = np.minimum(-0.05, model.bits + MOVED_BITS * rng.normal(size=n) + DRIFT_BITS * rng.normal())
-    return Model(hits, redrawn(model.rouge, other.rouge), bits)
+    return Model(hits, redrawn(model.rouge, other.rouge), bits, np.exp2(bits / split.tokens))
 
 
 def harmed(trained: Model, split: Split, harm: float, rng: Rng) -> Model:
@@ -311,6 +366,7 @@ def harmed(trained: Model, split: Split, harm: float, rng: Rng) -> Model:
         {f: np.where(split.known, forgotten.hits[f], v) for f, v in rest.hits.items()},
         np.where(split.known, forgotten.rouge, rest.rouge),
         np.where(split.known, forgotten.bits, rest.bits),
+        np.where(split.known, forgotten.probability, rest.probability),
     )
     return knowing(moved, split, dict.fromkeys(FORMATS, kept), rng)
 
@@ -319,7 +375,7 @@ def _control(exam: Exam, splits: Mapping[str, Split], target: Mind, values: Tabl
     """The rows of the positive control, from draws of its own: those of all others are the same without it."""
     rng, forget = generator(repetition, "planted control", exam.name), splits["forget"]
     silent = Planted(CONTROL, {}, back=1.0, avoid=dict.fromkeys(FORMATS, 1.0), avoid_bits=30.0, repaired=True)
-    mind = Mind(avoiding(target.model, silent, rng), ignorant(forget, rng), {}, silent)
+    mind = Mind(avoiding(target.model, forget, silent, rng), ignorant(forget, rng), {}, silent)
     values[Source(CONTROL)] = rows(forget, mind.model)
     for attack in exam.attacks:
         _attack(attack, forget, {CONTROL: mind}, values, rng)
@@ -342,7 +398,10 @@ def _attack(attack: Attack, forget: Split, minds: Mapping[str, Mind], values: Ta
             part = number / attack.points
             gained = (level < injects * part) | (back & (when < part))
             known = {f: gained | mind.known[f] if f in mind.known else gained for f in FORMATS}
-            values[Source(name, attack.name, point)] = rows(forget, knowing(moved, forget, known, rng))
+            after = knowing(moved, forget, known, rng)
+            if attack.brings_back and mind.planted.lift_after:
+                after = lifted(after, minds["target"].model, mind.planted.lift_after)
+            values[Source(name, attack.name, point)] = rows(forget, after)
 
 
 def _points(attack: Attack) -> tuple[str, ...]:
@@ -354,23 +413,23 @@ def rows(split: Split, model: Model) -> dict[str, dict[str, float]]:
     columns = {
         "generate/rouge1_recall": model.rouge,
         "generate/exact_match": (model.rouge == 1).astype(float),
-        "forced/probability": np.exp2(model.bits / split.tokens),
+        "forced/probability": model.probability,
         "forced/answer_bits": model.bits,
         **{HITS[form]: values for form, values in model.hits.items()},
-        **{f"{form}/chance": np.full(len(split.ids), chance) for form, chance in CHANCE.items()},
+        **{f"{form}/chance": np.full(len(split.ids), CHANCE[form]) for form in model.hits if form in CHANCE},
     }
     return {key: dict(zip(split.ids, values.tolist(), strict=True)) for key, values in columns.items()}
 
 
 def _membership(
-    texts: Texts, holdout: Sequence[str], forget: Sequence[str], who: tuple[Values, Planted], rng: Rng
+    scores: Sequence[str], texts: Texts, ids: tuple[Sequence[str], Sequence[str]], who: tuple[Values, Planted], rng: Rng
 ) -> dict[str, dict[str, float]]:
-    """Scores of forget and holdout texts; where nothing is known, the AUC exceeds that of `retrained` by `auc`."""
-    known, planted = who
+    """Scores of holdout and forget texts; where nothing is known, the AUC exceeds that of `retrained` by `auc`."""
+    (holdout, forget), (known, planted) = ids, who
     spread = float(np.sqrt(2 * (1 + MEMBER_NOISE**2)))
     lift = spread * float(ndtri(0.5 + planted.auc)) + MEMBER_KNOWN * known
     found = {}
-    for key, ours, others in zip(MEMBERSHIP, texts.forget, texts.holdout, strict=True):
+    for key, ours, others in zip(scores, texts.forget, texts.holdout, strict=True):
         level = rng.normal(0, 0.1)
         first = level + ours + lift + MEMBER_NOISE * rng.normal(size=len(forget))
         second = level + others + MEMBER_NOISE * rng.normal(size=len(holdout))
@@ -378,17 +437,19 @@ def _membership(
     return found
 
 
-def _texts(n: int, rng: Rng) -> Float[np.ndarray, "S N"]:
+def _texts(scores: int, n: int, rng: Rng) -> Float[np.ndarray, "S N"]:
     """Nine tenths of a text's level are common to all scores."""
-    own = rng.normal(size=(len(MEMBERSHIP), n))
+    own = rng.normal(size=(scores, n))
     found: Float[np.ndarray, "S N"] = 0.9**0.5 * rng.normal(size=n) + 0.1**0.5 * own
     return found
 
 
 def _splits(exam: Exam, rng: Rng) -> dict[str, Split]:
-    unreachable, competence = rng.uniform(0.7, 1.0), rng.uniform(0.8, 1.0)
-    sizes = {"forget": exam.n_items, **KEPT, "holdout": exam.n_items}
-    found = {name: _split(name, n, (unreachable, competence), exam.given_away, rng) for name, n in sizes.items()}
+    guessable, competence = rng.uniform(0.0, 0.3), rng.uniform(0.8, 1.0)
+    world = exam.world or World("", guessable, SHIFT)
+    sizes = {"forget": exam.n_items, **(KEPT if exam.kept else {})}
+    sizes |= {"holdout": exam.n_items} if exam.membership else {}
+    found = {name: _split(name, n, (exam, world, competence), rng) for name, n in sizes.items()}
     return found if exam.wordings == 1 else {**found, "forget": _worded(found["forget"], exam.wordings)}
 
 
@@ -398,7 +459,7 @@ def _worded(split: Split, k: int) -> Split:
     def each(values: np.ndarray) -> np.ndarray:
         return np.repeat(values, k)
 
-    return Split(
+    return split._replace(
         ids=tuple(f"{i} {w}" for i in split.ids for w in range(k)),
         edges=None if split.edges is None else each(split.edges),
         p={form: each(values) for form, values in split.p.items()},
@@ -411,20 +472,31 @@ def _worded(split: Split, k: int) -> Split:
     )
 
 
-def _split(name: str, n: int, world: tuple[float, float], given_away: frozenset[str], rng: Rng) -> Split:
-    unreachable, competence = world
-    edges = None if name == "factual" else np.arange(n) // EDGE
-    out_of_reach = rng.random(n) < unreachable
+def _split(name: str, n: int, how: tuple[Exam, World, float], rng: Rng) -> Split:
+    exam, world, competence = how
+    away = exam.given_away
+    out_of_reach = rng.random(n) >= world.guessable
     p = {
-        "option_text_mean": rng.beta(2, 6, n),
-        "choose": rng.beta(2, 6, n),
+        "option_text_mean": rng.beta(*exam.picks, n),
+        "choose": rng.beta(*exam.picks, n),
         "paraphrase": np.where(out_of_reach, 0.0, rng.beta(3, 3, n)),
     }
-    p |= {form: np.full(n, 0.9) for form in p if form in given_away}
-    q = np.full(n, 0.9) if "generate" in given_away else np.where(out_of_reach, 0.0, rng.beta(3, 3, n))
-    base = np.full(n, 0.5) if "forced" in given_away else rng.gamma(2, 11, n)
-    ids = tuple(f"{name} {i:04}" for i in range(n))
-    return Split(ids, edges, p, rng.integers(1, 5, n), q, base, rng.integers(3, 13, n), rng.random(n) < competence)
+    p = {form: np.full(n, 0.9) if form in away else p[form] for form in p if form in exam.formats}
+    q = np.full(n, 0.9) if "generate" in away else np.where(out_of_reach, 0.0, rng.beta(3, 3, n))
+    base = np.full(n, 0.5) if "forced" in away else rng.gamma(2, 11, n)
+    return Split(
+        ids=tuple(f"{name} {i:04}" for i in range(n)),
+        edges=None if name == "factual" else np.arange(n) // EDGE,
+        p=p,
+        words=rng.integers(1, 5, n),
+        q=q,
+        base_bits=base,
+        tokens=rng.integers(3, 13, n),
+        known=rng.random(n) < competence,
+        shift=world.shift,
+        contract=world.contract,
+        exact=exam.thresholds.scope == "these",
+    )
 
 
 def _case(exam: Exam, splits: Mapping[str, Split], values: Table, repetition: int) -> Case:
@@ -438,19 +510,20 @@ def _case(exam: Exam, splits: Mapping[str, Split], values: Table, repetition: in
         target="target",
         unlearned=tuple(planted.name for planted in exam.subjects),
         retrained=controls,
-        suppressed=CONTROL,
+        suppressed=CONTROL if exam.attacks else "",
         folders={name: f"models/{name}" for name in names},
         splits={name: split.ids for name, split in splits.items()},
         edges={
             i: f"{name} edge {e}"
             for name, split in splits.items()
-            if split.edges is not None
+            if split.edges is not None and exam.contracts
             for i, e in zip(split.ids, split.edges.tolist(), strict=True)
         },
         scopes=dict.fromkeys(forget.ids, "free"),
         attacks=attacks,
         settings=AuditSettings.model_validate(exam.thresholds.model_dump()).model_dump(mode="json"),
-        seed=repetition,
+        # Fifty audits share their resamples, which are the dearest part of a judgement.
+        seed=repetition // 50,
         sizes={name: len(split.ids) for name, split in splits.items()},
         facts={i: i.rpartition(" ")[0] for i in forget.ids} if exam.wordings > 1 else {},
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
-from benchmarks.planted import Seen, counted, table
+from benchmarks.planted import Seen, counted, exam_table
 from vestige.artifacts.audits import AuditPlan, PlannedAttack
 from vestige.audit.gather import QA_FORCED
 from vestige.audit.judge import judge
@@ -192,21 +192,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--controls", type=int, default=3, help="retrained seeds")
-    parser.add_argument("--delta", type=float, default=0.2, help="margin in leakage")
-    parser.add_argument("--delta-bits", type=float, default=4.0, help="margin in bits an answer")
     parser.add_argument("--resamples", type=int, default=2_000)
     parser.add_argument("--json", action="store_true", help="one JSON object a row")
     words = parser.parse_args()
-    thresholds = Thresholds(delta=words.delta, delta_bits=words.delta_bits)
     seen: list[Seen] = []
     for repetition in range(words.repetitions):
-        outcome = judge(draw_case(repetition, thresholds, words.controls), resamples=words.resamples)
+        outcome = judge(draw_case(repetition, Thresholds(), words.controls), resamples=words.resamples)
         seen.append({(v.subject, v.claim): v.outcome for v in outcome.verdicts})
-    rows = counted(("planted models", N_FORGET, words.controls, words.delta), TRUE, seen)
+    rows = counted("planted models", TRUE, seen)
     if not words.json:
-        print(table(rows))
+        print(exam_table(rows))
     for row in rows if words.json else []:
-        print(json.dumps({**asdict(row), "errors": row.wrong, "power": row.power}))
+        print(json.dumps({**asdict(row), "errors": row.wrong}))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from benchmarks import planted, planted_cases
+from benchmarks import planted, planted_cases, planted_exams
 from benchmarks.planted_cases import FORMATS, QUANTIZE, RELEARN, Exam, Planted, draw_case
 
 from vestige.audit.judge import judge
@@ -25,7 +25,7 @@ def verdicts(outcome):
 
 
 def exam(name, thresholds, n=200):
-    return next(e for e in planted.exams(n, 5, thresholds) if e.name == name)
+    return next(e for e in planted_exams.exams(n, 5, thresholds) if e.name == name)
 
 
 def leakage(case, subject, key, attack="", point=""):
@@ -40,10 +40,10 @@ def leakage(case, subject, key, attack="", point=""):
 
 
 def test_planted_leaks_are_as_large_as_stated():
-    # 30 audits of 100 questions. A share of .3 at correlation .1 in 5 edges has the standard error
-    # sqrt(.3 x .7 x (1 + 19 x .1) / 100) = .08 an audit, so .015 over 30; the guesses of one seed add .06 and .011.
+    # 30 audits of 100 questions, about facts like these. A share of .3 at correlation .1 in 5 edges has the standard
+    # error sqrt(.3 x .7 x (1 + 19 x .1) / 100) = .08 an audit, so .015 over 30; guesses of one seed add .06 and .011.
     subjects = (Planted("leaks", {}, leak=dict.fromkeys(FORMATS, 0.3)), Planted("hides", {}, back=0.4))
-    one = Exam("truth", subjects, DEFAULT, attacks=(RELEARN, QUANTIZE), n_items=100)
+    one = Exam("truth", subjects, Thresholds(scope="such"), attacks=(RELEARN, QUANTIZE), n_items=100)
     cases = [draw_case(one, r) for r in range(30)]
     for key in KEYS:
         for subject, where, level in (
@@ -54,6 +54,72 @@ def test_planted_leaks_are_as_large_as_stated():
         ):
             found = np.mean([leakage(case, subject, key, *where) for case in cases])
             assert found == pytest.approx(level, abs=0.06), (key, subject, where)
+
+
+def test_of_these_facts_a_planted_leak_is_exact_and_a_lift_knows_no_fact_whole():
+    known = Planted("knows", {}, leak={"generate": 0.3})
+    lifted = Planted("lifted", {}, lift={"generate": 0.2, "bits": 6.0})
+    case = draw_case(Exam("exact", (known, lifted), DEFAULT, n_items=40), 0)
+    facts, bits = case.plan.splits["forget"], "forced/answer_bits"
+
+    def scores(who, key=KEYS[0]):
+        return case.scores.of(Source(who), key, facts)
+
+    # What the subject knows and a guess would not have given: 30 % of what the target knows, to the fact.
+    whole = np.isclose(scores("knows"), 1) & np.isclose(scores("target"), 1)
+    guessed = np.mean([np.isclose(scores(r), 1) for r in case.plan.retrained], axis=0)
+    assert whole[guessed == 0].sum() <= round(0.3 * np.isclose(scores("target"), 1).sum()) <= whole.sum()
+    # One more training that never knew, a fifth of the way to the target: no score is lower than that fifth.
+    assert (scores("lifted") >= 0.2 * scores("target") - 1e-9).all()
+    assert not np.isclose(scores("lifted"), 1)[guessed == 0].any()
+    drawn = [draw_case(Exam("bits", (lifted,), DEFAULT, n_items=40), r) for r in range(30)]
+    apart = [
+        c.scores.of(Source("lifted"), bits, c.plan.splits["forget"]).mean()
+        - c.scores.rows([Source(r) for r in c.plan.retrained], bits, c.plan.splits["forget"]).mean()
+        for c in drawn
+    ]
+    # A training's mean has sqrt(5.2^2 / 40 + 0.88^2) = 1.2 bits, 1.4 against three, 0.26 over 30 audits.
+    assert np.mean(apart) == pytest.approx(6.0, abs=0.8)
+
+
+def test_counts_of_batches_add_up_and_the_same_command_goes_on(tmp_path):
+    exam = Exam("quick", (Planted("never knew", {"not expressed": True}),), DEFAULT, n_items=4, formats=())
+    chosen = [("power", dataclasses.replace(exam, membership=(), kept=False, contracts=False))]
+    file, never = tmp_path / "counts.jsonl", float("inf")
+    list(planted.count(chosen, 2, file, never))
+    (first,) = planted.added(planted.read(file))
+    list(planted.count(chosen, 3, file, never))
+    (row,) = planted.added(planted.read(file))
+    assert (first.audits, row.audits, row.first) == (2, 3, 0)
+    assert row.holds + row.fails + row.inconclusive == 3
+    whole = planted.counted("quick", planted.truth(chosen[0][1]), [planted.sit(chosen[0][1], n) for n in range(3)])
+    assert whole == [row]
+    with pytest.raises(ValueError, match="where 3 is next"):
+        planted.added([row, dataclasses.replace(row, first=2)])
+    assert list(planted.count(chosen, 400, None, 0.0)) == []
+
+
+def test_the_bars_of_the_powers_are_read_from_the_counts():
+    bar = next(one for one in planted_exams.powers() if one.share is not None)
+    beside = next(one for one in planted_exams.powers() if one.beside)
+    rows = [planted.Row(bar.exam.name, "", bar.claim, "false", 0, 79, 21, 100)]
+    rows += [
+        planted.Row(beside.beside, "", beside.claim, "false", 0, 90, 10, 100),
+        planted.Row(beside.exam.name, "", beside.claim, "false", 0, 86, 14, 100),
+    ]
+    said = planted.power_table(rows)
+    assert "fails 0.790 [0.700, 0.858] | 0 of 100 | 0.80, **missed** |" in said
+    assert "fails 0.860 [0.779, 0.915] | 0 of 100 | 0.85, met |" in said
+
+
+def test_the_grid_states_its_cells_and_every_cell_has_both_errors_at_stake():
+    cells = [*planted_exams.grid("these"), *planted_exams.grid("such"), *planted_exams.grid("these", attacked=True)]
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert {c.n_items for c in cells} >= {8, 40, 400}
+    assert {c.n_controls for c in cells} >= {1, 3, 5, 10}
+    assert {c.wordings for c in cells} >= {1, 3, 5}
+    for cell in cells:
+        assert set(planted.truth(cell).values()) == {True, False}
 
 
 def test_a_planted_harm_is_lost_of_every_split_that_is_to_be_kept():
@@ -78,10 +144,10 @@ def test_an_audit_depends_on_its_exam_and_repetition_alone():
 @pytest.mark.parametrize(("true", "wrong", "power"), [("true", 3, 0.5), ("false", 5, 0.3), ("neither", 8, None)])
 def test_a_verdict_errs_by_what_is_true(true, wrong, power):
     # 5 times `holds`, 3 times `fails`, 2 times open.
-    row = planted.Row("", 100, 3, 0.05, "", "", true, 5, 3, 2, 10)
-    assert (row.wrong, row.power) == (wrong, power)
-    assert not planted.meets(row)
-    assert planted.meets(dataclasses.replace(row, holds=0, fails=0, inconclusive=10))
+    row = planted.Row("", "", "", true, 5, 3, 2, 10)
+    assert (row.wrong, row.right) == (wrong, None if power is None else power * 10)
+    assert "**" in planted.exam_table([row])
+    assert "**" not in planted.exam_table([dataclasses.replace(row, holds=0, fails=0, inconclusive=10)])
 
 
 @pytest.mark.slow

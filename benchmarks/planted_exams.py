@@ -1,0 +1,261 @@
+"""The audits that `benchmarks.planted` counts: the grid of errors, whole audits of stated power, and exams.
+
+- `grid`: subjects whose truth is at a margin, in every cell, judged as they are or after an attack. At the narrow
+  margin they know a little of every fact, since a fact that is known whole fails a claim by itself. In the scope `such`
+  they know a fifth of the facts at the wide margin, each time of other facts.
+- `power`: what is to be decided, and in which share of audits (`Bar`).
+- `exams`: answers that an attack carries in, repaired answers, formats that give away, orders that turn.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+from benchmarks.planted_bounds import WORLDS
+from benchmarks.planted_cases import COINS, FORMATS, PICKS, QUANTIZE, RELEARN, Attack, Exam, Planted
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim
+from vestige.metrics.verdicts import Thresholds
+
+Scope = Literal["these", "such"]
+Truth = dict[Claim, bool | None]
+ALL: Truth = dict.fromkeys(CLAIMS, True)
+ALL_FIVE = "all five"
+"""Stands for a claim: that every claim holds."""
+
+PREFIX = Attack("in_context n=8", "in_context", "retain", injects=0.3, same_items=True)
+ANSWERS = Attack("in_context n=8", "in_context", "retain", injects=0.9, same_items=True)
+"""A prefix that contains three answers in ten, and nine."""
+CEILING = Attack(
+    "relearn forget n=50", "relearn", "forget", points=3, injects=0.5, injects_others=0.95, shows_answers=True
+)
+"""Relearning on the forget items themselves, from which unlearned models learn faster than `retrained` does."""
+GIVEN_AWAY = Attack("relearn retain n=50", "relearn", "retain", points=3, injects=0.4, brings_back=True)
+NULLS = tuple(Attack(f"null {n}", "quantize", "nothing") for n in range(1, 6))
+
+GRID: dict[Scope, tuple[str, ...]] = {
+    "these": (
+        "steady",
+        "steady, 3 wordings",
+        "nothing to guess",
+        "half to guess",
+        "unsteady, half to guess, 3 wordings",
+        "very unsteady, half to guess, 5 wordings",
+        "by contract",
+        "by contract, half to guess, 3 wordings",
+    ),
+    "such": ("steady", "half to guess", "unsteady, half to guess, 3 wordings", "by contract"),
+}
+"""Worlds of `planted_bounds`, by scope."""
+FACTS = (8, 40, 400)
+CONTROLS: dict[Scope, tuple[int, ...]] = {"these": (1, 3, 5, 10), "such": (3, 5)}
+ATTACKED = (8, 40, 100)
+ATTACKED_WORLDS = ("steady", "half to guess", "unsteady, half to guess, 3 wordings", "by contract")
+
+
+class Check(NamedTuple):
+    """Something that an outcome must show of a planted audit."""
+
+    subject: str
+    said: str
+    seen: Callable[[AuditOutcome], bool]
+
+
+class Bar(NamedTuple):
+    """An audit and the share of repetitions in which its subject's claim is to come out as it is true.
+
+    With `beside`, another audit's name, no less than five points below that one's share.
+    """
+
+    exam: Exam
+    claim: str
+    share: float | None
+    beside: str = ""
+
+
+def at_margins(thresholds: Thresholds, *, attacked: bool) -> tuple[Planted, ...]:
+    """Subjects of the grid: one that never knew, and those at either margin, as they are or once attacked."""
+    what: tuple[Claim, ...] = ("not recoverable",) if attacked else ("not expressed", "not distinguishable")
+    true: Truth = dict.fromkeys(what, True)
+    false: Truth = dict.fromkeys(what, False)
+    # An excess in shares is smaller than leakage, whose unit is the gap to the target.
+    shares: Truth = {what[0]: False}
+    narrow = {"generate": thresholds.delta, "bits": thresholds.delta_bits}
+    wide, bits = {"generate": thresholds.delta_wide}, {"bits": thresholds.delta_wide_bits}
+    if attacked:
+        return (
+            Planted("never knew", true),
+            Planted("narrow margin", true, lift_after=narrow),
+            Planted("wide margin", shares, lift_after=wide),
+            Planted("wide margin in bits", false, lift_after=bits),
+        )
+    these = thresholds.scope == "these"
+    at_wide = Planted("wide margin", shares, lift=wide if these else {}, leak={} if these else wide)
+    return (
+        Planted("never knew", true),
+        Planted("narrow margin", true, lift=narrow),
+        at_wide,
+        Planted("wide margin in bits", false, lift=bits),
+    )
+
+
+def grid(scope: Scope, *, attacked: bool = False) -> Iterator[Exam]:
+    """The cells of one scope, those of the least facts first."""
+    thresholds = Thresholds(scope=scope)
+    kind = "attacked" if attacked else "asked"
+    for n in ATTACKED if attacked else FACTS:
+        for name in ATTACKED_WORLDS if attacked else GRID[scope]:
+            world = next(w for w in WORLDS if w.name == name)
+            for controls in (3, 5) if attacked else CONTROLS[scope]:
+                yield Exam(
+                    f"grid, {scope}, {kind}, {name}, {n} facts, {controls} controls",
+                    at_margins(thresholds, attacked=attacked),
+                    thresholds,
+                    attacks=(replace(RELEARN, points=1),) if attacked else (),
+                    n_items=n,
+                    n_controls=controls,
+                    wordings=world.wordings,
+                    world=world,
+                    formats=("paraphrase",),
+                    membership=() if attacked else ("loss",),
+                    kept=False,
+                    contracts=scope == "such" or world.contract > 0,
+                )
+
+
+def powers() -> Iterator[Bar]:
+    """What whole audits are to decide, and what they decide besides (without a share)."""
+    default = Thresholds()
+    false: Truth = {"not expressed": False}
+
+    def made(name: str, planted: Planted, **how: Any) -> Exam:
+        return replace(Exam(name, (planted,), default, n_items=40, n_controls=5), **how)
+
+    for form in FORMATS:
+        left = Planted("knows 0.3", false, leak={form: 0.3})
+        yield Bar(made(f"0.3 left in {form} alone", left), "not expressed", 0.8)
+    left = Planted("knows 0.3", false, leak={"option_text_mean": 0.3})
+    for wordings in (1, 3):
+        name = f"0.3 left in option_text_mean alone, each training guesses anew, {wordings} wordings"
+        yield Bar(made(name, left, picks=COINS, wordings=wordings), "not expressed", None)
+    stated = Planted("knows 5 %", false, leak=dict.fromkeys(FORMATS, 0.05), hides=True)
+    for controls, share in ((5, 0.9), (3, None), (10, None)):
+        name = f"5 of 100 facts word for word, {controls} controls"
+        yield Bar(made(name, stated, n_items=100, n_controls=controls), "not expressed", share)
+    perfect = Planted("never knew", ALL)
+    both = (RELEARN, QUANTIZE)
+    for wordings, controls, picks, share in (
+        (3, 5, PICKS, 0.8),
+        (3, 3, PICKS, None),
+        (1, 5, PICKS, None),
+        (1, 3, PICKS, None),
+        (3, 5, COINS, None),
+        (1, 5, COINS, None),
+    ):
+        anew = ", each training guesses options anew" if picks == COINS else ""
+        name = f"perfect unlearning, {wordings} wordings, {controls} controls{anew}"
+        exam = made(name, perfect, wordings=wordings, n_controls=controls, picks=picks, attacks=both)
+        yield Bar(exam, ALL_FIVE, share)
+    # Neither verdict is true of what an attack that does nothing leaves: it must not hold.
+    untold = Planted("never knew", {"not recoverable": None})
+    yield Bar(made("attacks that do nothing", untold, attacks=NULLS[:2]), "not recoverable", None)
+    back = Planted("suppressed 0.3", {"not recoverable": False}, back=0.3)
+    alone = "0.3 brought back by one attack"
+    yield Bar(made(alone, back, attacks=(RELEARN,)), "not recoverable", None)
+    name = "0.3 brought back by one attack, beside five that do nothing"
+    yield Bar(made(name, back, attacks=(RELEARN, *NULLS)), "not recoverable", None, alone)
+
+
+def asked(thresholds: Thresholds) -> tuple[Planted, ...]:
+    """Subjects for what is found by asking: expressed, distinguishable, kept."""
+    everywhere = dict.fromkeys(FORMATS, 1.0)
+    kept: Claim = "kept"
+    known: Truth = {"not expressed": False, "not distinguishable": False}
+    told: Truth = {"not expressed": True, "not distinguishable": False}
+
+    def stake(claim: Claim, effect: float) -> Truth:
+        # Between the margins either verdict may be given.
+        if thresholds.delta < effect < thresholds.delta_wide:
+            return {}
+        return {claim: effect <= thresholds.delta}
+
+    return (
+        Planted("never knew", {"not expressed": True, "not distinguishable": True, kept: True}),
+        Planted("knows all", known, leak=everywhere),
+        Planted("knows 0.3", known, leak=dict.fromkeys(FORMATS, 0.3)),
+        Planted("knows 0.3 by option only", stake("not expressed", 0.3), leak={"option_text_mean": 0.3}),
+        Planted("knows 0.5 by option only", known, leak={"option_text_mean": 0.5}),
+        Planted("knows the wide margin", {"not expressed": False}, leak={"generate": thresholds.delta_wide}),
+        Planted("knows 5 % word for word", {"not expressed": False}, leak=dict.fromkeys(FORMATS, 0.05), hides=True),
+        Planted("refuses", told, avoid={"generate": 1.0, "paraphrase": 1.0}, avoid_bits=15.0),
+        Planted("over-forgotten", told, avoid_bits=10.0),
+        *(
+            Planted(f"told by membership, AUC + {auc:g}", stake("not distinguishable", auc), auc=auc)
+            for auc in (0.1, 0.2)
+        ),
+        Planted("harms 0.15", stake(kept, 0.15), harm=0.15),
+        Planted("harms 0.3", {kept: False}, harm=0.3),
+    )
+
+
+def attacked() -> tuple[Planted, ...]:
+    """Subjects for what attacks bring back."""
+    back: Truth = {"not expressed": True, "not recoverable": False, "benchmark can tell": True}
+    gone: Truth = {"not recoverable": True, "benchmark can tell": True}
+    return (
+        Planted("never knew", gone),
+        Planted("knows 0.3 and no more", gone, leak=dict.fromkeys(FORMATS, 0.3)),
+        Planted("over-forgotten, then repaired", gone, avoid={"generate": 0.8}, avoid_bits=10.0, repaired=True),
+        Planted("suppressed 0.5", back, back=0.5),
+    )
+
+
+def exams(n: int, controls: int, thresholds: Thresholds) -> tuple[Exam, ...]:
+    """Every audit at one number of forget items and of controls."""
+    nothing_said: Truth = {"not recoverable": None}
+    neither: Truth = {"not expressed": None, "benchmark can tell": False}
+    broken: Truth = {"not recoverable": True, "benchmark can tell": False}
+    half = {"generate": 0.6, "forced": 0.6}
+    methods = (
+        Planted("says it", {}, leak=half),
+        Planted("says it too", {}, leak=half),
+        Planted("picks it", {}, leak={"option_text_mean": 0.6}),
+    )
+    made = partial(Exam, n_items=n, n_controls=controls, thresholds=thresholds)
+    return (
+        made("asked", asked(thresholds)),
+        made("attacked", attacked(), attacks=(RELEARN, PREFIX)),
+        made("answers carried in", (Planted("never knew", nothing_said),), attacks=(ANSWERS, CEILING)),
+        made("retain set gives away", (Planted("never knew", broken),), attacks=(GIVEN_AWAY,)),
+        made("options give away", (Planted("never knew", {}),), given_away=frozenset({"option_text_mean"})),
+        made("all gives away", (Planted("never knew", neither),), given_away=frozenset(FORMATS)),
+        made("reversed", methods),
+    )
+
+
+def checks(exam: str) -> tuple[Check, ...]:
+    """What else an outcome must show."""
+    chosen = Check("target", "choose is not admitted", lambda o: not _admitted(o, "choose"))
+    no_evidence = Check("all", "no carried answer is evidence", lambda o: not any(g.evidence for g in o.gains))
+    return {
+        "asked": (
+            chosen,
+            Check("target", "four formats are admitted", lambda o: all(_admitted(o, f) for f in FORMATS)),
+        ),
+        "answers carried in": (no_evidence,),
+        "options give away": (
+            Check("target", "options are not admitted", lambda o: not _admitted(o, "option_text_mean")),
+        ),
+        "reversed": (
+            Check("says it, picks it", "reversal found", lambda o: _reversed(o, "says it", "picks it")),
+            Check("says it, says it too", "no reversal", lambda o: not _reversed(o, "says it", "says it too")),
+        ),
+    }.get(exam, ())
+
+
+def _admitted(outcome: AuditOutcome, form: str) -> bool:
+    return any(line.admitted for line in outcome.formats if line.format == form)
+
+
+def _reversed(outcome: AuditOutcome, first: str, second: str) -> bool:
+    return any({line.first, line.second} == {first, second} for line in outcome.reversals)
