@@ -53,8 +53,8 @@ from vestige.steps.retrain import Recipe
 from vestige.steps.sisa import SisaSettings
 from vestige.steps.subjects import any_subject, asked_model, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn_spec
-from vestige.study import calibrate_request as calibrate_step
-from vestige.study.calibrate_request import CalibrateRequest, CalibrateSettings
+from vestige.study import calibrate as calibrate_step
+from vestige.study.calibrate import CalibrateRequest, CalibrateSettings
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
@@ -160,8 +160,7 @@ def mending(place, asked, who, splits):
         unlearned=model,
         answers=AnswerSettings(),
         grader=probing(place, asked, who, (), ()).grader,
-        embedder=SimpleNamespace(),
-        embedder_digest="letters",
+        embedder=SimpleNamespace(digest="letters"),
         settings=MitigationSettings(),
         seed=asked.seed,
         searching=Searching(
@@ -194,7 +193,7 @@ def probing(place, asked, who, forget, retain):
         placebos={},
         answers=AnswerSettings(),
         grader=Grader(SimpleNamespace(), {"judge": "local", "model": judge.id}),
-        embedder=SimpleNamespace(),
+        embedder=SimpleNamespace(digest="letters"),
         settings=FilterSettings(alike=asked.alike),
         seed=asked.seed,
         retain=retain,
