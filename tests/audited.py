@@ -35,6 +35,7 @@ QUICK = AuditSettings(
     relearn_rank=0,
     quantize=(8,),
     in_context=(),
+    suppress=False,
     max_new_tokens=4,
 )
 

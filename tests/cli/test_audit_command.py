@@ -24,7 +24,7 @@ from vestige.steps import attack as attacking
 from vestige.study import audit as study
 
 QUICK = ['evals=["qa"]', "relearn=[]", "quantize=[8]", "in_context=[]", "max_new_tokens=4"]
-SET = [word for one in QUICK for word in ("--set", one)]
+SET = [word for one in (*QUICK, "suppress=false") for word in ("--set", one)]
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +125,16 @@ def test_a_dry_run_makes_nothing(made):
     assert not (made / "nothing").exists()
 
 
+def test_a_positive_control_is_made_or_given(made):
+    asked = [*words(made), "--dry-run", "--json"]
+    found = json.loads(CliRunner().invoke(app, [*asked, "--set", "suppress=true"]).stdout)
+    # Four refusals and as many retained questions are one batch an epoch.
+    assert (found["n_models"], found["control_steps"], found["n_steps"]) == (4, 20, 20)
+    own = str(RunFolder(made / "run").control("retrained 1").path)
+    found = json.loads(CliRunner().invoke(app, [*asked, "--set", "suppress=true", "--suppressed", own]).stdout)
+    assert (found["n_models"], found["control_steps"]) == (4, 0)
+
+
 @pytest.mark.slow
 def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path, capfd):
     other = tmp_path / "npo"
@@ -216,8 +226,8 @@ def test_a_dry_run_says_how_many_passes_a_search_for_a_prompt_takes(made, monkey
     told = CliRunner().invoke(app, [*given, "gcg"]).stdout
     assert "passes, at most" in told
     assert f"│ {row['passes']} " in told
-    # On each of three models.
-    assert f"at most {3 * row['passes']} passes of searches" in told
+    # On each of three models, and on the positive control.
+    assert f"at most {4 * row['passes']} passes of searches" in told
     assert "passes" not in CliRunner().invoke(app, [*given, "quantize"]).stdout
 
 

@@ -36,8 +36,8 @@ AGAIN = "delete it and run the same command again"
 class SubjectSpec:
     """The identity of a subject: everything that can change its weights, and nothing else.
 
-    `subject` is its role (base, target, retrained, unlearned), `name` what people call it, `model` where it began,
-    `forget` the selector of what was left out (retrained) or unlearned; empty for base and target. `data` is the
+    `subject` is its role (base, target, retrained, unlearned, suppressed), `name` what people call it, `model` where it
+    began, `forget` the selector of what was left out (retrained) or unlearned; empty for base and target. `data` is the
     digest of the training items in their order, `parent` the digest of the model that training started from.
     `settings` holds every setting, defaults included; `settings_id` is their content id; `version` the version of
     the code that turns them into weights. `forgotten` is what `forget` and those of its ancestors resolved to, the

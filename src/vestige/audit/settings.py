@@ -25,6 +25,9 @@ class AuditSettings(Thresholds):
     default, since each takes thousands of passes on every model. `prompt_tokens`, `prompt_steps` and
     `prompt_candidates` (tried at each step) are those of both searches; where they are not set, each has its own.
 
+    `suppress` makes a positive control (`steps.suppress`), on which each attack has to show that it could have found
+    anything: an adapter of `suppress_rank`, tuned at `suppress_rate` for at most `suppress_epochs`.
+
     Of each split that is not to be forgotten at most `kept_items` are asked or shown, drawn by the seed, and by
     `memory`, which reads every wrong answer of an item, at most `memory_items`; `gradient_norm` adds that score, at a
     backward pass an item. `acr`, which searches for prompts of each item, is asked of `acr_items` forget items:
@@ -51,6 +54,10 @@ class AuditSettings(Thresholds):
     prompt_tokens: PositiveInt | None = None
     prompt_steps: PositiveInt | None = None
     prompt_candidates: PositiveInt | None = None
+    suppress: bool = True
+    suppress_epochs: PositiveInt = 20
+    suppress_rate: PositiveFloat = 5e-4
+    suppress_rank: PositiveInt = 8
     max_new_tokens: PositiveInt = 64
     kept_items: PositiveInt = 400
     memory_items: PositiveInt = 100

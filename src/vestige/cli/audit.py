@@ -57,6 +57,10 @@ def audit_command(
         list[str] | None,
         typer.Option(help="A model that never saw the forget set, once for each seed; three are advised."),
     ] = None,
+    suppressed: Annotated[
+        str | None,
+        typer.Option(help="Your own positive control: a target that knows and keeps silent. Left out: one is made."),
+    ] = None,
     forget: Annotated[str | None, typer.Option(help="Selector (edge:A_B, node:A, ...) or a file of items.")] = None,
     data: Annotated[
         str | None,
@@ -102,12 +106,12 @@ def audit_command(
     """
     refuse_torchrun("audit")
     if rejudge is not None:
-        _refuse_models(target, unlearned, retrained, attacks)
+        _refuse_models((target, unlearned, retrained, suppressed), attacks)
         _rejudged(rejudge, pairs(assignments), as_json=as_json)
         return
     source = rows.source(data or _given("--data, or a file with --retain,", rows.retain))
     run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
-    models = (_given("--target", target), *(unlearned or ()), *(retrained or ()))
+    models = (_given("--target", target), *(unlearned or ()), *(retrained or ()), *([suppressed] if suppressed else ()))
     from vestige.audit.settings import AuditSettings
     from vestige.study.audit_request import AuditRequest, check_request, named_models
 
@@ -115,7 +119,7 @@ def audit_command(
     splits = _splits(source, _given("--forget", forget), rows.retain, (holdout, alternatives), models, settings)
 
     request = AuditRequest(
-        models=named_models(models[0], unlearned or [], retrained or []),
+        models=named_models(models[0], unlearned or [], retrained or [], suppressed),
         splits=splits,
         settings=settings,
         seed=seed,
@@ -138,10 +142,8 @@ def _given(option: str, value: str | None) -> str:
     return value
 
 
-def _refuse_models(
-    target: str | None, unlearned: Sequence[str] | None, retrained: Sequence[str] | None, attacks: str | None
-) -> None:
-    if target or unlearned or retrained:
+def _refuse_models(models: Sequence[str | Sequence[str] | None], attacks: str | None) -> None:
+    if any(models):
         raise InputError("--rejudge reads what a finished audit left and asks no model; leave the models out")
     if attacks:
         raise InputError("--rejudge judges the attacks that were made; leave --attacks out")
@@ -215,7 +217,7 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(found.as_json(), indent=2))
         return
-    table = Table(title=Text(one_line(f"audit of {request.splits.forget}: for each of {len(request.models)} models")))
+    table = Table(title=Text(one_line(f"audit of {request.splits.forget}: for each of {found.n_models} models")))
     columns = {
         "task": [row.task for row in found.each],
         "items shown": [row.shown for row in found.each],

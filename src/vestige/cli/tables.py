@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 HEADLINE = "rouge1_recall"
 _MOST_FACTS = 10
-ORDER = ("target", "retrained", "unlearned", "base")
+ORDER = ("target", "retrained", "unlearned", "suppressed", "base")
 COLUMNS = (("forget", "all"), ("forget", "free"), ("retain", "all"), ("independent", "all"), ("factual", "all"))
 
 

@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.settings import read_toml
 
-ROLES = ("base", "target", "retrained", "unlearned")
+ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """The roles of subjects, in the order in which they are shown."""
 
 QUESTIONS = "qa"

@@ -16,7 +16,7 @@ from vestige.steps.evaluate import Subject, finished_subject, loaded_subject
 from vestige.steps.finetune import model_identity
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done
 
-ROLES = ("base", "target", "retrained", "unlearned")
+ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """What a subject can be in a run."""
 
 

@@ -45,6 +45,7 @@ from vestige.data.facts import facts_of, said_of_facts
 from vestige.metrics.verdicts import Thresholds
 from vestige.study.audit_request import (
     ROLES,
+    AuditedModel,
     AuditRequest,
     Question,
     beyond_context,
@@ -53,7 +54,7 @@ from vestige.study.audit_request import (
     not_asked_for,
     questions_of,
 )
-from vestige.study.audit_tasks import after_an_attack, audit_tasks, found_by, task_name
+from vestige.study.audit_tasks import after_an_attack, audit_tasks, found_by, making_name, task_name
 from vestige.study.runner import State, run_tasks, workers_for
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def conduct(
     # What an earlier audit with other settings left must not be taken for an answer to this one.
     shutil.rmtree(place.asked, ignore_errors=True)
     planned = plan_audit(request)
+    request = with_control(request, planned)
     tasks = audit_tasks(run, request, planned.questions, planned.attacks)
     failed = run_tasks(tasks, workers=workers, show=show)
     plan = _plan(run, request, planned, failed)
@@ -156,6 +158,18 @@ def plan_audit(request: AuditRequest) -> Planned:
     return Planned(questions.asked, tried, tuple(sentence(one_line(s, width=500)) for s in said), facts)
 
 
+def with_control(request: AuditRequest, planned: Planned) -> AuditRequest:
+    """The request with a positive control to be made, where one is wanted, none is given and something rests on it."""
+    attacked = planned.attacks or _freeform_attacks(planned, request.splits.splits["forget"])
+    against = request.names("retrained") or any(q.eval == "exposure" for q in planned.questions)
+    if not (request.settings.suppress and attacked and against) or request.names("suppressed"):
+        return request
+    taken = {m.name for m in request.models}
+    called = ("suppressed", *(f"suppressed {k}" for k in range(2, len(taken) + 3)))
+    name = next(n for n in called if n not in taken)
+    return replace(request, models=(*request.models, AuditedModel(name, "suppressed", "")))
+
+
 def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mapping[str, Exception]) -> AuditPlan:
     """The plan of what is there to judge; what is not, is in it as failed."""
     place = run.audit(request.splits.forget)
@@ -182,6 +196,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         target=target,
         unlearned=unlearned,
         retrained=tuple(n for n in request.names("retrained") if n in folders and n not in copies),
+        suppressed=next((n for n in request.names("suppressed") if n in folders), ""),
         folders=folders,
         splits={name: tuple(i.id for i in split) for name, split in splits.items()},
         edges={i.id: i.edge for i in items.values() if i.edge is not None},
@@ -276,7 +291,7 @@ def made_from_others(
 
 def _why(failed: Mapping[str, Exception], subject: str, attack: str) -> str:
     """Why a task left nothing: its own error, or that of the evaluation it waited for."""
-    for name in (task_name(subject, attack), task_name(subject, "")):
+    for name in (task_name(subject, attack), task_name(subject, ""), making_name(subject)):
         if name in failed:
             return str(failed[name])
     return "it left no answers"

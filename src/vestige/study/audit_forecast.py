@@ -9,9 +9,9 @@ from typing import Any
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.records import read_versioned
 from vestige.core.files import read_json
-from vestige.study.audit import plan_audit
+from vestige.study.audit import plan_audit, with_control
 from vestige.study.audit_request import AuditRequest, check_request
-from vestige.study.audit_tasks import after_an_attack
+from vestige.study.audit_tasks import after_an_attack, suppression
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,15 @@ class AuditForecast:
     """The tasks of each model, what is not tried and why, and the cost in a sentence.
 
     `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run; None where there
-    are none. What the attacks' training and searches take is not in it.
+    are none. What the attacks' training and searches take is not in it. `control_steps` are those of making a positive
+    control, at most.
     """
 
     n_models: int
     each: tuple[Foretold, ...]
     untested: tuple[str, ...]
     cpu_seconds: float | None
+    control_steps: int = 0
 
     @property
     def n_questions(self) -> int:
@@ -48,8 +50,8 @@ class AuditForecast:
 
     @property
     def n_steps(self) -> int:
-        """All steps of training on all models."""
-        return self.n_models * sum(row.steps for row in self.each)
+        """All steps of training on all models, and those of the control."""
+        return self.n_models * sum(row.steps for row in self.each) + self.control_steps
 
     @property
     def n_passes(self) -> int:
@@ -60,6 +62,8 @@ class AuditForecast:
     def said(self) -> str:
         """The cost in a sentence."""
         all_of_it = f"{self.n_models} models: {self.n_questions} questions and {self.n_steps} training steps in all"
+        if self.control_steps:
+            all_of_it += f", at most {self.control_steps} of these to make a positive control"
         if self.n_passes:
             all_of_it += f", and at most {self.n_passes} passes of searches for prompts"
         if self.cpu_seconds is None:
@@ -84,6 +88,7 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
 
     check_request(request)
     planned = plan_audit(request)
+    request = with_control(request, planned)
     rows = [Foretold(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
     for attack in planned.attacks:
         plan = attack.plan
@@ -95,7 +100,8 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     pace = _seconds_a_question(RunFolder(run))
     total = len(request.models) * sum(row.questions for row in rows)
     cost = None if pace is None else pace * total
-    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost)
+    steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
+    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps)
 
 
 def _seconds_a_question(run: RunFolder) -> float | None:

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
     from vestige.models.load import ModelSettings
 
-Role = Literal["target", "unlearned", "retrained"]
-ROLES: tuple[Role, ...] = ("target", "retrained", "unlearned")
+Role = Literal["target", "unlearned", "retrained", "suppressed"]
+ROLES: tuple[Role, ...] = ("target", "retrained", "unlearned", "suppressed")
 
 
 @dataclass(frozen=True)
 class AuditedModel:
-    """One model of the audit: its name there, and where it is (a folder of Vestige, or any model)."""
+    """One model of the audit: its name there, and where it is (a folder of Vestige, or any model).
+
+    `model` is "" of the positive control that the audit makes itself.
+    """
 
     name: str
     role: Role
@@ -67,13 +70,15 @@ class Question(NamedTuple):
     n_items: int
 
 
-def named_models(target: str, unlearned: Sequence[str], retrained: Sequence[str]) -> tuple[AuditedModel, ...]:
+def named_models(
+    target: str, unlearned: Sequence[str], retrained: Sequence[str], suppressed: str | None = None
+) -> tuple[AuditedModel, ...]:
     """The models with names of their own, a number behind it where several would have the same.
 
     What Vestige made is called by its method or as it was called when it was made; any other by its folder.
     """
     given: list[tuple[Role, str]] = [("target", target), *(("retrained", m) for m in retrained)]
-    given += [("unlearned", m) for m in unlearned]
+    given += [("unlearned", m) for m in unlearned] + ([("suppressed", suppressed)] if suppressed else [])
     models: list[AuditedModel] = []
     for role, model in given:
         called = _called(model)
@@ -103,6 +108,8 @@ def check_request(request: AuditRequest) -> None:
     """Refuse what no verdict can come of."""
     if len(request.names("target")) != 1:
         raise InputError(f"an audit has one target, and {len(request.names('target'))} were given; name one")
+    if len(request.names("suppressed")) > 1:
+        raise InputError("an audit has one positive control, and several were given as suppressed; name one")
     if not request.names("unlearned"):
         raise InputError("no unlearned model was given, so there is nothing to audit; name one with --unlearned")
     _check_models(request.models)

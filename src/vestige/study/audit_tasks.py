@@ -4,12 +4,12 @@ They do nothing where their answers are there. Each writes down, when it is done
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from vestige.artifacts.audits import BESIDE, SEARCHES, AskedPlace, AttackPlace, Kind
-from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, own_folder
+from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, SubjectFolder, own_folder
 from vestige.artifacts.prompts import read_prompt
 from vestige.artifacts.records import SCHEMA, read_versioned, write_sealed
 from vestige.core.errors import InputError
@@ -23,6 +23,7 @@ from vestige.study.runner import Report, Task
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
     from vestige.steps.evaluate import Subject
+    from vestige.steps.suppress import SuppressRequest
 
 
 def audit_tasks(
@@ -30,21 +31,26 @@ def audit_tasks(
 ) -> list[Task]:
     """Every model is asked, controls first, and then attacked: one task a model, and one a model and attack.
 
-    What searches found is then read by the models that never knew, one task an attack.
+    A positive control is made once the target was asked, whose digest is then known. What searches found is then read
+    by the models that never knew, one task an attack.
     """
     from vestige.attacks.planning import n_passes
 
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
+    known = tuple(task_name(target, "") for target in request.names("target"))
+    making = [Task(making_name(m.name), suppress_task, base, known, 100.0) for m in models if not m.model]
     tasks = [
         Task(
-            f"evaluate {model.name}",
+            task_name(model.name, ""),
             evaluate_task,
             {**base, "model": model, "questions": questions},
+            () if model.model else tuple(task.name for task in making),
             weight=float(sum(q.n_items for q in questions)),
         )
         for model in models
     ]
+    tasks = [*making, *tasks]
     for attack in attacks:
         asked = after_an_attack(questions, attack.plan.kind, controls=bool(request.names("retrained")))
         weight = float(len(attack.plan.points) * (len(attack.tested) * len(asked) + attack.plan.n_shown))
@@ -54,7 +60,7 @@ def audit_tasks(
             name = task_name(model.name, attack.plan.name)
             # The target's folder, which its evaluation makes, is there before another model is led by it.
             led = request.names("target") if attack.plan.kind == "prefix" else ()
-            after = tuple(dict.fromkeys(f"evaluate {who}" for who in (model.name, *led)))
+            after = tuple(dict.fromkeys(task_name(who, "") for who in (model.name, *led)))
             tasks.append(Task(name, attack_task, arguments, after, weight))
         if attack.plan.kind in SEARCHES and request.names("retrained"):
             made = tuple(task_name(model.name, attack.plan.name) for model in models)
@@ -90,10 +96,57 @@ def task_name(subject: str, attack: str) -> str:
     return f"{attack}: {subject}" if attack else f"evaluate {subject}"
 
 
+def making_name(control: str) -> str:
+    """The task that makes the positive control."""
+    return f"make {control}"
+
+
+def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequest":
+    """How the positive control is made of the target, whose digest and beginning these are."""
+    from vestige.steps.subjects import own_dtype
+    from vestige.steps.suppress import SuppressRequest
+
+    (target,) = (m for m in request.models if m.role == "target")
+    settings, asked = model_settings(request, target), request.settings
+    shown = limited(request.splits, asked.kept_items, seed=request.seed).splits
+    return SuppressRequest(
+        target=settings.model_copy(update={"dtype": own_dtype(target.model) or settings.dtype}),
+        target_digest=digest,
+        start=start,
+        forget=request.splits.forget,
+        forget_items=shown["forget"],
+        retain_items=shown["retain"],
+        epochs=asked.suppress_epochs,
+        rate=asked.suppress_rate,
+        rank=asked.suppress_rank,
+        seed=request.seed,
+    )
+
+
+def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, SuppressRequest]":
+    """Where the positive control that the audit makes lies, and what it is; the target has been evaluated."""
+    from vestige.steps.suppress import suppress_spec
+
+    (target,) = (m for m in request.models if m.role == "target")
+    known = subject_of(run, request, target)
+    made = suppression(request, known.made.digest.id, known.spec.model)
+    return run.control(f"suppressed {suppress_spec(made).id}"), made
+
+
+def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
+    """Make the positive control."""
+    from vestige.steps.suppress import suppress
+
+    folder, made = suppressed(RunFolder(Path(run)), request)
+    suppress(folder, made, lambda p: report(p.step / p.n_steps))
+
+
 def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
     """The model as a subject, with its evidence in the run: in its own folder if that is there, else in a new one."""
     from vestige.steps.subjects import any_subject
 
+    if not model.model:
+        model = replace(model, model=str(suppressed(run, request)[0].path))
     own = own_folder(model.model)
     settings = model_settings(request, model)
     if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
