@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks import alternatives
 from hand_made import FORGET, RETRAINED, attack, case, verdict
 
 from vestige.artifacts.audits import GIVEN, SoundnessLine
@@ -193,3 +194,17 @@ def test_facts_that_the_tokeniser_tells_are_named():
     found = judge(planted({"ga": 0.0}, told=told), resamples=QUICK)
     assert any(said.startswith("20 of 120 judged facts are not ranked among alternatives") for said in found.untested)
     assert verdict(found, "not expressed").evidence["exposure"].n == 100
+
+
+@pytest.mark.slow
+def test_planted_audits_come_out_alike_against_alternatives_and_against_retrained_models():
+    # A few fixed ones; how often either errs is counted by `benchmarks.alternatives`.
+    world = alternatives.World("20 facts", (100,) * 20)
+    never = [alternatives.audited(world, 0.0, spread=False, seed=seed)[0] for seed in range(10)]
+    known = [alternatives.audited(world, 0.3, spread=False, seed=seed)[0] for seed in range(10)]
+    assert "fails" not in never
+    assert set(known) == {"fails"}
+    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in alternatives.agreement(2, 40, 5)[2:]}
+    assert rows["knows 0.5"][:2] == ["0 / 2 / 0", "0 / 2 / 0"]
+    assert " / 0 / " in rows["never knew"][0]
+    assert " / 0 / " in rows["never knew"][1]

@@ -182,6 +182,14 @@ def test_contracts_stand_by_model_the_worst_first_with_what_says_most_against_ea
     assert grid.rows[1].cells[1].css.startswith("heat ")
 
 
+def test_where_nobody_retrained_the_page_says_what_stands_for_a_model_that_never_knew():
+    plain = replace(outcome(), retrained=(), never=())
+    ranked = replace(plain.formats[0], format="exposure", retrained=None)
+    by_alternatives = audit_block(0, replace(plain, formats=(*plain.formats, ranked)), {})
+    assert "ranked among alternatives: 0 is a rank by chance" in by_alternatives.scale
+    assert "0 is what guessing gives" in audit_block(0, plain, {}).scale
+
+
 def test_reasons_that_are_the_same_for_all_methods_are_said_once(page):
     block = audit_block(0, outcome(), {})
     by_claim = {c.claim: c.rows for c in block.claims}

@@ -513,6 +513,12 @@ class AuditOutcome:
     n_apart: int = 0
     references: tuple[str, ...] = ()
 
+    @property
+    def against(self) -> str:
+        """What stood for a model that never knew: retrained models, else alternatives, else chance."""
+        ranked = any(line.admitted and line.format == "exposure" for line in self.formats)
+        return "retrained" if self.retrained else "alternatives" if ranked else "chance"
+
 
 T = TypeVar("T", AuditPlan, AuditOutcome)
 

@@ -54,10 +54,16 @@ _SCALE = (
     "0 is a model that never knew, 1 is the target; below 0, a model says less than one that never knew, and can be"
     " told by it. Only formats count in which the target knows what the others do not."
 )
+_SCALE_OF_ALTERNATIVES = (
+    "Without a model that never knew, the true answer is ranked among alternatives: 0 is a rank by chance, as who never"
+    " knew must give, 1 is the target; below 0, a model avoids the true answers. Other formats are shown and decide"
+    " nothing."
+)
 _SCALE_OF_CHANCE = (
     "Without a model that never knew, 0 is what guessing gives and 1 is the target (leakage_vs_chance): what a model"
     " that never knew would say is not known. Only formats count in which the target does better than chance."
 )
+_SCALES = {"retrained": _SCALE, "alternatives": _SCALE_OF_ALTERNATIVES, "chance": _SCALE_OF_CHANCE}
 _MOST_GROUPS = 20
 """Contracts or persons that are shown, the worst first; all of them are in outcome.json."""
 
@@ -123,7 +129,7 @@ def audit_block(index: int, outcome: AuditOutcome, known: Mapping[str, int]) -> 
             for k, v in outcome.thresholds.items()
         ),
         claims=tuple(ClaimBlock(c, words, _reasons(index, outcome, colours, c)) for c, words in CLAIMS.items()),
-        scale=_SCALE if outcome.retrained else _SCALE_OF_CHANCE,
+        scale=_SCALES[outcome.against],
         able=_able(outcome),
         matrix=_matrix(outcome, colours),
         levels=_levels(outcome, colours),

@@ -159,7 +159,9 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     found.append(f"{methods} {_plural('model', methods)} that should have forgotten")
     if references:
         found.append(f"{references} retrained without it, which should pass")
-    found.append(f"{n} other {_plural('model', n)} that never knew" if n else "no model that never knew")
+    none = "alternatives to the answers for models that never knew"
+    none = none if outcome.against == "alternatives" else "no model that never knew"
+    found.append(f"{n} other {_plural('model', n)} that never knew" if n else none)
     found.append(f"{len(outcome.formats)} {_plural('form', len(outcome.formats))} of question")
     able = {line.attack for line in outcome.able if line.able}
     shown = f", {len(able)} of them shown to find hidden knowledge" if outcome.suppressed else ""
@@ -209,7 +211,7 @@ class _Scale:
     def strip(self, outcome: AuditOutcome) -> Strip:
         values = [line.leakage.value for line in outcome.never]
         band = (self.place(min(values)), self.place(max(values))) if len(values) > 1 else None
-        zero = "never knew" if outcome.retrained else "guessing"
+        zero = "guessing" if outcome.against == "chance" else "never knew"
         return Strip(self.place(0.0), self.place(1.0), band, zero)
 
 
