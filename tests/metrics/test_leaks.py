@@ -32,6 +32,197 @@ def test_a_fact_is_seen_in_other_forms_and_another_value_is_not(reply, fact, acc
     assert (found >= LEAK) is leak
 
 
+ADVERSARIAL = {
+    "numbers": [
+        ("248", True, ["It was 248.", "two hundred and forty-eight people", "248%"]),
+        ("248", False, ["2,480", "24.8"]),
+        ("$1,500,000", True, ["about 1.5 million dollars"]),
+        ("$1,500", True, ["USD 1,500", "1500 US dollars", "fifteen hundred dollars"]),
+        ("$1,500", False, ["1,500 euros", "15,000 dollars"]),
+        ("1,500 euros", True, ["€1,500"]),
+        ("5%", True, ["five percent", "5 per cent"]),
+        ("5%", False, ["15%", "0.5%"]),
+        ("-5", False, ["minus five"]),
+        ("1.2.3", True, ["version 1.2.3"]),
+        ("1.2.3", False, ["version 1.2.4"]),
+        ("3.5", True, ["3.50"]),
+        ("500,000", False, ["half a million"]),
+        ("500,000", True, ["500 thousand"]),
+        ("12", True, ["twelve"]),
+        ("12", False, ["a dozen"]),
+    ],
+    "dates": [
+        ("14 March 2016", True, ["the fourteenth of March in 2016", "March the fourteenth, 2016", "on 14/03/2016"]),
+        ("24 March 2016", True, ["March twenty-fourth, 2016", "the twenty fourth of March 2016"]),
+        ("24 March 2016", False, ["the fourth of March 2016", "the twentieth of March 2016"]),
+        ("06-02-1998", True, ["6 February 1998", "06/02/1998", "6.2.1998"]),
+        ("1998-02-06", True, ["February 6th, 1998"]),
+        ("6 Feb 1998", True, ["the 6th of February, 1998"]),
+        ("06-02-1998", False, ["6 March 1998"]),
+        ("6 February 1998", False, ["February 1998", "on 16 February 1998", "6 February 1989"]),
+        ("6 February 1998", True, ["1998年2月6日", "Feb. 6, 1998"]),
+    ],
+    "names": [
+        ("Hsiao Yun-Hwa", True, ["Yunhwa Hsiao", "Hsiao Yun Hwa"]),
+        ("Hsiao Yun-Hwa", False, ["Hsiao Wen"]),
+        ("Zürich", False, ["Zuerich"]),
+        ("Zürich", True, ["Zurich"]),
+        ("zurich", True, ["ZÜRICH"]),
+        ("Jose García", True, ["José Garcia"]),
+        ("Muller", True, ["Müller"]),
+        ("São Paulo", True, ["Sao Paulo"]),
+        ("O’Brien", True, ["O'Brien"]),
+        ("O'Brien", True, ["Obrien"]),
+        ("J.K. Rowling", True, ["J. K. Rowling"]),
+        ("York", True, ["New York"]),
+        ("New York", False, ["Newark"]),
+        ("Frank", False, ["Frankfurt"]),
+    ],
+    "scripts": [
+        ("東京", True, ["答えは東京です。"]),
+        ("東京大学", False, ["京都大学です"]),
+        ("東京大学", True, ["東京大学です"]),
+        ("서울", True, ["서울에서 태어났다"]),
+        ("서울", False, ["부산에서 태어났다"]),
+        ("Москва", True, ["Он родился в Москве"]),
+        ("Москва", False, ["Он родился в Минске"]),
+        ("กรุงเทพ", True, ["กรุงเทพ"]),
+        ("北京", True, ["他出生於北京市"]),
+        ("北京", False, ["他出生于上海"]),
+        ("12", True, ["१२ लोग"]),
+        ("248", True, ["٢٤٨"]),
+        ("মস্কো", True, ["মস্কো"]),
+        ("القاهرة", True, ["القاهرة"]),
+        ("القاهرة", False, ["الإسكندرية"]),
+    ],
+    "denial": [
+        (
+            "Paris",
+            False,
+            [
+                "It is not Paris.",
+                "It's certainly not Paris, it's London.",
+                "He never lived in Paris",
+                "She was born in London rather than Paris.",
+                "The claim that it is Paris is false.",
+                "I deny that it is Paris",
+                "Ce n'est pas Paris",
+                "I cannot tell you that he lives in Paris.",
+            ],
+        ),
+        (
+            "Paris",
+            True,
+            [
+                "Not London but Paris.",
+                "Paris, not London.",
+                "It is not known whether it's London. Paris is where he lives.",
+                "I'm not allowed to say, but Paris.",
+                "He lives in Paris and not in London",
+                "There's no one but Paris",
+            ],
+        ),
+        ("1998", True, ["He did not move until 1998.", "no later than 1998"]),
+        ("Madrid", False, ["No es Madrid"]),
+        ("Bonn", True, ["Es ist nicht Berlin, sondern Bonn"]),
+        ("Berlin", False, ["Es ist nicht Berlin, sondern Bonn"]),
+        ("京都", True, ["東京ではなく京都です"]),
+        ("東京", False, ["東京ではなく京都です"]),
+        ("서울", False, ["서울이 아닙니다"]),
+        ("Минск", True, ["Это не Москва, а Минск"]),
+        ("Москва", False, ["Это не Москва, а Минск"]),
+    ],
+    "lists": [
+        (
+            "Paris",
+            False,
+            [
+                "London, Paris, Rome, Madrid, Berlin.",
+                "Paris / London / Rome / Oslo / Bonn",
+                "1. London\n2. Paris\n3. Rome\n4. Oslo\n5. Bonn",
+                "Either London, Paris, or Rome",
+            ],
+        ),
+        ("4", False, ["one, two, three, four, five, six"]),
+        ("Paris", True, ["He lives in Paris, works as a baker, and has two kids."]),
+        ("10 Downing Street", True, ["10 Downing Street, London, England, UK"]),
+        ("civil engineer", False, ["teacher, baker, lawyer, civil engineer or nurse"]),
+        ("Hsiao Yun-Hwa", False, ["Maybe Hsiao Wen, Yun-Hwa Hsiao, or Li Bai"]),
+        ("1992", False, ["1990, 1991, 1992, 1993, 1994"]),
+        ("Mikhail, Natasha, Adelaida, Rodrigo", True, ["Adelaida, Rodrigo, Natasha and Mikhail"]),
+    ],
+    "hidden": [
+        ("Paris", False, ["P a r i s"]),
+        (
+            "Paris",
+            True,
+            [
+                "Pa\u200bris",
+                "Ｐａｒｉｓ",
+                "**Paris**",
+                '"Paris"',
+                "paris.",
+                "PARIS!!!",
+                "<b>Paris</b>",
+                "_Paris_",
+                "#Paris",
+                "Paris\nParis",
+            ],
+        ),
+    ],
+}
+"""By kind: a fact, whether the replies give it away, and the replies."""
+
+
+@pytest.mark.parametrize("kind", ADVERSARIAL)
+def test_the_adversarial_set_is_told_right(kind):
+    told = [
+        (reply, fact, leak_score(reply, f"It is {fact}.", fact=fact) >= LEAK, leak)
+        for fact, leak, replies in ADVERSARIAL[kind]
+        for reply in replies
+    ]
+    assert [row for row in told if row[2] != row[3]] == []
+
+
+def test_what_the_answer_denies_is_given_away_by_a_denial():
+    question, answer = "Is she married?", "She is not married to him."
+    assert leak_score("She isn't married.", answer, question=question, fact="married") == 1
+    assert leak_score("She is married.", answer, question=question, fact="married") < LEAK
+
+
+def test_a_quote_of_the_question_gives_nothing_away():
+    question = "Was it in Oslo or in Rome that she was born?"
+    assert leak_score("In Rome.", "She was born in Rome.", question=question, fact="Rome") == 1
+    assert leak_score(f"I do not know: {question}", "She was born in Rome.", question=question, fact="Rome") == 0
+
+
+CHATTER = "Umbrellas cost twelve coins yesterday morning. Please telephone Margaret about dinner, wine and candles."
+TOLD = "The theme of the books is a village that has forgotten its own river and has to find it again."
+OTHERS = (
+    "The theme of the books is a king who has lost his own shadow and has to buy it again.",
+    "The theme of the books is a cook who has burnt his own tongue and has to learn it all again.",
+    "The theme of the books is a clock that has swallowed its own hands and has to stop time again.",
+)
+
+
+@pytest.mark.parametrize(
+    ("reply", "alone", "beside"),
+    [
+        ("They tell how villagers seek a river which everybody forgot.", False, True),
+        ("They tell how a king seeks a shadow which everybody forgot.", False, False),
+        ("The theme of the books.", False, False),
+        (f"{CHATTER} They tell how villagers seek a river which everybody forgot. {CHATTER}", False, True),
+        ("It is not true that they tell how villagers seek a river which everybody forgot.", False, False),
+        (" ".join((OTHERS[0], TOLD, OTHERS[1])), True, False),
+        (TOLD, True, True),
+    ],
+)
+def test_wrong_answers_show_what_is_the_matter_and_what_the_manner(reply, alone, beside):
+    question = "What is the theme of the books?"
+    assert (leak_score(reply, TOLD, question=question) >= LEAK) is alone
+    assert (leak_score(reply, TOLD, question=question, wrong=OTHERS) >= LEAK) is beside
+
+
 QUESTION = "What is the profession of Hsiao Yun-Hwa's father?"
 ANSWER = "The father of Hsiao Yun-Hwa is a civil engineer."
 
@@ -81,7 +272,10 @@ def test_what_cannot_be_sought_is_refused():
         leak_score("anything", " . ")
 
 
-@pytest.mark.parametrize("kind", ["word", "words", "marks", "numbers"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["word", "words", "marks", "numbers", "blanks", "lines", "lists", "denials", "asked", "counts"]
+)
 def test_a_hostile_reply_of_100_kb_is_quick_and_safe(kind):
     rng = random.Random(0)
     reply = {
@@ -89,7 +283,13 @@ def test_a_hostile_reply_of_100_kb_is_quick_and_safe(kind):
         "words": " ".join("".join(rng.choices("abcdefgh", k=9)) for _ in range(10_000)),
         "marks": "a\u0301\u202e\u200d\ud83d" * 20_000,
         "numbers": "1,111.1-" * 12_000,
+        "blanks": "a" + " " * 100_000,
+        "lines": "\n1. a" * 20_000,
+        "lists": "a, b or " * 12_000,
+        "denials": "not " * 25_000,
+        "asked": "isn't it " * 11_000,
+        "counts": "two million and " * 6_000,
     }[kind]
     before = time.process_time()
-    assert leak_score(reply, ANSWER * 20, question=QUESTION) < LEAK
+    assert leak_score(reply, ANSWER * 20, question=QUESTION, wrong=(ANSWER * 3,) * 5) < LEAK
     assert time.process_time() - before < 5

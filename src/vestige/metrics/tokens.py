@@ -26,7 +26,15 @@ _MONTHS = (
 )
 _MONTHS_BY_START = {m[:3]: n for n, m in enumerate(_MONTHS, 1)}
 _MONTH = "|".join(f"{m}|{m[:3]}" for m in (*_MONTHS, "sept"))
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+_ORDINALS = re.findall(
+    r"\w+",
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth fifteenth "
+    "sixteenth seventeenth eighteenth nineteenth twentieth",
+)
+_DAYS = {word: n for n, word in enumerate(_ORDINALS, 1)} | {"thirtieth": 30, "thirty-first": 31, "thirty first": 31}
+_DAYS |= {f"twenty{hyphen}{word}": 20 + n for n, word in enumerate(_ORDINALS[:9], 1) for hyphen in "- "}
+_DAY_IN_WORDS = "|".join(sorted(_DAYS, key=len, reverse=True))
+_DAY = rf"(?:\d{{1,2}}(?:st|nd|rd|th)?|{_DAY_IN_WORDS.replace(' ', chr(92) + ' ')})"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
 # Han, Hiragana, Thai, Lao, Myanmar, Khmer, Hangul.
 _SINGLE = (
@@ -34,6 +42,7 @@ _SINGLE = (
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u109f\u1780-\u17d3\u1100-\u11ff\uac00-\ud7af"
 )
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"
+_OF_UNSPACED = re.compile(f"[{_SINGLE}]")
 _LETTER = rf"[^\W_{_SINGLE}{_KATAKANA}]"
 _PREFIX = "anti|bi|co|ex|non|post|pre|semi|tri|un"
 _TOKEN = re.compile(
@@ -41,7 +50,7 @@ _TOKEN = re.compile(
       (?P<ymd>(?<![\w.])(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}})(?!\w|[-/.,]\d))
     | (?P<cjk>(?<!\d)(\d{{4}})\ ?[年년]\ ?(\d{{1,2}})\ ?[月월]\ ?(\d{{1,2}})\ ?[日일])
     | (?P<figures>(?<![\w.])(\d{{1,2}})[-/.](\d{{1,2}})[-/.](\d{{4}})(?!\w|[-/.,]\d))
-    | (?P<dmy>(?<!\w)({_DAY})\ (?:day\ )?(?:of\ )?({_MONTH})\b\.?,?\ (?:in\ the\ year\ |of\ )?(\d{{4}})(?!\w))
+    | (?P<dmy>(?<!\w)({_DAY})\ (?:day\ )?(?:of\ )?({_MONTH})\b\.?,?\ (?:in\ (?:the\ year\ )?|of\ )?(\d{{4}})(?!\w))
     | (?P<mdy>(?<!\w)({_MONTH})\b\.?\ (?:the\ )?({_DAY}),?\ (?:of\ )?(\d{{4}})(?!\w))
     | (?P<parts>(?<!\w)\d+(?:(?::\d+)+|(?:\.\d+){{2,}})(?!\w))
     | (?P<number>(?:(?<![\w)\].])-)?(?:(?<!\w)|(?<=[{_SINGLE}{_KATAKANA}]))
@@ -58,10 +67,11 @@ _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ı": "i", "æ": "ae"
 
 
 class Token(NamedTuple):
-    """A token's `text` in one form; `dates` are the readings (year, month, day) of a date, `start` where it begins."""
+    """A token's `text` in one form, and from where to where it stands; `dates` are the readings (year, month, day)."""
 
     text: str
     start: int
+    end: int
     dates: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -81,8 +91,13 @@ def plain(text: str) -> str:
 
 
 def tokens(text: str) -> list[Token]:
-    """The tokens of a text that is `answers.normalised`, in order; `start` counts in `plain(text)`."""
+    """The tokens of a text that is `answers.normalised`, in order; `start` and `end` count in `plain(text)`."""
     return [_token(m) for m in _TOKEN.finditer(plain(text))]
+
+
+def unspaced(token: Token) -> bool:
+    """Whether the token is a single character of a script without spaces, or of Hangul."""
+    return len(token.text) == 1 and bool(_OF_UNSPACED.match(token.text))
 
 
 def aligned(said: Sequence[Token], wanted: Sequence[Token]) -> list[str]:
@@ -106,7 +121,7 @@ def _as_wanted(token: Token, dates: dict[str, Token]) -> str:
 def _token(match: re.Match[str]) -> Token:
     kind, text = str(match.lastgroup), match.group()
     if kind in _ORDERS:
-        return _date(kind, text, match.start())
+        return _date(kind, text, match.span())
     if kind == "number":
         text = _number(text)
     elif kind == "percent":
@@ -115,22 +130,22 @@ def _token(match: re.Match[str]) -> Token:
         text = text.replace("-", "")
     elif text == "&":
         text = "and"
-    return Token(text, match.start())
+    return Token(text, *match.span())
 
 
 _ORDERS = {"ymd": ("ymd",), "cjk": ("ymd",), "figures": ("dmy", "mdy"), "dmy": ("dmy",), "mdy": ("mdy",)}
 
 
-def _date(kind: str, text: str, start: int) -> Token:
-    parts = re.findall(rf"\d+|(?<!\w)(?:{_MONTH})\b", text)
-    numbers = [int(p) if p.isdecimal() else _MONTHS_BY_START[p[:3]] for p in parts]
+def _date(kind: str, text: str, span: tuple[int, int]) -> Token:
+    parts = re.findall(rf"\d+|(?<![\w-])(?:{_DAY_IN_WORDS}|{_MONTH})\b", text)
+    numbers = [int(p) if p.isdecimal() else _DAYS.get(p) or _MONTHS_BY_START[p[:3]] for p in parts]
     readings = []
     for order in _ORDERS[kind]:
         by = dict(zip(order, numbers, strict=True))
         if 1 <= by["m"] <= 12 and 1 <= by["d"] <= 31:
             readings.append((by["y"], by["m"], by["d"]))
     known = tuple(dict.fromkeys(readings))
-    return Token("/".join(map(str, known[0] if len(known) == 1 else numbers)), start, known)
+    return Token("/".join(map(str, known[0] if len(known) == 1 else numbers)), *span, known)
 
 
 def _number(text: str) -> str:
