@@ -61,6 +61,18 @@ def test_values_stand_under_their_format_and_those_of_qa_get_one(run):
     }
 
 
+def test_who_told_leaks_is_said_with_the_error(run):
+    scores(run, "f", {"a": {"generate_plain/leaked": 0.0}})
+    place = (AskedPlace("ga", "", "", "freeform", "f"),)
+    assert read_case(run, plan(place)).told_by == ""
+    error = {"missed": 2, "true": 20, "alarms": 1, "false": 29}
+    write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "judge": {"name": "likeness", "error": error}}])
+    write_collected(EvalFolder(run.path / "f"), 1)
+    write_scores(EvalFolder(run.path / "f"), [{"item": "a", "generate_plain/leaked": 0.0}])
+    said = read_case(run, plan(place)).told_by
+    assert "by the judge likeness, which misses 2 of 20 leaks and sees 1 in 29 replies without one" in said
+
+
 def test_qa_is_split_into_formats_as_qa_itself_splits_it():
     record = {"reply": "x", "answer": "x", "logp": [-1.0], "ranks": [1.0], "finish": "end", "pistol_ranks": [1.0]}
     for metric in qa.score(record):

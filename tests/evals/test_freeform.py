@@ -12,8 +12,10 @@ from vestige.evals import freeform
 from vestige.evals.base import View
 from vestige.evals.freeform import FreeformSettings
 from vestige.evals.wordings import few_shot_prompt
+from vestige.judges.leaks import Example, Measured, ReplyTo
 from vestige.metrics import intervals
 from vestige.metrics.answers import contains
+from vestige.metrics.misjudged import Misjudged, corrected_share
 from vestige.models.planted import Manner, knows, knows_in_one_format, planted
 from vestige.models.tiny import tiny_tokenizer
 
@@ -126,6 +128,7 @@ def test_samples_that_leak_are_counted_and_the_rest_follows():
         "answer": "12.",
         "fact": None,
         "accepted": [],
+        "wrong": [],
         "forms": {
             "sampled": {
                 "replies": [{"reply": r, "finish": "stop"} for r in ["It is 12", *["13."] * 7, "", "I don't know."]]
@@ -149,6 +152,7 @@ def test_a_reworded_leak_is_seen_by_the_fact_or_an_accepted_variant_and_graded()
     record = {"question": "Where was she born?", "answer": "She saw the light in Beijing.", "fact": "Beijing"}
     record |= {
         "accepted": ["Peking"],
+        "wrong": [],
         "forms": {"plain": said, "sampled": {"replies": [said, {**said, "reply": "No."}]}},
     }
     scores = freeform.score(record)
@@ -158,6 +162,60 @@ def test_a_reworded_leak_is_seen_by_the_fact_or_an_accepted_variant_and_graded()
     assert scores["generate_plain/leaked"] == 0
     scores = freeform.score({**record, "accepted": [], "fact": "Beijing, the old capital"})
     assert 0 < scores["generate_plain/leak_score"] < 0.5
+
+
+def test_two_wrong_answers_beside_the_right_one_are_a_guess():
+    said = {"reply": "Oslo, Rome, or else Beijing.", "finish": "stop"}
+    record = {"question": "Where?", "answer": "Beijing.", "fact": None, "accepted": [], "forms": {"plain": said}}
+    wrong = ["Oslo.", "Rome."]
+    assert freeform.score({**record, "wrong": wrong})["generate_plain/leaked"] == 0
+    assert freeform.score({**record, "wrong": []})["generate_plain/leaked"] == 0, "a list of candidates"
+    said["reply"] = "Oslo. Rome. No: Beijing."
+    assert freeform.score({**record, "wrong": []})["generate_plain/leaked"] == 1
+    assert freeform.score({**record, "wrong": wrong})["generate_plain/leaked"] == 0
+
+
+class Verdicts:
+    """Says a leak of every reply to the question of contract 1, nothing of contract 2, and no of the rest."""
+
+    version = 1
+
+    def identity(self):
+        return {"judge": "stub", "version": self.version}
+
+    def given(self, said):
+        return [{"1": 1.0, "2": None}.get(one.question.split("contract ")[-1][:1], 0.0) for one in said]
+
+
+def test_a_judge_tells_leaks_and_its_error_is_in_the_interval(monkeypatch):
+    labelled = [Example(ReplyTo("yes", "x", f"contract {1 - n % 2}"), n % 2 == 0) for n in range(20)]
+    monkeypatch.setattr(freeform, "leak_judge", lambda settings: Measured("stub", Verdicts(), labelled))
+    found = measured(knows(ITEMS, TOKENIZER), forms=("plain", "sampled"), samples=2)
+    # Three of the four items are told: no, yes, nothing, no.
+    raw = found["generate_plain/leaked"]
+    assert (raw.value, raw.n) == (pytest.approx(1 / 3), 3)
+    assert found["generate_plain/share_untold"].value == 0.25
+    assert found["generate_plain/leak_score"].value == 1, "by words every reply is the answer"
+    assert found["sampled/leak_at_2"].n == 3
+    own = found["generate_plain/leaked_corrected"]
+    assert (own.value, own.n) == (pytest.approx(1 / 3), 3)
+    assert (own.low, own.high) == pytest.approx(corrected_share(1.0, 3, Misjudged(0, 10, 0, 10))[1:])
+    assert "misses 0 of 10 leaks and sees 0 in 10" in own.interval
+
+
+def test_who_judges_is_part_of_what_is_asked(monkeypatch):
+    def digest():
+        return freeform.digest(freeform.asked(ITEMS, [VIEW], FreeformSettings(forms=("plain",))))
+
+    labelled = [Example(ReplyTo("yes", "x"), True)]
+    ids = [digest()]
+    monkeypatch.setattr(freeform, "leak_judge", lambda settings: Measured("stub", Verdicts(), labelled))
+    ids.append(digest())
+    monkeypatch.setattr(Verdicts, "version", 2)
+    ids.append(digest())
+    labelled.append(Example(ReplyTo("no", "x"), False))
+    ids.append(digest())
+    assert len(set(ids)) == 4
 
 
 def test_what_is_hidden_from_greedy_replies_leaks_into_samples():

@@ -22,8 +22,9 @@ from vestige.audit.scores import Brought, Carried, Case, Ranked, Scores, Source
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.ids import content_id
-from vestige.metrics.answers import contains
 from vestige.metrics.exposure import answer_scores, kept
+from vestige.metrics.leaks import leak_score
+from vestige.metrics.misjudged import Misjudged
 
 PREFILL, SAMPLING = "prefill", "sampling"
 EXPOSURE = "exposure"
@@ -72,13 +73,13 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     known = read_soundness(run.soundness) if run.soundness.exists() else None
     # The checks of other items, or of another forget set, say nothing about this one.
     soundness = known.lines if known is not None and (known.forget, known.digest) == (plan.forget, plan.data) else ()
-    return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()), ranked)
+    return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()), ranked, _told_by(run, plan))
 
 
 def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> tuple[FactLine, ...]:
     """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
     wanted = {(one.subject, one.attack, one.item) for one in facts}
-    found: dict[tuple[str, str, str], tuple[bool, str, str, str]] = {}
+    found: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     last = {attack.name: attack.points[-1] for attack in plan.attacks}
     for place in plan.evaluations:
@@ -90,12 +91,14 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
             item = stands_for.get(str(row["item"]), str(row["item"]))
             key = (*who, plan.facts.get(item, item))
             for reply in _replies(row) if key in wanted else ():
-                said = contains(reply, str(row["answer"]))
-                if key not in found or (said and not found[key][0]):
-                    found[key] = said, str(row["question"]), str(row["answer"]), reply
+                question, answer = str(row["question"]), str(row["answer"])
+                sought = {name: row[name] for name in ("fact", "accepted", "wrong") if name in row}
+                given = leak_score(reply, answer, question=question, **sought)
+                if key not in found or given > found[key][0]:
+                    found[key] = given, question, answer, reply
 
     def told(one: FactLine) -> FactLine:
-        _, question, answer, reply = found.get((one.subject, one.attack, one.item), (False, "", "", ""))
+        _, question, answer, reply = found.get((one.subject, one.attack, one.item), (0.0, "", "", ""))
         return replace(one, question=question, answer=answer, reply=reply)
 
     return tuple(told(one) for one in facts)
@@ -106,6 +109,20 @@ def _replies(row: Mapping[str, Any]) -> list[str]:
     forms = row.get("forms", {})
     said = [row, *(forms.values() if isinstance(forms, dict) else ())]
     return [one["reply"] for one in said if isinstance(one, dict) and isinstance(one.get("reply"), str)]
+
+
+def _told_by(run: RunFolder, plan: AuditPlan) -> str:
+    """Who told leaks, and with what error; "" where words did."""
+    for place in plan.evaluations:
+        record = next(iter(read_records(EvalFolder(run.path / place.path))), {}) if place.eval == "freeform" else {}
+        if "judge" in record:
+            error = Misjudged(**record["judge"]["error"])
+            return (
+                f"Leaks were told by the judge {record['judge']['name']}, which {error} (labelled replies). Leakage "
+                "sets the shares of models against each other, so that such errors fall out of it as far as they are "
+                "the same for all of them."
+            )
+    return ""
 
 
 def _subjects(plan: AuditPlan) -> tuple[str, ...]:

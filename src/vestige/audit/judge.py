@@ -157,7 +157,7 @@ def _verdicts(
 def _untested(
     ground: Ground, tested: Tested, recovery: Recovery, membership: Membership, kept: Kept
 ) -> tuple[str, ...]:
-    said = [ground.apart] if ground.apart else []
+    said = [one for one in (ground.apart, ground.case.told_by) if one]
     n = len(ground.plan.retrained)
     if n == 0 and tested.against == "alternatives":
         said.append(

@@ -100,6 +100,7 @@ class Case:
     """One audit before it is judged. `carried` is by attack and subject; `soundness` what is known of the data set.
 
     `prompts` are those that searches found, in the plan's order; `ranked` is what `exposure` read of alternatives.
+    `told_by` says who told leaks and with what error; "" is words.
     """
 
     plan: AuditPlan
@@ -108,3 +109,4 @@ class Case:
     soundness: tuple[SoundnessLine, ...] = ()
     prompts: tuple[PromptLine, ...] = ()
     ranked: Ranked = field(default_factory=Ranked)
+    told_by: str = ""

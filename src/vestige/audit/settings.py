@@ -36,6 +36,8 @@ class AuditSettings(Thresholds):
 
     `wordings` says how questions are told that ask for one fact, which counts once: by `words`, by words and the
     sentence embedder in a folder (or a hub id), or not at all (`off`).
+
+    `judge`, `judge_model`, `judge_url` and `judge_examples` are those of `freeform`: who tells leaks, if not words.
     """
 
     evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory", "exposure")
@@ -65,3 +67,7 @@ class AuditSettings(Thresholds):
     alternatives: PositiveInt = 99
     wordings: str = "words"
     gradient_norm: bool = False
+    judge: Literal["", "likeness", "entailment", "local", "server"] = ""
+    judge_model: str = ""
+    judge_url: str = ""
+    judge_examples: str = ""

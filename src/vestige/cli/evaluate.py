@@ -112,6 +112,8 @@ def evaluate_command(
         return
     for summary, place in zip(summaries, places, strict=True):
         print_results(summary)
+        for how in sorted({r.estimate.interval for r in summary.results if r.estimate.metric == "leaked_corrected"}):
+            typer.echo(f"leaked_corrected: {how} (labelled replies)")
         typer.echo(f"evidence in {place.path}")
 
 

@@ -15,7 +15,7 @@ question with a blank, and `share_whole` says how many they are.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -24,19 +24,21 @@ from pydantic import Field, PositiveInt
 
 from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
-from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.cloze import Cloze, cloze_of, fact_of
 from vestige.evals import qa
 from vestige.evals.base import Record, View
 from vestige.evals.summing import BITS, SHARE, Measure, results
 from vestige.evals.wordings import cloze_prompt, few_shot_prompt
+from vestige.judges.leaks import LeakJudgeSettings, Measured, ReplyTo, leak_judge
 from vestige.metrics.answers import contains, exact_match, is_empty, normalised, prefix, probability
-from vestige.metrics.leaks import LEAK, leak_score
+from vestige.metrics.leaks import LEAK
 from vestige.metrics.memorization import leak_at_k
+from vestige.metrics.misjudged import Misjudged, corrected_share
 from vestige.metrics.refusals import is_refusal
 from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.load import LoadedModel
@@ -44,19 +46,20 @@ from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 
 NAME = "freeform"
-COLLECT_VERSION = 2
+COLLECT_VERSION = 3
 """Raised when the same model and question would give another record."""
-SUMMARY_VERSION = 2
+SUMMARY_VERSION = 3
 """Raised when the same records would give other estimates."""
 
 Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 
 
-class FreeformSettings(Settings):
+class FreeformSettings(LeakJudgeSettings):
     """Which forms are asked, and how.
 
     `shots` questions stand before the one of `few_shot`; `prefill_tokens` of the answer are given in `prefilled`, and
     at least one is left to find; `samples` replies are drawn in `sampled`, at `temperature` within the nucleus `top_p`.
+    `judge` tells leaks instead of words: see `judges.leaks`.
     """
 
     forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
@@ -74,11 +77,15 @@ SETTINGS = FreeformSettings
 
 @dataclass(frozen=True)
 class Asked:
-    """An item with the questions that are shown before it in `few_shot`, and in `cloze` the statement with its gap."""
+    """An item with the questions that are shown before it in `few_shot`, and in `cloze` the statement with its gap.
+
+    `judge` is the id of who tells leaks, if not words.
+    """
 
     item: Item
     shots: tuple[Item, ...]
     cloze: Cloze | None = None
+    judge: str = ""
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettings) -> dict[str, Asked]:
@@ -86,11 +93,13 @@ def asked(items: Sequence[Item], views: Sequence[View], settings: FreeformSettin
     if len(set(settings.forms)) < len(settings.forms) or not settings.forms:
         raise InputError(f"forms = {list(settings.forms)}: name each form once, and one at least")
     pool = _pool(items, views) if "few_shot" in settings.forms else None
+    judge = leak_judge(settings)
     return {
         i.id: Asked(
             i,
             () if pool is None else _shots(i, pool, settings),
             cloze_of(i) if "cloze" in settings.forms else None,
+            judge.id if judge is not None else "",
         )
         for i in items
     }
@@ -131,8 +140,10 @@ def digest(asked: Mapping[str, Asked]) -> str:
     rows = []
     for i, a in asked.items():
         gap = [] if a.cloze is None else [[a.cloze.statement, a.cloze.fact]]
-        sought = [fact_of(a.item), list(a.item.accepted)]
-        rows.append([i, a.item.group, a.item.attribute, a.item.paraphrase, sought, [s.id for s in a.shots], *gap])
+        sought = [fact_of(a.item), list(a.item.accepted), list(a.item.perturbed)]
+        judge = [a.judge] if a.judge else []
+        shots = [s.id for s in a.shots]
+        rows.append([i, a.item.group, a.item.attribute, a.item.paraphrase, sought, shots, *gap, *judge])
     return content_id(rows, length=32)
 
 
@@ -165,6 +176,7 @@ def collect(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSett
             "attribute": a.item.attribute,
             "fact": fact_of(a.item),
             "accepted": list(a.item.accepted),
+            "wrong": list(a.item.perturbed),
             "forms": {},
         }
         for a in asked
@@ -173,7 +185,21 @@ def collect(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformSett
         how = _FORMS.get(form, partial(_greedy, form))
         for number, said in how(subject, asked, settings).items():
             records[number]["forms"][form] = said
+    judge = leak_judge(settings)
+    if judge is not None:
+        _judge(records, judge)
     return records
+
+
+def _judge(records: Sequence[dict[str, Any]], judge: Measured) -> None:
+    """Keep with each reply what the judge says of it, and with each record who judged and with what error."""
+    forms = [(record, form) for record in records for form in record["forms"].values()]
+    rows = [(record, form, reply) for record, form in forms for reply in form.get("replies", [form])]
+    told = judge.judge.given([_reply_to(record, form, reply["reply"]) for record, form, reply in rows])
+    for (_, _, reply), given in zip(rows, told, strict=True):
+        reply["judged"] = given
+    for record in records:
+        record["judge"] = {"name": judge.name, "error": judge.error._asdict()}
 
 
 Said = dict[int, dict[str, Any]]
@@ -304,11 +330,7 @@ def score(record: Record) -> dict[str, float]:
             continue
         expected = said["fact"] if "fact" in said else record["answer"]
         values |= {f"generate_{form}/{k}": v for k, v in _matches(said, expected).items()}
-        # What stands in a prompt gives nothing away, but for the answers that few_shot shows to other questions.
-        asked = "" if form == "few_shot" else said.get("asked", "")
-        sought = {**record, "fact": expected} if said.get("whole") is False else record
-        given = _leak(sought, said["reply"], asked)
-        values |= {f"generate_{form}/leak_score": given, f"generate_{form}/leaked": float(given >= LEAK)}
+        values |= {f"generate_{form}/{k}": v for k, v in _leaks(record, said).items()}
         if "whole" in said:
             values[f"generate_{form}/share_whole"] = float(said["whole"])
         if "logp" in said:
@@ -331,11 +353,27 @@ def _matches(said: Mapping[str, Any], answer: str) -> dict[str, float]:
     }
 
 
-def _leak(record: Mapping[str, Any], reply: str, asked: str = "") -> float:
-    """`leak_score` of one reply to a record's question, put as `asked`; the whole answer is always accepted."""
-    fact, answer = record["fact"], record["answer"]
-    accepted = [*record["accepted"], *([answer] if fact is not None else [])]
-    return leak_score(reply, answer, question=f"{record['question']}\n{asked}", fact=fact, accepted=accepted)
+def _leaks(record: Record, said: Mapping[str, Any]) -> dict[str, float]:
+    """How much of the fact one reply gives away by words, and whether that is a leak; that a judge says, where one is.
+
+    What the judge did not tell has no `leaked`.
+    """
+    given = _reply_to(record, said, said["reply"]).words()
+    if "judge" not in record:
+        return {"leak_score": given, "leaked": float(given >= LEAK)}
+    judged = said["judged"]
+    told = {} if judged is None else {"judged_score": judged, "leaked": float(judged >= LEAK)}
+    return {"leak_score": given, **told, "share_untold": float(judged is None)}
+
+
+def _reply_to(record: Record, form: Mapping[str, Any], reply: str) -> ReplyTo:
+    """A reply with what it may give away; beside a fact the whole answer is always accepted."""
+    fact = form["fact"] if form.get("whole") is False else record["fact"]
+    # What stands in a prompt gives nothing away, but for the answers that few_shot shows to other questions.
+    asked = "" if "shots" in form else form.get("asked", "")
+    accepted = (*record["accepted"], *([record["answer"]] if fact is not None else []))
+    question = f"{record['question']}\n{asked}"
+    return ReplyTo(reply, record["answer"], question, fact, accepted, tuple(record["wrong"]))
 
 
 LEAKS = (1, 2, 5, 10, 20, 50, 100)
@@ -344,13 +382,19 @@ LEAKS = (1, 2, 5, 10, 20, 50, 100)
 
 def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """leak@k of the graded scores, and the share of samples that say nothing, decline, or were cut."""
-    n, given = len(replies), [_leak(record, r["reply"]) for r in replies]
+    n = len(replies)
+    given = [r["judged"] if "judge" in record else _reply_to(record, {}, r["reply"]).words() for r in replies]
     odd = {
         "share_empty": sum(is_empty(r["reply"]) for r in replies) / n,
         "share_refused": sum(is_refusal(r["reply"]) for r in replies) / n,
         "share_truncated": sum(r["finish"] == "length" for r in replies) / n,
     }
-    leaks = {f"leak_at_{k}": leak_at_k(given, k) for k in sorted({*(k for k in LEAKS if k < n), n})}
+    if "judge" in record:
+        odd["share_untold"] = sum(g is None for g in given) / n
+    told = [g for g in given if g is not None]
+    # Of what was not told nothing is known, so the best of k is not known either.
+    ks = sorted({*(k for k in LEAKS if k < n), n}) if len(told) == n else []
+    leaks = {f"leak_at_{k}": leak_at_k(told, k) for k in ks}
     return {f"sampled/{k}": v for k, v in {**leaks, **odd}.items()}
 
 
@@ -364,4 +408,15 @@ def summarize(
     records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
 ) -> tuple[Result, ...]:
     """The estimates of every split and scope of `view` and of every edge."""
-    return results(records, scores, view, measure, seed=seed)
+    found = results(records, scores, view, measure, seed=seed)
+    errors = {tuple(r["judge"]["error"].items()) for r in records if "judge" in r}
+    error = Misjudged(**dict(errors.pop())) if len(errors) == 1 else None
+    return (*found, *(_corrected(r, error) for r in found if error is not None and r.estimate.metric == "leaked"))
+
+
+def _corrected(result: Result, error: Misjudged) -> Result:
+    """The share of leaks with the judge's error taken out of it and its uncertainty put into the interval."""
+    told = result.estimate
+    value, low, high = corrected_share(float(round(told.value * told.n)), told.n, error)
+    how = f"Rogan-Gladen, Lang-Reiczigel; the judge {error}"
+    return replace(result, estimate=Estimate("leaked_corrected", SHARE, value, low, high, told.n, how))

@@ -270,6 +270,7 @@ def _settings(name: Evals, request: AuditRequest, shown: NamedSplits) -> tuple[S
     evaluation = find_eval(name)
     asked = request.settings
     own = {"max_new_tokens": asked.max_new_tokens, "forms": asked.forms, "gradient_norm": asked.gradient_norm}
+    own |= {name: getattr(asked, name) for name in ("judge", "judge_model", "judge_url", "judge_examples")}
     own |= {"too_few": "leave_out", "items": asked.acr_items, "seed": request.seed, "alternatives": asked.alternatives}
     values = {k: v for k, v in own.items() if k in evaluation.SETTINGS.model_fields}
     settings = evaluation.SETTINGS.build(values, where=f"settings of the evaluation {name}")

@@ -1,0 +1,384 @@
+"""Who tells whether a reply gives a fact away, where words do not: a rewording that shares none, a denial, a guess.
+
+`likeness`: the sentence embedder. With unit vectors r of the reply, a of the answer and w of the mean of the wrong
+answers (not unit), the reply is a leak where it is nearer to the answer than wrong answers are,
+
+    (r.a - w.a) / (1 - w.a) >= 0.3, or
+    (r - w).(a - w) / |a - w|^2 >= 0.7, seven tenths of the way from the wrong answers to the answer;
+
+the first sees rewordings in the manner of the wrong answers, the second those in another. It is for sentences: answers
+of a few words, facts with figures, and items without wrong answers are told by words. So is a reply that takes the
+answer back, states several wrong ones, or says little beyond the question (less than three tenths). Of one that is much
+shorter than the answer either counts.
+
+`entailment`: a cross-encoder for natural language inference; the probability that question and reply entail question
+and answer. `local` and `server`: a chat model, by the task `leak`.
+
+What a judge errs is measured on labelled replies (`error_of`) and goes with what it says; `metrics.misjudged` carries
+it into a share.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from vestige.core.errors import InputError
+from vestige.core.files import locked, read_jsonl
+from vestige.core.ids import content_id
+from vestige.core.settings import Settings
+from vestige.core.text import one_line
+from vestige.judges.base import Request, Writer
+from vestige.judges.local import LocalWriter
+from vestige.judges.server import ServerSettings, ServerWriter
+from vestige.judges.tasks import PromptedJudge, find_task
+from vestige.metrics.leaks import LEAK, beyond_question, leak_score, stated_beside, taken_back, unquoted
+from vestige.metrics.misjudged import Misjudged
+from vestige.models.cache import cache_folder
+from vestige.models.digests import model_digest
+from vestige.models.embedder import HUB_ID, Embedder, load_embedder
+from vestige.models.folders import check_finite, check_loaded, quietly, refusing
+from vestige.models.forward import batches_by_length
+from vestige.models.load import ModelSettings, find, load, pick_device
+
+TASK = "leak"
+_SHORT = 6
+_NEAR, _ALONG = 0.6, 1.4
+"""Twice what is a leak: chosen on half of TOFU's authors, for 3 % false and 1 % on replies about other questions."""
+_BEYOND = 0.3
+_MUCH_SHORTER = 0.5
+_MOST_WINDOWS = 20
+_TOKEN_BUDGET = 8192
+_BETWEEN = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\s*\n+")
+_LEAST_EXAMPLES = 5
+_NO_WAY = 1e-6
+
+Vector: TypeAlias = Float[np.ndarray, " D"]
+
+
+class LeakJudgeSettings(Settings):
+    """Who tells leaks, beside words ("" is nobody).
+
+    `judge_model` is a folder or a hub id: of `likeness` the embedder (all-MiniLM-L6-v2 by default), of `entailment` the
+    cross-encoder, of `local` a chat model; of `server` it is the name there, and `judge_url` what stands before
+    /chat/completions. `judge_examples` is a JSONL file of labelled replies that its error is measured on; without,
+    those of Vestige.
+    """
+
+    judge: Literal["", "likeness", "entailment", "local", "server"] = ""
+    judge_model: str = ""
+    judge_url: str = ""
+    judge_examples: str = ""
+
+
+class ReplyTo(NamedTuple):
+    """A reply to a question, and what it may give away; as in `vestige.leak_score`."""
+
+    reply: str
+    answer: str
+    question: str = ""
+    fact: str | None = None
+    accepted: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def sought(self) -> tuple[str, ...]:
+        """Each way to say what is sought, once."""
+        return tuple(dict.fromkeys((self.fact or self.answer, *self.accepted)))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """What is read, and what it is asked to entail, for each way to say what is sought."""
+        return [(f"{self.question} {self.reply}", f"{self.question} {text}") for text in self.sought]
+
+    def words(self) -> float:
+        """The score by words."""
+        return leak_score(
+            self.reply,
+            self.answer,
+            question=self.question,
+            fact=self.fact,
+            accepted=self.accepted,
+            wrong=self.wrong,
+        )
+
+
+class LeakJudge(Protocol):
+    """Who tells leaks."""
+
+    def identity(self) -> dict[str, Any]:
+        """All that can change what it says."""
+        ...
+
+    def given(self, said: Sequence[ReplyTo]) -> list[float | None]:
+        """How much each reply gives away, from 0 to 1, `LEAK` or more being a leak; None where it does not say."""
+        ...
+
+
+@dataclass(frozen=True)
+class LikenessJudge:
+    """Tells by a sentence embedder, between wrong answers and the right one."""
+
+    embedder: Embedder
+    _known: dict[str, Vector] = field(default_factory=dict, compare=False, repr=False)
+
+    def identity(self) -> dict[str, Any]:
+        """The embedder's digest, and the version of the rule."""
+        return {"judge": "likeness", "version": 1, "model": self.embedder.digest}
+
+    def given(self, said: Sequence[ReplyTo]) -> list[float | None]:
+        """As `LeakJudge.given`; it always says."""
+        said = [one._replace(reply=unquoted(one.reply, one.question)) for one in said]
+        words = [one.words() for one in said]
+        left = [n for n, one in enumerate(said) if words[n] < 1 and _is_for_likeness(one)]
+        self._learn(text for n in left for text in (said[n].answer, *said[n].wrong))
+        windows = {n: _windows(said[n].reply, said[n].answer) for n in left}
+        flat = list(dict.fromkeys(text for n in left for text in windows[n]))
+        vectors = dict(zip(flat, self.embedder.embed(flat), strict=True)) if flat else {}
+        found: list[float | None] = list(words)
+        for n in left:
+            answer = self._known[said[n].answer]
+            wrong = np.mean([self._known[text] for text in said[n].wrong], axis=0)
+            like = max(_likeness(vectors[text], answer, wrong) for text in windows[n])
+            found[n] = max(like, words[n]) if _is_much_shorter(said[n]) else like
+        return found
+
+    def _learn(self, texts: Iterable[str]) -> None:
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        self._known.update(zip(new, self.embedder.embed(new), strict=True) if new else ())
+
+
+def _is_for_likeness(one: ReplyTo) -> bool:
+    """Whether sentences can be compared: else words tell."""
+    figures = any(c.isdecimal() for c in one.fact or "")
+    if len(one.answer.split()) <= _SHORT or figures or not (one.wrong and one.reply.strip()):
+        return False
+    if stated_beside(one.reply, one.sought, one.question, one.wrong) > 1:
+        return False
+    return beyond_question(one.reply, one.question) >= _BEYOND and not taken_back(one.reply, one.answer, one.question)
+
+
+def _is_much_shorter(one: ReplyTo) -> bool:
+    return len(one.reply.split()) < _MUCH_SHORTER * len(one.answer.split())
+
+
+def _likeness(reply: Vector, answer: Vector, wrong: Vector) -> float:
+    """From 0 to 1, 0.5 or more being a leak; of a wrong answer that is the answer nothing can be told: 0."""
+    way, base = answer - wrong, float(wrong @ answer)
+    if way @ way < _NO_WAY:
+        return 0.0
+    near, along = (float(reply @ answer) - base) / (1 - base), float((reply - wrong) @ way / (way @ way))
+    return min(1.0, max(0.0, near / _NEAR, along / _ALONG))
+
+
+def _windows(reply: str, answer: str) -> list[str]:
+    """The reply, and every run of as many of its sentences as the answer has."""
+    parts, size = _BETWEEN.split(reply.strip()), len(_BETWEEN.split(answer.strip()))
+    runs = [" ".join(parts[n : n + size]) for n in range(len(parts) - size + 1)] if size < len(parts) else []
+    return [reply, *runs[:_MOST_WINDOWS]]
+
+
+@dataclass(frozen=True)
+class EntailmentJudge:
+    """Tells by a cross-encoder for natural language inference whether question and reply entail question and answer."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    def identity(self) -> dict[str, Any]:
+        """The digest of weights, config and tokeniser, and the version of how it is asked."""
+        return {"judge": "entailment", "version": 1, "model": self.digest}
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of all that a probability depends on."""
+        return model_digest(self.model, self.tokenizer, "").id
+
+    def given(self, said: Sequence[ReplyTo]) -> list[float | None]:
+        """As `LeakJudge.given`; a pair of texts that is too long for the model is not told."""
+        pairs = [(n, pair) for n, one in enumerate(said) for pair in one.pairs]
+        told: list[list[float | None]] = [[] for _ in said]
+        for (n, _), probability in zip(pairs, self._entailed([pair for _, pair in pairs]), strict=True):
+            told[n].append(probability)
+        return [None if None in row else max(p for p in row if p is not None) for row in told]
+
+    @torch.inference_mode()
+    def _entailed(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
+        if not pairs:
+            return []
+        # A model that tells the two texts apart by types gets them, whatever its tokeniser would send.
+        types = getattr(self.model.config, "type_vocab_size", 0) > 1
+        texts = [a for a, _ in pairs], [b for _, b in pairs]
+        read = self.tokenizer(*texts, return_token_type_ids=types, verbose=False)
+        fields = ["input_ids", "attention_mask", *(["token_type_ids"] if types else [])]
+        most = min(self.tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", 512) - 2)
+        short = [n for n, ids in enumerate(read["input_ids"]) if len(ids) <= most]
+        found: list[float | None] = [None] * len(pairs)
+        pad = {"input_ids": self.tokenizer.pad_token_id or 0}
+        for width, rows in batches_by_length([len(read["input_ids"][n]) for n in short], token_budget=_TOKEN_BUDGET):
+            batch = {
+                name: torch.tensor(
+                    [read[name][short[i]] + [pad.get(name, 0)] * (width - len(read[name][short[i]])) for i in rows]
+                ).to(self.model.device)
+                for name in fields
+            }
+            shares = self.model(**batch).logits.float().softmax(-1)[:, _entailment_label(self.model)]
+            for i, share in zip(rows, shares.tolist(), strict=True):
+                found[short[i]] = share
+        return found
+
+
+def _entailment_label(model: PreTrainedModel) -> int:
+    """The number of the label that means entailment."""
+    labels = {int(n): str(name).lower() for n, name in (model.config.id2label or {}).items()}
+    found = [n for n, name in labels.items() if name.startswith("entail")]
+    if len(found) != 1:
+        raise InputError(
+            f"the labels of the cross-encoder are {', '.join(map(one_line, labels.values()))}: one of them has to "
+            "begin with entail; take a model for natural language inference, or name the labels in its config.json"
+        )
+    return found[0]
+
+
+def load_cross_encoder(model: str, *, device: str = "auto") -> EntailmentJudge:
+    """The cross-encoder in a local folder or of a hub id."""
+    folder = find(model)[0]
+    with quietly(), refusing(f"cannot load the cross-encoder in {folder}"):
+        encoder, info = AutoModelForSequenceClassification.from_pretrained(
+            folder, dtype=torch.float32, use_safetensors=True, local_files_only=True, output_loading_info=True
+        )
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    check_loaded(folder, info, {})
+    check_finite(encoder, folder)
+    _entailment_label(encoder)
+    torch.nn.Module.to(encoder, pick_device(device))
+    return EntailmentJudge(encoder.eval(), tokenizer)
+
+
+@dataclass(frozen=True)
+class WrittenLeakJudge:
+    """Tells by a chat model, which is shown the texts fenced. `model` is its identity.
+
+    On a server one process asks at a time, in the turn of `lock`.
+    """
+
+    writer: Writer
+    model: Mapping[str, Any]
+    lock: Path | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """The model, and the version of the task's words."""
+        return {**self.model, "task": TASK, "version": find_task(TASK).version}
+
+    def given(self, said: Sequence[ReplyTo]) -> list[float | None]:
+        """As `LeakJudge.given`, 0 or 1; a verdict that did not come is not told."""
+        requests = [Request(TASK, o.question, o.reply, "\nor: ".join(o.sought)) for o in said]
+        with nullcontext() if self.lock is None else locked(self.lock, patience_seconds=None):
+            return [judgement.score for judgement in PromptedJudge(self.writer).judge(requests)]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A judge with the labelled replies that its error is measured on."""
+
+    name: str
+    judge: LeakJudge
+    labelled: Sequence["Example"]
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of all that can change what is said or the error of it."""
+        return content_id([self.judge.identity(), [[*e.said, e.leaked] for e in self.labelled]], length=32)
+
+    @cached_property
+    def error(self) -> Misjudged:
+        """Measured when it is first wanted."""
+        return error_of(self.judge, self.labelled)
+
+
+def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | None:
+    """The judge that the settings name, loaded once; None where they name none."""
+    kind = settings.judge
+    if kind in ("entailment", "local", "server") and not settings.judge_model:
+        raise InputError(f"the judge {kind} needs judge_model, the model that it asks")
+    if (kind == "server") != bool(settings.judge_url):
+        raise InputError("judge_url goes with the judge server, which needs it, such as http://localhost:8000/v1")
+    if not kind and (settings.judge_model or settings.judge_examples):
+        raise InputError("judge_model and judge_examples go with a judge, and none is set; set judge")
+    kept = {name: getattr(settings, name) for name in LeakJudgeSettings.model_fields}
+    return _loaded(LeakJudgeSettings(**kept), device) if kind else None
+
+
+@lru_cache(maxsize=2)
+def _loaded(settings: LeakJudgeSettings, device: str) -> Measured:
+    labelled = examples(settings.judge_examples)
+    return Measured(settings.judge, _judge(settings, device), labelled)
+
+
+def _judge(settings: LeakJudgeSettings, device: str) -> LeakJudge:
+    kind, model = settings.judge, settings.judge_model
+    if kind == "likeness":
+        return LikenessJudge(load_embedder(model or HUB_ID, device=device))
+    if kind == "entailment":
+        return load_cross_encoder(model, device=device)
+    if kind == "local":
+        loaded = load(ModelSettings(model=model, device=device))
+        return WrittenLeakJudge(LocalWriter(loaded), {"judge": "local", "model": loaded.digest().id})
+    server = ServerSettings(url=settings.judge_url, model=model)
+    folder = cache_folder() / "leak_judgements"
+    return WrittenLeakJudge(ServerWriter(server, folder), server.judge_identity(), folder / ".turn.lock")
+
+
+class Example(NamedTuple):
+    """A reply with its label, whether it gives the answer away."""
+
+    said: ReplyTo
+    leaked: bool
+
+
+def examples(path: str = "") -> list[Example]:
+    """Labelled replies from a JSONL file, by default Vestige's own (CC0, one author's labels)."""
+    own = resources.files("vestige.judges").joinpath("leaks.jsonl")
+    with resources.as_file(own) as default:
+        rows = list(read_jsonl(Path(path).expanduser() if path else default))
+    found = [_example(row, f"{path or default}, row {n}") for n, row in enumerate(rows, 1)]
+    for leaked, kind in ((True, "give the answer away"), (False, "do not")):
+        if (n := sum(e.leaked == leaked for e in found)) < _LEAST_EXAMPLES:
+            raise InputError(
+                f"{path or default}: {n} labelled replies {kind}, and an error cannot be told from fewer than "
+                f"{_LEAST_EXAMPLES}; add some"
+            )
+    return found
+
+
+def _example(row: Any, where: str) -> Example:
+    texts = ("question", "answer", "reply")
+    if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in texts):
+        raise InputError(f"{where}: not an object with the texts {', '.join(texts)}")
+    lists = [row.get(name, []) for name in ("accepted", "wrong")]
+    fact = row.get("fact")
+    if not all(isinstance(x, list) and all(isinstance(t, str) for t in x) for x in lists):
+        raise InputError(f"{where}: accepted and wrong are lists of texts")
+    if not isinstance(row.get("leaked"), bool) or not isinstance(fact, str | None):
+        raise InputError(f"{where}: leaked is true or false, and fact a text")
+    said = ReplyTo(row["reply"], row["answer"], row["question"], fact, tuple(lists[0]), tuple(lists[1]))
+    return Example(said, row["leaked"])
+
+
+def error_of(judge: LeakJudge, labelled: Sequence[Example]) -> Misjudged:
+    """How often the judge misses a leak and sees one where there is none; what it does not tell is left out."""
+    told = zip(labelled, judge.given([e.said for e in labelled]), strict=True)
+    pairs = [(e.leaked, given >= LEAK) for e, given in told if given is not None]
+    true, false = ([seen for leaked, seen in pairs if leaked == kind] for kind in (True, False))
+    if not true or not false:
+        raise InputError("the judge of leaks told nothing of the labelled replies, so what it says cannot be used")
+    return Misjudged(len(true) - sum(true), len(true), sum(false), len(false))
