@@ -33,6 +33,7 @@ QUICK = AuditSettings(
     relearn_items=(4,),
     relearn_epochs=1,
     relearn_rank=0,
+    relearn_rates=(),
     quantize=(8,),
     in_context=(),
     suppress=False,

@@ -31,7 +31,7 @@ SPLITS = split_by(compile_dataset("sample1", seed=0), "edge:A_B", seed=0).named(
 
 
 def settings(**changes) -> AttackSettings:
-    return AttackSettings.among({**AuditSettings().identity(), **changes})
+    return AttackSettings.among({**AuditSettings().identity(), "relearn_rates": (), **changes})
 
 
 def test_an_audits_attacks_by_name():
@@ -52,6 +52,28 @@ def test_an_audits_attacks_by_name():
     assert found[-3].plan == PlannedAttack(
         "quantize 4 bits", "quantize", "nothing", 0, ("given",), found[-3].plan.tested, False, {"bits": 4}
     )
+
+
+def test_an_attacker_tries_a_grid_and_not_for_a_ceiling():
+    asked = settings(
+        relearn=("retain", "forget"), quantize=(), in_context=(), relearn_rates=(1e-3, 2e-4), relearn_ranks=(8,)
+    )
+    found = plan_all(asked, SPLITS, seed=0).attacks
+    named = {a.plan.name: (a.plan.settings["rate"], a.plan.settings["rank"]) for a in found}
+    assert named == {
+        "relearn retain n=50": (2e-4, 128),
+        "relearn retain n=50 rate=0.001": (1e-3, 128),
+        "relearn retain n=50 rank=8": (2e-4, 8),
+        "relearn retain n=50 rate=0.001 rank=8": (1e-3, 8),
+        "relearn forget n=20": (2e-4, 128),
+    }
+    assert len({tuple(i.id for i in a.shown) for a in found}) == 2
+    # What cannot be tried, or is untested, is said once.
+    told = plan_all(
+        settings(relearn=("forget_part", "related"), relearn_rates=(1e-3,)), {**SPLITS, "retain": ()}, seed=0
+    )
+    assert len([s for s in told.untested if s.startswith("relearn forget_part n=10: 10 items")]) == 1
+    assert len([s for s in told.untested if s.startswith("relearn related n=50 was not tried")]) == 1
 
 
 def test_the_audits_defaults_are_those_of_the_paper():

@@ -19,6 +19,7 @@ from vestige.metrics.verdicts import (
 
 DEFAULTS = Thresholds()
 PRIOR = Thresholds(scope="such").prior(graded=False)
+PRIOR_OF_THESE = DEFAULTS.prior(graded=False)
 
 
 def sample(n):
@@ -195,6 +196,19 @@ def test_recovery_needs_the_excess_after_and_its_rise():
     # `retrained` loses 0.5 and the subject 0.1: its excess rises, and nothing was brought back.
     assert not_recovered(claim, [gain(0.5, 0.4, 0.5, 0.0)], DEFAULTS).outcome != "fails"
     assert not_recovered(claim, [gain(0.0, 0.0, 0.0, 0.0)], DEFAULTS).outcome == "holds"
+
+
+@pytest.mark.parametrize(("own", "outcome"), [(0.02, "holds"), (0.2, "fails")])
+def test_the_subjects_own_gain_has_to_exceed_the_margin_where_the_attack_damages_controls(own, outcome):
+    # Three controls lose 0.4 alike, so that the subject's excess rises by 0.4 and its own gain, and is surely known.
+    n = 4000
+    lost = [np.tile(hits(share, n), (3, 1)) for share in (0.4, 0.0)]
+    attacked = Attacked("relearn", hits(0.4, n), hits(0.4 + own, n), *lost, np.ones(n), False)
+    found = split(attacked, Sample(tuple(map(str, range(n))), None, seed=0, resamples=2000, fixed=True), PRIOR_OF_THESE)
+    # In units of the gap of 0.6 between target and controls.
+    assert found.gain.ends[0] > 0
+    assert found.counted(0.05).value == pytest.approx(own / 0.6)
+    assert not_recovered("claim", [found], DEFAULTS).outcome == outcome
 
 
 def test_an_attack_that_carries_the_answers_in_is_never_recovery():

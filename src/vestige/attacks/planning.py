@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vestige.artifacts.audits import Kind, PlannedAttack
 from vestige.attacks.closure import not_asked
@@ -32,6 +32,8 @@ class AttackSettings(Settings):
     relearn_epochs: PositiveInt
     relearn_rate: PositiveFloat
     relearn_rank: int = Field(ge=0)
+    relearn_rates: tuple[PositiveFloat, ...]
+    relearn_ranks: tuple[NonNegativeInt, ...]
     relearn_alpha: PositiveInt
     relearn_batch_size: PositiveInt
     quantize: tuple[Literal[4, 8], ...]
@@ -56,6 +58,17 @@ class AttackSettings(Settings):
             alpha=self.relearn_alpha,
             batch_size=self.relearn_batch_size,
         )
+
+    def grid(self) -> dict[str, RelearnSettings]:
+        """All that an attacker tries, by what differs from `relearning`, which comes first and is called ""."""
+        plain = self.relearning()
+        found = {}
+        for rank in dict.fromkeys((plain.rank, *self.relearn_ranks)):
+            for rate in dict.fromkeys((plain.rate, *self.relearn_rates)):
+                name = "" if rate == plain.rate else f" rate={rate}"
+                name += "" if rank == plain.rank else f" rank={rank}"
+                found[name] = plain.model_copy(update={"rate": rate, "rank": rank})
+        return found
 
     def suffix_search(self) -> GcgSettings:
         """How a suffix is searched; what an audit does not set is as `GcgSettings` has it."""
@@ -116,10 +129,13 @@ def plan_all(settings: AttackSettings, splits: Splits, *, seed: int) -> Planned:
 
 
 def _asked_for(settings: AttackSettings, splits: Splits, seed: int) -> Iterator[tuple[str, Callable[[], Attack]]]:
-    how = settings.relearning()
     for material in settings.relearn:
         for n in settings.relearn_items:
-            yield f"relearn {material} n={n}", partial(relearn_attack, material, n, how, splits, seed=seed)
+            for also, how in settings.grid().items():
+                # A ceiling is no evidence, so that nothing is won by searching for it.
+                if material != "forget" or not also:
+                    planned = partial(relearn_attack, material, n, how, splits, seed=seed, also=also)
+                    yield f"relearn {material} n={n}", planned
     for bits in settings.quantize:
         yield f"quantize {bits} bits", partial(quantize_attack, bits, splits)
     for n in settings.in_context:
@@ -130,11 +146,13 @@ def _asked_for(settings: AttackSettings, splits: Splits, seed: int) -> Iterator[
         yield f"prefix n={n}", partial(prefix_attack, n, settings.prefix_search(), splits, seed=seed)
 
 
-def relearn_attack(material: Material, n: int, settings: RelearnSettings, splits: Splits, *, seed: int) -> Attack:
-    """Tuning on at most `n` items of a material; the name says how many there were."""
+def relearn_attack(
+    material: Material, n: int, settings: RelearnSettings, splits: Splits, *, seed: int, also: str = ""
+) -> Attack:
+    """Tuning on at most `n` items of a material; the name says how many there were, and `also` what is special."""
     found = shown_and_tested(material, n, splits, seed=seed)
     plan = PlannedAttack(
-        name=f"relearn {material} n={len(found.shown)}",
+        name=f"relearn {material} n={len(found.shown)}{also}",
         kind="relearn",
         material=material,
         n_shown=len(found.shown),
@@ -143,7 +161,7 @@ def relearn_attack(material: Material, n: int, settings: RelearnSettings, splits
         shows_answers=found.shows_answers,
         settings=settings.identity(),
     )
-    return Attack(plan, found.shown, found.tested, splits=splits, notes=_notes(found, n))
+    return Attack(plan, found.shown, found.tested, splits=splits, notes=() if also else _notes(found, n))
 
 
 def quantize_attack(bits: Literal[4, 8], splits: Splits) -> Attack:

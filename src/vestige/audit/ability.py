@@ -57,7 +57,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
     leaks = {} if expressed is None else {name: draws.value for name, draws in expressed.leaks.items()}
     silent = min(leaks.values(), default=1.0) <= HALF
     tried = [one for one in recovery.tried if one.subject == control]
-    attacks = ground.plan.attacks
+    attacks = [attack for attack in ground.plan.attacks if not ground.case.search_of(attack.name)]
     found = [_read(attack, [one for one in tried if one.attack.name == attack.name], silent) for attack in attacks]
     lines, able = tuple(line for line, _ in found), frozenset(pair for _, pairs in found for pair in pairs)
     ceilings = {attack.name for attack in attacks if attack.shows_answers}

@@ -19,6 +19,7 @@ from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
 from vestige.artifacts.records import read_records, read_scores, read_sealed
 from vestige.artifacts.soundness import read_soundness
 from vestige.audit.scores import Brought, Carried, Case, Ranked, Scores, Source
+from vestige.audit.searched import searches
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.ids import content_id
@@ -81,21 +82,26 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
     wanted = {(one.subject, one.attack, one.item) for one in facts}
     found: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
-    last = {attack.name: attack.points[-1] for attack in plan.attacks}
+    stages = {("", "")} | {(attack.name, attack.points[-1]) for attack in plan.attacks}
+    judged = {stage: [stage[0]] for stage in stages}
+    for name, parts in searches(plan).items():
+        for stage in ((part.name, point) for part in parts for point in part.points):
+            judged.setdefault(stage, []).append(name)
     for place in plan.evaluations:
         who = place.subject, place.attack
-        if place.point != last.get(place.attack, "") or not any(one[:2] == who for one in wanted):
+        names = [n for n in judged.get((place.attack, place.point), ()) if any(w[:2] == (who[0], n) for w in wanted)]
+        if not names:
             continue
         stands_for = _stands_for(folders[who]) if who in folders else {}
         for row in read_records(EvalFolder(run.path / place.path)):
             item = stands_for.get(str(row["item"]), str(row["item"]))
-            key = (*who, plan.facts.get(item, item))
-            for reply in _replies(row) if key in wanted else ():
-                question, answer = str(row["question"]), str(row["answer"])
-                sought = {name: row[name] for name in ("fact", "accepted", "wrong") if name in row}
-                given = leak_score(reply, answer, question=question, **sought)
-                if key not in found or given > found[key][0]:
-                    found[key] = given, question, answer, reply
+            for key in ((place.subject, name, plan.facts.get(item, item)) for name in names):
+                for reply in _replies(row) if key in wanted else ():
+                    question, answer = str(row["question"]), str(row["answer"])
+                    sought = {name: row[name] for name in ("fact", "accepted", "wrong") if name in row}
+                    given = leak_score(reply, answer, question=question, **sought)
+                    if key not in found or given > found[key][0]:
+                        found[key] = given, question, answer, reply
 
     def told(one: FactLine) -> FactLine:
         _, question, answer, reply = found.get((one.subject, one.attack, one.item), (0.0, "", "", ""))

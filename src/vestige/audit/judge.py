@@ -20,6 +20,7 @@ from vestige.audit.measures import read_measures
 from vestige.audit.membership import Membership, read_membership
 from vestige.audit.recovery import Recovery, try_attacks
 from vestige.audit.scores import Case
+from vestige.audit.searched import with_searches
 from vestige.audit.stated import NO_SINGLES, single_facts
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
@@ -110,7 +111,7 @@ def _worded(plan: AuditPlan) -> tuple[str, ...]:
 def lay(case: Case, resamples: int) -> Ground:
     """The ground of a judgement; a case that cannot be judged is refused by the value that is wrong."""
     n_questions = len(case.plan.splits.get("forget", ()))
-    case = by_fact(checked(case))
+    case = with_searches(by_fact(checked(case)))
     plan = case.plan
     fields = Thresholds.model_fields
     thresholds = Thresholds.build({k: v for k, v in plan.settings.items() if k in fields}, where="the audit's settings")

@@ -118,7 +118,7 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
         for stage in stages:
             chance = stage.scale.unit == "leakage_vs_chance"
             why = "no model that never knew was given" if chance else _unusable(ground, stage)
-            curves += _curves(ground, stage, why)
+            curves += [] if attack.name in ground.case.searched else _curves(ground, stage, why)
             absent = tuple(one for one in audited if one not in stage.audited)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
             if chance:
@@ -132,8 +132,11 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
             here = [_tried(ground, stage, subject) for subject in stage.audited]
             tried += here
             gaps += _spoiled(ground, stage, here)
-            if attack.kind == "relearn" and attack.material == "retain" and stage.retrained and not stage.bits:
+            of_retain = (attack.kind, attack.material) == ("relearn", "retain") and not _search_of(ground, attack)
+            if of_retain and stage.retrained and not stage.bits:
                 injections.append(_injection(ground, stage))
+    # What is missing of a part is missing of its search.
+    gaps = [gap for gap in gaps if not _search_of(ground, gap.attack)]
     if tried:
         untested += _apart(ground, tried)
     untested += [sentence(f"{gap.said} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
@@ -152,11 +155,21 @@ def _attacked(tried: Sequence[Tried]) -> tuple[WorstLine, ...]:
     return tuple(worst_line(subject, unit, draws) for subject, draws in after.items())
 
 
+def _search_of(ground: Ground, attack: PlannedAttack) -> str:
+    return ground.case.search_of(attack.name)
+
+
+def _why_not(ground: Ground, attack: PlannedAttack) -> str:
+    """Why nothing that an attack brings can count by itself, or ""."""
+    search = _search_of(ground, attack)
+    return f"it counts as a part of {search}" if search else _CEILING if attack.shows_answers else ""
+
+
 def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
     """What of the attacks' tested items was not judged, since the retain set gives it away."""
     judged, lines = set(ground.judged), []
     for attack in ground.plan.attacks:
-        n = sum(i not in judged for i in attack.tested)
+        n = 0 if _search_of(ground, attack) else sum(i not in judged for i in attack.tested)
         if n and any(one.attack.name == attack.name for one in tried):
             apart, them = ("1 is", "it") if n == 1 else (f"{n} are", "them")
             asked = f"Of the {len(attack.tested)} items asked after {attack.name}"
@@ -289,7 +302,7 @@ def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
 
 def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
     if stage.ranked:
-        why_not = _CEILING if stage.attack.shows_answers else ""
+        why_not = _why_not(ground, stage.attack)
         gain = _ranked(ground, stage, subject)
         return Tried(subject, stage.attack, stage.scale.name, gain, saturated=False, why_not=why_not)
     key, controls, scores = stage.scale.key, _controls(ground, stage, Source(ground.plan.target)), ground.scores
@@ -303,10 +316,8 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
         stage.bits,
     )
     gain = split(attacked, stage.sample, controls.prior)
-    too_much, why_not = saturated(gain, ground.thresholds), ""
-    if stage.attack.shows_answers:
-        why_not = _CEILING
-    elif too_much:
+    too_much, why_not = saturated(gain, ground.thresholds), _why_not(ground, stage.attack)
+    if too_much and not why_not:
         closed = gain.saturation.estimate("saturation", "share")
         why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
     return Tried(subject, stage.attack, stage.scale.name, gain, too_much, why_not)

@@ -101,6 +101,7 @@ class Case:
 
     `prompts` are those that searches found, in the plan's order; `ranked` is what `exposure` read of alternatives.
     `told_by` says who told leaks and with what error; "" is words.
+    `searched` has by the name of a search of relearning the attacks that it chose from (`audit.searched`).
     """
 
     plan: AuditPlan
@@ -110,3 +111,8 @@ class Case:
     prompts: tuple[PromptLine, ...] = ()
     ranked: Ranked = field(default_factory=Ranked)
     told_by: str = ""
+    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def search_of(self, attack: str) -> str:
+        """The search that an attack is a part of, or ""."""
+        return next((name for name, parts in self.searched.items() if attack in parts), "")

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vestige.metrics.verdicts import Thresholds
 
@@ -17,8 +17,10 @@ class AuditSettings(Thresholds):
     `relearn` names what models are tuned on again, `relearn_items` how many items of each (as many as there are, where
     they are fewer); `relearn_epochs`, `relearn_rate`, `relearn_rank`, `relearn_alpha` and `relearn_batch_size` are
     those of the paper (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); a rank of 0 trains all
-    weights. `forms` are those of the evaluation `freeform`, prefilled and sampled answers among them. `quantize` are
-    bits of a weight, `in_context` numbers of retain items shown before the question.
+    weights. `relearn_rates` and `relearn_ranks` are tried besides: of all runs and epochs the best counts, chosen on
+    facts that it is not judged by (`audit.searched`). `forms` are those of the evaluation `freeform`, prefilled and
+    sampled answers among them. `quantize` are bits of a weight, `in_context` numbers of retain items shown before the
+    question.
 
     `gcg` and `prefix` are numbers of forget items for which a prompt is searched by gradient, none of which is tested:
     a suffix that is to bring their answers, and a prefix that is to bring what the target says of them. They are off by
@@ -47,6 +49,8 @@ class AuditSettings(Thresholds):
     relearn_epochs: PositiveInt = 3
     relearn_rate: PositiveFloat = 2e-4
     relearn_rank: int = Field(default=128, ge=0)
+    relearn_rates: tuple[PositiveFloat, ...] = (1e-3,)
+    relearn_ranks: tuple[NonNegativeInt, ...] = ()
     relearn_alpha: PositiveInt = 16
     relearn_batch_size: PositiveInt = 1
     quantize: tuple[Literal[4, 8], ...] = (8, 4)

@@ -31,6 +31,7 @@ TINY_AUDIT = AuditSettings(
     relearn_epochs=5,
     relearn_rate=5e-4,
     relearn_rank=0,
+    relearn_rates=(),
     in_context=(4,),
     max_new_tokens=32,
 )
