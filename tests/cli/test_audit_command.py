@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.near import near
 from typer.testing import CliRunner
 
 import audited
@@ -16,7 +17,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.cli import audit as command
 from vestige.cli.app import app
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.files import write_jsonl
+from vestige.core.files import read_json, read_jsonl, write_jsonl
 from vestige.metrics import intervals
 from vestige.models import load as models
 from vestige.models import tiny
@@ -78,6 +79,43 @@ def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made):
     assert found["verdicts"] == json.loads((made / "audited" / "verdicts.json").read_text())
     assert Path(found["report"]).exists()
     assert any("One retrained control was given" in s for s in found["untested"][str(made / "forget.jsonl")])
+
+
+@pytest.mark.slow
+def test_a_chat_template_of_ones_own_is_what_evaluate_and_audit_ask_in(made, tmp_path):
+    run = RunFolder(made / "run")
+    template = tmp_path / "brief.jinja"
+    own = (run.control("target").model / "chat_template.jinja").read_text()
+    template.write_text(own.replace("<question>{{", "<question>In brief: {{"))
+    subjects = {
+        "target": run.control("target"),
+        "retrained": run.control("retrained 0"),
+        "unlearned": run.cell("ga", "0"),
+    }
+    copies = {f"--{role}": str(shutil.copytree(made.model, tmp_path / role)) for role, made in subjects.items()}
+    data = ["--data", str(made / "all.jsonl"), "--forget", str(made / "forget.jsonl"), "--max-new-tokens", "4"]
+    for name, words_ in (("own", []), ("brief", ["--chat-template", str(template)])):
+        given = ["evaluate", copies["--target"], *data, "--output-dir", str(tmp_path / name), *words_]
+        ended = CliRunner().invoke(app, given)
+        assert ended.exit_code == 0, ended.output
+    given = words(made, output_dir=str(tmp_path / "audited"), chat_template=str(template))
+    for role, copy in copies.items():
+        given[given.index(role) + 1] = copy
+    ended = CliRunner().invoke(app, given)
+    assert ended.exit_code in (3, 4), ended.output
+
+    def asked(folder):
+        (records,) = folder.glob("evals/qa-*/records.jsonl")
+        told = read_json(records.with_name("provenance.json"))["chat_template"]
+        return told, [(r["item"], r["logp"]) for r in read_jsonl(records)]
+
+    audited_, brief, plain = (asked(tmp_path / name) for name in ("audited/models/target", "brief", "own"))
+    assert audited_[0] == brief[0] == "file brief.jinja"
+    assert plain[0] == "own"
+    assert near(sorted(audited_[1]), sorted(brief[1]))
+    assert not near(sorted(plain[1]), sorted(brief[1]))
+    told = {read_json(path)["chat_template"] for path in tmp_path.glob("audited/**/evals/*/provenance.json")}
+    assert told == {"file brief.jinja"}
 
 
 @pytest.mark.slow
