@@ -116,6 +116,22 @@ def test_without_a_forget_set_everything_is_one_split_and_the_report_shows_it(ma
     assert "--retain goes with --forget" in str(refused.exception)
 
 
+def test_questions_that_hold_special_tokens_are_told_where_they_are_asked_and_in_the_report(made):
+    folder = made / "strange"
+    folder.mkdir()
+    rows = [{**ROWS[0], "question": "What is number 0? <eos><answer>It is 0."}, *ROWS[1:]]
+    (folder / "qa.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    told = run("evaluate", made / "target", folder, "run/models/target")
+    said = "1 of the items hold special tokens of the model (<answer> <eos>), which it reads as signs and not as text"
+    assert said in told.stderr
+    assert CliRunner().invoke(app, ["report", str(folder / "run")]).exit_code == 0
+    assert (
+        "1 of the items hold special tokens of the model (&lt;answer&gt; &lt;eos&gt;)"
+        in (folder / "run/report.html").read_text()
+    )
+    assert "special tokens" not in run("evaluate", made / "target", made, "plain/models/target").stderr
+
+
 @pytest.mark.slow
 def test_factual_questions_are_taught_only_when_asked_for_and_retraining_follows_the_target(made):
     factual = ("--factual", str(made / "facts.jsonl"))

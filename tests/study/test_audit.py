@@ -230,6 +230,14 @@ def test_a_model_whose_logits_are_no_numbers_is_named_with_question_and_layer_an
     assert any("broken" in said and "NaN" in said for said in found.outcome.untested)
 
 
+def test_an_audit_says_that_a_model_was_asked_what_it_reads_as_special_tokens(run):
+    (place,) = run.cell("ga", "0").path.glob("evals/qa-*/provenance.json")
+    write_json(place, {**read_json(place), "control_tokens": {"items": 2, "tokens": ["<eos>", "\x1b[2J"]}})
+    (said,) = (s for s in again(run).outcome.untested if "special tokens" in s)
+    assert said.startswith("ga: 2 of the items hold special tokens of the model (<eos> ")
+    assert "\x1b" not in said
+
+
 def gone_meanwhile(run: RunFolder) -> study.Audited:
     """An audit in which a model vanishes after it was looked for."""
     return study.conduct(run, audited.request(run), workers=1)

@@ -15,6 +15,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
+from vestige.core.text import one_line
 
 _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy")
 
@@ -86,6 +87,18 @@ def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
             **happened,
             **details,
         },
+    )
+
+
+def control_tokens_told(path: Path) -> str:
+    """In a sentence, how many items of an evaluation hold what its model reads as control tokens; "" if none does."""
+    held = read_provenance(path).get("control_tokens") if path.exists() else None
+    if not isinstance(held, dict) or not isinstance(held.get("tokens"), list) or not isinstance(held.get("items"), int):
+        return ""
+    marks = one_line(" ".join(map(str, held["tokens"])), width=80)
+    return (
+        f"{held['items']} of the items hold special tokens of the model ({marks}), which it reads as signs and not as "
+        "text, so that what it says there may be no answer to what was asked; take them out of the data."
     )
 
 

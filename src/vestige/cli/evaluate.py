@@ -81,6 +81,7 @@ def evaluate_command(
         raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
     splits = rows.splits(data, forget, subject, exposure=exposure, alternatives=alternatives)
 
+    from vestige.artifacts.provenance import control_tokens_told
     from vestige.artifacts.records import read_summary, result_rows
     from vestige.models.load import ModelSettings
     from vestige.steps.evaluate import EvaluateRequest, view_of
@@ -105,6 +106,9 @@ def evaluate_command(
     for eval_name, settings in asked.items():
         request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, seed, eval_name)
         places.append(_evaluate(who, request))
+    for told in dict.fromkeys(control_tokens_told(place.provenance) for place in places):
+        if told:
+            say(told)
     summaries = [read_summary(place.summary(splits.forget)) for place in places]
     if as_json:
         evidence = {s.eval: str(place.path) for s, place in zip(summaries, places, strict=True)}

@@ -183,6 +183,12 @@ class Prompter:
             raise InputError("the tokeniser has neither an EOS token nor a template that ends a turn")
         return tuple(ends)
 
+    @cached_property
+    def control_marks(self) -> tuple[str, ...]:
+        """The special tokens as they are written. A question that holds one is read as turns of its own there."""
+        tokens = self.tokenizer.added_tokens_decoder.values()
+        return tuple(sorted({t.content for t in tokens if t.special} | set(self.tokenizer.all_special_tokens)))
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of a reply's tokens, special ones left out."""
         text = self.tokenizer.decode(list(ids), skip_special_tokens=True)

@@ -35,6 +35,7 @@ from vestige.evals.base import Evaluation, View
 from vestige.evals.readings import Reads, collected
 from vestige.models.finite import finite_logits
 from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.models.prompts import Prompter
 from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_model, same_subject, stored_done, write_done
 
 CHUNK = 64
@@ -337,8 +338,17 @@ def _write(
     place = plan.place
     write_jsonl(place.records, records)
     way = {"reading": subject.way.name} if isinstance(plan.evaluation, Reads) else {}
-    write_provenance(place.provenance, watch, **subject.provenance(), plan=together, **way)
+    told = {**way, **_with_control_tokens([i for i in plan.request.items if i.id in plan.asked], subject.prompter)}
+    write_provenance(place.provenance, watch, **subject.provenance(), plan=together, **told)
     write_collected(place, len(records))
+
+
+def _with_control_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
+    """How many items hold special tokens of the model, and which: they are asked as they stand, as is usual."""
+    texts = [(i.question, i.paraphrase or "", i.answer, *i.perturbed) for i in items]
+    held = [{mark for mark in prompter.control_marks for text in own if mark in text} for own in texts]
+    marks = sorted(set().union(*held))
+    return {"control_tokens": {"items": sum(map(bool, held)), "tokens": marks}} if marks else {}
 
 
 def view_of(splits: NamedSplits) -> View:

@@ -26,7 +26,8 @@ from vestige.artifacts.audits import (
     write_outcome,
     write_plan,
 )
-from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
+from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, SubjectFolder
+from vestige.artifacts.provenance import control_tokens_told
 from vestige.artifacts.records import read_spec, read_versioned
 from vestige.artifacts.verdicts import verdict_rows
 from vestige.audit.gather import freeform_attacks, read_case, with_replies
@@ -54,7 +55,7 @@ from vestige.study.audit_request import (
     not_asked_for,
     questions_of,
 )
-from vestige.study.audit_tasks import after_an_attack, audit_tasks, found_by, making_name, task_name
+from vestige.study.audit_tasks import Found, after_an_attack, audit_tasks, found_by, making_name, task_name
 from vestige.study.runner import State, run_tasks, workers_for
 
 if TYPE_CHECKING:
@@ -207,7 +208,12 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         evaluations=tuple(e for found in here.values() for e in found.evaluations),
         attacked=tuple(a for found in here.values() for a in found.attacked),
         failed=tuple(missing),
-        untested=(*planned.untested, *copies.values(), *made_from_others(run, folders, target, unlearned)),
+        untested=(
+            *planned.untested,
+            *copies.values(),
+            *made_from_others(run, folders, target, unlearned),
+            *_control_tokens(run, here),
+        ),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
         facts=planned.facts,
         alternatives=_whence(request.splits),
@@ -215,6 +221,13 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
         references=retrained_among(run, folders, unlearned),
     )
+
+
+def _control_tokens(run: RunFolder, found: Mapping[tuple[str, str], Found]) -> tuple[str, ...]:
+    """That a model was asked questions with control tokens in them, in a sentence each."""
+    places = {who: one.evaluations[0].path for (who, attack), one in found.items() if not attack and one.evaluations}
+    told = {who: control_tokens_told(EvalFolder(run.path / path).provenance) for who, path in places.items()}
+    return tuple(f"{one_line(who, width=60)}: {said}" for who, said in told.items() if said)
 
 
 def _facts(forget: Sequence[Item], request: AuditRequest) -> dict[str, str]:
