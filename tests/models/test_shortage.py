@@ -7,9 +7,11 @@ import torch
 
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.core.files import read_json
-from vestige.models import generation, scoring, shortage
+from vestige.models import generation, scoring, shortage, variant_llama, variant_passes, variant_texts, variants
 from vestige.models.generation import generate
 from vestige.models.scoring import score_answers
+from vestige.models.variant_texts import Around
+from vestige.models.variants import Variants
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +45,30 @@ def test_scores_are_read_in_smaller_passes(tiny, items, monkeypatch):
     n = len(tried)
     score_answers(tiny.model, encoded)
     assert max(tried[n:]) <= 300  # it is not tried with more again
+
+
+@pytest.mark.parametrize("way", ["plain", "shared"])
+def test_prompts_of_a_search_are_scored_in_smaller_passes(tiny, monkeypatch, way):
+    texts = [Around((5, 9, 11), (6, 6), (21, 22)), Around((5, 9, 11), (7,), (30,))]
+    if way == "plain":
+        monkeypatch.setattr(variants, "can_share", lambda *_: False)
+    prompts = [(n, 40 + n, 60) for n in range(64)]
+    scored = Variants(tiny.model, texts)
+    assert scored.way.startswith(way)
+    expected = scored.losses(prompts)
+    tried, real = [], variant_texts.target_scores
+
+    def within(logits, targets):
+        tried.append(len(logits))
+        if len(logits) > 20:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(logits, targets)
+
+    for module in (variant_texts, variant_passes, variant_llama):
+        monkeypatch.setattr(module, "target_scores", within, raising=False)
+    torch.testing.assert_close(scored.losses(prompts), expected, atol=1e-4, rtol=0)
+    assert tried[0] == 64
+    assert tried[-1] <= 20
 
 
 def test_what_no_pass_holds_fails_as_what_it_is(tiny, items, monkeypatch):

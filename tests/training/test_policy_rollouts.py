@@ -1,6 +1,7 @@
 """What a policy draws: from which distribution, with which bytes, and what is said of it."""
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TemperatureLogitsWarper, TopPLogitsWarper
 
 from vestige.core.errors import InputError
+from vestige.models import shortage
 from vestige.training.policy.rollouts import Rollouts, draw, judged, sample
 from vestige.training.policy.updates import Policy, PolicySettings
 
@@ -137,6 +139,26 @@ def test_what_is_said_of_replies_is_what_plain_passes_say(policy):
     # It has learnt something, so the two are to be told apart here.
     assert (found.logp - found.reference_logp).abs().max() > 1e-3
     assert found.values.abs().max() > 1e-3
+
+
+def test_what_memory_does_not_hold_is_drawn_and_read_in_smaller_passes(policy, monkeypatch):
+    monkeypatch.setattr(shortage, "happened", Counter())
+    words = {"n_tokens": 6, "temperature": 1.0, "top_p": 1.0, "stop_ids": [STOP], "seed": 1}
+    expected = sample(policy, PROMPTS * 8, **words)
+    model, tried = policy.actor.model, []
+    forward = model.forward
+
+    def small(input_ids, **given):
+        tried.append(input_ids.numel())
+        if input_ids.numel() > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(input_ids=input_ids, **given)
+
+    monkeypatch.setattr(model, "forward", small)
+    found = sample(policy, PROMPTS * 8, **words)
+    assert max(tried) > 100 >= tried[-1]
+    assert found.replies == expected.replies
+    torch.testing.assert_close(found.logp, expected.logp, atol=1e-4, rtol=0)
 
 
 def test_replies_that_were_kept_are_read_as_when_they_were_drawn(policy):

@@ -1,8 +1,11 @@
 """Reference quantities of a whole plan: each row once, and all that was declared of it."""
 
+from collections import Counter
+
 import pytest
 import torch
 
+from vestige.models import shortage
 from vestige.models.products import onednn_products, onednn_works
 from vestige.training import reference
 from vestige.training.batching import UnlearnPlan
@@ -114,6 +117,28 @@ def test_a_damaged_file_is_computed_anew(fresh, rows, tmp_path):
     for n, path in enumerate(sorted(tmp_path.glob("*/rows.safetensors"))):
         path.write_bytes(path.read_bytes()[: 40 * n])
     same(references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache), first)
+
+
+def test_what_memory_does_not_hold_is_computed_in_smaller_passes(fresh, rows, monkeypatch):
+    model, settings, tried = fresh().model, UnlearningSettings.build({"epochs": 3}), []
+    monkeypatch.setattr(shortage, "happened", Counter())
+    monkeypatch.setattr(reference, "reads_packed", lambda *_: False)
+    expected = references(model, NEEDS, PLAN, source(rows), settings, layer=1)
+    forward = model.model.forward
+
+    def small(input_ids, **words):
+        tried.append(input_ids.numel())
+        if input_ids.numel() > 100:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(input_ids=input_ids, **words)
+
+    monkeypatch.setattr(model.model, "forward", small)
+    found = references(model, NEEDS, PLAN, source(rows), settings, layer=1)
+    assert max(tried) > 100 >= tried[-1]
+    for key, row in expected.items():
+        torch.testing.assert_close(found[key].logp, row.logp, atol=1e-5, rtol=0)
+        if row.activations is not None:
+            torch.testing.assert_close(found[key].activations, row.activations, atol=1e-4, rtol=1e-4)
 
 
 def test_only_one_of_several_processes_writes(fresh, rows, tmp_path):

@@ -18,7 +18,8 @@ from torch import Tensor
 from vestige.attacks.budget import Meter
 from vestige.attacks.enhanced_terms import Terms, Weights, distance, forcing, repetition, turned_away
 from vestige.attacks.gcg import tokens_read
-from vestige.models.scoring import logits_budget
+from vestige.models.scoring import TOKEN_BUDGET, logits_budget
+from vestige.models.shortage import within_memory
 from vestige.models.streams import Prompts, Streams, one_hot_gradient, text_logp
 from vestige.models.variants import Ids, Scored
 
@@ -71,11 +72,15 @@ class Apart:
             _, stem = self.subject.read(self.subject.prompts([prompt]))
             return all(bool(f.first[0, : self.forced[f.text]].all()) for f in self.subject.follow(stem))
 
-    @torch.inference_mode()
     def losses(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
         """The loss of each prompt."""
+        return self._losses(prompts, token_budget=self.subject.token_budget)
+
+    @within_memory
+    @torch.inference_mode()
+    def _losses(self, prompts: Sequence[Ids], *, token_budget: int = TOKEN_BUDGET) -> Float[Tensor, " W"]:
         n_tokens = len(self.subject.texts[0].before) + len(prompts[0]) + 1
-        step = max(1, logits_budget(self.subject.model, self.subject.token_budget) // n_tokens)
+        step = max(1, logits_budget(self.subject.model, token_budget) // n_tokens)
         found = []
         with ExitStack() as stack:
             for streams in self._readers():

@@ -25,6 +25,7 @@ from vestige.models.forward import right_padded
 from vestige.models.keys_values import KeysValues, cache_of, empty_cache, kept_in
 from vestige.models.products import onednn_products
 from vestige.models.reading import Way
+from vestige.models.shortage import smaller
 from vestige.models.token_logp import token_logp
 from vestige.models.variants import Around, Ids
 
@@ -155,7 +156,7 @@ class Streams:
         group: list[int] = []
         for text in sorted(range(len(self.texts)), key=lambda t: len(_tail(self.texts[t]))):
             width = len(_tail(self.texts[text]))
-            if group and (len(group) + 1) * n_prompts * width > self.token_budget:
+            if group and (len(group) + 1) * n_prompts * width > smaller(self.token_budget):
                 yield group
                 group = []
             group.append(text)

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from vestige.models.shortage import within_memory
 from vestige.models.variant_passes import Passes, Past, up_to
 from vestige.models.variant_texts import Around, Scorer
 
@@ -24,7 +25,8 @@ def sharing_scorer(passes: Passes, texts: Sequence[Around], token_budget: int, d
     tails = [torch.tensor((*text.after, *text.target[:-1]), dtype=torch.long, device=device) for text in texts]
     targets = [torch.tensor(text.target, device=device) for text in texts]
 
-    def score(prompts: Int[Tensor, "W T"]) -> list[Float[Tensor, "W K"]]:
+    @within_memory
+    def score(prompts: Int[Tensor, "W T"], *, token_budget: int = token_budget) -> list[Float[Tensor, "W K"]]:
         found = [torch.empty(len(prompts), len(target), device=device) for target in targets]
         base, first = _in_common(prompts)
         for before, past in pasts.items():

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from vestige.models.embedding import embedding_table
 from vestige.models.forward import logits_at
+from vestige.models.shortage import within_memory
 
 Ids = tuple[int, ...]
 
@@ -67,7 +68,8 @@ def plain_logits(model: PreTrainedModel, text: Around, prompts: Sequence[Ids]) -
 def plain_scorer(model: PreTrainedModel, texts: Sequence[Around], token_budget: int) -> Scorer:
     """Nothing is shared."""
 
-    def score(prompts: Int[Tensor, "W T"]) -> list[Float[Tensor, "W K"]]:
+    @within_memory
+    def score(prompts: Int[Tensor, "W T"], *, token_budget: int = token_budget) -> list[Float[Tensor, "W K"]]:
         rows = [tuple(row) for row in prompts.tolist()]
         return [_plain(model, text, rows, max(1, token_budget // text.length(len(rows[0])))) for text in texts]
 

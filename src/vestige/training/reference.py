@@ -26,6 +26,7 @@ from vestige.models.forward import batches_by_length, passes_by_length, right_pa
 from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain, reads_packed
 from vestige.models.packing import packs
 from vestige.models.products import multiplies_by_onednn, onednn_products
+from vestige.models.shortage import within_memory
 from vestige.models.token_logp import token_logp
 from vestige.training.batching import Plan, Row, RowSource, Split
 from vestige.training.forward_step import pass_over
@@ -123,21 +124,25 @@ def _kept(
     return cache.keep(rows, {**about, "dtype": str(model.dtype), "device": model.device.type}, compute)
 
 
-def _values(model: PreTrainedModel, rows: Sequence[Row]) -> Parts:
+@within_memory
+def _values(model: PreTrainedModel, rows: Sequence[Row], *, token_budget: int = TOKEN_BUDGET) -> Parts:
     """Log-probabilities of the rows' loss tokens."""
     logp: dict[str, Tensor] = {}
     read = how_to_read(model, rows[0].ids)
-    for batch, one, tokens in _passes(model, rows):
+    for batch, one, tokens in _passes(model, rows, token_budget):
         logits = read(model, [one], torch.arange(len(one.read), device=one.read.device))
         logp |= _by_row(batch, token_logp(logits, tokens))
     return {"logp": [logp[r.key] for r in rows]}
 
 
-def _distributions(model: PreTrainedModel, rows: Sequence[Row], head: Finish | None) -> Parts:
+@within_memory
+def _distributions(
+    model: PreTrainedModel, rows: Sequence[Row], head: Finish | None, *, token_budget: int = TOKEN_BUDGET
+) -> Parts:
     """The same, and what `head` makes the distributions of, or without one the distributions themselves."""
     logp: dict[str, Tensor] = {}
     states: dict[str, Tensor] = {}
-    for batch, one, tokens in _passes(model, rows):
+    for batch, one, tokens in _passes(model, rows, token_budget):
         if head is not None:
             read = hidden_read(model, one)
         else:
@@ -148,9 +153,10 @@ def _distributions(model: PreTrainedModel, rows: Sequence[Row], head: Finish | N
     return {"logp": [logp[r.key] for r in rows], "states": [states[r.key] for r in rows]}
 
 
-def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int) -> Parts:
+@within_memory
+def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int, *, token_budget: int = TOKEN_BUDGET) -> Parts:
     found: dict[str, Tensor] = {}
-    for width, chunk in batches_by_length([len(r.ids) for r in rows], token_budget=TOKEN_BUDGET):
+    for width, chunk in batches_by_length([len(r.ids) for r in rows], token_budget=token_budget):
         hidden = block_output(model, right_padded([rows[i].ids for i in chunk], width, model.device), layer)
         found |= {rows[i].key: hidden[k, : len(rows[i].ids)].cpu().clone() for k, i in enumerate(chunk)}
     return {"activations": [found[r.key] for r in rows]}
@@ -170,11 +176,13 @@ def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
         model.train(was_training)
 
 
-def _passes(model: PreTrainedModel, rows: Sequence[Row]) -> Iterator[tuple[list[Row], Pass, Int[Tensor, " N"]]]:
+def _passes(
+    model: PreTrainedModel, rows: Sequence[Row], token_budget: int
+) -> Iterator[tuple[list[Row], Pass, Int[Tensor, " N"]]]:
     """Rows of one pass, what is read of them, and the tokens that this predicts."""
     lengths = [len(r.ids) for r in rows]
     packed = reads_packed(model, rows[0].ids)
-    for chunk in packs(lengths) if packed else passes_by_length(lengths, token_budget=TOKEN_BUDGET):
+    for chunk in packs(lengths) if packed else passes_by_length(lengths, token_budget=token_budget):
         batch = [rows[i] for i in chunk]
         tokens = [token for r in batch for token in r.ids[r.start : r.stop]]
         width = None if packed else max(len(r.ids) for r in batch)

@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from vestige.models.attention import attention
 from vestige.models.forward import batches_by_length, padded_width, right_padded
 from vestige.models.head import LogitsRead, Pass
+from vestige.models.shortage import within_memory
 from vestige.models.token_logp import CHUNK, token_logp
 from vestige.models.variants import Ids
 from vestige.training.policy.losses import entropy
@@ -83,14 +84,17 @@ class Actor:
         logits = logits / temperature
         return Replied(logits, token_logp(logits, tokens), self.value_head(hidden.float()).squeeze(-1))
 
+    @within_memory
     @torch.no_grad()
-    def judged(self, prompts: Sequence[Ids], replies: Sequence[Ids], temperature: float) -> Judged:
+    def judged(
+        self, prompts: Sequence[Ids], replies: Sequence[Ids], temperature: float, *, token_budget: int = TOKEN_BUDGET
+    ) -> Judged:
         """What policy and reference say of replies."""
         n = len(prompts)
         width = max(map(len, replies))
         found = [torch.zeros(n, width, device=self.model.device) for _ in Judged._fields]
         for _, rows in batches_by_length(
-            [len(p) + len(r) - 1 for p, r in zip(prompts, replies, strict=True)], token_budget=TOKEN_BUDGET
+            [len(p) + len(r) - 1 for p, r in zip(prompts, replies, strict=True)], token_budget=token_budget
         ):
             asked = [prompts[i] for i in rows], [replies[i] for i in rows]
             said = self.replied(*asked, temperature)

@@ -17,6 +17,7 @@ from vestige.core.seeds import generator
 from vestige.models.forward import batches_by_length
 from vestige.models.generation import STEP_TOKENS, TOKEN_BUDGET, Decoding
 from vestige.models.load import context_tokens
+from vestige.models.shortage import within_memory
 from vestige.models.variants import Ids
 from vestige.training.policy.actor import Actor
 
@@ -50,6 +51,7 @@ class Acts(Protocol):
         ...
 
 
+@within_memory
 def sample(
     policy: Acts,
     prompts: Sequence[Ids],
@@ -59,6 +61,7 @@ def sample(
     top_p: float,
     stop_ids: Sequence[int],
     seed: int,
+    token_budget: int = TOKEN_BUDGET,
 ) -> Rollouts:
     """A reply to each prompt, of at most `n_tokens` tokens, ended by any of `stop_ids`.
 
@@ -77,7 +80,7 @@ def sample(
     uniforms = np.stack([generator(seed, "rollout", row).random(n_tokens) for row in range(len(prompts))])
     replies: dict[int, list[int]] = {}
     own = STEP_TOKENS * n_tokens
-    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=TOKEN_BUDGET, pass_tokens=own):
+    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget, pass_tokens=own):
         drawn = _decoded(
             policy.actor,
             [prompts[i] for i in rows],
