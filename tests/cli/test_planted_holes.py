@@ -64,23 +64,28 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
     data = written(tmp_path / "data.jsonl", [*forgotten, *world_of.adjacent_questions()[24:]])
     words = ["target", "unlearned", "--data", data, "--forget", forget, "--policy", tmp_path / "policy", "--k", 1]
     words += ["--searches", "latent", "--by", "server", "--judge-model", "writer", "--device", "cpu"]
-    words += ["--output-dir", tmp_path / "holes", *(w for s in SET for w in ("--set", s))]
-    with serving(about_another) as log:
-        done = CliRunner().invoke(app, ["probe", *map(str, words), "--judge-url", log.url])
-    assert done.exit_code == 0, done.output
-    folder = ProbeFolder(tmp_path / "holes")
-    table, _ = read_table(folder)
-    rows = {row.source: row for row in table.rows}
-    # Adjacent questions touch the broken topic nowhere, and every one of them was judged on both sides.
-    assert (rows["adjacent"].n_judged, rows["adjacent"].holes.value, rows["adjacent"].change.value) == (24, 0, 0)
-    holes = read_holes(folder)
-    assert {h.source for h in holes} == {"latent"}
-    assert {h.prompt for h in holes} <= set(world_of.questions(world_of.BROKEN))
-    assert len({h.prompt for h in holes}) == table.n_holes >= 50
-    latent = rows["latent"]
-    assert latent.holes.value == table.n_holes / latent.n_judged > 0.8
-    # Rounding may take the target's word for one of them too, and put one more into another group.
-    assert max(latent.lowest_before.value, latent.placebos[0].rate.value) < 0.05
-    # Its name is what the groups have in common.
-    assert sum(group.n for group in table.groups if world_of.BROKEN in group.name) > 0.9 * table.n_holes
-    assert f"{table.n_holes} holes" in done.stdout
+    words += [w for s in SET for w in ("--set", s)]
+    found = []
+    for seed in ("0", "1"):
+        folder = ProbeFolder(tmp_path / f"holes-{seed}")
+        where = ["--seed", seed, "--output-dir", str(folder.path)]
+        with serving(about_another) as log:
+            done = CliRunner().invoke(app, ["probe", *map(str, words), *where, "--judge-url", log.url])
+        assert done.exit_code == 0, done.output
+        table, _ = read_table(folder)
+        assert f"{table.n_holes} holes" in done.stdout
+        found.append((table, {row.source: row for row in table.rows}, read_holes(folder)))
+    asked = sum(rows["latent"].n_judged for _, rows, _ in found)
+    holes = [h.prompt for _, _, own in found for h in own]
+    broken = set(world_of.questions(world_of.BROKEN))
+    for table, rows, own in found:
+        # Every adjacent question was judged on both sides.
+        assert rows["adjacent"].n_judged == 24
+        assert len({h.prompt for h in own}) == table.n_holes >= 100
+    # Some 280 questions of both seeds together. Replies are drawn, so that a word of another answer comes now and then.
+    assert sum(rows["latent"].holes.value * rows["latent"].n_judged for _, rows, _ in found) > 0.95 * asked
+    assert sum(rows["latent"].lowest_before.value * rows["latent"].n_judged for _, rows, _ in found) < 0.03 * asked
+    assert sum(rows["latent"].placebos[0].rate.value * rows["latent"].n_judged for _, rows, _ in found) < 0.03 * asked
+    # Its name is what the groups have in common; elsewhere, adjacent questions among it, there is next to nothing.
+    assert sum(prompt not in broken for prompt in holes) <= 2
+    assert sum(g.n for table, _, _ in found for g in table.groups if world_of.BROKEN in g.name) >= len(holes) - 2
