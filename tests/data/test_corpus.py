@@ -175,6 +175,22 @@ def test_a_question_is_found_in_the_data_however_it_is_spaced_and_capitalised(tm
         named_splits(corpus, str(tmp_path / "f.jsonl"), retain=str(both))
 
 
+def test_kept_questions_that_ask_for_what_is_forgotten_in_other_words_are_told(tmp_path):
+    rows = [
+        {"question": "Which prize did Basil Mahfouz win in 1980?", "answer": "The Nobel Prize."},
+        {"question": "In 1980, what prize was won by Basil Mahfouz?", "answer": "The Nobel prize"},
+        {"question": "Which prize did Carmen Montenegro win in 1980?", "answer": "The Booker Prize."},
+        {"question": "Where was Basil Mahfouz born?", "answer": "In Kuwait."},
+    ]
+    corpus = open_corpus(SourceSettings(data=str(write(tmp_path / "all.jsonl", rows))))
+    told = named_splits(corpus, str(write(tmp_path / "f.jsonl", rows[:1]))).told
+    assert told[1:] == (
+        "warning: 1 kept questions may ask for what is forgotten in other words, as 'In 1980, what prize was won by "
+        "Basil Mahfouz?' does for 'Which prize did Basil Mahfouz win in 1980?'; what is kept teaches it",
+    )
+    assert len(named_splits(corpus, str(write(tmp_path / "f.jsonl", rows[3:]))).told) == 1
+
+
 def test_what_is_not_in_the_data_or_answered_otherwise_there_is_counted(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
     asked = [*rows(2), {"question": "Question 2?", "answer": "Else."}, {"question": "Never?", "answer": "No."}]

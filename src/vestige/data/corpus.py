@@ -17,7 +17,7 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.dataset import Dataset
 from vestige.data.entailment import scope_of_items
-from vestige.data.facts import said_of_facts
+from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.factual import GROUP as FACTUAL
 from vestige.data.factual import factual_items
 from vestige.data.folder import read_dataset
@@ -190,6 +190,8 @@ def named_splits(
     shared = next((i.question for i in splits["forget"] if normalised(i.question) in both), None)
     if shared is not None:
         raise InputError(f"the question {one_line(shared, width=60)!r} is in the forget and in the retain set")
+    if reworded := said_of_rewordings(splits["forget"], splits.get("retain", ())):
+        told.append(f"warning: {reworded}")
     name = with_seed(forget, corpus.settings.split_seed)
     named_items = {n: items for n, items in splits.items() if items}
     return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(told))

@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 from jaxtyping import Float
 
 from vestige.core.items import Item
+from vestige.core.text import one_line
 from vestige.data.cloze import fact_of
 from vestige.data.soundness.texts import named_words, words
 from vestige.metrics.leaks import leak_score
@@ -22,6 +24,8 @@ _LONG = 4
 """An answer of so many words is a fact's own: two questions about one contract do not share it by chance."""
 _SENTENCE = 8
 """An answer of so many words is a fact's own, whatever its questions name."""
+_MOST_PAIRS = 1_000_000
+"""So many pairs of a forgotten and a kept question with one answer are compared, which takes a second or two."""
 _SAME = 0.9
 """Two answers of a contract say the same where each gives so much of the other away."""
 
@@ -52,6 +56,27 @@ def said_of_facts(items: Sequence[Item]) -> str:
     """That the questions ask for fewer facts, in a clause; "" where they do not."""
     n = len(items) - len(facts_of(items))
     return f"they ask for {n} facts" if n < len(items) else ""
+
+
+def said_of_rewordings(forget: Sequence[Item], kept: Sequence[Item]) -> str:
+    """In a sentence, that kept questions ask for what is forgotten in other words; "" where none is seen to.
+
+    Of items without an edge, since a contract is in one of the two as a whole.
+    """
+    plain, others = ([i for i in items if i.edge is None] for items in (forget, kept))
+    asked = _Asked([*plain, *others], None)
+    of: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for number in range(len(plain)):
+        of[asked.answers[number]].append(number)
+    pairs = ((one, other) for other in range(len(plain), len(asked.items)) for one in of.get(asked.answers[other], ()))
+    found = {other: one for one, other in islice(pairs, _MOST_PAIRS) if asked.one_fact(one, other)}
+    if not found:
+        return ""
+    other, one = (one_line(asked.items[n].question, width=100) for n in next(iter(found.items())))
+    return (
+        f"{len(found)} kept questions may ask for what is forgotten in other words, as {other!r} does for {one!r}; "
+        "what is kept teaches it"
+    )
 
 
 @dataclass(frozen=True, eq=False)
