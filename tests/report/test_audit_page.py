@@ -142,7 +142,7 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
 
 def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply_and_bits():
     given = audit_block(0, replace(outcome(), facts=FACTS), {}).screen.given
-    assert [(g.label, g.n, g.of, len(g.more)) for g in given] == [("ga", 2, 120, 1), ("kl", 1, 120, 0)]
+    assert [(g.label, g.n, g.of, g.n_back, len(g.more)) for g in given] == [("ga", 2, 120, 0, 1), ("kl", 1, 120, 1, 0)]
     first, (second,) = given[0].first, given[0].more
     assert (first.question, first.said) == ("Which law governs it?", "Washington, I say.")
     assert first.numbers == "8.80 bits; models that never knew: 40.1 to 48.2"

@@ -37,6 +37,19 @@ def test_what_fails_is_said_claim_by_claim_and_what_is_open_last():
     )
 
 
+def test_what_fails_of_the_same_models_is_one_clause():
+    found = judged(dpo="fails", ga="fails", kl="kept")
+    spared = ("dpo", "not recoverable")
+    verdicts = tuple(
+        replace(v, outcome="holds") if v.claim == "benchmark can tell" or (v.subject, v.claim) == spared else v
+        for v in found.verdicts
+    )
+    assert sentence(replace(found, verdicts=verdicts)) == (
+        "No. dpo and ga still answer what models that never knew do not and can be told from models that never knew;"
+        " ga gives answers back under attack; all three damage what was to be kept."
+    )
+
+
 def test_where_all_fail_the_answer_is_no():
     assert sentence(judged(dpo="kept", ga="kept")) == "No. Both damage what was to be kept."
     assert sentence(judged(ga="not recoverable")) == "No. ga gives answers back under attack."
@@ -51,6 +64,20 @@ def test_words_follow_the_unit_and_single_facts_are_called_facts():
         "No. dpo still answers what a model that never knew does not; ga finds the answers likelier than a model that"
         " never knew; kl gives single facts away."
     )
+
+
+@pytest.mark.parametrize(
+    ("against", "said"),
+    [
+        ("retrained", "No. ga still answers what a model that never knew does not."),
+        ("alternatives", "No. ga still prefers the true answers to others."),
+        ("chance", "No. ga still answers more than guessing would."),
+    ],
+)
+def test_without_a_model_that_never_knew_none_is_spoken_of(against, said):
+    found = judged(ga="not expressed")
+    verdicts = tuple(replace(v, against=against) for v in found.verdicts)
+    assert sentence(replace(found, verdicts=verdicts)) == said
 
 
 def test_what_passes_comes_first():

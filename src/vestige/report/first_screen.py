@@ -89,12 +89,13 @@ class GivenFact:
 
 @dataclass(frozen=True)
 class GivenFacts:
-    """The facts of one model: how many, of how many, and the clearest first."""
+    """The facts of one model: how many, of how many, how many of them only after an attack, and the clearest first."""
 
     label: str
     css: str
     n: int
     of: int
+    n_back: int
     first: GivenFact
     more: tuple[GivenFact, ...]
     unlisted: int
@@ -311,6 +312,7 @@ def _given(outcome: AuditOutcome, colours: Colours) -> list[GivenFacts]:
                 colours.css(subject),
                 len(facts),
                 max(outcome.n_judged, len(facts)),
+                sum(bool(line.attack) for line in facts.values()),
                 first,
                 tuple(more[: _FACTS_LISTED - 1]),
                 max(0, len(facts) - _FACTS_LISTED),

@@ -42,6 +42,11 @@ _BY_FACTS: Mapping[Claim, _Words] = {
     "not expressed": ("gives single facts away", "give single facts away"),
     "not recoverable": ("gives single facts back under attack", "give single facts back under attack"),
 }
+_AGAINST: Mapping[str, _Words] = {
+    "alternatives": ("still prefers the true answers to others", "still prefer the true answers to others"),
+    "chance": ("still answers more than guessing would", "still answer more than guessing would"),
+}
+"""Of "not expressed", where no model that never knew was there to compare with."""
 _UNSOUND = "Not known: this benchmark cannot tell a model that knows from one that never did. Measured on it, "
 _PASSES = " passes every test, within the margins below", " pass every test, within the margins below"
 
@@ -104,22 +109,27 @@ def _is(own: Mapping[Claim, VerdictLine], claim: Claim, what: str) -> bool:
 
 
 def _failures(outcome: AuditOutcome, found: Mapping[str, Mapping[Claim, VerdictLine]]) -> list[list[Span]]:
-    """A clause for each claim that fails and each kind of evidence: answers, bits, single facts."""
-    clauses = []
+    """What fails, a clause for those models of which the same is said; a claim fails by answers, bits or facts."""
+    groups: dict[_Words, list[str]] = {}
     for claim in _IN_SHARES:
-        groups: dict[_Words, list[str]] = {}
         for subject, own in found.items():
             if _is(own, claim, "fails"):
                 groups.setdefault(_failing(outcome, own[claim]), []).append(subject)
-        for words, members in groups.items():
-            every = "both" if len(found) == 2 else f"all {counted(len(found))}"
-            who = [Span(every)] if 1 < len(members) == len(found) else _names(members)
-            clauses.append([*who, Span(f" {words[len(members) > 1]}")])
+    said: dict[tuple[str, ...], list[str]] = {}
+    for words, members in groups.items():
+        said.setdefault(tuple(members), []).append(words[len(members) > 1])
+    clauses = []
+    for members, parts in said.items():
+        every = "both" if len(found) == 2 else f"all {counted(len(found))}"
+        who = [Span(every)] if 1 < len(members) == len(found) else _names(members)
+        clauses.append([*who, Span(f" {listed(parts)}")])
     return clauses
 
 
 def _failing(outcome: AuditOutcome, v: VerdictLine) -> _Words:
     """In the words of the unit that decides: "answers" are for answers."""
+    if v.claim == "not expressed" and v.against in _AGAINST:
+        return _AGAINST[v.against]
     if v.decides is None and n_facts(outcome, v):
         return _BY_FACTS.get(v.claim, _IN_SHARES[v.claim])
     return (_IN_BITS if v.unit == "bits" else _IN_SHARES).get(v.claim, _IN_SHARES[v.claim])
