@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.model_files import check_there
-from vestige.artifacts.provenance import read_provenance
+from vestige.artifacts.provenance import control_tokens_told, read_provenance
 from vestige.artifacts.records import SubjectSpec, Summary, evaluations_of, read_spec, read_summary, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
@@ -179,6 +179,8 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
     summaries, notes = _fullest(path, found)
     if others:
         notes.append(f"{path} holds evaluations of another model than it holds now, and they are left out.")
+    told = dict.fromkeys(control_tokens_told(evaluation.provenance) for evaluation in own)
+    notes += [f"{path}: {said}" for said in told if said]
     done = read_versioned(folder.done, "files") if folder.done.exists() else None
     if done is not None and not check_there(folder, done["files"], verify=verify):
         notes.append(f"The model of {path} is not there, so nothing says that its evaluations are of it.")
