@@ -204,6 +204,8 @@ def test_the_reference_score_takes_one_retrained_model_as_its_reference():
     one = judge(case(tables, retrained=RETRAINED[:1]), resamples=QUICK)
     assert not [m for m in one.membership if m.score == "reference"]
     assert any("needs two retrained models" in said for said in one.untested)
+    without = case(tables, settings={"delta": 0.1, "membership": ["loss", "zlib"]})
+    assert {m.score for m in judge(without, resamples=QUICK).membership} == {"loss"}
 
 
 def test_without_holdout_items_no_subject_is_said_to_be_like_retrained():

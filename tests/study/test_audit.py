@@ -434,6 +434,8 @@ def test_what_nobody_asked_for_is_said():
         "forget_part items, relearning on forget items, weights of 4 bits, facts before the question, a searched "
         "suffix, a searched prefix"
     )
+    fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
+    assert "the membership score min_k_plus, the membership score reference" in not_asked_for(fewer)[0]
     evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure")
     everything = AuditSettings(evals=evals, gcg=(3,), prefix=(7,))
     assert not_asked_for(everything) == ()

@@ -10,7 +10,7 @@ scope `these`, what is drawn again is the training, whose AUC varies by the plac
 """
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -18,6 +18,7 @@ from jaxtyping import Float
 from vestige.artifacts.audits import MembershipLine
 from vestige.audit.ground import SHARE, Ground
 from vestige.audit.scores import Source
+from vestige.audit.settings import MemberScore
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.intervals import Bounds
@@ -104,9 +105,12 @@ def _keys(ground: Ground) -> tuple[str, ...]:
 
 
 def _names(ground: Ground) -> list[str]:
+    """The scores that were asked for; `gradient_norm` has a setting of its own."""
     keys = _keys(ground)
     names = sorted(key.removeprefix(PREFIX) for key in keys if key != LOGP)
-    return [*names, "reference"] if LOGP in keys and len(ground.plan.retrained) > 1 else names
+    names += ["reference"] if LOGP in keys and len(ground.plan.retrained) > 1 else []
+    left = set(get_args(MemberScore)) - set(ground.plan.settings.get("membership", get_args(MemberScore)))
+    return [name for name in names if name not in left]
 
 
 def _score(ground: Ground, name: str) -> _Score | None:

@@ -1,6 +1,6 @@
 """What a person can set of an audit: margins, which formats and attacks, and how much of each."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -9,6 +9,7 @@ from vestige.metrics.verdicts import Thresholds
 Evals = Literal["qa", "choices", "reversed", "freeform", "memory", "acr", "exposure"]
 Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
+MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 
 
 class AuditSettings(Thresholds):
@@ -32,9 +33,10 @@ class AuditSettings(Thresholds):
 
     Of each split that is not to be forgotten at most `kept_items` are asked or shown, drawn by the seed, and by
     `memory`, which reads every wrong answer of an item, at most `memory_items`; `gradient_norm` adds that score, at a
-    backward pass an item. `acr`, which searches for prompts of each item, is asked of `acr_items` forget items:
-    with fewer than 8 the format cannot be admitted, whatever is found. `exposure` ranks the true answers among at most
-    `alternatives` others, after attacks only where no retrained model is given; more tell single facts apart.
+    backward pass an item, and `membership` are the scores of it by which a model may be told. `acr`, which searches for
+    prompts of each item, is asked of `acr_items` forget items: with fewer than 8 the format cannot be admitted,
+    whatever is found. `exposure` ranks the true answers among at most `alternatives` others, after attacks only where
+    no retrained model is given; more tell single facts apart.
 
     `wordings` says how questions are told that ask for one fact, which counts once: by `words`, by words and the
     sentence embedder in a folder (or a hub id), or not at all (`off`).
@@ -70,6 +72,7 @@ class AuditSettings(Thresholds):
     acr_items: PositiveInt = 8
     alternatives: PositiveInt = 99
     wordings: str = "words"
+    membership: tuple[MemberScore, ...] = get_args(MemberScore)
     gradient_norm: bool = False
     judge: Literal["", "likeness", "entailment", "local", "server"] = ""
     judge_model: str = ""

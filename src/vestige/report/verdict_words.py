@@ -119,9 +119,9 @@ def _failures(outcome: AuditOutcome, found: Mapping[str, Mapping[Claim, VerdictL
     for words, members in groups.items():
         said.setdefault(tuple(members), []).append(words[len(members) > 1])
     clauses = []
-    for members, parts in said.items():
+    for named, parts in said.items():
         every = "both" if len(found) == 2 else f"all {counted(len(found))}"
-        who = [Span(every)] if 1 < len(members) == len(found) else _names(members)
+        who = [Span(every)] if 1 < len(named) == len(found) else _names(named)
         clauses.append([*who, Span(f" {listed(parts)}")])
     return clauses
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import read_spec
-from vestige.audit.settings import AuditSettings, Evals, Form, Material
+from vestige.audit.settings import AuditSettings, Evals, Form, Material, MemberScore
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator
@@ -217,6 +217,9 @@ def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     ]
     out += [f"relearning on {name} items" for name in get_args(Material) if name not in settings.relearn]
     out += [f"weights of {bits} bits" for bits in (8, 4) if bits not in settings.quantize]
+    if "memory" in settings.evals:
+        scores = get_args(MemberScore)
+        out += [f"the membership score {name}" for name in scores if name not in settings.membership]
     out += [] if settings.in_context else ["facts before the question"]
     out += [] if settings.gcg else ["a searched suffix"]
     out += [] if settings.prefix else ["a searched prefix"]
