@@ -390,6 +390,12 @@ def test_the_gradient_norm_is_read_where_it_is_asked_for(wanted):
     assert asked.settings.gradient_norm is wanted
 
 
+def test_who_tells_leaks_is_handed_on_and_refused_before_anything_is_asked():
+    settings = AuditSettings(evals=("freeform",), forms=("plain",), judge="entailment", judge_model="/nowhere/at/all")
+    with pytest.raises(InputError, match="no model at '/nowhere/at/all'"):
+        questions_of(AuditRequest((), audited.SPLITS, settings))
+
+
 def test_minimal_prompts_are_searched_for_a_few_forget_items_and_not_after_an_attack():
     settings = AuditSettings(evals=("qa", "acr"), acr_items=2)
     asked = questions_of(AuditRequest((), audited.SPLITS, settings, seed=3)).asked
