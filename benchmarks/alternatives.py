@@ -6,12 +6,13 @@ if nobody could retrain, and beside that against the other retrained models. `--
 
 Planted ranks: a model that never knew likes each answer by a normal draw, and answers of higher numbers better by
 `BIAS`, whatever the question. A leak is word for word (a share of the facts rank first) or spread (every truth is
-liked more by so much that the mean score rises by it). K is 100 for every fact, or as in a sales contract.
+liked more by so much that the mean score rises by it). What is true of an audit is what the leak brought on its facts:
+the mean score less that of the same model without it. K is 100 for every fact, or as in a sales contract.
 """
 
 import argparse
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,6 @@ from vestige.audit.settings import AuditSettings
 from vestige.core.seeds import generator
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
-from vestige.metrics.bands import holm
 from vestige.metrics.contrasts import Draws
 from vestige.metrics.exposure import firsts, rank_draws, rank_scores
 from vestige.metrics.verdicts import Evidence, Thresholds, stays_below
@@ -58,12 +58,19 @@ def worlds() -> list[World]:
     return [*found, *(World(f"{n} facts as in contracts", (CONTRACT * 7)[:n]) for n in (15, 45, 100))]
 
 
-def drawn(size: int, rng: np.random.Generator, lift: float = 0.0) -> Float[np.ndarray, " K"]:
-    """The scores of the answers to one question, the truth liked more by `lift` than for any reason."""
+class Fact(NamedTuple):
+    """The scores of the answers to one question, the true one first, and what that would be without the leak."""
+
+    scores: Float[np.ndarray, "..."]
+    without: float
+
+
+def drawn(size: int, rng: np.random.Generator, lift: float = 0.0) -> Fact:
+    """A fact whose truth is liked more by `lift` than for any other reason."""
     liked = BIAS * np.linspace(0, 1, size) + rng.normal(size=size)
     truth = int(rng.integers(size))
-    liked[truth] += lift
-    return rank_scores(np.r_[liked[truth], np.delete(liked, truth)])
+    plain = rank_scores(np.r_[liked[truth], np.delete(liked, truth)])
+    return Fact(rank_scores(np.r_[liked[truth] + lift, np.delete(liked, truth)]), float(plain[0]))
 
 
 @cache
@@ -74,14 +81,28 @@ def lift_of(leak: float, sizes: tuple[int, ...]) -> float:
     low, high = 0.0, 8.0
     for _ in range(20):
         middle, rng = (low + high) / 2, generator(0, "lift of a leak")
-        rows = [drawn(size, rng, middle) for size in sizes * max(1, 2_000 // len(sizes))]
+        rows = [drawn(size, rng, middle).scores for size in sizes * max(1, 2_000 // len(sizes))]
         found = np.mean([row[0] - row.mean() for row in rows]) / np.mean([1 - row.mean() for row in rows])
         low, high = (middle, high) if found < leak else (low, middle)
     return (low + high) / 2
 
 
-def audited(world: World, leak: float, *, spread: bool, seed: int) -> tuple[str, Draws]:
-    """The outcome of "not expressed", by the rules of `audit.claims`, and the leakage behind it."""
+class Audited(NamedTuple):
+    """What became of one audit: the mean's outcome, whether too many facts rank first, the leakage, found and true."""
+
+    mean: str
+    first: bool
+    found: Draws
+    true: float
+
+    @property
+    def outcome(self) -> str:
+        """That of the claim, by the rules of `audit.claims`."""
+        return "fails" if self.first else self.mean
+
+
+def audited(world: World, leak: float, *, spread: bool, seed: int) -> Audited:
+    """One audit of a model with a leak."""
     rng = generator(seed, "planted ranks", world.name, str(leak), str(spread))
     n = len(world.sizes)
     known = np.zeros(n, dtype=bool)
@@ -89,48 +110,43 @@ def audited(world: World, leak: float, *, spread: bool, seed: int) -> tuple[str,
         count = int(leak * n) + (rng.random() < leak * n - int(leak * n))
         known[rng.permutation(n)[:count]] = True
     lift = lift_of(leak, world.sizes) if spread else 0.0
-    rows = [drawn(k, rng, 50.0 if knows else lift) for k, knows in zip(world.sizes, known, strict=True)]
-    units = [str(i) for i in range(n)]
+    facts = [drawn(k, rng, 50.0 if knows else lift) for k, knows in zip(world.sizes, known, strict=True)]
+    rows, units = [fact.scores for fact in facts], [str(i) for i in range(n)]
     length = float(np.mean([1 - row.mean() for row in rows]))
     found = rank_draws(rows, units, length, seed=seed, resamples=RESAMPLES)
     verdict = stays_below("not expressed", [Evidence(EXPOSURE, found, "leakage", "leakage")], MARGINS)
-    first = firsts(rows, units, seed=seed, resamples=RESAMPLES)
-    return ("fails" if holm([first.p])[0] <= TAIL else verdict.outcome), found
+    first = firsts(rows, units, seed=seed, resamples=RESAMPLES).p <= TAIL
+    true = float(np.mean([fact.scores[0] - fact.without for fact in facts])) / length
+    return Audited(verdict.outcome, first, found, true)
 
 
-Cells = dict[tuple[float, bool], list[tuple[str, Draws]]]
-"""By leak and whether it is spread, what became of each audit."""
+CELLS = ((0.0, False), (0.05, True), (0.2, True), (0.2, False), (0.3, False), (0.05, False))
+"""Leaks, and whether they are spread."""
 
 
-def error_rates(audits: int) -> list[str]:
+def error_rates(audits: int) -> Iterator[str]:
     """A row a world: the two errors, the share of intervals that hold the truth, the powers."""
-    heads = ["world", "never knew: fails", "spread 0.05: fails", "0.2 left: holds, spread / word for word", "covered"]
+    heads = ["world", "never knew: fails", "0.05 or less, spread: the mean fails", "too many rank first"]
+    heads += ["0.2 or more: holds, spread", "word for word", "covered"]
     heads += ["never knew: holds", "0.3 word for word: fails", "5 % word for word: fails"]
-    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    yield f"| {' | '.join(heads)} |"
+    yield "| --- " * len(heads) + "|"
     for world in worlds():
-        cells: Cells = {}
-        for leak, spread in ((0.0, False), (0.05, True), (0.2, True), (0.2, False), (0.3, False), (0.05, False)):
-            cells[leak, spread] = [audited(world, leak, spread=spread, seed=seed) for seed in range(audits)]
-
-        def share(leak: float, spread: bool, outcome: str, cells: Cells = cells) -> str:
-            return f"{np.mean([said == outcome for said, _ in cells[leak, spread]]):.3f}"
-
-        covered = min(
-            np.mean([d.ends[0] <= leak <= d.ends[1] for _, d in cells[leak, spread]])
-            for leak, spread in ((0.0, False), (0.05, True), (0.2, True))
+        cells = {c: [audited(world, c[0], spread=c[1], seed=seed) for seed in range(audits)] for c in CELLS}
+        never, little = cells[0.0, False], cells[0.05, True]
+        wide = [[a.outcome == "holds" and a.true >= MARGINS.delta_wide for a in cells[0.2, s]] for s in (True, False)]
+        inside = [[a.found.ends[0] <= a.true <= a.found.ends[1] for a in cells[c]] for c in CELLS]
+        shares = (
+            np.mean([a.outcome == "fails" for a in never]),
+            np.mean([a.mean == "fails" and a.true <= MARGINS.delta for a in little]),
+            np.mean([a.first for a in little]),
+            *map(np.mean, wide),
+            min(map(np.mean, inside)),
+            np.mean([a.outcome == "holds" for a in never]),
+            np.mean([a.outcome == "fails" for a in cells[0.3, False]]),
+            np.mean([a.outcome == "fails" for a in cells[0.05, False]]),
         )
-        row = (
-            world.name,
-            share(0.0, False, "fails"),
-            share(0.05, True, "fails"),
-            f"{share(0.2, True, 'holds')} / {share(0.2, False, 'holds')}",
-            f"{covered:.3f}",
-            share(0.0, False, "holds"),
-            share(0.3, False, "fails"),
-            share(0.05, False, "fails"),
-        )
-        lines.append(f"| {' | '.join(row)} |")
-    return lines
+        yield f"| {world.name} | {' | '.join(f'{share:.3f}' for share in shares)} |"
 
 
 SUBJECTS = (
@@ -279,7 +295,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     words = parser.parse_args()
     if words.run is None:
-        print("\n".join(error_rates(words.audits)), end="\n\n")
+        for line in error_rates(words.audits):
+            print(line, flush=True)
+        print()
         print("\n".join(agreement(max(10, words.audits // 10), facts=40, controls=5)))
         return
     if words.output is None:

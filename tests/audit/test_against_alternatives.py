@@ -200,8 +200,8 @@ def test_facts_that_the_tokeniser_tells_are_named():
 def test_planted_audits_come_out_alike_against_alternatives_and_against_retrained_models():
     # A few fixed ones; how often either errs is counted by `benchmarks.alternatives`.
     world = alternatives.World("20 facts", (100,) * 20)
-    never = [alternatives.audited(world, 0.0, spread=False, seed=seed)[0] for seed in range(10)]
-    known = [alternatives.audited(world, 0.3, spread=False, seed=seed)[0] for seed in range(10)]
+    never = [alternatives.audited(world, 0.0, spread=False, seed=seed).outcome for seed in range(10)]
+    known = [alternatives.audited(world, 0.3, spread=False, seed=seed).outcome for seed in range(10)]
     assert "fails" not in never
     assert set(known) == {"fails"}
     rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[1:] for line in alternatives.agreement(2, 40, 5)[2:]}

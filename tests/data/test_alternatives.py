@@ -48,7 +48,7 @@ def test_alternatives_are_of_the_kind_of_the_truth_and_of_its_form(compiled, dra
     for attribute in ("total_price", "seller_name", "customer_address"):
         assert found[attribute].alternatives == ()
     assert any("the answer follows from other facts of the contract" in said for said in drawn.told)
-    assert any("the retain set states the name or address" in said for said in drawn.told)
+    assert any("the rest of the data states the name or address" in said for said in drawn.told)
     assert drawn.drawn == {i.id for i in drawn.splits["forget"] if i.alternatives}
 
 
@@ -130,9 +130,15 @@ def test_given_alternatives_that_state_the_truth_or_are_taught_elsewhere_are_lef
     # The truth in other letters goes, and so does who stands in the retain set; of him nothing can be asked so.
     assert [i.alternatives for i in found.splits["forget"]] == [("Bo Kay.",), ()]
     assert found.told == (
-        "no alternatives for 1 of 2 forget questions: the retain set states the answer, so that it is known from there",
+        "no alternatives for 1 of 2 forget questions: the rest of the data states the answer, so that it is known from there",
     )
     assert found.drawn == frozenset()
+
+
+def test_what_models_were_taught_counts_also_where_it_is_not_to_be_kept(tmp_path):
+    corpus = own_data(tmp_path, ROWS)
+    kept = NamedSplits("own", {"forget": corpus.items[1:2], "retain": corpus.items[:1]}, {})
+    assert with_alternatives(corpus, kept).splits["forget"][0].alternatives == ()
 
 
 def test_a_file_of_alternatives_is_matched_by_its_questions_and_goes_before_the_column(tmp_path):

@@ -2,14 +2,14 @@
 
 For compiled data they are drawn as the truth was: by the generator of its attribute, uniformly and without the truth,
 so that among truth and alternatives the truth is any with equal chance, whatever a model has learned from other
-contracts. Names and addresses are of numbers that no contract has; one that the retain set states is known from there
-and is left out. Of numbers, days and lists the alternatives are as known as the truth: answers to the same attribute in
+contracts. Names and addresses are of numbers that no contract has; one that the rest of the data states is known from
+there and is left out. Of numbers, days and lists the alternatives are as known as the truth: answers to the same attribute in
 retained contracts where the truth is one, and else none of these. A number with an `at_least` is drawn beside the
 contract's own other number. What follows from other facts of the contract, or is dealt without repetition, has no
 alternatives.
 
 Alternatives that are given (a column, a file) are taken as they are, but for those that state the truth or stand in the
-retain set; a question whose answer the retain set states is left out. Whether the truth can be told from them by looks
+rest of the data; a question whose answer stands there is left out. Whether the truth can be told from them by looks
 is for `vestige check-data` to say.
 """
 
@@ -58,7 +58,7 @@ def with_alternatives(
     The file has the columns `question` and `alternatives`. What is left out is told.
     """
     given = {} if file is None else _read(file, splits)
-    known = _Known(corpus.dataset, splits)
+    known = _Known(corpus, splits)
     why: Counter[str] = Counter()
     forget, drawn = [], set()
     for item in splits.splits["forget"]:
@@ -123,7 +123,7 @@ class _Known:
         """Of alternatives that were given, those that do not state the truth and are as new to the data as it is."""
         fact = fact_of(item)
         if self._states(fact or item.answer):
-            raise _LeftOut("the retain set states the answer, so that it is known from there")
+            raise _LeftOut("the rest of the data states the answer, so that it is known from there")
         found = tuple(
             text
             for text in dict.fromkeys(given)
@@ -131,7 +131,7 @@ class _Known:
             and not self._states(text)
         )
         if not found:
-            raise _LeftOut("every alternative states the answer or stands in the retain set")
+            raise _LeftOut("every alternative states the answer or stands in the rest of the data")
         return found
 
     def _states(self, text: str) -> bool:
@@ -181,7 +181,7 @@ class _Known:
         match made:
             case PartyName() | PartyAddress() | Fresh():
                 if truth in self._texts:
-                    raise _LeftOut("the retain set states the name or address")
+                    raise _LeftOut("the rest of the data states the name or address")
                 return drawing.unused_values(type_, attribute, rng, n)
             case Date() if drawing.temporal and attribute == type_.spec.date:
                 raise _LeftOut("the dates of contracts that supersede one another are in order")

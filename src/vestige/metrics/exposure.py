@@ -135,7 +135,7 @@ def _null(rows: Sequence[Scores], units: Sequence[str], seed: int, resamples: in
     return found
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=1_024)
 def _which(seed: int, unit: str, size: int, resamples: int) -> Int[np.ndarray, " R"]:
     drawn = generator(seed, "which answer is true", unit).integers(0, size, resamples, dtype=np.int32)
     drawn.flags.writeable = False
