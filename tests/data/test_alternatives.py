@@ -130,7 +130,8 @@ def test_given_alternatives_that_state_the_truth_or_are_taught_elsewhere_are_lef
     # The truth in other letters goes, and so does who stands in the retain set; of him nothing can be asked so.
     assert [i.alternatives for i in found.splits["forget"]] == [("Bo Kay.",), ()]
     assert found.told == (
-        "no alternatives for 1 of 2 forget questions: the rest of the data states the answer, so that it is known from there",
+        "no alternatives for 1 of 2 forget questions: the rest of the data states the answer, so that it is known from "
+        "there",
     )
     assert found.drawn == frozenset()
 

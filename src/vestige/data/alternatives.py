@@ -3,10 +3,10 @@
 For compiled data they are drawn as the truth was: by the generator of its attribute, uniformly and without the truth,
 so that among truth and alternatives the truth is any with equal chance, whatever a model has learned from other
 contracts. Names and addresses are of numbers that no contract has; one that the rest of the data states is known from
-there and is left out. Of numbers, days and lists the alternatives are as known as the truth: answers to the same attribute in
-retained contracts where the truth is one, and else none of these. A number with an `at_least` is drawn beside the
-contract's own other number. What follows from other facts of the contract, or is dealt without repetition, has no
-alternatives.
+there and is left out. Of numbers, days and lists the alternatives are as known as the truth: answers to the same
+attribute in retained contracts where the truth is one, and else none of these. A number with an `at_least` is drawn
+beside the contract's own other number. What follows from other facts of the contract, or is dealt without repetition,
+has no alternatives.
 
 Alternatives that are given (a column, a file) are taken as they are, but for those that state the truth or stand in the
 rest of the data; a question whose answer stands there is left out. Whether the truth can be told from them by looks
@@ -92,16 +92,21 @@ def _read(file: str, splits: NamedSplits) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """The compiled data set, where there is one, with what its splits teach."""
+    """The data with all that they teach beside the forget set: models may have been taught more than is to be kept."""
 
-    dataset: Dataset | None
+    corpus: Corpus
     splits: NamedSplits
+
+    @property
+    def dataset(self) -> Dataset | None:
+        """The compiled data set, where there is one."""
+        return self.corpus.dataset
 
     @cached_property
     def _taught(self) -> tuple[Item, ...]:
-        return tuple(
-            i for name, items in self.splits.splits.items() if name not in ("forget", "holdout") for i in items
-        )
+        named = (i for name, items in self.splits.splits.items() if name not in ("forget", "holdout") for i in items)
+        forget = {i.id for i in self.splits.splits["forget"]}
+        return tuple({i.id: i for i in (*named, *self.corpus.items) if i.id not in forget}.values())
 
     @cached_property
     def _texts(self) -> str:
