@@ -230,7 +230,11 @@ def test_words_that_mean_nothing_are_refused_in_one_sentence(made, changes, mess
     ("attacks", "settings", "tasks"),
     [
         ("quantize", [], ["quantize 8 bits", "quantize 4 bits"]),
-        ("in-context,relearn", ["in_context=[3]", 'relearn=["retain"]'], ["relearn retain n=12", "in_context n=3"]),
+        (
+            "in-context,relearn",
+            ["in_context=[3]", 'relearn=["retain"]', "relearn_rates=[1e-3]"],
+            ["relearn retain n=12", "relearn retain n=12 rate=0.001", "in_context n=3"],
+        ),
         # Seven by default; of the four items of one edge half may be shown.
         ("prefix,gcg", ["prefix=[1]"], ["gcg n=2", "prefix n=1"]),
     ],

@@ -28,7 +28,14 @@ from vestige.steps.making import Made
 from vestige.steps.subjects import Asked
 
 ITEMS = tuple(
-    Item(f"How many crates does {n} name?", f"{20 + n}.", edge="e", attribute="a", perturbed=("1.", "2.", "3."))
+    Item(
+        f"How many crates does {n} name?",
+        f"{20 + n}.",
+        edge="e",
+        attribute="a",
+        perturbed=("1.", "2.", "3."),
+        alternatives=tuple(f"{k}." for k in range(40, 60)),
+    )
     for n in range(8)
 )
 VIEW = qa.View("edge:e", {"forget": [i.id for i in ITEMS[:4]], "retain": [i.id for i in ITEMS[4:]]}, {})
