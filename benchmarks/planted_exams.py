@@ -36,21 +36,22 @@ NULLS = tuple(Attack(f"null {n}", "quantize", "nothing") for n in range(1, 6))
 GRID: dict[Scope, tuple[str, ...]] = {
     "these": (
         "steady",
-        "steady, 3 wordings",
         "nothing to guess",
         "half to guess",
         "unsteady, half to guess, 3 wordings",
         "very unsteady, half to guess, 5 wordings",
-        "by contract",
         "by contract, half to guess, 3 wordings",
     ),
-    "such": ("steady", "half to guess", "unsteady, half to guess, 3 wordings", "by contract"),
+    "such": ("steady", "half to guess", "by contract"),
 }
 """Worlds of `planted_bounds`, by scope."""
-FACTS = (8, 40, 400)
-CONTROLS: dict[Scope, tuple[int, ...]] = {"these": (1, 3, 5, 10), "such": (3, 5)}
-ATTACKED = (8, 40, 100)
-ATTACKED_WORLDS = ("steady", "half to guess", "unsteady, half to guess, 3 wordings", "by contract")
+ATTACKED = ("steady", "half to guess", "unsteady, half to guess, 3 wordings")
+SIZES: dict[Scope, tuple[tuple[int, tuple[int, ...]], ...]] = {
+    "these": ((40, (1, 3, 5, 10)), (8, (1, 3, 5, 10)), (400, (3, 10))),
+    "such": ((40, (3, 5)), (8, (3, 5)), (400, (5,))),
+}
+"""Facts, each with its numbers of controls; more facts and controls cost more than they tell."""
+ATTACKED_SIZES = ((40, (3, 5)), (8, (3, 5)))
 
 
 class Check(NamedTuple):
@@ -64,17 +65,19 @@ class Check(NamedTuple):
 class Bar(NamedTuple):
     """An audit and the share of repetitions in which its subject's claim is to come out as it is true.
 
-    With `beside`, another audit's name, no less than five points below that one's share.
+    With `beside`, another audit's name, no less than five points below that one's share. `planned` are those whose
+    power a plan foresees: of what is left in means, not of single facts.
     """
 
     exam: Exam
     claim: str
     share: float | None
     beside: str = ""
+    planned: bool = True
 
 
 def at_margins(thresholds: Thresholds, *, attacked: bool) -> tuple[Planted, ...]:
-    """Subjects of the grid: one that never knew, and those at either margin, as they are or once attacked."""
+    """Subjects at the narrow margin, in shares and bits, and at the wide one in either, as they are or attacked."""
     what: tuple[Claim, ...] = ("not recoverable",) if attacked else ("not expressed", "not distinguishable")
     true: Truth = dict.fromkeys(what, True)
     false: Truth = dict.fromkeys(what, False)
@@ -84,42 +87,40 @@ def at_margins(thresholds: Thresholds, *, attacked: bool) -> tuple[Planted, ...]
     wide, bits = {"generate": thresholds.delta_wide}, {"bits": thresholds.delta_wide_bits}
     if attacked:
         return (
-            Planted("never knew", true),
             Planted("narrow margin", true, lift_after=narrow),
             Planted("wide margin", shares, lift_after=wide),
             Planted("wide margin in bits", false, lift_after=bits),
         )
     these = thresholds.scope == "these"
-    at_wide = Planted("wide margin", shares, lift=wide if these else {}, leak={} if these else wide)
     return (
-        Planted("never knew", true),
         Planted("narrow margin", true, lift=narrow),
-        at_wide,
+        Planted("wide margin", shares, lift=wide if these else {}, leak={} if these else wide),
         Planted("wide margin in bits", false, lift=bits),
     )
 
 
 def grid(scope: Scope, *, attacked: bool = False) -> Iterator[Exam]:
-    """The cells of one scope, those of the least facts first."""
+    """The cells of one scope."""
     thresholds = Thresholds(scope=scope)
     kind = "attacked" if attacked else "asked"
-    for n in ATTACKED if attacked else FACTS:
-        for name in ATTACKED_WORLDS if attacked else GRID[scope]:
+    for n, controls in ATTACKED_SIZES if attacked else SIZES[scope]:
+        for name in ATTACKED if attacked else GRID[scope]:
             world = next(w for w in WORLDS if w.name == name)
-            for controls in (3, 5) if attacked else CONTROLS[scope]:
+            for m in controls:
                 yield Exam(
-                    f"grid, {scope}, {kind}, {name}, {n} facts, {controls} controls",
+                    f"grid, {scope}, {kind}, {name}, {n} facts, {m} controls",
                     at_margins(thresholds, attacked=attacked),
                     thresholds,
                     attacks=(replace(RELEARN, points=1),) if attacked else (),
                     n_items=n,
-                    n_controls=controls,
+                    n_controls=m,
                     wordings=world.wordings,
                     world=world,
                     formats=("paraphrase",),
                     membership=() if attacked else ("loss",),
                     kept=False,
-                    contracts=scope == "such" or world.contract > 0,
+                    # A verdict for each contract, too, where there are few: they are the dearest part of a judgement.
+                    contracts=scope == "such" or (world.contract > 0 and n < 100),
                 )
 
 
@@ -141,7 +142,7 @@ def powers() -> Iterator[Bar]:
     stated = Planted("knows 5 %", false, leak=dict.fromkeys(FORMATS, 0.05), hides=True)
     for controls, share in ((5, 0.9), (3, None), (10, None)):
         name = f"5 of 100 facts word for word, {controls} controls"
-        yield Bar(made(name, stated, n_items=100, n_controls=controls), "not expressed", share)
+        yield Bar(made(name, stated, n_items=100, n_controls=controls), "not expressed", share, planned=False)
     perfect = Planted("never knew", ALL)
     both = (RELEARN, QUANTIZE)
     for wordings, controls, picks, share in (
@@ -158,12 +159,12 @@ def powers() -> Iterator[Bar]:
         yield Bar(exam, ALL_FIVE, share)
     # Neither verdict is true of what an attack that does nothing leaves: it must not hold.
     untold = Planted("never knew", {"not recoverable": None})
-    yield Bar(made("attacks that do nothing", untold, attacks=NULLS[:2]), "not recoverable", None)
+    yield Bar(made("attacks that do nothing", untold, attacks=NULLS[:2]), "not recoverable", None, planned=False)
     back = Planted("suppressed 0.3", {"not recoverable": False}, back=0.3)
     alone = "0.3 brought back by one attack"
-    yield Bar(made(alone, back, attacks=(RELEARN,)), "not recoverable", None)
+    yield Bar(made(alone, back, attacks=(RELEARN,)), "not recoverable", None, planned=False)
     name = "0.3 brought back by one attack, beside five that do nothing"
-    yield Bar(made(name, back, attacks=(RELEARN, *NULLS)), "not recoverable", None, alone)
+    yield Bar(made(name, back, attacks=(RELEARN, *NULLS)), "not recoverable", None, alone, planned=False)
 
 
 def asked(thresholds: Thresholds) -> tuple[Planted, ...]:
