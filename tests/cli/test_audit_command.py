@@ -163,6 +163,21 @@ def test_a_dry_run_makes_nothing(made):
     assert not (made / "nothing").exists()
 
 
+def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ["audit", "--plan", "--data", str(made / "all.jsonl"), "--forget", str(made / "forget.jsonl"), *SET]
+    ended = CliRunner().invoke(app, [*asked, "--retrained", "one", "--retrained", "two"])
+    assert ended.exit_code == 0, ended.output
+    said = " ".join(ended.output.split())
+    assert "4 facts, 1 wordings each, 2 controls, 2 formats, 1 attacks" in said
+    assert "fails above 0.05 (2 bits), holds below 0.2 (6 bits)" in said
+    assert "too few controls to test single facts, which takes 3" in said
+    found = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    assert (found["facts"], found["controls"], found["given_away"]) == (4, 3, 4)
+    assert [line["claim"] for line in found["claims"]][:2] == ["not expressed", "not recoverable"]
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_positive_control_is_made_or_given(made):
     asked = [*words(made), "--dry-run", "--json"]
     found = json.loads(CliRunner().invoke(app, [*asked, "--set", "suppress=true"]).stdout)

@@ -6,7 +6,6 @@ import pytest
 from benchmarks.planted_bounds import LEFT, LEFT_BITS, WORLDS, simulate
 
 from vestige.metrics.contrasts import Draws
-from vestige.metrics.intervals import wilson
 from vestige.metrics.planning import (
     Design,
     Wanted,
@@ -15,7 +14,6 @@ from vestige.metrics.planning import (
     failed,
     held,
     items_needed,
-    items_without_hits,
     least_shown,
     needed,
     said_needed,
@@ -26,14 +24,6 @@ from vestige.metrics.trainings import PRIOR, PRIOR_BITS, Noise
 def draws(item_error, seed_error, n=100):
     nothing = np.zeros(10)
     return Draws(0.0, nothing, nothing, n, "", item_error, seed_error)
-
-
-def test_a_margin_of_0_05_needs_73_items_without_a_hit():
-    assert items_without_hits(0.05) == 73
-    assert wilson(0, 73).high <= 0.05 < wilson(0, 72).high
-    assert [items_without_hits(m) for m in (0.1, 0.2)] == [35, 16]
-    with pytest.raises(ValueError, match="between 0 and 1"):
-        items_without_hits(0.0)
 
 
 def test_items_needed_by_hand():
@@ -95,9 +85,9 @@ def test_a_plan_says_how_often_verdicts_come_out_as_drawn_audits_do():
 
 
 def test_what_a_plan_holds_by_hand():
-    # No noise but the one unlike pair: 20 facts and 2 controls, sigma^2 = 1/2 / 20, V = 2 x .025 x (1/20 + .05) / 3 =
-    # .001667, three quarters of it sigma^2 / N, so that t has 1.5 x 3 degrees; the arm is t(96 %) sqrt(V x 1.5).
-    still, arm = noise(0.0, 0.0, 1.0), 2.2467 * 0.05
+    # No noise but the one unlike pair: 20 facts and 2 controls, sigma^2 = 1/2 / 20, V = 1.5 x .025 x (1/20 + .05) / 2.5
+    # = .0015, most of it sigma^2 / N, so that t has three times 2.5 degrees; the arm is t(96 %) sqrt(V x 1.5).
+    still, arm = noise(0.0, 0.0, 1.0), 2.0235 * 0.0015**0.5 * 1.5**0.5
     assert [held(Wanted(still, arm + more), Design(20, 2)) for more in (-0.001, 0.001)] == [0.0, 1.0]
     # One control shows nothing of two trainings; what is to stay on both sides is held more rarely.
     assert held(Wanted(still, 0.9), Design(20, 1)) == 0.0
@@ -109,14 +99,14 @@ def test_what_a_plan_holds_by_hand():
 
 
 def test_a_plan_names_what_helps_and_nothing_that_does_not():
-    few = Design(40, 3)
+    few = Design(25, 3)
     found = needed([Wanted(noise(), 0.2)], few)
     assert set(found) == {"controls", "wordings", "facts"}
     for what, n in found.items():
         assert held(Wanted(noise(), 0.2), few._replace(**{what: n})) >= 0.8
         assert held(Wanted(noise(), 0.2), few._replace(**{what: n - 1})) < 0.8
     assert said_needed({"controls": 4, "wordings": 2, "facts": 50}, few) == (
-        "4 controls in place of 3, 2 wordings of each fact in place of 1, or 50 facts in place of 40"
+        "4 controls in place of 3, 2 wordings of each fact in place of 1, or 50 facts in place of 25"
     )
     # Where a seed moves all facts together, neither facts nor wordings help.
     together = Wanted(Noise(27.0, 3.0, 1.0, None, PRIOR_BITS), 6.0)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from vestige.metrics.contrasts import Quantity, Sample, mean_draws, ratio_draws
 from vestige.metrics.trainings import PRIOR, SeedPrior, interaction, joint_noise, spread
@@ -37,7 +38,7 @@ def test_an_interval_is_students_with_the_moderated_variance():
     control, subject = rng.normal(size=(5, 30)), rng.normal(size=30)
     drawn = mean_draws(Quantity(subject, control, None), sample(30), PRIOR, name="x")
     found = spread(control, subject - control.mean(axis=0), PRIOR, width=None)
-    arm = 2.446912 * np.sqrt(found.variance * (1 + 1 / 5))  # t(6), 97.5 %
+    arm = 2.501859 * np.sqrt(found.variance * (1 + 1 / 5))  # t(5.5), 97.5 %
     assert drawn.ends == pytest.approx((drawn.value - arm, drawn.value + arm), rel=2e-3)
     # Of a given subject, only the controls' mean is in doubt.
     given = mean_draws(Quantity(subject, control, None), sample(30), PRIOR, name="x", trained=False)
@@ -92,5 +93,5 @@ def test_bounds_of_seven_controls_hold_for_a_training_that_never_knew():
     scores = (rng.random((600, 8, 20)) < chance).astype(float)
     apart = scores[:, 0] - scores[:, 1:].mean(axis=1)
     found = spread(scores[:, 1:], apart, PRIOR, width=1.0)
-    arm = 2.306004 * np.sqrt(found.variance * (1 + 1 / 7))  # t(8), 97.5 %
+    arm = stdtrit(found.df, 0.975) * np.sqrt(found.variance * (1 + 1 / 7))
     assert np.mean(np.abs(apart.mean(axis=1)) > arm) <= 0.05

@@ -25,7 +25,7 @@ from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
 from vestige.study import audit as study
 from vestige.study.audit import plan_audit, rejudge, run_audit
-from vestige.study.audit_forecast import forecast_audit
+from vestige.study.audit_forecast import forecast_audit, foresee_audit
 from vestige.study.audit_request import (
     AuditedModel,
     AuditRequest,
@@ -468,6 +468,47 @@ def test_the_forecast_counts_questions_and_steps(run):
 def test_the_plan_needs_no_model():
     planned = plan_audit(AuditRequest((), audited.SPLITS, audited.QUICK))
     assert [a.plan.name for a in planned.attacks] == ["relearn retain n=4", "quantize 8 bits"]
+
+
+def test_a_plan_says_what_could_be_decided_with_no_model_there():
+    items = tuple(Item(f"Which tree stands at post {n}?", f"{n} oaks.", attribute="tree") for n in range(40))
+    more = tuple(Item(f"Which bush stands at post {n}?", f"{n} roses.", attribute="bush") for n in range(60))
+    splits = NamedSplits("forty", {"forget": items, "retain": more[:40], "holdout": more[40:]}, {})
+    settings = AuditSettings(evals=("qa", "memory"), relearn=("retain",), quantize=(), in_context=(), relearn_rates=())
+
+    def foreseen(controls, **changes):
+        models = tuple(AuditedModel(f"r{n}", "retrained", f"/nowhere/{n}") for n in range(controls))
+        return foresee_audit(AuditRequest(models, splits, settings.model_copy(update=changes)))
+
+    three, ten = foreseen(3), foreseen(10)
+    assert (three.facts, three.wordings, three.controls, three.attacks) == (40, 1.0, 3, 1)
+    assert three.formats == ("generate", "forced")
+    of = {line.claim: line for line in three.claims}
+    # Two formats and bits; as many after the one attack; and these on both sides with membership.
+    assert [of[c].quantities for c in ("not expressed", "not recoverable", "not distinguishable")] == [3, 3, 4]
+    assert 0 < three.unsteady < three.holds < ten.holds <= min(line.holds for line in ten.claims)
+    assert three.by_controls[3] == three.holds
+    assert three.by_controls[10] == ten.holds
+    assert (three.needed.endswith("in place of 40"), ten.needed) == (True, "")
+    assert (three.given_away, ten.given_away) == (4, 2)
+    assert ten.claims[0].leakage < three.claims[0].leakage < 0.5
+    # Without a control yet, it is a plan for three; two cannot test single facts; one decides nothing.
+    assert foreseen(0) == three
+    assert foreseen(2).given_away is None
+    assert foreseen(1).holds == 0.0
+    assert foreseen(3, delta_wide=0.4, delta_wide_bits=12.0).holds > 0.9
+    with pytest.raises(InputError, match="leave scope=such out"):
+        foreseen(3, scope="such")
+
+
+def test_several_wordings_are_one_fact_in_a_plan_too():
+    asked = tuple(
+        Item(f"Which tree stands at {p} {n}?", f"{n} oaks.", attribute="tree") for n in range(20) for p in "ab"
+    )
+    splits = NamedSplits("twenty", {"forget": asked, "retain": (Item("Who?", "Nobody."),)}, {})
+    settings = AuditSettings(evals=("qa",), relearn=(), quantize=(8,), in_context=(), relearn_rates=())
+    found = foresee_audit(AuditRequest((), splits, settings))
+    assert (found.facts, found.wordings) == (20, 2.0)
 
 
 def test_the_example_of_the_handbook_runs(made, tmp_path):

@@ -77,6 +77,12 @@ def audit_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be asked and trained, and do nothing.")
     ] = False,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan", help="Print what these facts, controls and attacks can decide; no model has to be there."
+        ),
+    ] = False,
     workers: Workers = None,
     attacks: Annotated[
         str | None,
@@ -110,6 +116,9 @@ def audit_command(
         _rejudged(rejudge, pairs(assignments), as_json=as_json)
         return
     source = rows.source(data or _given("--data, or a file with --retain,", rows.retain))
+    if plan:
+        # Nothing is written, and of the models only the number of controls counts.
+        output_dir, target = output_dir or Path(), target or "target"
     run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
     models = (_given("--target", target), *(unlearned or ()), *(retrained or ()), *([suppressed] if suppressed else ()))
     from vestige.audit.settings import AuditSettings
@@ -129,6 +138,12 @@ def audit_command(
         chat_template=chat_template,
         verify=verify,
     )
+    if plan:
+        from vestige.cli.foreseen import print_plan
+        from vestige.study.audit_forecast import foresee_audit
+
+        print_plan(splits.forget, foresee_audit(request), as_json=as_json)
+        return
     check_request(request)
     if dry_run:
         _foretell(run, request, as_json=as_json)

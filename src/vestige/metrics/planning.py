@@ -25,8 +25,8 @@ from vestige.metrics.trainings import Noise, moderated
 POWER = 0.8
 ALIKE = 0.4
 """Assumed: the correlation of what a training makes of two wordings of one fact, beyond what others make of it."""
-TOGETHER = 0.5
-"""The correlation of the errors of two formats; those of the tiny model's controls have 0.3 to 0.96."""
+TOGETHER = 0.7
+"""The correlation of two formats' errors; those of the tiny model's controls have 0.3 to 0.96 (docs/verdicts.md)."""
 _TAIL = (1 - LEVEL) / 2
 _POINTS = 24
 _AT, _WEIGHT = np.polynomial.hermite_e.hermegauss(32)
@@ -163,6 +163,8 @@ def said_needed(found: Mapping[What, int], design: Design) -> str:
 
 def _least(enough: Callable[[int], bool], start: int, most: int) -> int | None:
     """The least number from `start` on that is enough; all above it are taken to be."""
+    if start <= most and not enough(most):
+        return None
     low, high = start - 1, start
     while not enough(high):
         if high >= most:
@@ -207,14 +209,6 @@ def _of_one_wording(wordings: float) -> float:
 def arms(draws: Draws, tail: float) -> float:
     """Standard errors between a margin and a truth that is told apart from it with the power; 2.80 for 2.5 %."""
     return float(stdtrit(draws.df, 1 - tail) if math.isfinite(draws.df) else ndtri(1 - tail)) + float(ndtri(POWER))
-
-
-def items_without_hits(margin: float) -> int:
-    """Items that bring Wilson's upper end at no hit below the margin: z^2 (1 - m) / m, which is 73 for 0.05."""
-    if not 0 < margin < 1:
-        raise ValueError(f"a margin of a share lies between 0 and 1, got {margin}")
-    z = float(ndtri(1 - _TAIL))
-    return math.ceil(z * z * (1 - margin) / margin)
 
 
 def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:

@@ -17,6 +17,7 @@ so that the number of facts is paid for:
 docs/verdicts.md has how often they are wrong. Fewer than three controls show no spread between controls.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from jaxtyping import Bool, Float
 from scipy.special import bdtrc, ndtri
 
 LEAST_CONTROLS = 3
+TESTS = 3
 _TAIL_INDEX = 4.0
 _LEAST_SPREAD = 1e-12
 _CLEAR = 1.2
@@ -40,6 +42,13 @@ class Found(NamedTuple):
     facts: Bool[np.ndarray, " N"]
     size: float
     null: float
+
+
+def least_given_away(controls: int, level: float = 0.025) -> int | None:
+    """How many facts fail a claim that are clear of all controls, if only just; None with fewer than three controls."""
+    if controls < LEAST_CONTROLS:
+        return None
+    return math.ceil(math.log(TESTS / level) / math.log(controls + 1))
 
 
 class Alone(NamedTuple):

@@ -10,9 +10,9 @@ training more, so that subject - mean of M controls has the variance V (1 + 1 / 
 The variance of the M means estimates V whatever tau^2 is, but with M - 1 degrees of freedom alone. It is moderated as
 by G. Smyth (Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004):
 
-    V = max(sigma^2 / N, (2 (sigma^2 / N + share sigma^2) + (M - 1) s^2) / (M + 1)), Student's t with M + 1
+    V = max(sigma^2 / N, (w (sigma^2 / N + share sigma^2) + (M - 1) s^2) / (w + M - 1)), Student's t with w + M - 1
 
-degrees of freedom, or in shares up to 1.5 (M + 1) where most of V is sigma^2 / N, which is known with many.
+degrees of freedom, or in shares up to three times as many where most of V is sigma^2 / N, which is known with many.
 
 docs/verdicts.md derives it and has its coverage beside that of others; `python -m benchmarks.planted_bounds` counts it.
 """
@@ -40,12 +40,13 @@ class SeedPrior(NamedTuple):
     least: float = 0.0
 
 
-PRIOR, PRIOR_BITS = SeedPrior(0.05, 2.0), SeedPrior(0.2, 2.0)
+PRIOR, PRIOR_BITS = SeedPrior(0.05, 1.5), SeedPrior(0.2, 2.0)
 """Those of the scope `these`: of shares, and of bits, which a seed moves more together."""
 
 TYPICAL, TYPICAL_BITS = 0.005, 0.04
 """tau^2 over sigma^2 as the tiny model's controls have it (docs/verdicts.md): what plans go by, not verdicts."""
 
+_MOST_DF = 3.0
 _DIRECTIONS = 256
 """Directions onto which residuals are projected: correlations between quantities are kept to within 0.06."""
 
@@ -126,7 +127,7 @@ def moderated(
     known, more = (noise / n) ** 2 / max(1, max(1, m - 1) * (n - 1)), (variance - noise / n) ** 2 / df
     there = known + more > 0
     found = np.divide(variance**2, known + more, out=np.full_like(variance, df), where=there)
-    return Spread(noise, variance, np.clip(found, df, df if width is None else 1.5 * df))
+    return Spread(noise, variance, np.clip(found, df, df if width is None else _MOST_DF * df))
 
 
 def likely(

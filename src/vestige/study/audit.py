@@ -161,7 +161,7 @@ def plan_audit(request: AuditRequest) -> Planned:
 
 def with_control(request: AuditRequest, planned: Planned) -> AuditRequest:
     """The request with a positive control to be made, where one is wanted, none is given and something rests on it."""
-    attacked = planned.attacks or _freeform_attacks(planned, request.splits.splits["forget"])
+    attacked = planned.attacks or attacks_of_freeform(planned, request.splits.splits["forget"])
     against = request.names("retrained") or any(q.eval == "exposure" for q in planned.questions)
     if not (request.settings.suppress and attacked and against) or request.names("suppressed"):
         return request
@@ -202,7 +202,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         splits={name: tuple(i.id for i in split) for name, split in splits.items()},
         edges={i.id: i.edge for i in items.values() if i.edge is not None},
         scopes=dict(request.splits.scopes),
-        attacks=(*(a.plan for a in planned.attacks), *_freeform_attacks(planned, splits["forget"])),
+        attacks=(*(a.plan for a in planned.attacks), *attacks_of_freeform(planned, splits["forget"])),
         settings=request.settings.identity(),
         seed=request.seed,
         evaluations=tuple(e for found in here.values() for e in found.evaluations),
@@ -310,7 +310,7 @@ def _why(failed: Mapping[str, Exception], subject: str, attack: str) -> str:
     return "it left no answers"
 
 
-def _freeform_attacks(planned: Planned, forget: Sequence[Item]) -> tuple[PlannedAttack, ...]:
+def attacks_of_freeform(planned: Planned, forget: Sequence[Item]) -> tuple[PlannedAttack, ...]:
     """The attacks that the evaluation `freeform` makes on the way, if it is asked the plain question too."""
     from vestige.evals.freeform import LEAKS, FreeformSettings
 
