@@ -197,12 +197,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(folder, value):
     [
         ({"num_hidden_layers": 4}, r"lacks 9 of the tensors .*model\.layers\.3"),
         ({"num_hidden_layers": 10**7}, r"num_hidden_layers = 10000000 is more than any model has"),
-        pytest.param(
-            {"num_hidden_layers": 90_000},
-            r"more than \d+ parts, and the files hold 29 tensors",
-            # Modules are counted until there are too many.
-            marks=pytest.mark.slow,
-        ),
+        pytest.param({"num_hidden_layers": 90_000}, r"more than \d+ parts, and the files", marks=pytest.mark.slow),
         ({"num_hidden_layers": "two"}, r"cannot read .*config\.json"),
         ({"hidden_size": 0}, r"29 tensors of other shapes"),
         ({"vocab_size": 4}, r"1 tensors of other shapes"),

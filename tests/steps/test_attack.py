@@ -99,15 +99,13 @@ def test_a_relearning_of_a_model_that_gives_no_numbers_says_so_and_not_that_its_
 
     finished = subject
     made = dataclasses.replace(subject.made, digest=broken().digest())
-    asked = relearning()
     with pytest.raises(NotFinite, match=r"gives logits that are NaN or infinite .*model\.norm on; .*make it again"):
-        run_attack(dataclasses.replace(subject, made=made, load=broken), asked)
+        run_attack(dataclasses.replace(subject, made=made, load=broken), relearning())
 
 
 def test_a_relearning_that_breaks_down_names_its_rate(subject):
-    asked = relearning(settings=RELEARN.model_copy(update={"rate": 1e38}))
     with pytest.raises(NotFinite, match=r"the attack's own training broke it: lower its learning rate"):
-        run_attack(subject, asked)
+        run_attack(subject, relearning(settings=RELEARN.model_copy(update={"rate": 1e38})))
 
 
 @pytest.mark.slow

@@ -27,15 +27,9 @@ from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate
 from vestige.steps.making import Made
 from vestige.steps.subjects import Asked
 
+WRONG = tuple(f"{n}." for n in range(40, 60))
 ITEMS = tuple(
-    Item(
-        f"How many crates does {n} name?",
-        f"{20 + n}.",
-        edge="e",
-        attribute="a",
-        perturbed=("1.", "2.", "3."),
-        alternatives=tuple(f"{k}." for k in range(40, 60)),
-    )
+    Item(f"How many crates does {n} name?", f"{20 + n}.", "e", attribute="a", perturbed=WRONG[:3], alternatives=WRONG)
     for n in range(8)
 )
 VIEW = qa.View("edge:e", {"forget": [i.id for i in ITEMS[:4]], "retain": [i.id for i in ITEMS[4:]]}, {})

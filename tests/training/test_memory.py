@@ -23,6 +23,13 @@ from vestige.training.settings import TrainingSettings
 from vestige.training.step import ReadsLayer
 
 N = 16
+OTHERS = (
+    {"precision": "bfloat16"},
+    {"lora_rank": 8},
+    {"gradient_checkpointing": True},
+    {"gradient_checkpointing": True, "precision": "bfloat16"},
+    {"micro_batch_size": 2},
+)
 
 
 def rows(n_tokens=40, n_labels=10):
@@ -75,19 +82,7 @@ def allocated(model_of, job_of) -> int:
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {},
-        *(
-            pytest.param(settings, marks=pytest.mark.slow)
-            for settings in (
-                {"precision": "bfloat16"},
-                {"lora_rank": 8},
-                {"gradient_checkpointing": True},
-                {"gradient_checkpointing": True, "precision": "bfloat16"},
-                {"micro_batch_size": 2},
-            )
-        ),
-    ],
+    [{}, *(pytest.param(settings, marks=pytest.mark.slow) for settings in OTHERS)],
     ids=str,
 )
 def test_the_peak_is_within_15_percent_of_what_is_allocated(settings, tmp_path):
