@@ -1,13 +1,12 @@
 """Prompts in their texts: shared passes, the screen and the gradient against one whole pass a prompt."""
 
-import os
-
 import pytest
 import torch
 from families import small_model
 from torch.nn.functional import cross_entropy, one_hot
 
 from vestige.core.errors import InputError
+from vestige.models import products, variants
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.variant_llama import LlamaPasses, is_llama_like
 from vestige.models.variant_passes import RootPasses, can_share, in_bfloat16
@@ -156,12 +155,35 @@ def test_a_prompt_of_one_token_before_everything_is_scored_right():
     torch.testing.assert_close(Variants(model, [text]).losses(prompts), expected, rtol=0, atol=2e-5)
 
 
+def multiplies_bfloat16() -> bool:
+    try:
+        products._product(torch.nn.Linear(32, 32).bfloat16(), torch.ones(2, 32, dtype=torch.bfloat16))
+    except RuntimeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("said", "screens"), [("could not create a primitive", False), ("out of luck", None)])
+def test_where_bfloat16_is_refused_there_is_no_screen_and_other_errors_stay(tiny, monkeypatch, said, screens):
+    class Refusing(LlamaPasses):
+        def __init__(self, model, dtype):
+            if dtype == torch.bfloat16:
+                raise RuntimeError(said)
+            super().__init__(model, dtype)
+
+    monkeypatch.setattr(variants, "LlamaPasses", Refusing)
+    if screens is None:
+        with pytest.raises(RuntimeError, match=said):
+            Variants(tiny.model, [SUFFIX], screen="bfloat16")
+    else:
+        assert Variants(tiny.model, [SUFFIX], screen="bfloat16")._screen is None
+
+
 def test_the_screen_changes_no_leader_and_gives_float32_losses(tiny):
     prompts = prompts_of(60, length=8, vocabulary=400)
     texts = [Around((1, 2, 77, 80), (3,), (90, 91, 92)), Around((1, 2), (78, 3), (93, 94))]
     plain, screened = (Variants(tiny.model, texts, screen=screen) for screen in ("none", "bfloat16"))
-    if os.environ.get("ONEDNN_MAX_CPU_ISA") != "AVX2":  # such a processor has no products of bfloat16
-        assert screened._screen is not None
+    assert (screened._screen is not None) == multiplies_bfloat16()
     for n in (1, 5, 60):
         expected, found = plain.leaders(prompts, n), screened.leaders(prompts, n)
         assert [one.index for one in found] == [one.index for one in expected]

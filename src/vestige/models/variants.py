@@ -155,8 +155,8 @@ def _screening_scorer(
     model: PreTrainedModel, exact: Scorer, texts: Sequence[Around], token_budget: int
 ) -> Scorer | None:
     """The same in bfloat16, where a probe says that it is near enough to be of use."""
-    passes = LlamaPasses(model, torch.bfloat16) if is_llama_like(model) else RootPasses(in_bfloat16(model))
     try:
+        passes = LlamaPasses(model, torch.bfloat16) if is_llama_like(model) else RootPasses(in_bfloat16(model))
         rough = sharing_scorer(passes, texts, token_budget, model.device)
         return rough if _apart(rough, exact, model) <= 1 / 2 else None
     except RuntimeError as error:
