@@ -124,14 +124,14 @@ CELLS = ((0.0, False), (0.05, True), (0.2, True), (0.2, False), (0.3, False), (0
 """Leaks, and whether they are spread."""
 
 
-def error_rates(audits: int) -> Iterator[str]:
+def error_rates(audits: int, only: str = "") -> Iterator[str]:
     """A row a world: the two errors, the share of intervals that hold the truth, the powers."""
     heads = ["world", "never knew: fails", "0.05 or less, spread: the mean fails", "too many rank first"]
     heads += ["0.2 or more: holds, spread", "word for word", "covered"]
     heads += ["never knew: holds", "0.3 word for word: fails", "5 % word for word: fails"]
     yield f"| {' | '.join(heads)} |"
     yield "| --- " * len(heads) + "|"
-    for world in worlds():
+    for world in (w for w in worlds() if only in w.name):
         cells = {c: [audited(world, c[0], spread=c[1], seed=seed) for seed in range(audits)] for c in CELLS}
         never, little = cells[0.0, False], cells[0.05, True]
         wide = [[a.outcome == "holds" and a.true >= MARGINS.delta_wide for a in cells[0.2, s]] for s in (True, False)]
@@ -232,8 +232,9 @@ def audit_run(
     splits = with_alternatives(corpus, named_splits(corpus, forget))
     settings = AuditSettings(
         evals=("qa", "exposure"),
-        relearn=("retain", "forget_part"),
-        relearn_epochs=3,
+        relearn=("forget_part",),
+        relearn_epochs=2,
+        relearn_rates=(),
         relearn_rate=5e-4,
         relearn_rank=0,
         quantize=(4,),
@@ -287,6 +288,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--audits", type=int, default=400, help="planted audits a cell; a tenth for whole audits")
+    parser.add_argument("--only", default="", help="worlds with this in their names, or `agreement`; all by default")
     parser.add_argument("--run", type=Path, help="a run with a target, retrained and unlearned models")
     parser.add_argument("--unlearned", type=Path, nargs="+", default=[], help="with --run: folders of further models")
     parser.add_argument("--output", type=Path, help="with --run: where the answers go")
@@ -295,10 +297,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     words = parser.parse_args()
     if words.run is None:
-        for line in error_rates(words.audits):
+        for line in error_rates(words.audits, words.only) if words.only != "agreement" else ():
             print(line, flush=True)
-        print()
-        print("\n".join(agreement(max(10, words.audits // 10), facts=40, controls=5)))
+        if words.only in ("", "agreement"):
+            print("\n".join(["", *agreement(max(10, words.audits // 10), facts=40, controls=5)]))
         return
     if words.output is None:
         parser.error("--run needs --output")
