@@ -85,6 +85,11 @@ def test_a_control_that_still_answers_shows_nothing():
     line = verdict(found, "not recoverable")
     assert line.outcome == "inconclusive"
     assert "the positive control could not be made: suppressed still gives at least 0.90" in line.reason
+    # Nor where answers are merely less likely, and given all the same.
+    given = subject(0.9) | {"forced/answer_bits": subject(0.0)["forced/answer_bits"]}
+    found = judged(everywhere(RELEARN, 0.0), subjects={"suppressed": given})
+    assert not able(found).able
+    assert able(found).brought is None
     # In one of the formats it is silent, and there the attack is able.
     silent = subject(0.9) | {k: v for k, v in subject(0.0).items() if k.startswith("option_text_mean/")}
     found = judged(everywhere(RELEARN, 0.0), subjects={"suppressed": silent})

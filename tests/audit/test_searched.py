@@ -48,6 +48,7 @@ def test_the_best_epoch_of_the_best_run_counts_though_the_last_epochs_show_nothi
         one = gain(found, run.name)
         assert (one.evidence, one.gain.value) == (False, pytest.approx(0.0))
         assert one.why_not == f"it counts as a part of {SEARCH}"
+    assert {name.rpartition(", ")[0] for name in verdict(found, "benchmark can tell").evidence} == {SEARCH}
     assert {c.attack for c in found.curves} == {run.name for run in RUNS}
     assert [one.attack for one in found.able] == [SEARCH]
     assert {f.attack for f in found.facts} <= {SEARCH}
@@ -142,6 +143,11 @@ def test_what_is_searched_is_relearning_in_several_stages_that_shows_no_answers(
     fewer = attack("relearn retain n=5", n_shown=5)
     made = case(attacks=(*RUNS, ceiling, once, rounded, fewer))
     assert searches(made.plan) == {SEARCH: RUNS, "relearn retain n=5, searched": (fewer,)}
+    # What nothing can be told from is said of the search alone.
+    two = tuple(attack(run.name, tested=FORGET[:2]) for run in RUNS)
+    said = [s for s in judged(levels(), two).untested if "on its tested items" in s]
+    assert said
+    assert all(s.startswith("Relearn retain n=50, searched, ") for s in said)
     # Without two facts there is no other half.
     few = tuple(attack(run.name, tested=FORGET[:1]) for run in RUNS)
     assert with_searches(case(None, levels(), attacks=few)).plan.attacks == few
