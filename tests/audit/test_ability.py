@@ -138,7 +138,7 @@ def test_an_attack_that_failed_on_the_control_is_not_shown_able_and_concerns_no_
     made = case(None, ends, attacks=(RELEARN,))
     plan = replace(made.plan, failed=(FailedTask("suppressed", "suppressed", RELEARN.name, "no memory"),))
     found = without_what_failed(judge(replace(made, plan=plan), resamples=QUICK), plan)
-    assert able(found).why_not == "on the positive control it could not be judged"
+    assert able(found).why_not == "nothing that the positive control holds back could be judged after it"
     line = verdict(found, "not recoverable")
     assert line.outcome == "inconclusive"
     assert "failed" not in line.reason

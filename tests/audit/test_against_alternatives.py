@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks import alternatives
-from hand_made import FORGET, RETRAINED, attack, case, verdict
+from hand_made import FORGET, RETRAINED, attack, case, hits, verdict
 
 from vestige.artifacts.audits import GIVEN, SoundnessLine
 from vestige.audit.judge import judge
@@ -79,6 +79,21 @@ def test_an_able_attack_that_brings_nothing_back_lets_the_second_claim_hold():
     assert [line.able for line in found.able] == [True, True]
     assert outcomes(found)["not recoverable"] == "holds"
     assert {v.claim: v.outcome for v in found.control}["not recoverable"] == "fails"
+
+
+@pytest.mark.parametrize(("share", "outcome"), [(0.8, "holds"), (0.4, "inconclusive")])
+def test_a_control_that_refuses_and_still_ranks_the_truth_first_shows_by_its_words_what_attacks_can(share, outcome):
+    # Refusing hides no likelihoods, so that all that comes back are answers in the model's own words.
+    after = everywhere(0.0) | {("silent", RELEARN.name): 1.0}
+    made = planted({"ga": 0.0, "silent": 1.0}, after, attacks=(RELEARN,), suppressed="silent")
+    values = {source: dict(tables) for source, tables in made.scores.values.items()}
+    for (name, of), known in {("target", ""): 1.0, ("silent", ""): 0.0, ("silent", RELEARN.name): share}.items():
+        values[Source(name, of, "3" if of else "")]["generate_plain/leaked"] = hits(known)
+    found = judge(replace(made, scores=Scores(values)), resamples=QUICK)
+    assert outcomes(found)["not recoverable"] == outcome
+    (line,) = found.able
+    assert (line.format, line.able) == ("generate_plain", outcome == "holds")
+    assert (line.suppressed.value, line.brought.value) == (pytest.approx(1.0), pytest.approx(share))
 
 
 def test_a_model_that_knows_some_fails_by_leakage_and_by_how_many_rank_first():

@@ -159,7 +159,7 @@ def _search_of(ground: Ground, attack: PlannedAttack) -> str:
     return ground.case.search_of(attack.name)
 
 
-def _why_not(ground: Ground, attack: PlannedAttack) -> str:
+def why_alone(ground: Ground, attack: PlannedAttack) -> str:
     """Why nothing that an attack brings can count by itself, or ""."""
     search = _search_of(ground, attack)
     return f"it counts as a part of {search}" if search else _CEILING if attack.shows_answers else ""
@@ -302,7 +302,7 @@ def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
 
 def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
     if stage.ranked:
-        why_not = _why_not(ground, stage.attack)
+        why_not = why_alone(ground, stage.attack)
         gain = _ranked(ground, stage, subject)
         return Tried(subject, stage.attack, stage.scale.name, gain, saturated=False, why_not=why_not)
     key, controls, scores = stage.scale.key, _controls(ground, stage, Source(ground.plan.target)), ground.scores
@@ -316,7 +316,7 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
         stage.bits,
     )
     gain = split(attacked, stage.sample, controls.prior)
-    too_much, why_not = saturated(gain, ground.thresholds), _why_not(ground, stage.attack)
+    too_much, why_not = saturated(gain, ground.thresholds), why_alone(ground, stage.attack)
     if too_much and not why_not:
         closed = gain.saturation.estimate("saturation", "share")
         why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
