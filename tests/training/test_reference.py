@@ -31,7 +31,7 @@ def source(rows):
 def test_each_row_that_is_drawn_is_computed_once_with_all_that_is_read_of_it(fresh, rows, monkeypatch):
     computed = []
     passes = reference._passes
-    monkeypatch.setattr(reference, "_passes", lambda m, r: computed.extend(x.key for x in r) or passes(m, r))
+    monkeypatch.setattr(reference, "_passes", lambda m, r, n: computed.extend(x.key for x in r) or passes(m, r, n))
     settings = UnlearningSettings.build({"epochs": 3})
     found = references(fresh().model, NEEDS, PLAN, source(rows), settings, layer=1)
     # Three epochs of four draws go through the six retain rows twice.
