@@ -501,6 +501,20 @@ def test_a_plan_says_what_could_be_decided_with_no_model_there():
         foreseen(3, scope="such")
 
 
+def test_a_plan_without_controls_says_what_ranks_among_alternatives_decide():
+    others = tuple(f"{n} elms." for n in range(120))
+    asked = tuple(Item(f"Which tree stands at {n}?", f"{n} oaks.", alternatives=others) for n in range(20))
+    splits = NamedSplits("twenty", {"forget": asked, "retain": (Item("Who?", "Nobody."),)}, {})
+    settings = AuditSettings(evals=("qa", "exposure"), relearn=(), quantize=(8,), in_context=(), relearn_rates=())
+    found = foresee_audit(AuditRequest((), splits, settings))
+    # As `benchmarks.alternatives` counts: of 20 facts with 99 alternatives who never knew holds in 0.94.
+    assert (found.ranked, found.ranked_holds) == (20, pytest.approx(0.94, abs=0.03))
+    assert found.ranked_arm == pytest.approx(0.497 / 20**0.5, abs=0.01)
+    few = settings.model_copy(update={"alternatives": 5})
+    assert foresee_audit(AuditRequest((), splits, few)).ranked_holds < 0.7
+    assert foresee_audit(AuditRequest((), splits, settings.model_copy(update={"evals": ("qa",)}))).ranked_holds is None
+
+
 def test_several_wordings_are_one_fact_in_a_plan_too():
     asked = tuple(
         Item(f"Which tree stands at {p} {n}?", f"{n} oaks.", attribute="tree") for n in range(20) for p in "ab"

@@ -70,6 +70,10 @@ def print_plan(forget: str, found: "Foreseen", *, as_json: bool) -> None:
         else f"{found.given_away} single facts given away, clear of all controls, fail a claim whatever the mean is",
         f"all of them hold by number of controls: {controls}",
         f"for 80 %: {found.needed}" if found.needed else "",
+        f"without any control, {found.ranked} facts are ranked among alternatives: not expressed would hold in "
+        f"{_percent(found.ranked_holds)}, with leakage known to within {found.ranked_arm:.2f}"
+        if found.ranked_holds is not None
+        else "",
         "assumed: trainings vary as those of the built-in tiny model (docs/verdicts.md); an audit says it of its own",
     ]
     typer.echo("\n".join(lines))

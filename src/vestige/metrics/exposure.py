@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from vestige.core.seeds import generator
-from vestige.metrics.contrasts import Draws
+from vestige.metrics.contrasts import BOUND, Draws
 from vestige.metrics.intervals import LEVEL
 
 _TAIL = (1 - LEVEL) / 2
@@ -65,6 +65,20 @@ def rank_draws(scores: Sequence[Scores], units: Sequence[str], length: float, *,
     least, most = min(map(len, scores)) - 1, max(map(len, scores)) - 1
     said = f"exact, {most if least == most else f'{least} to {most}'} alternatives"
     return Draws(value, low, high, len(scores), said, float(noise.std()), 0.0)
+
+
+def foreseen(sizes: Sequence[int], wide: float, *, seed: int, resamples: int) -> tuple[float, float]:
+    """Of facts with so many answers each: how often who never knew is below `wide`, and the arm of the interval.
+
+    The target is taken to know all of them.
+    """
+    rows = [rank_scores(-np.arange(float(size))) for size in sizes]
+    length = float(np.mean([1 - row.mean() for row in rows]))
+    units = [str(place) for place in range(len(rows))]
+    noise = _null([row - row.mean() for row in rows], units, seed, resamples) / (len(rows) * length)
+    above = -float(np.quantile(noise, 1 - BOUND))
+    low, high = np.quantile(noise, [_TAIL, 1 - _TAIL])
+    return float(np.mean(noise + above <= wide)), float(high - low) / 2
 
 
 def firsts(

@@ -1,7 +1,7 @@
 """What an audit would ask and train, what that takes, and what it could decide, before anything is done."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.records import read_versioned
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
+from vestige.metrics.exposure import foreseen
+from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import POWER, Design, Wanted, all_held, least_shown, needed, said_needed
 from vestige.metrics.single_facts import least_given_away
 from vestige.metrics.trainings import PRIOR, PRIOR_BITS, TYPICAL, TYPICAL_BITS, Noise
@@ -176,6 +178,8 @@ class Foreseen:
     `holds` is how often a perfect unlearning holds in all claims, `by_controls` the same with other numbers of them.
     `needed` says what would bring it to 80 %, each alone ("" where nothing would). `given_away` facts that no control
     states, and that are clear of them, fail a claim by themselves; None where there are fewer than three controls.
+    `ranked` facts have alternatives: against these, without any control, a perfect unlearning holds "not expressed" so
+    often (`ranked_holds`), with an interval of leakage of so much to either side (`ranked_arm`).
     """
 
     facts: int
@@ -192,6 +196,9 @@ class Foreseen:
     needed: str
     given_away: int | None
     untested: tuple[str, ...]
+    ranked: int = 0
+    ranked_holds: float | None = None
+    ranked_arm: float | None = None
 
 
 def foresee_audit(request: AuditRequest) -> Foreseen:
@@ -253,7 +260,18 @@ def foresee_audit(request: AuditRequest) -> Foreseen:
         needed="" if all_held(whole, design) >= POWER else said_needed(needed(whole, design), design),
         given_away=least_given_away(design.controls),
         untested=planned.untested,
+        **_ranked(request, ids),
     )
+
+
+def _ranked(request: AuditRequest, judged: Collection[str]) -> dict[str, Any]:
+    """What the judged facts with alternatives can decide; `exposure` has to be asked."""
+    most, items = request.settings.alternatives, request.splits.splits["forget"]
+    sizes = [1 + min(most, len(i.alternatives)) for i in items if i.id in judged and i.alternatives]
+    if not sizes or "exposure" not in request.settings.evals:
+        return {}
+    holds, arm = foreseen(sizes, request.settings.delta_wide, seed=request.seed, resamples=RESAMPLES)
+    return {"ranked": len(sizes), "ranked_holds": holds, "ranked_arm": arm}
 
 
 def wanted_by_claim(noises: Noises, attacks: Sequence[Tries], thresholds: Thresholds) -> dict[Claim, list[Wanted]]:
