@@ -167,7 +167,8 @@ def made_first(run: RunFolder) -> list[Task]:
 
 
 def _teach(run: RunFolder, name: str, forget: str, seed: int) -> Task:
-    arguments = {"run": str(run.path), "settings": DemoSettings(seed=seed).identity(), "name": name, "forget": forget}
+    settings = DemoSettings(seed=seed, factual=True).identity()
+    arguments = {"run": str(run.path), "settings": settings, "name": name, "forget": forget}
     return Task(name, finetune_task, arguments, weight=110)
 
 

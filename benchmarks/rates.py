@@ -17,7 +17,7 @@ from vestige.core.settings import read_toml
 from vestige.study.demo import DemoSettings, evaluate_subject, unlearn_request
 from vestige.study.runner import Report, Task, run_tasks
 
-RATES = (2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 3e-4)
+RATES = (1e-5, 2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 3e-4)
 METRIC = "rouge1_recall"
 COLUMNS = (("forget", "all"), ("forget", "free"), ("retain", "all"), ("independent", "all"), ("factual", "all"))
 

@@ -92,7 +92,7 @@ def test_retraining_is_fine_tuning_without_the_forget_set_to_the_last_byte(targe
 @pytest.mark.slow
 def test_retraining_a_demos_target_gives_the_demos_control(tmp_path):
     run = RunFolder(tmp_path / "run")
-    settings = demo.DemoSettings(graph="chain:2", forget=("edge:0_1",), methods=("ga",), epochs=1)
+    settings = demo.DemoSettings(graph="chain:2", forget=("edge:0_1",), methods=("ga",), factual=True, epochs=1)
     base = {"run": str(run.path), "settings": settings.identity(), "report": lambda _: None}
     demo.compile_task(**base)
     demo.finetune_task(**base, name="target", forget="")

@@ -33,6 +33,7 @@ SETTINGS = DemoSettings(
     factual=False,
     epochs=1,
     controls=1,
+    reference=False,
     unlearning_epochs=1,
     max_new_tokens=4,
     evals=("qa",),

@@ -23,7 +23,7 @@ from vestige.data.graph_files import load_graph
 from vestige.data.selectors import select_edges
 from vestige.study.audit import conduct
 from vestige.study.audit_request import AuditedModel, AuditRequest
-from vestige.study.presets import PISTOL_METHODS, TINY_AUDIT, TINY_FINETUNE, TINY_RATES, tiny_unlearning
+from vestige.study.presets import DEMO_RATES, PISTOL_METHODS, TINY_AUDIT, TINY_FINETUNE, tiny_unlearning
 from vestige.study.runner import Report, State, Task, run_tasks
 from vestige.training.settings import UnlearningSettings
 
@@ -34,18 +34,20 @@ if TYPE_CHECKING:
 class DemoSettings(Settings):
     """What the demo compiles, forgets, compares and audits. `factual` adds the built-in factual questions.
 
-    `controls` models are trained without each forget set, each from its own seed. The names from `evals` on are those
-    of the audit's settings; without evals there is no audit.
+    `controls` models are trained without each forget set, each from its own seed. With `reference` one more stands
+    among the unlearned models and is judged as they are: every claim should hold for it. The names from `evals` on are
+    those of the audit's settings; without evals there is no audit.
     """
 
     graph: str = "sample1"
     seed: int = 0
-    forget: tuple[str, ...] = Field(default=("edge:A_B",), min_length=1)
+    forget: tuple[str, ...] = Field(default=("edge:A_B,edge:A_C,edge:A_C2,edge:B_D,edge:B_D2",), min_length=1)
     methods: tuple[str, ...] = Field(default=PISTOL_METHODS, min_length=1)
-    factual: bool = True
+    factual: bool = False
     epochs: PositiveInt = TINY_FINETUNE.epochs
-    controls: PositiveInt = 3
-    unlearning_epochs: PositiveInt = 20
+    controls: PositiveInt = 5
+    reference: bool = True
+    unlearning_epochs: PositiveInt = 6
     max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
     evals: tuple[Evals, ...] = TINY_AUDIT.evals
     forms: tuple[Form, ...] = TINY_AUDIT.forms
@@ -69,6 +71,9 @@ class DemoEnd:
     failed: Mapping[str, Exception]
     n_tasks: int
 
+
+_REFERENCE = "retrained"
+"""The name in the audit of the model that never saw the forget set and is judged as if it had been unlearned."""
 
 LOCK_SECONDS = 10.0
 """How long to wait for another command in the same folder."""
@@ -118,13 +123,17 @@ def run_demo(
 
 def demo_request(run: RunFolder, asked: DemoSettings, forget: str) -> AuditRequest:
     """The audit of one forget set; the target has to be there."""
+    controls, again = _retrained(asked, forget)
     models = [AuditedModel("target", "target", str(run.control("target").path))]
-    models += [AuditedModel(name, "retrained", str(run.control(name).path)) for name in _controls(asked, forget)]
+    models += [AuditedModel(name, "retrained", str(run.control(name).path)) for name in controls]
+    models += [AuditedModel(_REFERENCE, "unlearned", str(run.control(name).path)) for name in again]
     for method in asked.methods:
         place = _cell(run, unlearn_request(run, asked, method, forget))
         models.append(AuditedModel(method, "unlearned", str(place.path)))
     corpus = _corpus(run, asked)
-    splits = with_alternatives(corpus, named_splits(corpus, forget))
+    splits = named_splits(corpus, forget)
+    if "exposure" in asked.evals:
+        splits = with_alternatives(corpus, splits)
     return AuditRequest(tuple(models), splits, asked.audit(), asked.seed, device="cpu", untested=_for_time(asked))
 
 
@@ -133,14 +142,19 @@ def _for_time(asked: DemoSettings) -> tuple[str, ...]:
     if len(asked.forget) > 1:
         return ()
     return (
-        f"the demo forgets {asked.forget[0]} alone, by one training of each method: another contract, or another seed, "
+        f"the demo forgets {asked.forget[0]} alone, by one training of each method: other contracts, or another seed, "
         "can come out otherwise",
     )
 
 
-def _controls(asked: DemoSettings, forget: str) -> list[str]:
-    """The models that never see the forget set, by name; the first has the run's own seed."""
-    return [f"retrained {forget}" + (f" seed {asked.seed + k}" if k else "") for k in range(asked.controls)]
+def _retrained(asked: DemoSettings, forget: str) -> tuple[list[str], list[str]]:
+    """The models that never see the forget set, by name: the controls, and the one that is judged if there is one.
+
+    The first has the run's own seed, each of the others the next.
+    """
+    names = [f"retrained {forget}"]
+    names += [f"retrained {forget} seed {asked.seed + k}" for k in range(1, asked.controls + asked.reference)]
+    return names[: asked.controls], names[asked.controls :]
 
 
 def _check(settings: DemoSettings) -> None:
@@ -149,9 +163,9 @@ def _check(settings: DemoSettings) -> None:
     for forget in settings.forget:
         select_edges(graph, forget, seed=0)
     for method in settings.methods:
-        if method not in TINY_RATES:
+        if method not in DEMO_RATES:
             raise InputError(
-                f"the demo has no learning rate for the method {method!r}; {closest(method, list(TINY_RATES))}"
+                f"the demo has no learning rate for the method {method!r}; {closest(method, list(DEMO_RATES))}"
             )
 
 
@@ -170,10 +184,13 @@ def same_run(run: RunFolder, settings: Settings) -> None:
 def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
     """The plan: controls first, since everything else waits for the target."""
     base = {"run": str(run.path), "settings": settings.identity()}
-    retrained = {name: forget for forget in settings.forget for name in _controls(settings, forget)}
+    retrained = {
+        name: (forget, settings.seed + k)
+        for forget in settings.forget
+        for k, name in enumerate(name for own in _retrained(settings, forget) for name in own)
+    }
     tasks = [Task("compile", compile_task, base, weight=_WEIGHTS["compile"])]
-    for name, forget in [("target", ""), *retrained.items()]:
-        seed = settings.seed + (_controls(settings, forget).index(name) if forget else 0)
+    for name, (forget, seed) in {"target": ("", settings.seed), **retrained}.items():
         arguments = {**base, "name": name, "forget": forget, "seed": seed}
         tasks.append(Task(name, finetune_task, arguments, ("compile",), _WEIGHTS["finetune"]))
     tasks.append(Task("base", base_task, base, ("compile",), _WEIGHTS["base"]))
@@ -182,7 +199,7 @@ def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
         arguments = {**base, "method": method, "forget": forget}
         tasks.append(Task(name, unlearn_task, arguments, ("target",), _WEIGHTS["unlearn"]))
     views = {"base": settings.forget, "target": settings.forget}
-    views |= {name: (forget,) for name, forget in retrained.items()}
+    views |= {name: (forget,) for name, (forget, _) in retrained.items()}
     views |= {name: (forget,) for name, (_, forget) in unlearned.items()}
     for name, forgets in views.items():
         arguments = {**base, "name": name, "forgets": list(forgets)}
@@ -262,8 +279,8 @@ def unlearn_request(
     made = read_done(target)
     if made is None:
         raise InputError(f"{run.path} holds no finished target; run the demo there first")
-    own = {**tiny_unlearning(method), "epochs": asked.unlearning_epochs}
-    training = UnlearningSettings.build({**own, "learning_rate": rate} if rate else own)
+    own = {"epochs": asked.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
+    training = UnlearningSettings.build({**tiny_unlearning(method), **own})
     return UnlearnRequest(
         target=ModelSettings(model=str(target.model), device="cpu"),
         target_digest=made.digest.id,

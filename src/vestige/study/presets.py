@@ -20,25 +20,33 @@ TINY_FINETUNE = TrainingSettings(
 """Learns sample dataset 1 and the factual questions to the last answer; docs/tiny.md has the trials."""
 
 TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4}
-"""Learning rates of the demo, one a method; `python -m benchmarks.rates` measures the grid they come from."""
+"""Learning rates for one contract of 20 questions and 20 epochs, one a method."""
+
+DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
+"""Those of the demo's three contracts and 6 epochs; `python -m benchmarks.rates` measures the grid they come from."""
 
 PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
 """The four methods that PISTOL compares (2406.16810, section 5.3)."""
 
 TINY_AUDIT = AuditSettings(
-    forms=("plain", "paraphrase", "prefilled", "sampled"),
-    relearn=("retain", "forget_part", "forget"),
-    relearn_epochs=5,
+    evals=("qa", "choices", "freeform", "memory"),
+    forms=("plain", "prefilled", "sampled"),
+    relearn=("retain", "forget_part"),
+    relearn_epochs=6,
     relearn_rate=5e-4,
     relearn_rank=0,
     relearn_rates=(),
-    in_context=(4,),
+    quantize=(4,),
+    in_context=(),
+    membership=("loss", "min_k", "zlib"),
     max_new_tokens=32,
 )
 """How the demo audits the tiny model: all weights are tuned again, at a rate at which it relearns what it is shown.
 
-Left out for time: relearning on related and unrelated items, the reversed question, and examples before the question
-and statements with a gap, which it was never taught to read.
+Left out for time: relearning on related and unrelated items and on the forget set itself, facts before the question,
+rounding to 8 bits, which changes nothing, and the reversed question. Of no use here: other wordings, examples before
+the question and statements with a gap, which it was never taught to read; and the membership scores min_k_plus and
+reference, which five controls tell apart so badly that no model could be shown to be like them.
 """
 
 

@@ -1,0 +1,64 @@
+"""The demo from several seeds: does the retrained model pass each time, and do verdicts contradict each other?
+
+`python -m benchmarks.demo_seeds --seeds 0 1 2 --runs runs/seeds` runs what is not there yet, one demo after another
+with two processes each, and prints a Markdown table of what all of them decided; `--rejudge` judges what is there anew.
+A seed is that of the data, of every training and of every draw, so that no two demos share more than the graph.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_outcome
+from vestige.artifacts.layout import RunFolder
+from vestige.report import build_report
+from vestige.study.audit import rejudge
+from vestige.study.demo import DemoSettings, run_demo
+
+SIGNS = {"holds": "H", "fails": "F", "inconclusive": "."}
+
+
+def main() -> None:
+    """Run the demos and print what became of each claim, a letter a seed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
+    parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rejudge", action="store_true")
+    words = parser.parse_args()
+    found: dict[int, AuditOutcome] = {}
+    for seed in words.seeds:
+        run = RunFolder(words.runs / str(seed))
+        if not run.audits():
+            begun = time.monotonic()
+            end = run_demo(run, DemoSettings(seed=seed), workers=words.workers)
+            if end.failed:
+                raise SystemExit("\n".join(f"seed {seed}: {name}: {error}" for name, error in end.failed.items()))
+            build_report(run.path)
+            print(f"seed {seed}: {time.monotonic() - begun:.0f} s", flush=True)
+        elif words.rejudge:
+            rejudge(run.path)
+        (found[seed],) = (read_outcome(place) for place in run.audits())
+    print("\n".join(table(list(found.values()))))
+
+
+def table(outcomes: Sequence[AuditOutcome]) -> list[str]:
+    """A row a model with a letter a seed: H holds, F fails, a full stop is open; then how many were decided."""
+    rows = [f"| model | {' | '.join(CLAIMS)} |", "|" + " --- |" * (1 + len(CLAIMS))]
+    of = [{(v.subject, v.claim): v.outcome for v in (*o.verdicts, *o.control)} for o in outcomes]
+    models = list(dict.fromkeys(subject for own in of for subject, _ in own))
+    said = {
+        (model, claim): "".join(SIGNS[own[model, claim]] if (model, claim) in own else "-" for own in of)
+        for model in models
+        for claim in CLAIMS
+    }
+    rows += [f"| {model} | {' | '.join(said[model, claim] for claim in CLAIMS)} |" for model in models]
+    judged = [[v.outcome != "inconclusive" for v in o.verdicts] for o in outcomes]
+    clashes = [f"{m}, {c}" for (m, c), letters in said.items() if "H" in letters and "F" in letters]
+    rows += ["", f"Decided, of the verdicts of each seed: {', '.join(f'{sum(one)} of {len(one)}' for one in judged)}."]
+    return [*rows, f"Both held and failed, by seed: {'; '.join(clashes) or 'none'}."]
+
+
+if __name__ == "__main__":
+    main()
