@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vestige.metrics.single_facts import extreme, standing, stated
+from vestige.metrics.single_facts import extreme, least_given_away, standing, stated, stated_alone
 
 
 def test_the_standing_of_a_fact_by_hand():
@@ -64,3 +64,47 @@ def test_a_training_that_never_knew_is_rarely_accused_for_a_single_fact():
     assert sum(extreme(one[0], one[1:]).p <= 0.025 for one in bits) <= 0.05 * 300
     hits = rng.random((300, 5, 40)) < np.where(rng.random((300, 1, 40)) < 0.3, 0.5, 0.0)
     assert sum(stated(one[0], one[1:]).p <= 0.025 for one in hits) <= 0.05 * 300
+
+
+def test_a_seed_that_lifts_all_answers_gives_no_fact_away():
+    rng = np.random.default_rng(3)
+    control, subject = rng.normal(size=(5, 1, 40)), rng.normal(size=(1, 40))
+    lifted = extreme(subject + 8, control)
+    assert lifted.p > 0.1
+    assert not lifted.facts.any()
+    # One that is lower throughout hides nothing by it.
+    lower = subject - 8
+    lower[0, 4] = 30
+    assert np.flatnonzero(extreme(lower, control).facts).tolist() == [4]
+    # The lower median of two is the lesser; of one fact nothing is taken off.
+    assert standing(np.array([4.0, 1.0]), np.array([[-1.0, -1.0], [1.0, 1.0]])) == pytest.approx([3 / np.sqrt(3), 0.0])
+    assert standing(np.array([4.0]), np.array([[-1.0], [1.0]])) == pytest.approx([4 / np.sqrt(3)])
+
+
+def test_what_tells_a_known_fact_from_a_guess_is_how_sure_it_is():
+    # Each control alone states three facts of a hundred, no surer than other guesses; the subject states four others.
+    rng = np.random.default_rng(4)
+    control = rng.standard_t(4, (3, 1, 100))
+    theirs = np.zeros((3, 100), dtype=bool)
+    for m in range(3):
+        theirs[m, 3 * m : 3 * m + 3] = True
+    subject, mine = np.full((1, 100), -3.0), np.zeros(100, dtype=bool)
+    mine[50:54] = True
+    subject[0, 50:54] = 7.0
+    alone = stated_alone(mine, theirs)
+    assert stated(mine, theirs).p > 0.0125
+    found = extreme(subject, control, alone)
+    assert (found.p, np.flatnonzero(found.facts).tolist()) == (pytest.approx(4.0**-4), [50, 51, 52, 53])
+    # Guesses of its own, as sure as theirs, are none of them.
+    guessed = extreme(np.where(mine, 0.5, subject), control, alone)
+    assert guessed.p > 0.0125
+    # A fact that a control states too is not the subject's alone, and who states nothing alone has no test.
+    shared = stated_alone(theirs[0], theirs)
+    assert not shared.subject.any()
+    assert extreme(subject, control, shared) is None
+
+
+def test_how_few_facts_fail_a_claim():
+    # Three tests share 2.5 %: (M + 1)^-J is at most a third of it.
+    assert [least_given_away(m) for m in (2, 3, 5, 10)] == [None, 4, 3, 2]
+    assert 4.0**-4 <= 0.025 / 3 < 4.0**-3
