@@ -91,13 +91,13 @@ def make_and_ask(run: RunFolder) -> None:
 
 
 def audit_one(run: RunFolder) -> None:
-    """The demo's audit of one of its methods, with a search for a prompt."""
+    """The demo's audit of one of its methods, with a search for a prompt and a positive control."""
     assert not audit.conduct(run, audited_models(run), workers=1).failed
 
 
 def audited_models(run: RunFolder) -> AuditRequest:
     whole = demo_request(run, SETTINGS, SETTINGS.forget[0])
-    searched = {"gcg": (2,), "prompt_tokens": 3, "prompt_steps": 2, "prompt_candidates": 4}
+    searched = {"gcg": (2,), "prompt_tokens": 3, "prompt_steps": 2, "prompt_candidates": 4, "suppress_epochs": 1}
     models = tuple(m for m in whole.models if m.name != "dpo")
     return replace(whole, models=models, settings=whole.settings.model_copy(update=searched))
 
@@ -211,7 +211,14 @@ def killed_and_resumed(work: Callable[[], None], folder: Path, died: Path) -> li
         pytest.param(
             audit_one,
             make_and_ask,
-            {"before rename attack/search.json", "before rename attack/prompt.json", "before rename outcome.json"},
+            {
+                "before rename attack/search.json",
+                "before rename attack/prompt.json",
+                "before rename outcome.json",
+                # The positive control is made here, all other models before.
+                "torn models/metrics.jsonl",
+                "after rename models/done.json",
+            },
             id="audit",
         ),
         pytest.param(unlearn_along_a_trajectory, make_and_ask, {"torn cells/trajectory.jsonl"}, id="trajectory"),

@@ -106,7 +106,9 @@ def audit_command(
 
     Every model is asked in several formats and attacked in the same way (relearning, rounded weights, facts in the
     prompt, prefilled and sampled answers; with --attacks also searched prompts), and compared with RETRAINED models,
-    which never knew. Settings, margins among them, are set with --set: delta=0.1, relearn_epochs=5, 'quantize=[8]'.
+    which never knew. An attack that finds nothing counts where it brings back what a positive control holds back: a
+    target that is taught to keep silent, unless SUPPRESSED is one. Settings, margins among them, are set with --set:
+    delta=0.1, relearn_epochs=5, 'quantize=[8]'.
 
     Exit code 0: every claim holds. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
     """
