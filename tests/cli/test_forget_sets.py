@@ -129,7 +129,7 @@ def test_questions_that_hold_special_tokens_are_told_where_they_are_asked_and_in
         "1 of the items hold special tokens of the model (&lt;answer&gt; &lt;eos&gt;)"
         in (folder / "run/report.html").read_text()
     )
-    assert "special tokens" not in run("evaluate", made / "target", made, "plain/models/target").stderr
+    assert "special tokens" not in run("evaluate", made / "target", made, "unmarked").stderr
 
 
 @pytest.mark.slow
