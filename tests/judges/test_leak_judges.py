@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from tests.judges.faulty_server import serving
 from tests.judges.replay import ReplayWriter, prompt_id
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
@@ -15,7 +16,6 @@ from vestige.core.items import Item
 from vestige.judges import leaks
 from vestige.judges.base import Request
 from vestige.judges.leaks import (
-    LeakJudgeSettings,
     LikenessJudge,
     Measured,
     ReplyTo,
@@ -26,7 +26,7 @@ from vestige.judges.leaks import (
     load_cross_encoder,
 )
 from vestige.judges.tasks import TASKS, find_task
-from vestige.metrics.misjudged import Misjudged
+from vestige.metrics.misjudged import LeakJudgeSettings, Misjudged
 from vestige.models.planted import knows
 from vestige.models.tiny import tiny_tokenizer
 
@@ -225,6 +225,7 @@ def test_the_built_in_examples_are_of_both_kinds_and_words_miss_some_of_them():
         ({"judge": "likeness", "judge_url": "http://x"}, "judge_url goes with the judge server"),
         ({"judge_model": "m"}, "set judge"),
         ({"judge": "nobody"}, "judge"),
+        ({"judge": "likeness", "judge_most_calls": 9}, "judge_most_calls goes with the judge server"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(values, said):
@@ -246,6 +247,22 @@ def test_a_chat_model_and_a_server_are_known_by_what_they_are(monkeypatch, tmp_p
         server.identity().items()
     )
     assert server.lock.parent == tmp_path / "leak_judgements"
+
+
+def test_a_server_is_asked_no_more_than_the_limit_and_goes_on_where_it_is_raised(monkeypatch, tmp_path):
+    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
+    said = [ReplyTo(f"Reply {n}.", ANSWER, QUESTION) for n in range(5)]
+    with serving(lambda body: '{"given": false}') as log:
+        asked = {"judge": "server", "judge_model": "m", "judge_url": log.url}
+        few, more = (LeakJudgeSettings(**asked, judge_most_calls=n) for n in (3, 5))
+        with pytest.raises(InputError, match=r"has come to its limit, judge_most_calls, .*leak_judgements"):
+            leak_judge(few).judge.given(said)
+        assert len(log.bodies) == 3
+        assert leak_judge(more).judge.given(said) == [0.0] * 5
+        assert len(log.bodies) == 5
+    # The limit changes no number.
+    assert few.identity() == more.identity() == LeakJudgeSettings(**asked).identity()
+    assert leak_judge(few).id == leak_judge(more).id
 
 
 def test_nobody_judges_by_default():

@@ -18,13 +18,6 @@ def test_the_papers_prefix_by_hand():
     assert info.prompt_data_entropy_ratio(info.text_capacity(100, 32000), 1430.0) == pytest.approx(1.0466, abs=1e-4)
 
 
-def test_the_public_key_of_wmdp_bio_has_2544_7_bits():
-    counts = np.array([314, 315, 338, 306])
-    assert info.key_entropy(counts) == pytest.approx(1.9990, abs=5e-5)
-    assert counts.sum() * info.key_entropy(counts) == pytest.approx(2544.7, abs=0.05)
-    assert info.key_entropy(np.array([1, 1, 1, 1])) == 2
-
-
 def test_two_bits_for_each_wrong_answer():
     # 715 wrong of 1273 make 1430; at the stated accuracy of 39.9 % 765 are wrong, which makes 1530.
     assert info.need_wrong_answers(715, 4) == 1430
@@ -99,7 +92,6 @@ def test_the_relearning_generalization_index_by_hand():
         lambda: info.code_length(np.array([-math.inf])),
         lambda: info.prompt_data_entropy_ratio(100.0, 0.0),
         lambda: info.capacity({}),
-        lambda: info.key_entropy(np.array([0, 0])),
     ],
 )
 def test_what_is_not_a_number_of_bits_is_refused(call):

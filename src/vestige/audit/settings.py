@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from vestige.metrics.misjudged import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
 
 Evals = Literal["qa", "choices", "reversed", "freeform", "memory", "acr", "exposure"]
@@ -12,7 +13,7 @@ Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 
 
-class AuditSettings(Thresholds):
+class AuditSettings(Thresholds, LeakJudgeSettings):
     """Margins (`metrics.verdicts.Thresholds`), the evaluations that are asked, and the attacks that are run.
 
     `relearn` names what models are tuned on again, `relearn_items` how many items of each (as many as there are, where
@@ -41,7 +42,7 @@ class AuditSettings(Thresholds):
     `wordings` says how questions are told that ask for one fact, which counts once: by `words`, by words and the
     sentence embedder in a folder (or a hub id), or not at all (`off`).
 
-    `judge`, `judge_model`, `judge_url` and `judge_examples` are those of `freeform`: who tells leaks, if not words.
+    Who tells leaks, if not words, is set as in `freeform` (`metrics.misjudged.LeakJudgeSettings`).
     """
 
     evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory", "exposure")
@@ -74,7 +75,3 @@ class AuditSettings(Thresholds):
     wordings: str = "words"
     membership: tuple[MemberScore, ...] = get_args(MemberScore)
     gradient_norm: bool = False
-    judge: Literal["", "likeness", "entailment", "local", "server"] = ""
-    judge_model: str = ""
-    judge_url: str = ""
-    judge_examples: str = ""

@@ -34,11 +34,11 @@ from vestige.evals import qa
 from vestige.evals.base import Record, View
 from vestige.evals.summing import BITS, SHARE, Measure, results
 from vestige.evals.wordings import cloze_prompt, few_shot_prompt
-from vestige.judges.leaks import LeakJudgeSettings, Measured, ReplyTo, leak_judge
+from vestige.judges.leaks import Measured, ReplyTo, leak_judge
 from vestige.metrics.answers import contains, exact_match, is_empty, normalised, prefix, probability
 from vestige.metrics.leaks import LEAK
 from vestige.metrics.memorization import leak_at_k
-from vestige.metrics.misjudged import Misjudged, corrected_share
+from vestige.metrics.misjudged import LeakJudgeSettings, Misjudged, corrected_share
 from vestige.metrics.refusals import is_refusal
 from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.load import LoadedModel
@@ -59,7 +59,7 @@ class FreeformSettings(LeakJudgeSettings):
 
     `shots` questions stand before the one of `few_shot`; `prefill_tokens` of the answer are given in `prefilled`, and
     at least one is left to find; `samples` replies are drawn in `sampled`, at `temperature` within the nucleus `top_p`.
-    `judge` tells leaks instead of words: see `judges.leaks`.
+    `judge` tells leaks instead of words: see `metrics.misjudged.LeakJudgeSettings`.
     """
 
     forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")

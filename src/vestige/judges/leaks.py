@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -35,14 +35,14 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
 from vestige.core.ids import content_id
-from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.judges.base import Request, Writer
 from vestige.judges.local import LocalWriter
 from vestige.judges.server import ServerSettings, ServerWriter
+from vestige.judges.spending import Limits
 from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.metrics.leaks import LEAK, beyond_question, leak_score, stated_beside, taken_back, unquoted
-from vestige.metrics.misjudged import Misjudged
+from vestige.metrics.misjudged import LeakJudgeSettings, Misjudged
 from vestige.models.cache import cache_folder
 from vestige.models.digests import model_digest
 from vestige.models.embedder import HUB_ID, Embedder, load_embedder
@@ -63,21 +63,6 @@ _LEAST_EXAMPLES = 5
 _NO_WAY = 1e-6
 
 Vector: TypeAlias = Float[np.ndarray, " D"]
-
-
-class LeakJudgeSettings(Settings):
-    """Who tells leaks, beside words ("" is nobody).
-
-    `judge_model` is a folder or a hub id: of `likeness` the embedder (all-MiniLM-L6-v2 by default), of `entailment` the
-    cross-encoder, of `local` a chat model; of `server` it is the name there, and `judge_url` what stands before
-    /chat/completions. `judge_examples` is a JSONL file of labelled replies that its error is measured on; without,
-    those of Vestige.
-    """
-
-    judge: Literal["", "likeness", "entailment", "local", "server"] = ""
-    judge_model: str = ""
-    judge_url: str = ""
-    judge_examples: str = ""
 
 
 class ReplyTo(NamedTuple):
@@ -283,7 +268,14 @@ class WrittenLeakJudge:
         """As `LeakJudge.given`, 0 or 1; a verdict that did not come is not told."""
         requests = [Request(TASK, o.question, o.reply, "\nor: ".join(o.sought)) for o in said]
         with nullcontext() if self.lock is None else locked(self.lock, patience_seconds=None):
-            return [judgement.score for judgement in PromptedJudge(self.writer).judge(requests)]
+            judged = PromptedJudge(self.writer).judge(requests)
+        if any(judgement.failure == "limit" for judgement in judged):
+            # Kept as not told it would stay so; what was paid for lies on the disk, and the same command goes on.
+            raise InputError(
+                "the judge of leaks has come to its limit, judge_most_calls, which counts all replies in "
+                f"{self.lock and self.lock.parent}; nothing is lost: raise it, and give the same command again"
+            )
+        return [judgement.score for judgement in judged]
 
 
 @dataclass(frozen=True)
@@ -312,6 +304,8 @@ def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | 
         raise InputError(f"the judge {kind} needs judge_model, the model that it asks")
     if (kind == "server") != bool(settings.judge_url):
         raise InputError("judge_url goes with the judge server, which needs it, such as http://localhost:8000/v1")
+    if kind != "server" and settings.judge_most_calls is not None:
+        raise InputError("judge_most_calls goes with the judge server: no other is paid for")
     if not kind and (settings.judge_model or settings.judge_examples):
         raise InputError("judge_model and judge_examples go with a judge, and none is set; set judge")
     kept = {name: getattr(settings, name) for name in LeakJudgeSettings.model_fields}
@@ -335,7 +329,8 @@ def _judge(settings: LeakJudgeSettings, device: str) -> LeakJudge:
         return WrittenLeakJudge(LocalWriter(loaded), {"judge": "local", "model": loaded.digest().id})
     server = ServerSettings(url=settings.judge_url, model=model)
     folder = cache_folder() / "leak_judgements"
-    return WrittenLeakJudge(ServerWriter(server, folder), server.judge_identity(), folder / ".turn.lock")
+    writer = ServerWriter(server, folder, Limits(most_calls=settings.judge_most_calls))
+    return WrittenLeakJudge(writer, server.judge_identity(), folder / ".turn.lock")
 
 
 class Example(NamedTuple):

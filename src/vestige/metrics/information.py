@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 
 class Capacity(NamedTuple):
@@ -103,15 +103,6 @@ def binary_entropy(share: float) -> float:
     if not 0 <= share <= 1:
         raise ValueError(f"a share lies in [0, 1], got {share}")
     return -sum(x * math.log2(x) for x in (share, 1 - share) if x > 0)
-
-
-def key_entropy(counts: Int[np.ndarray, " k"]) -> float:
-    """Bits a question of an answer key in which option i is right `counts[i]` times."""
-    shares = np.asarray(counts, dtype=float)
-    if shares.ndim != 1 or (shares < 0).any() or not shares.sum():
-        raise ValueError("a key needs counts of its options")
-    shares = shares[shares > 0] / shares.sum()
-    return float(-(shares * np.log2(shares)).sum())
 
 
 def prompt_data_entropy_ratio(capacity_bits: float, need_bits: float) -> float:

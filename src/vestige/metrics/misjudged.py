@@ -1,9 +1,30 @@
 """Shares that somebody tells who errs at a known rate: what they come to, and how far they may be off."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+from pydantic import Field, PositiveInt
+
+from vestige.core.settings import Settings
 
 _Z = 1.959963984540054
+
+
+class LeakJudgeSettings(Settings):
+    """Who tells leaks, beside words ("" is nobody).
+
+    `judge_model` is a folder or a hub id: of `likeness` the embedder (all-MiniLM-L6-v2 by default), of `entailment` the
+    cross-encoder, of `local` a chat model; of `server` it is the name there, and `judge_url` what stands before
+    /chat/completions. `judge_examples` is a JSONL file of labelled replies that its error is measured on; without,
+    those of Vestige. A server is asked no more than `judge_most_calls` times, those of earlier commands counted in:
+    what needs more ends with an error and goes on where the limit is raised. It changes no number and is in no id.
+    """
+
+    judge: Literal["", "likeness", "entailment", "local", "server"] = ""
+    judge_model: str = ""
+    judge_url: str = ""
+    judge_examples: str = ""
+    judge_most_calls: PositiveInt | None = Field(default=None, exclude=True)
 
 
 class Misjudged(NamedTuple):

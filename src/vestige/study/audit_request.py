@@ -15,6 +15,7 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.cloze import cloze_of
 from vestige.data.corpus import NamedSplits, everything
+from vestige.metrics.misjudged import LeakJudgeSettings
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -273,7 +274,7 @@ def _settings(name: Evals, request: AuditRequest, shown: NamedSplits) -> tuple[S
     evaluation = find_eval(name)
     asked = request.settings
     own = {"max_new_tokens": asked.max_new_tokens, "forms": asked.forms, "gradient_norm": asked.gradient_norm}
-    own |= {name: getattr(asked, name) for name in ("judge", "judge_model", "judge_url", "judge_examples")}
+    own |= {name: getattr(asked, name) for name in LeakJudgeSettings.model_fields}
     own |= {"too_few": "leave_out", "items": asked.acr_items, "seed": request.seed, "alternatives": asked.alternatives}
     values = {k: v for k, v in own.items() if k in evaluation.SETTINGS.model_fields}
     settings = evaluation.SETTINGS.build(values, where=f"settings of the evaluation {name}")
