@@ -36,9 +36,19 @@ from vestige.judges.grounded import GroundedJudge
 from vestige.models.embedder import Embedder
 from vestige.models.load import LoadedModel
 from vestige.models.planted import Manner, Table, planted
-from vestige.probes import latent as searches
 from vestige.probes.answering import AnswerSettings, LocalAnswerer
-from vestige.probes.latent import LATENT, Cast, LatentSettings, Yield, listed, probe, yield_of
+from vestige.probes.latent import (
+    LATENT,
+    RANDOM,
+    SEARCHES,
+    Cast,
+    LatentSettings,
+    Yield,
+    listed,
+    probe,
+    reworded,
+    yield_of,
+)
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
@@ -108,7 +118,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     """Every word of this world is one token."""
     texts = [q for topic in TOPICS for q in questions(topic)]
     texts += [f"v{n}" for n in range(N_VALUES)] + [GIBBERISH, REFUSAL, OTHERWISE, EMPTY_REQUEST, "it is and ."]
-    texts += [searches.reworded("").text, listed(["a"], 1, 0, 0, 0).text, "2. 3. 4."]
+    texts += [reworded("").text, listed(["a"], 1, 0, 0, 0).text, "2. 3. 4."]
     words = dict.fromkeys(word for text in texts for word in text.split())
     vocabulary = {word: n for n, word in enumerate(["<pad>", "<unk>", "<eos>", "<question>", "<answer>", *words])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
@@ -239,17 +249,14 @@ def searched(
     """The yields of all three searches with one seed, by name."""
     taught = taught_policy(world, seed)
     found = {}
-    for name, search in (
-        (LATENT, probe),
-        (searches.RANDOM, searches.random_sampling),
-        (searches.PARAPHRASE, searches.paraphrase),
-    ):
-        attempts = search(
+    for name in SEARCHES:
+        attempts = probe(
             cast_of(world, taught, policy, seed),
             adjacent_questions(),
             settings,
             seed=seed,
             folder=ProbeFolder(folder / f"{name}-{seed}"),
+            source=name,
         )
         found[name] = yield_of(attempts, hole=planted_hole)
     return found
@@ -265,7 +272,7 @@ def adjacent_holes(world: World) -> int:
 
 def line_of(seed: int, found: Mapping[str, Yield], seconds: float) -> dict[str, Any]:
     """One seed's row."""
-    latent, random = found[LATENT], found[searches.RANDOM]
+    latent, random = found[LATENT], found[RANDOM]
     # Without a find of random sampling's the ratio is that to one find: less than the true one.
     ratio = latent.n_distinct / max(random.n_distinct, 1)
     counts = {

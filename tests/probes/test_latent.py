@@ -110,8 +110,8 @@ def cast(judge=None, asked=None, **policy):
     return Cast(made, TOKENIZER, asked or Says(), judge or Counts(), Lengths())
 
 
-def probed(folder, who=None, settings=SETTINGS, seed=7, search=latent.probe, **more):
-    return search(who or cast(), SEEDS, settings, seed=seed, folder=ProbeFolder(folder), **more)
+def probed(folder, who=None, settings=SETTINGS, seed=7, **more):
+    return latent.probe(who or cast(), SEEDS, settings, seed=seed, folder=ProbeFolder(folder), **more)
 
 
 def test_every_attempt_is_logged_before_the_policy_learns_from_it(tmp_path):
@@ -279,21 +279,21 @@ def test_replies_of_a_group_have_one_opening_in_grpo(tmp_path):
 @pytest.mark.slow
 def test_random_sampling_makes_the_same_first_questions_and_never_learns(tmp_path):
     learnt, plain = probed(tmp_path / "a"), cast()
-    drawn = probed(tmp_path / "b", plain, search=latent.random_sampling)
+    drawn = probed(tmp_path / "b", plain, source=latent.RANDOM)
     assert [a.prompt for a in drawn[:ROWS]] == [a.prompt for a in learnt[:ROWS]]
     assert [a.prompt for a in drawn] != [a.prompt for a in learnt]
     assert (len(drawn), plain.policy.n_steps) == (len(learnt), 0)
     again = cast()
-    assert probed(tmp_path / "b", again, search=latent.random_sampling) == drawn
+    assert probed(tmp_path / "b", again, source=latent.RANDOM) == drawn
     assert again.judge.paid == []
     who = cast()
     probed(tmp_path / "c", who, settings=SETTINGS.model_copy(update={"n_iterations": 1}))
     with pytest.raises(InputError, match="has learnt for 1 iterations"):
-        probed(tmp_path / "d", who, search=latent.random_sampling)
+        probed(tmp_path / "d", who, source=latent.RANDOM)
 
 
 def test_paraphrases_go_through_the_seeds_in_turn(tmp_path):
-    attempts = probed(tmp_path, search=latent.paraphrase)
+    attempts = probed(tmp_path, source=latent.PARAPHRASE)
     assert [a.seed for a in attempts] == [SEEDS[n % 4] for n in range(ROWS * ITERATIONS)]
     assert {a.source for a in attempts} == {"paraphrase"}
     assert latent.reworded("a\nb ?").text == "The same question in other words:\n1. a b ?\n2."
@@ -341,11 +341,11 @@ def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(
     settings = planted_world.SETTINGS.model_copy(update={"n_iterations": 8})
     taught, seeds = planted_world.taught_policy(world, 100), planted_world.adjacent_questions()
     found = {}
-    for search in (latent.probe, latent.random_sampling):
+    for source in (latent.LATENT, latent.RANDOM):
         who = planted_world.cast_of(world, taught, planted_world.POLICY, 100)
-        attempts = search(who, seeds, settings, seed=100, folder=ProbeFolder(tmp_path / search.__name__))
-        found[search.__name__] = yield_of(attempts, hole=planted_world.planted_hole)
-    learnt, plain = found["probe"], found["random_sampling"]
+        attempts = latent.probe(who, seeds, settings, seed=100, folder=ProbeFolder(tmp_path / source), source=source)
+        found[source] = yield_of(attempts, hole=planted_world.planted_hole)
+    learnt, plain = found["latent"], found["random"]
     assert learnt.n_calls == plain.n_calls == 1024
     assert learnt.first_call <= planted_world.MOST_CALLS_TO_FIRST
     # Of 400 planted holes. Over ten seeds it is three times as many and more; one seed on another machine may differ.

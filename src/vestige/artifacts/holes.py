@@ -38,14 +38,14 @@ class Attempt:
     source: str
     seed: str
     prompt: str
-    answer: str
-    valid: bool | None
-    gibberish: bool | None
-    c: int | None
-    j: float | None
-    failure: str
-    novelty: Mapping[str, float]
-    reward: float
+    answer: str = ""
+    valid: bool | None = None
+    gibberish: bool | None = None
+    c: int | None = None
+    j: float | None = None
+    failure: str = ""
+    novelty: Mapping[str, float] = field(default_factory=dict)
+    reward: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ it is left out of every mean and counted.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
+
+from vestige.core.errors import InputError
 
 Failure: TypeAlias = Literal[
     "",
@@ -55,14 +57,7 @@ class Spend:
 
     def __add__(self, other: "Spend") -> "Spend":
         """The sum, amount by amount."""
-        return Spend(
-            self.calls + other.calls,
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.cached_calls + other.cached_calls,
-            self.estimated_calls + other.estimated_calls,
-            self.faults + other.faults,
-        )
+        return Spend(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -104,11 +99,9 @@ class Judge(Protocol):
     @property
     def name(self) -> str:
         """What tables call it."""
-        ...
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -133,6 +126,15 @@ class Written:
     spend: Spend = Spend()
 
 
+def refuse_limit(name: str, said: Iterable[Judgement | Written], *, at: str = "", instead: str = "") -> None:
+    """Raise InputError where limits kept `name` from saying something: another day it may, so it is no finding."""
+    if any(one.failure == "limit" for one in said):
+        raise InputError(
+            f"the limits of {name} are used up{at}; raise them{instead} and run the same command again, which pays for "
+            "nothing twice"
+        )
+
+
 @runtime_checkable
 class Writer(Protocol):
     """A language model that answers prompts: a server or a local model."""
@@ -140,16 +142,13 @@ class Writer(Protocol):
     @property
     def name(self) -> str:
         """What tables call it."""
-        ...
 
     @property
     def reserved(self) -> tuple[str, ...]:
         """Strings that the model takes for control signs; text that is judged must not hold them."""
-        ...
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order."""
-        ...
 
 
 @dataclass(frozen=True)

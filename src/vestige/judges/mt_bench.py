@@ -58,11 +58,9 @@ class TurnJudge(Protocol):
     @property
     def name(self) -> str:
         """What tables call it."""
-        ...
 
     def judge(self, turns: Sequence[Turn]) -> list[Judgement]:
         """One judgement each, in order."""
-        ...
 
 
 def prompt_of(turn: Turn, reserved: tuple[str, ...] = ()) -> Prompt:

@@ -34,7 +34,7 @@ from vestige.core.text import one_line
 from vestige.judges.base import Prompt
 
 # English text in the common tokenisers. An estimate; what is booked against a limit is the bound below.
-_BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
 # What a chat template puts around two messages, generously.
 _TEMPLATE_TOKENS = 64
 
@@ -97,7 +97,7 @@ class Forecast(NamedTuple):
 
 def estimated_tokens(text: str) -> int:
     """About how many tokens a text takes, where nobody says."""
-    return -(-len(text.encode()) // _BYTES_PER_TOKEN)
+    return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
 def most_of(prompt: Prompt, reasoning_tokens: int) -> Amount:

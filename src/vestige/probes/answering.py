@@ -46,16 +46,13 @@ class Answerer(Protocol):
     @property
     def name(self) -> str:
         """What tables call it."""
-        ...
 
     @property
     def n_calls(self) -> int:
         """How many prompts were put to it."""
-        ...
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order; None where none came."""
-        ...
 
 
 class AnswerSettings(Settings):

@@ -28,7 +28,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.judges.base import Judge, Judgement, Request
+from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.metrics.near_duplicates import THRESHOLD, distinct
 from vestige.metrics.selection import STEP, Selection, as_diverse_as
 from vestige.probes.answering import Answerer
@@ -143,13 +143,8 @@ class _Desk:
     def judged(self, stage: str, requests: Sequence[Request]) -> list[Judgement]:
         """Judgements of one stage; failures are counted."""
         found = self.actors.judge.judge(requests) if requests else []
+        refuse_limit(f"the judge {self.actors.judge.name}", found, at=f" at the stage {stage!r}")
         failures = Counter(str(j.failure) for j in found if j.failure)
-        if failures["limit"]:
-            # What was not judged for want of money may be judged another day, so it is no finding.
-            raise InputError(
-                f"the limits of the judge {self.actors.judge.name} are used up at the stage {stage!r}; raise them and "
-                "run the same command again, which pays for nothing twice"
-            )
         self.failures.setdefault(stage, Counter()).update(failures)
         return found
 

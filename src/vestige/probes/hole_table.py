@@ -21,16 +21,28 @@ Axes: N prompts, D width of an embedding. Coordinates are in units of the embedd
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
-from vestige.artifacts.holes import Diversity, Hole, HoleGroup, HoleMap, HoleRow, HoleTable, MapPoint, Placebo, Tested
+from vestige.artifacts.holes import (
+    Diversity,
+    GradedAnswer,
+    Hole,
+    HoleGroup,
+    HoleMap,
+    HoleRow,
+    HoleTable,
+    MapPoint,
+    Placebo,
+    Tested,
+)
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line
-from vestige.judges.base import Failure, Prompt, Writer, Written
+from vestige.judges.base import Failure, Prompt, Writer, Written, refuse_limit
 from vestige.judges.tasks import QUALITY_SCALE
 from vestige.judges.texts import Range, fenced, harmless, outermost, read_object, without_thoughts
 from vestige.metrics.bleu import avg_self_bleu, tokens
@@ -72,6 +84,9 @@ _PLACE_ROLE = (
     "question. One topic has to be chosen. "
 )
 _PLACE_ORDER = 'The material ends here.\nReply with one JSON object and nothing else, of this form: {{"topic": 1-{n}}}'
+
+
+R = TypeVar("R", Tested, GradedAnswer)
 
 
 class NamedGroup(NamedTuple):
@@ -180,11 +195,8 @@ def _why(reply: Written, read: Failure) -> Failure:
 
 def _written(writer: Writer, prompts: Sequence[Prompt]) -> list[Written]:
     written = writer.write(prompts)
-    if any(reply.failure == "limit" for reply in written):
-        raise InputError(
-            f"the limits of {writer.name} are used up at naming the groups of holes; raise them, or set "
-            "filter.name_groups=terms, and run the same command again, which pays for nothing twice"
-        )
+    instead = ", or set filter.name_groups=terms,"
+    refuse_limit(writer.name, written, at=" at naming the groups of holes", instead=instead)
     return written
 
 
@@ -203,10 +215,11 @@ def _key(label: str) -> str:
     return unicodedata.normalize("NFKC", label).casefold()
 
 
-_SCALE: Bounds = (float(QUALITY_SCALE.low), float(QUALITY_SCALE.high))
-_CHANGE: Bounds = (_SCALE[0] - _SCALE[1], _SCALE[1] - _SCALE[0])
-_SHARE: Bounds = (0.0, 1.0)
-_EXCESS: Bounds = (-1.0, 1.0)
+SCALE: Bounds = (float(QUALITY_SCALE.low), float(QUALITY_SCALE.high))
+CHANGE: Bounds = (SCALE[0] - SCALE[1], SCALE[1] - SCALE[0])
+SHARE: Bounds = (0.0, 1.0)
+EXCESS: Bounds = (-1.0, 1.0)
+"""Where scores, their changes, shares and differences of shares lie."""
 
 
 def holes_and_table(
@@ -221,13 +234,13 @@ def holes_and_table(
     embeddings = embed(prompts) if prompts else np.zeros((0, 1))
     naming = _naming(prompts, embeddings, settings, writer)
     group_of = {place: group.name for group in naming.groups for place in group.members}
-    by_source = _by_source(t for t in filtered.tested if not t.dropped)
-    all_by_source = _by_source(filtered.tested)
+    of_source = by_source(t for t in filtered.tested if not t.dropped)
+    all_of_source = by_source(filtered.tested)
     table = HoleTable(
-        rows=tuple(_row(source, own, settings, seed=seed) for source, own in by_source.items() if _judged(own)),
-        dropped={source: dict(Counter(t.dropped for t in own if t.dropped)) for source, own in all_by_source.items()},
+        rows=tuple(_row(source, own, settings, seed=seed) for source, own in of_source.items() if _judged(own)),
+        dropped={source: dict(Counter(t.dropped for t in own if t.dropped)) for source, own in all_of_source.items()},
         failures=filtered.failures,
-        diversity={source: _diversity([t.prompt for t in own], embed) for source, own in by_source.items()},
+        diversity={source: _diversity([t.prompt for t in own], embed) for source, own in of_source.items()},
         groups=tuple(HoleGroup(group.name, len(group.members)) for group in naming.groups),
         selection={source: _in_words(chosen) for source, chosen in filtered.selections.items()},
         n_holes=len(confirmed),
@@ -262,9 +275,10 @@ def _hole(tested: Tested, group: str) -> Hole:
     return Hole(tested.id, tested.prompt, tested.source, target, unlearned, *scores, group)
 
 
-def _by_source(tested: Iterable[Tested]) -> dict[str, list[Tested]]:
-    found: dict[str, list[Tested]] = {}
-    for one in tested:
+def by_source(records: Iterable[R]) -> dict[str, list[R]]:
+    """Records by the source of their prompt, in their order."""
+    found: dict[str, list[R]] = {}
+    for one in records:
         found.setdefault(one.source, []).append(one)
     return found
 
@@ -278,20 +292,17 @@ def _row(source: str, tested: Sequence[Tested], settings: FilterSettings, *, see
     origins = _origins(judged)
     before = np.array([t.target_score for t in judged], dtype=float)
     after = np.array([t.unlearned_score for t in judged], dtype=float)
-
-    def estimate(metric: str, values: Sequence[float] | np.ndarray, unit: str, bounds: Bounds) -> Estimate:
-        return _estimate(metric, values, unit, bounds, origins, seed=seed)
-
+    estimate = partial(mean_estimate, clusters=origins, seed=seed)
     return HoleRow(
         source=source,
         n=len(tested),
         n_judged=len(judged),
-        before=estimate("quality before", before, "score", _SCALE),
-        after=estimate("quality after", after, "score", _SCALE),
-        change=estimate("change of quality", after - before, "score", _CHANGE),
-        lowest_before=estimate("lowest score before", before <= _SCALE[0], "share", _SHARE),
-        lowest_after=estimate("lowest score after", after <= _SCALE[0], "share", _SHARE),
-        holes=estimate("holes", [t.hole for t in judged], "share", _SHARE),
+        before=estimate("quality before", before, "score", SCALE),
+        after=estimate("quality after", after, "score", SCALE),
+        change=estimate("change of quality", after - before, "score", CHANGE),
+        lowest_before=estimate("lowest score before", before <= SCALE[0], "share", SHARE),
+        lowest_after=estimate("lowest score after", after <= SCALE[0], "share", SHARE),
+        holes=estimate("holes", [t.hole for t in judged], "share", SHARE),
         placebos=tuple(
             placebo
             for name in tested[0].placebo_scores
@@ -306,10 +317,10 @@ def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, s
     if not pairs:
         return None
     false = [settings.is_hole(t.target_score, t.placebo_scores[name]) for t in pairs]
-    rate = _estimate("false holes", false, "share", _SHARE, _origins(pairs), seed=seed)
+    rate = mean_estimate("false holes", false, "share", SHARE, _origins(pairs), seed=seed)
     both = [(t, wrong) for t, wrong in zip(pairs, false, strict=True) if t.unlearned_score is not None]
     beyond, origins = [float(t.hole) - wrong for t, wrong in both], _origins([t for t, _ in both])
-    excess = _estimate("holes beyond false ones", beyond, "share", _EXCESS, origins, seed=seed) if both else None
+    excess = mean_estimate("holes beyond false ones", beyond, "share", EXCESS, origins, seed=seed) if both else None
     return Placebo(name, rate, excess, sum(t.placebo_answers[name] == t.target_answer for t in pairs))
 
 
@@ -318,15 +329,10 @@ def _origins(tested: Sequence[Tested]) -> list[str] | None:
     return [t.origin or t.id for t in tested] if any(t.origin for t in tested) else None
 
 
-def _estimate(
-    metric: str,
-    values: Sequence[float] | np.ndarray,
-    unit: str,
-    bounds: Bounds,
-    clusters: Sequence[str] | None,
-    *,
-    seed: int,
+def mean_estimate(
+    metric: str, values: Any, unit: str, bounds: Bounds, clusters: Sequence[str] | None, *, seed: int
 ) -> Estimate:
+    """The mean of the values over prompts; those made from one thing are one cluster."""
     scores = np.asarray(values, dtype=float)
     low, high, method = interval_of_mean(scores, clusters=clusters, bounds=bounds, seed=seed)
     return Estimate(metric, unit, float(scores.mean()), low, high, len(scores), method)

@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.judges.base import Request
-from vestige.judges.spending import Amount, Limits, UnderWay, estimated_tokens, other_models
+from vestige.judges.spending import BYTES_PER_TOKEN, Amount, Limits, UnderWay, estimated_tokens, other_models
 from vestige.judges.tasks import LONGEST_TEXT, TASKS, prompts_of
 from vestige.metrics.grouping import MOST_GROUPS
 from vestige.models.embedder import Embedder
@@ -147,15 +147,12 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
         picture = hole_map(filtered.tested, holes, embed)
         device = str(request.embedder.model.device)
         notes = server_notes(folder)
-        write_provenance(folder.provenance, watch, device=device, models=_names(request), servers=notes)
+        # What the models were called; who they are, the identity says by their weights.
+        asked = {"target": request.target, "unlearned": request.unlearned, **request.placebos}
+        names = {role: who.name for role, who in asked.items()}
+        write_provenance(folder.provenance, watch, device=device, models=names, servers=notes)
         write_tested(folder, filtered.tested, holes, table, identity, hole_map=picture)
     return table
-
-
-def _names(request: FilterRequest) -> dict[str, str]:
-    """What the models were called; who they are, the identity says by their weights."""
-    asked = {"target": request.target, "unlearned": request.unlearned, **request.placebos}
-    return {role: who.name for role, who in asked.items()}
 
 
 def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) -> dict[str, Any]:
@@ -176,10 +173,6 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
         "candidates": content_id([asdict(c) for c in candidates], length=32),
         "seed": request.seed,
     }
-
-
-# English text in the common tokenisers, as in `judges.spending`.
-_CHARACTERS_PER_TOKEN = 4
 
 
 class Size(NamedTuple):
@@ -225,15 +218,8 @@ def forecast_probe(
         "overlap": n * held_against,
         "quality": n * (4 + size.n_placebos),
     }
-    answer = "x" * (_CHARACTERS_PER_TOKEN * answer_tokens)
     middle = sorted(texts, key=len)[len(texts) // 2]
-    each = {
-        task: prompts_of([Request(task, example, answer, reference=answer, sample=middle)])[0]
-        for task, times in requests.items()
-        if times
-    }
-    prompt_tokens = sum(requests[t] * estimated_tokens(p.system + p.user) for t, p in each.items())
-    completion_tokens = sum(requests[t] * TASKS[t].max_tokens for t in each)
+    prompt_tokens, completion_tokens = judged_tokens(requests, example, answer_tokens, middle)
     if settings.name_groups == "writer":
         asked = [(1, label_prompt([example] * n)), (n, place_prompt(["x" * LABEL_CHARACTERS] * MOST_GROUPS, example))]
         requests["naming"] = n + 1
@@ -248,3 +234,11 @@ def forecast_probe(
         judge_most_completion_tokens=completion_tokens,
         most_cost=limits.cost(prompt_tokens, completion_tokens),
     )
+
+
+def judged_tokens(requests: Mapping[str, int], example: str, answer_tokens: int, sample: str = "") -> tuple[int, int]:
+    """About how many tokens requests, by task, are to a language model that judges, and its replies at most."""
+    answer = "x" * (BYTES_PER_TOKEN * answer_tokens)
+    asked = [(n, Request(task, example, answer, reference=answer, sample=sample)) for task, n in requests.items() if n]
+    prompts = [(n, prompt) for (n, _), prompt in zip(asked, prompts_of([one for _, one in asked]), strict=True)]
+    return sum(n * estimated_tokens(p.system + p.user) for n, p in prompts), sum(n * p.max_tokens for n, p in prompts)

@@ -36,7 +36,7 @@ from vestige.core.files import append_lines, drop_torn_line, json_line, locked
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings
-from vestige.judges.base import Judge, Judgement, Request
+from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import is_empty, normalised
 from vestige.metrics.bleu import tokens
@@ -63,7 +63,6 @@ class Embeds(Protocol):
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         """An embedding for each text, which does not depend on the others."""
-        ...
 
 
 class RewardSettings(Settings):
@@ -123,7 +122,8 @@ def neutral(rewards: Sequence[float | None], *, group_size: int) -> list[float]:
     return filled
 
 
-LATENT = "latent"
+LATENT, RANDOM, PARAPHRASE = SEARCHES = "latent", "random", "paraphrase"
+"""The ways to search: by a policy that learns, by the same without learning, by paraphrases of the seeds."""
 NO_ANSWER = "no answer"
 """The failure of an attempt to which the model, not the judge, said nothing."""
 _HEADING = "Ask questions:"
@@ -196,17 +196,26 @@ def probe(
     seed: int,
     folder: ProbeFolder,
     on_iteration: OnIteration = unwatched,
+    source: str = LATENT,
 ) -> list[Attempt]:
-    """All attempts of the search, which begin from `seeds` (D_adj); those in the folder are taken from there."""
-    refuse_poor_seeds(seeds, settings.n_examples)
-    policy = cast.policy.settings
-    group = policy.group_size if policy.estimator == "grpo" else 1
+    """All attempts of a search, which begin from `seeds` (D_adj); those in the folder are taken from there.
+
+    `source` may be a baseline, in which the policy does not learn. RANDOM has each rollout begin by itself. PARAPHRASE
+    writes each seed in other words, the seeds in turn, until all calls are made: it is best-of-n with n = calls /
+    seeds, where every attempt counts that finds something, and not only the best.
+    """
+    refuse_poor_seeds(seeds, 1 if source == PARAPHRASE else settings.n_examples)
+    policy, learns = cast.policy.settings, source == LATENT
+    # Neighbours of a group share an opening: GRPO compares replies to one prompt.
+    group = policy.group_size if learns and policy.estimator == "grpo" else 1
 
     def openings(iteration: int) -> list[Opening]:
-        # Neighbours of a group share an opening: GRPO compares replies to one prompt.
-        return [listed(seeds, settings.n_examples, seed, iteration, row // group) for row in range(policy.n_rollouts)]
+        rows, before = range(policy.n_rollouts), (iteration - 1) * policy.n_rollouts
+        if source == PARAPHRASE:
+            return [reworded(seeds[(before + row) % len(seeds)]) for row in rows]
+        return [listed(seeds, settings.n_examples, seed, iteration, row // group) for row in rows]
 
-    return run(Search(LATENT, openings, learns=True), cast, settings, seed=seed, folder=folder, watch=on_iteration)
+    return run(Search(source, openings, learns), cast, settings, seed=seed, folder=folder, watch=on_iteration)
 
 
 def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
@@ -359,10 +368,11 @@ class _Campaign:
         answered = {row: answer for row, answer in said.items() if answer is not None}
         judgements = self.cast.judge.judge([Request("reward", prompts[row], a) for row, a in answered.items()])
         verdicts = dict(zip(answered, judgements, strict=True))
-        self._refuse_limit(judgements)
+        refuse_limit(self.cast.judge.name, judgements)
         drafts = []
         for row, (opening, prompt) in enumerate(zip(openings, prompts, strict=True)):
-            draft = _draft(f"{self.search.source}-{number}-{row}", number, self.search.source, opening.seed, prompt)
+            source = self.search.source
+            draft = Attempt(f"{source}-{number}-{row}", number, source, opening.seed, prompt)
             if row < len(before):
                 # What follows from the search itself is made anew, so that the log can be compared with it.
                 drafts.append(replace(before[row], id=draft.id, seed=draft.seed, prompt=prompt, source=draft.source))
@@ -371,14 +381,6 @@ class _Campaign:
             else:
                 drafts.append(replace(draft, valid=False, j=0.0))
         return drafts
-
-    def _refuse_limit(self, judgements: Sequence[Judgement]) -> None:
-        """What was not judged for want of money may be judged another day, so it is not put down as a failure."""
-        if any(j.failure == "limit" for j in judgements):
-            raise InputError(
-                f"the limits of {self.cast.judge.name} are used up; raise them and run the same command again, which "
-                "pays for nothing twice"
-            )
 
 
 def question_of(tokenizer: PreTrainedTokenizerBase, reply: Sequence[int]) -> str:
@@ -398,24 +400,6 @@ def _stops(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     return tuple(found if end is None or end in found else [*found, end])
 
 
-def _draft(id_: str, number: int, source: str, seed: str, prompt: str) -> Attempt:
-    return Attempt(
-        id=id_,
-        iteration=number,
-        source=source,
-        seed=seed,
-        prompt=prompt,
-        answer="",
-        valid=None,
-        gibberish=None,
-        c=None,
-        j=None,
-        failure="",
-        novelty={},
-        reward=0.0,
-    )
-
-
 def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | None) -> Attempt:
     if answer is None or judgement is None:
         return replace(draft, failure=NO_ANSWER)
@@ -430,51 +414,6 @@ def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | Non
         c=int(values["c"]),
         j=judgement.score,
     )
-
-
-RANDOM, PARAPHRASE = "random", "paraphrase"
-
-
-def random_sampling(
-    cast: Cast,
-    seeds: Sequence[str],
-    settings: LatentSettings,
-    *,
-    seed: int,
-    folder: ProbeFolder,
-    on_iteration: OnIteration = unwatched,
-) -> list[Attempt]:
-    """The policy as it is before it learns, from the openings that `latent.probe` has, each by itself."""
-    refuse_poor_seeds(seeds, settings.n_examples)
-    n = cast.policy.settings.n_rollouts
-
-    def openings(iteration: int) -> list[Opening]:
-        return [listed(seeds, settings.n_examples, seed, iteration, row) for row in range(n)]
-
-    return run(Search(RANDOM, openings, learns=False), cast, settings, seed=seed, folder=folder, watch=on_iteration)
-
-
-def paraphrase(
-    cast: Cast,
-    seeds: Sequence[str],
-    settings: LatentSettings,
-    *,
-    seed: int,
-    folder: ProbeFolder,
-    on_iteration: OnIteration = unwatched,
-) -> list[Attempt]:
-    """Each seed in other words, written by the policy before it learns; the seeds in turn, until all calls are made.
-
-    It is best-of-n with n = calls / seeds, where every attempt counts that finds something, and not only the best.
-    """
-    refuse_poor_seeds(seeds, 1)
-    n = cast.policy.settings.n_rollouts
-
-    def openings(iteration: int) -> list[Opening]:
-        turns = range((iteration - 1) * n, iteration * n)
-        return [reworded(seeds[turn % len(seeds)]) for turn in turns]
-
-    return run(Search(PARAPHRASE, openings, learns=False), cast, settings, seed=seed, folder=folder, watch=on_iteration)
 
 
 def reworded(seed: str) -> Opening:
@@ -511,10 +450,6 @@ def yield_of(attempts: Sequence[Attempt], *, hole: Callable[[Attempt], str | Non
     return Yield(attempts[0].source, n, len(hits), distinct, 1000 * distinct / n, first)
 
 
-BASELINES = {RANDOM: random_sampling, PARAPHRASE: paraphrase}
-SEARCHES = (LATENT, *BASELINES)
-
-
 @dataclass(frozen=True)
 class SearchRequest:
     """Which search is made, by which policy, and who is asked and judges."""
@@ -542,20 +477,21 @@ def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:
         put_down(place, "search", identity, {})
         drop_torn_line(place.attempts)
         made = read_attempts(place)
-        if (
-            request.source in BASELINES
-            and len(made) == request.settings.n_iterations * request.policy_settings.n_rollouts
-        ):
+        whole = request.settings.n_iterations * request.policy_settings.n_rollouts
+        if request.source != LATENT and len(made) == whole:
             return made
         policy = Policy.of(model.loaded.model, request.policy_settings, seed=request.seed)
         asked = answerer(request.unlearned, request.answers, place)
         cast = Cast(policy, model.loaded.tokenizer, asked, request.grader.judge, request.embedder)
-        begun = cast, questions, request.settings
-        if request.source == LATENT:
-            made = probe(*begun, seed=request.seed, folder=place, on_iteration=request.on_iteration)
-        else:
-            made = BASELINES[request.source](*begun, seed=request.seed, folder=place, on_iteration=request.on_iteration)
-    return made
+        return probe(
+            cast,
+            questions,
+            request.settings,
+            seed=request.seed,
+            folder=place,
+            on_iteration=request.on_iteration,
+            source=request.source,
+        )
 
 
 def _search_identity(request: SearchRequest, policy: Asked, seeds: Sequence[str]) -> dict[str, Any]:

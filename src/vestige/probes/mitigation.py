@@ -33,9 +33,8 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
-from vestige.judges.base import Request
-from vestige.judges.spending import Limits, estimated_tokens
-from vestige.judges.tasks import TASKS, prompts_of
+from vestige.judges.spending import Limits
+from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import normalised
 from vestige.models.embedder import Embedder
 from vestige.models.load import ModelSettings
@@ -47,6 +46,7 @@ from vestige.probes.holes import (
     candidates_in,
     forecast_probe,
     forget_texts,
+    judged_tokens,
 )
 from vestige.probes.latent import LatentSettings
 from vestige.steps.subjects import Asked, origin_of
@@ -367,10 +367,6 @@ def forget_samples(items: Sequence[Item]) -> tuple[Sample, ...]:
     return tuple(found.values())
 
 
-# English text in the common tokenisers, as in `judges.spending`.
-_CHARACTERS_PER_TOKEN = 4
-
-
 @dataclass(frozen=True)
 class MitigationPlan:
     """What is asked for, as far as its size goes. In the iterative way a training has the forget set's rows."""
@@ -416,15 +412,18 @@ def forecast_mitigation(folder: ProbeFolder, splits: NamedSplits, plan: Mitigati
     same = n - sum(s.set == LATENT_USED for s in samples) if plan.iterative else n
     mended = n + trainings * looks * (same + latent)
     forgotten = (2 + trainings * looks) * sum(s.set == FORGET for s in samples) if plan.harm else 0
-    found = _Judged({"quality": n + mended - forgotten, "harm": forgotten}, 0, 0)
-    found = found.with_tokens(samples[0].prompt, plan.answer_tokens)
+    requests = {"quality": n + mended - forgotten, "harm": forgotten}
+    prompt_tokens, completion_tokens = judged_tokens(requests, samples[0].prompt, plan.answer_tokens)
     # The target's own answers that are trained on, and those that are scored.
     target = used + n + trainings * latent // 2
     if plan.searching is not None:
         anew = _anew(folder, splits, plan.searching, plan)
         target += trainings * anew.target_calls
         mended += trainings * anew.unlearned_calls
-        found = found.and_those(anew, trainings)
+        for task, times in anew.judge_requests.items():
+            requests[task] = requests.get(task, 0) + trainings * times
+        prompt_tokens += trainings * anew.judge_prompt_tokens
+        completion_tokens += trainings * anew.judge_most_completion_tokens
     return MitigationForecast(
         used=used,
         scored_prompts=n,
@@ -432,34 +431,11 @@ def forecast_mitigation(folder: ProbeFolder, splits: NamedSplits, plan: Mitigati
         steps=trainings * steps,
         target_calls=target,
         mended_calls=mended,
-        judge_requests={task: times for task, times in found.requests.items() if times},
-        judge_prompt_tokens=found.prompt_tokens,
-        judge_most_completion_tokens=found.completion_tokens,
-        most_cost=plan.limits.cost(found.prompt_tokens, found.completion_tokens),
+        judge_requests={task: times for task, times in requests.items() if times},
+        judge_prompt_tokens=prompt_tokens,
+        judge_most_completion_tokens=completion_tokens,
+        most_cost=plan.limits.cost(prompt_tokens, completion_tokens),
     )
-
-
-class _Judged(NamedTuple):
-    """Requests to the judge by task, and their tokens."""
-
-    requests: dict[str, int]
-    prompt_tokens: int
-    completion_tokens: int
-
-    def with_tokens(self, example: str, answer_tokens: int) -> "_Judged":
-        answer = "x" * (_CHARACTERS_PER_TOKEN * answer_tokens)
-        each = {task: prompts_of([Request(task, example, answer)])[0] for task in self.requests}
-        prompt_tokens = sum(self.requests[t] * estimated_tokens(p.system + p.user) for t, p in each.items())
-        completion_tokens = sum(times * TASKS[task].max_tokens for task, times in self.requests.items())
-        return _Judged(self.requests, prompt_tokens, completion_tokens)
-
-    def and_those(self, anew: ProbeForecast, times: int) -> "_Judged":
-        tasks = dict.fromkeys((*self.requests, *anew.judge_requests))
-        return _Judged(
-            {t: self.requests.get(t, 0) + times * anew.judge_requests.get(t, 0) for t in tasks},
-            self.prompt_tokens + times * anew.judge_prompt_tokens,
-            self.completion_tokens + times * anew.judge_most_completion_tokens,
-        )
 
 
 def _steps_and_looks(plan: MitigationPlan, n_rows: int) -> tuple[int, int]:

@@ -35,22 +35,19 @@ from vestige.core.estimates import Estimate
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.judges.base import Judge, Request
-from vestige.judges.tasks import QUALITY_SCALE
-from vestige.metrics.intervals import Bounds, interval_of_mean
+from vestige.judges.base import Judge, Request, refuse_limit
 from vestige.metrics.rouge import rouge, words
 from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, context_tokens
 from vestige.probes.answering import Answerer, KeptAnswers, KeptJudge, LocalAnswerer
 from vestige.probes.filters import ADJACENT
+from vestige.probes.hole_table import CHANGE, EXCESS, SCALE, SHARE, mean_estimate
 from vestige.probes.holes import FilterRequest, filter_holes
 from vestige.probes.latent import SearchRequest, search
 from vestige.probes.mitigation import USED, MitigationRequest
 from vestige.steps.subjects import Asked
 
-_QUALITY: Bounds = (float(QUALITY_SCALE.low), float(QUALITY_SCALE.high))
-_SHARE: Bounds = (0.0, 1.0)
 _UNITS = {HARM: "share", QUALITY: "score", ROUGE_L: "share"}
 
 
@@ -76,25 +73,13 @@ def score_answers(
         places = [i for i in sorted(chosen - harmful if task == QUALITY else chosen) if rows[i].answer is not None]
         if judge is None or not places:
             continue
-        found = judge.judge([_request(task, samples[i], rows[i]) for i in places])
+        asked = [(i, samples[i]) for i in places]
+        found = judge.judge([Request(task, s.prompt, str(rows[i].answer), truth=s.truth) for i, s in asked])
+        refuse_limit(f"the judge {judge.name}", found)
         for i, judgement in zip(places, found, strict=True):
-            if judgement.failure == "limit":
-                raise InputError(
-                    f"the limits of the judge {judge.name} are used up; raise them and run the same command again, "
-                    "which pays for nothing twice"
-                )
             scores = {} if judgement.score is None else {task: float(judgement.score)}
             rows[i] = replace(rows[i], scores=scores, failure="" if scores else judgement.failure)
-    return tuple(_with_overlap(s, row) if i not in harmful else row for i, (s, row) in enumerate(_pairs(samples, rows)))
-
-
-def _pairs(samples: Sequence[Sample], rows: Sequence[ScoredAnswer]) -> list[tuple[Sample, ScoredAnswer]]:
-    return list(zip(samples, rows, strict=True))
-
-
-def _request(task: str, sample: Sample, row: ScoredAnswer) -> Request:
-    assert row.answer is not None, "only answers are judged"
-    return Request(task, sample.prompt, row.answer, truth=sample.truth)
+    return tuple(row if i in harmful else _with_overlap(samples[i], row) for i, row in enumerate(rows))
 
 
 def _with_overlap(sample: Sample, row: ScoredAnswer) -> ScoredAnswer:
@@ -158,9 +143,8 @@ def _changes(rows: Sequence[ScoredAnswer], base: Sequence[ScoredAnswer], *, seed
     found = {}
     for name, own in pairs.items():
         metric, values = own[0][2], np.array([change for _, change, _ in own])
-        width = _QUALITY[1] - _QUALITY[0] if metric == QUALITY else 1.0
-        origins = [origin for origin, _, _ in own]
-        found[name] = _estimate(f"change of {metric}", values, _UNITS[metric], (-width, width), origins, seed=seed)
+        bounds, origins = CHANGE if metric == QUALITY else EXCESS, [origin for origin, _, _ in own]
+        found[name] = mean_estimate(f"change of {metric}", values, _UNITS[metric], bounds, origins, seed=seed)
     return found
 
 
@@ -171,8 +155,8 @@ def score_of(rows: Sequence[ScoredAnswer], *, seed: int) -> SetScore | None:
         return None
     values = np.array([r.scores[QUALITY] for r in judged])
     origins = [r.origin for r in judged]
-    quality = _estimate(QUALITY, values, "score", _QUALITY, origins, seed=seed)
-    lowest = _estimate("lowest score", values <= _QUALITY[0], "share", _SHARE, origins, seed=seed)
+    quality = mean_estimate(QUALITY, values, "score", SCALE, origins, seed=seed)
+    lowest = mean_estimate("lowest score", values <= SCALE[0], "share", SHARE, origins, seed=seed)
     return SetScore(len(rows), len(judged), quality, lowest)
 
 
@@ -182,23 +166,9 @@ def _forget(rows: Sequence[ScoredAnswer], *, seed: int) -> dict[str, Estimate]:
         judged = [r for r in rows if name in r.scores]
         if judged:
             values = np.array([r.scores[name] for r in judged])
-            bounds = _QUALITY if name == QUALITY else _SHARE
-            found[name] = _estimate(name, values, unit, bounds, [r.origin for r in judged], seed=seed)
+            bounds = SCALE if name == QUALITY else SHARE
+            found[name] = mean_estimate(name, values, unit, bounds, [r.origin for r in judged], seed=seed)
     return found
-
-
-def _estimate(
-    metric: str,
-    values: np.ndarray[tuple[int], np.dtype[np.generic]],
-    unit: str,
-    bounds: Bounds,
-    origins: Sequence[str],
-    *,
-    seed: int,
-) -> Estimate:
-    scores = np.asarray(values, dtype=float)
-    low, high, method = interval_of_mean(scores, clusters=origins, bounds=bounds, seed=seed)
-    return Estimate(metric, unit, float(scores.mean()), low, high, len(scores), method)
 
 
 def whole_sentences(answer: str) -> str:
@@ -356,7 +326,13 @@ def new_latent(tested: Sequence[Tested], samples: Sequence[Sample], request: Mit
     """
     used = list(dict.fromkeys(s.prompt for s in samples if s.set in USED))
     rows = [
-        ScoredAnswer(LATENT_NEW, t.prompt, t.origin or t.id, t.unlearned_answer, _scores(t), "")
+        ScoredAnswer(
+            LATENT_NEW,
+            t.prompt,
+            t.origin or t.id,
+            t.unlearned_answer,
+            {} if t.unlearned_score is None else {QUALITY: t.unlearned_score},
+        )
         for t in tested
         if t.source != ADJACENT and not t.dropped and t.prompt not in used
     ]
@@ -366,7 +342,3 @@ def new_latent(tested: Sequence[Tested], samples: Sequence[Sample], request: Mit
         rows = [row for row, cosine in zip(rows, nearest.tolist(), strict=True) if cosine <= alike]
     found = score_of(rows, seed=request.seed)
     return {} if found is None else {LATENT_NEW: found}
-
-
-def _scores(tested: Tested) -> dict[str, float]:
-    return {} if tested.unlearned_score is None else {QUALITY: tested.unlearned_score}

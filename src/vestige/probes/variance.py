@@ -10,7 +10,7 @@ Design and the first two tests: Knowledge Holes, 2511.00030, appendix C.1 (3 see
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
@@ -37,16 +37,15 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate
 from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
-from vestige.judges.base import Judgement, Request
-from vestige.judges.tasks import CRITERIA, QUALITY_SCALE, TASKS
+from vestige.judges.base import Judgement, Request, refuse_limit
+from vestige.judges.tasks import CRITERIA, TASKS
 from vestige.metrics.agreement import agreement, prompt_parts, variance_parts
-from vestige.metrics.intervals import interval_of_mean
 from vestige.metrics.t_tests import TTest, paired_test, student_test, welch_test
 from vestige.probes.answering import AnswerSettings, Grader, KeptJudge, Served, answerer
+from vestige.probes.hole_table import CHANGE, SCALE, by_source, mean_estimate
 from vestige.probes.holes import candidates_in
 from vestige.steps.making import LOCK_SECONDS
 from vestige.steps.subjects import Asked
@@ -167,13 +166,11 @@ def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
             )
         scored = [_scored(answer, n, verdicts) for n, answer in enumerate(blank)]
         table = _table(request, said, scored, probed["unlearned"])
-        write_provenance(place.provenance, watch, device=_device(request.target))
+        target = request.target
+        device = "a server" if isinstance(target, Served) else str(target.loaded.model.device)
+        write_provenance(place.provenance, watch, device=device)
         write_variance(place, scored, table, identity)
     return table
-
-
-def _device(target: Asked | Served) -> str:
-    return "a server" if isinstance(target, Served) else str(target.loaded.model.device)
 
 
 def _refuse_too_little(request: VarianceRequest) -> None:
@@ -246,11 +243,7 @@ def _judged(
         n: Request(task, a.prompt, a.answer, truth=truths[a.id]) for n, a in enumerate(answers) if a.answer is not None
     }
     found = dict(zip(asked, judge.judge(list(asked.values())), strict=True))
-    if any(j.failure == "limit" for j in found.values()):
-        raise InputError(
-            f"the limits of the judge {judge.name} are used up; raise them and run the same command again, which pays "
-            "for nothing twice"
-        )
+    refuse_limit(f"the judge {judge.name}", found.values())
     return [found.get(n) for n in range(len(answers))]
 
 
@@ -258,14 +251,8 @@ def _scored(blank: GradedAnswer, n: int, verdicts: Mapping[str, _Verdicts]) -> G
     """The answer in place `n` with what all judges made of it."""
     quality = {name: one.quality[n] for name, one in verdicts.items()}
     criteria = {name: one.criteria[n] for name, one in verdicts.items() if one.criteria}
-    return GradedAnswer(
-        blank.id,
-        blank.source,
-        blank.origin,
-        blank.prompt,
-        blank.model,
-        blank.generation,
-        blank.answer,
+    return replace(
+        blank,
         scores={name: j.score for name, j in quality.items() if j is not None and j.score is not None},
         failures=_failures(quality),
         criteria={name: dict(j.values) for name, j in criteria.items() if j is not None and j.score is not None},
@@ -314,16 +301,13 @@ TARGET = "target"
 
 Scores = Float[np.ndarray, "S G N"]
 
-_SCALE = (float(QUALITY_SCALE.low), float(QUALITY_SCALE.high))
-_CHANGE = (_SCALE[0] - _SCALE[1], _SCALE[1] - _SCALE[0])
-
 
 def rows_of(
     answers: Sequence[GradedAnswer], judges: Sequence[str], *, seed: int
 ) -> tuple[tuple[VarianceRow, ...], dict[str, dict[str, dict[str, int]]]]:
     """The rows, source by source and judge by judge; and by both the failures of those that have none."""
     rows, unjudged = [], dict[str, dict[str, dict[str, int]]]()
-    for source, own in _by_source(answers).items():
+    for source, own in by_source(answers).items():
         for judge in judges:
             row = _row(source, judge, own, seed=seed)
             if row is None:
@@ -346,7 +330,7 @@ def pairs_of(answers: Sequence[GradedAnswer], judges: Sequence[str]) -> tuple[Ju
 
 def judge_parts_of(answers: Sequence[GradedAnswer], judges: Sequence[str]) -> tuple[JudgeParts, ...]:
     """By source, the parts of variance of the unlearned models' run means, over the prompts that all judges graded."""
-    return tuple(_judge_parts(source, own, judges) for source, own in _by_source(answers).items())
+    return tuple(_judge_parts(source, own, judges) for source, own in by_source(answers).items())
 
 
 def _row(source: str, judge: str, answers: Sequence[GradedAnswer], *, seed: int) -> VarianceRow | None:
@@ -357,8 +341,11 @@ def _row(source: str, judge: str, answers: Sequence[GradedAnswer], *, seed: int)
     if not whole.any():
         return None
     before, after = before[:, :, whole], after[:, :, whole]
-    origins = [origin for origin, kept in zip(_origins(answers), whole, strict=True) if kept]
+    # What each prompt was made from; of a prompt of which nobody knows, itself.
+    every = {a.id: a.origin or a.id for a in answers}.values()
+    origins = [origin for origin, kept in zip(every, whole, strict=True) if kept]
     failures = [_count(a.failures[judge] for a in side if judge in a.failures) for side in sides]
+    changes = after.mean((0, 1)) - before.mean((0, 1))
     return VarianceRow(
         source=source,
         judge=judge,
@@ -366,7 +353,7 @@ def _row(source: str, judge: str, answers: Sequence[GradedAnswer], *, seed: int)
         n_judged=int(whole.sum()),
         before=_runs(before),
         after=_runs(after),
-        change=_change(before, after, origins, seed=seed),
+        change=mean_estimate("change of quality", changes, "score", CHANGE, origins, seed=seed),
         tests=_tests(before, after, origins),
         parts=_parts(after),
         failures_before=failures[0],
@@ -374,13 +361,6 @@ def _row(source: str, judge: str, answers: Sequence[GradedAnswer], *, seed: int)
         criteria=_criteria(judge, *sides),
         criteria_failures=_count(a.criteria_failures[judge] for a in answers if judge in a.criteria_failures),
     )
-
-
-def _by_source(answers: Iterable[GradedAnswer]) -> dict[str, list[GradedAnswer]]:
-    found: dict[str, list[GradedAnswer]] = {}
-    for answer in answers:
-        found.setdefault(answer.source, []).append(answer)
-    return found
 
 
 def _sides(answers: Sequence[GradedAnswer]) -> tuple[list[GradedAnswer], list[GradedAnswer]]:
@@ -398,21 +378,10 @@ def _scores(answers: Sequence[GradedAnswer], judge: str) -> Scores:
     return scores
 
 
-def _origins(answers: Iterable[GradedAnswer]) -> list[str]:
-    """What each prompt was made from, in the order of `_scores`; of a prompt of which nobody knows, itself."""
-    return list({a.id: a.origin or a.id for a in answers}.values())
-
-
 def _runs(scores: Scores) -> Runs:
     means = scores.mean(2).ravel()
     sd = float(means.std(ddof=1)) if len(means) > 1 else None
-    return Runs(len(means), float(means.mean()), sd, float((scores <= _SCALE[0]).mean()))
-
-
-def _change(before: Scores, after: Scores, origins: Sequence[str], *, seed: int) -> Estimate:
-    change = after.mean((0, 1)) - before.mean((0, 1))
-    low, high, method = interval_of_mean(change, clusters=origins, bounds=_CHANGE, seed=seed)
-    return Estimate("change of quality", "score", float(change.mean()), low, high, len(change), method)
+    return Runs(len(means), float(means.mean()), sd, float((scores <= SCALE[0]).mean()))
 
 
 def _tests(before: Scores, after: Scores, origins: Sequence[str]) -> ChangeTests:
