@@ -12,6 +12,7 @@ from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
 from vestige.cli.probe_words import JudgeWords, PlaceWords
+from vestige.models.load import ModelSettings
 from vestige.steps.subjects import Asked
 
 SEED = 100
@@ -57,7 +58,11 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
     world.tokenizer.save_pretrained(tmp_path / "policy")
     # Planted models are tables in memory, which no folder holds.
     models = {"target": world.target, "unlearned": world.unlearned}
-    monkeypatch.setattr(PlaceWords, "taking_part", lambda self, name: Asked(models[name], models[name].digest().id))
+
+    def asked(name):
+        return Asked(models[name], models[name].digest().id, ModelSettings(model=name))
+
+    monkeypatch.setattr(PlaceWords, "taking_part", lambda self, name: asked(name))
     monkeypatch.setattr(JudgeWords, "embeds", lambda self, device: world.embedder)
     forgotten = world_of.forget_questions()
     forget = written(tmp_path / "forget.jsonl", forgotten)

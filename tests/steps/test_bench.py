@@ -14,6 +14,7 @@ from vestige.evals.harness import HarnessSettings
 from vestige.evals.mt_bench import Answered, MtBenchSettings
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
+from vestige.models.load import ModelSettings
 from vestige.steps import bench as step
 from vestige.steps.bench import BenchRequest, Entrant, MtBenchRequest, TurnGrader, bench
 from vestige.steps.subjects import Asked
@@ -56,7 +57,7 @@ def asked(monkeypatch):
 def entrant(name, weights=None):
     model = SimpleNamespace(dtype="float32", register_forward_hook=lambda *_, **__: SimpleNamespace(remove=bool))
     loaded = SimpleNamespace(name=name, model=model, provenance=dict)
-    return Entrant(name, lambda: Asked(loaded, weights or f"weights of {name}"))
+    return Entrant(name, lambda: Asked(loaded, weights or f"weights of {name}", ModelSettings(model=name)))
 
 
 @dataclass

@@ -41,7 +41,6 @@ from vestige.probes.mitigation import (
     MitigationRequest,
     MitigationSettings,
     Searching,
-    TakingPart,
     measured_otherwise,
     mitigation_folder,
 )
@@ -49,7 +48,7 @@ from vestige.probes.mitigation_scores import new_latent
 from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.evaluate import finished_subject
-from vestige.steps.subjects import Asked, asked_model
+from vestige.steps.subjects import asked_model
 from vestige.training import loop
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import UnlearningSettings
@@ -94,7 +93,7 @@ def models(tmp_path_factory):
 
 def taking_part(models, name):
     settings = ModelSettings(model=str(models / name), device="cpu")
-    return TakingPart(asked_model(settings), settings)
+    return asked_model(settings)
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +133,8 @@ def probed(folder, request):
         folder,
         FilterRequest(
             forget=ITEMS[:3],
-            target=request.target.asked,
-            unlearned=request.unlearned.asked,
+            target=request.target,
+            unlearned=request.unlearned,
             placebos={},
             answers=request.answers,
             grader=Grader(Silence(), {}),
@@ -191,7 +190,7 @@ def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_
     assert LATENT_NEW not in table.rows[3].sets
     assert any("no D_LP new" in note for note in table.notes)
     spec = read_spec(SubjectFolder(place.subject).spec)
-    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.unlearned.asked.id, f"mended_{way}")
+    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.unlearned.id, f"mended_{way}")
     subject = finished_subject(SubjectFolder(place.subject), device="cpu", trust_remote_code=False)
     assert subject.made.digest.id == table.models[0].digest != spec.parent
     # Taught is what the target says, and nothing where it is only asked.
@@ -317,11 +316,11 @@ def test_a_mending_knows_models_templates_scores_and_how_the_probe_was_measured(
     tested = [records.Tested("a", "a", "latent", "", "", unlearned_score=1.0)]
     of = request_.identity(tested)
     assert of != request_.identity([replace(tested[0], unlearned_score=2.0)])
-    asked = request_.target.asked
+    asked = request_.target
     tokenizer = copy.deepcopy(asked.loaded.tokenizer)
     tokenizer.chat_template = "{{ messages[0]['content'] }}!"
     rendered = replace(asked.loaded, tokenizer=tokenizer)
-    other = replace(request_, target=TakingPart(Asked(rendered, rendered.digest().id), request_.target.settings))
+    other = replace(request_, target=replace(request_.target, loaded=rendered, id=rendered.digest().id))
     assert of != other.identity(tested)
     # The first round's D_LP is compared with the later ones' only where all were measured alike.
     assert measured_otherwise(folder, request_) == []

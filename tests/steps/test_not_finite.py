@@ -18,7 +18,7 @@ from vestige.judges.base import Prompt
 from vestige.judges.local import LocalWriter
 from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, ModelSettings
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.probes.answering import LocalAnswerer
 from vestige.steps import bench as benching
@@ -80,14 +80,14 @@ def test_a_task_of_the_harness_is_not_scored_on_them(diverged, tmp_path, monkeyp
     monkeypatch.setattr(benching, "Catalogue", lambda: listed)
     monkeypatch.setattr(benching, "harness_version", lambda: "0")
     monkeypatch.setattr(benching, "run_task", run_task)
-    entrant = Entrant("diverged", lambda: Asked(diverged, "weights"))
+    entrant = Entrant("diverged", lambda: Asked(diverged, "weights", ModelSettings(model="diverged")))
     with pytest.raises(NotFinite, match=SAID):
         bench(BenchFolder(tmp_path), [entrant], BenchRequest(tasks=("t",)))
 
 
 def test_a_conversation_is_not_held_in_them(diverged, tmp_path):
     held = MtBenchRequest((Conversation("0", "math", (ITEMS[0].question,), ("x",)),), MtBenchSettings(), lambda: None)
-    entrant = Entrant("diverged", lambda: Asked(diverged, "weights"))
+    entrant = Entrant("diverged", lambda: Asked(diverged, "weights", ModelSettings(model="diverged")))
     with pytest.raises(NotFinite, match=SAID):
         bench(BenchFolder(tmp_path), [entrant], BenchRequest(mt_bench=held))
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         MitigationRequest,
         MitigationSettings,
         Searching,
-        TakingPart,
     )
     from vestige.steps.subjects import Asked
 
@@ -139,13 +138,12 @@ def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "N
     return found.splits
 
 
-def _taking_part(asked: "Asked | Served", name: str, place: PlaceWords) -> "TakingPart":
+def _here(asked: "Asked | Served", name: str) -> "Asked":
     from vestige.probes.answering import Served
-    from vestige.probes.mitigation import TakingPart
 
     if isinstance(asked, Served):
         raise InputError(f"{one_line(name)} is on a server, and mending needs the weights; name a model that is here")
-    return TakingPart(asked, place.model(name))
+    return asked
 
 
 def _request(
@@ -160,8 +158,8 @@ def _request(
     return MitigationRequest(
         way=way,
         splits=splits,
-        target=_taking_part(models.target, models.target_name, place),
-        unlearned=_taking_part(models.unlearned, models.unlearned_name, place),
+        target=_here(models.target, models.target_name),
+        unlearned=_here(models.unlearned, models.unlearned_name),
         answers=_answers(place),
         grader=models.grader,
         embedder=models.embedder,

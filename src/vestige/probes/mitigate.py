@@ -106,7 +106,7 @@ def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable
             table = mend_once(folder, place, request, picked)
         else:
             table = mend_in_rounds(folder, place, request, picked, tested)
-        write_provenance(place.provenance, watch, **request.target.asked.loaded.provenance())
+        write_provenance(place.provenance, watch, **request.target.loaded.provenance())
         write_mitigation(place, table, identity)
     return table
 
@@ -115,7 +115,7 @@ def _with_answers(place: MitigationFolder, request: MitigationRequest, picked: P
     if place.used.exists():
         return read_samples(place)
     request.on_stage("the target's own answers to the prompts that are used")
-    loaded = request.target.asked.loaded
+    loaded = request.target.loaded
     samples = with_answers(loaded, picked.samples, request.settings.answer_tokens)
     taught_rows(samples, place.used)
     write_samples(place, samples)
@@ -126,8 +126,8 @@ def _refuse_anothers(folder: ProbeFolder, request: MitigationRequest) -> None:
     """Refuse other models or another forget set than those that the probe was of."""
     _, theirs = read_table(folder)
     ours = {
-        "target": request.target.asked.id,
-        "unlearned": request.unlearned.asked.id,
+        "target": request.target.id,
+        "unlearned": request.unlearned.id,
         "forget": content_id(forget_texts(request.forget_items), length=32),
     }
     other = [name for name, value in ours.items() if theirs[name] != value]
@@ -177,8 +177,8 @@ def mend_once(
     """The table of a one-shot mending in `place`, of the probe in `origin`."""
     scorer, seed = Scorer(place, request, picked.samples), request.seed
     before = {
-        TARGET: scorer.of(TARGET, request.target.asked.loaded),
-        UNLEARNED: scorer.of(UNLEARNED, request.unlearned.asked.loaded),
+        TARGET: scorer.of(TARGET, request.target.loaded),
+        UNLEARNED: scorer.of(UNLEARNED, request.unlearned.loaded),
     }
     made = mended(place, request, scorer, means(before[TARGET]))
     rows = [row_of(name, 0, scored, kept=False, seed=seed) for name, scored in before.items()]
@@ -209,7 +209,7 @@ def mended(
     spec = mended_spec(request, taught, scorer.folder.path.name)
     facts = {
         "mended": shown_model(request.unlearned.settings.model),
-        "target_digest": request.target.asked.id,
+        "target_digest": request.target.id,
         "taught_items": {"n": len(taught), "digest": items_digest(taught)},
     }
 
@@ -229,7 +229,7 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
         "way": request.way,
         "mending": mending,
         # The divergence is from it, and which checkpoint is kept may hang on what it scores.
-        "target": request.target.asked.id,
+        "target": request.target.id,
     }
     return SubjectSpec(
         subject="unlearned",
@@ -241,7 +241,7 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
         settings_id=content_id(settings),
         settings=settings,
         data=items_digest(taught),
-        parent=unlearned.asked.id,
+        parent=unlearned.id,
         version=VERSION,
         forgotten=read_spec(own.spec).forgotten if own else (request.splits.resolved,),
     )
@@ -271,7 +271,7 @@ def _train(
     unlearned = request.unlearned
     dtype = own_dtype(unlearned.settings.model) or unlearned.settings.dtype
     settings = unlearned.settings.model_copy(update={"dtype": dtype})
-    student = load_checked(settings, unlearned.asked.id, "the unlearned model")
+    student = load_checked(settings, unlearned.id, "the unlearned model")
     job = _job(subject, request, student, taught)
     points = _Points(scorer, student)
     # What the target scores is handed in, so that the model which stands in its place is not asked.
@@ -299,7 +299,7 @@ def _job(subject: SubjectFolder, request: MitigationRequest, student: LoadedMode
     objective = Imitate() if request.way == "kl" else Finetune()
     found = {}
     if isinstance(objective, Imitate):
-        target = request.target.asked
+        target = request.target
         if target.loaded.tokenizer.get_vocab() != student.tokenizer.get_vocab():
             raise InputError(
                 "target and unlearned model have different vocabularies, so their distributions cannot be compared; "
@@ -334,7 +334,7 @@ def mend_in_rounds(
 ) -> MitigationTable:
     """The table of an iterative mending in `place`, of the probe in `origin`, which came to `tested`."""
     seed, samples, notes = request.seed, picked.samples, list(picked.notes)
-    target, last = request.target.asked, request.unlearned.asked
+    target, last = request.target, request.unlearned
     first = Scorer(place, request, samples)
     found, base = new_latent(tested, (), request), first.of("round 0", last.loaded)
     if differs := measured_otherwise(origin, request):
@@ -371,7 +371,7 @@ def _of_round(
         found = read_samples(folder)
     else:
         request.on_stage(f"round {number}: the target's own answers to {len(latent.samples)} prompts")
-        loaded, most = request.target.asked.loaded, request.settings.answer_tokens
+        loaded, most = request.target.loaded, request.settings.answer_tokens
         found = with_answers(loaded, (*same, *latent.samples), most)
         write_samples(folder, found)
     return Picked(found, (*latent.notes, *untaught(found)))
@@ -386,7 +386,7 @@ def _unlearned_anew(folder: MitigationFolder, request: MitigationRequest, sample
     dtype = own_dtype(name) or target.settings.dtype
     asked = UnlearnRequest(
         target=target.settings.model_copy(update={"dtype": dtype}),
-        target_digest=target.asked.id,
+        target_digest=target.id,
         start=read_spec(own.spec).model if own else name,
         method=again.method,
         method_settings=again.method_settings,

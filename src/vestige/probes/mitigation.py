@@ -194,14 +194,6 @@ USED = (ADJACENT_USED, LATENT_USED)
 
 
 @dataclass(frozen=True)
-class TakingPart:
-    """A model in memory, and how another of the same weights is loaded: what is trained is never the one in memory."""
-
-    asked: Asked
-    settings: ModelSettings
-
-
-@dataclass(frozen=True)
 class Searching:
     """How a mended model is searched for new holes."""
 
@@ -238,8 +230,8 @@ class MitigationRequest:
 
     way: Way
     splits: NamedSplits
-    target: TakingPart
-    unlearned: TakingPart
+    target: Asked
+    unlearned: Asked
     answers: AnswerSettings
     grader: Grader
     embedder: Embedder
@@ -262,8 +254,8 @@ class MitigationRequest:
         return {
             "version": VERSION,
             "way": self.way,
-            "target": self.target.asked.id,
-            "unlearned": self.unlearned.asked.id,
+            "target": self.target.id,
+            "unlearned": self.unlearned.id,
             "forget": content_id([asdict(i) for i in self.forget_items], length=32),
             # Drawn from in rounds, and what tells the forget set's own names in a new probe.
             "retain": content_id([i.id for i in self.splits.splits.get("retain", ())], length=32),

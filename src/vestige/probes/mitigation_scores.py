@@ -305,7 +305,7 @@ def probe_anew(
         FilterRequest(
             forget=request.forget_items,
             retain=request.splits.splits.get("retain", ()),
-            target=request.target.asked,
+            target=request.target,
             unlearned=mended,
             placebos={},
             answers=request.answers,

@@ -157,10 +157,11 @@ def _elsewhere(subject: Subject, output_dir: Path) -> Subject:
 
 @dataclass(frozen=True)
 class Asked:
-    """A model that takes part; `id` is its digest."""
+    """A model that takes part; `id` is its digest, and with `settings` another of the same weights is loaded."""
 
     loaded: LoadedModel
     id: str
+    settings: ModelSettings
 
     @property
     def name(self) -> str:
@@ -176,10 +177,10 @@ def asked_model(settings: ModelSettings, *, dtype: str | None = None) -> Asked:
     folder = own_folder(settings.model)
     if folder is None:
         loaded = load(settings)
-        return Asked(loaded, loaded.digest().id)
+        return Asked(loaded, loaded.digest().id, settings)
     own = own_dtype(settings.model)
     if dtype is not None and dtype != own:
         raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
     refuse_template(settings, folder)
     subject = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
-    return Asked(loaded_subject(subject), subject.made.digest.id)
+    return Asked(loaded_subject(subject), subject.made.digest.id, settings)

@@ -274,13 +274,10 @@ def mend_task(place: str, settings: HoleStudySettings, way: Way, report: Report)
 
 def _mitigation_request(cast: Cast, way: Way, report: Report) -> "MitigationRequest":
     from vestige.probes.latent import LATENT
-    from vestige.probes.mitigation import MitigationRequest, Searching, TakingPart
+    from vestige.probes.mitigation import MitigationRequest, Searching
 
     settings, asked = cast.settings, cast.settings.mitigation
     assert asked is not None, "planned where a mending is asked for"
-
-    def taking_part(name: str) -> TakingPart:
-        return TakingPart(cast.target if name == TARGET else cast.unlearned, model_of(cast.place, settings, name))
 
     def on_step(progress: Progress) -> None:
         report(0.5 * progress.step / progress.n_steps)
@@ -289,8 +286,8 @@ def _mitigation_request(cast: Cast, way: Way, report: Report) -> "MitigationRequ
     return MitigationRequest(
         way=way,
         splits=cast.splits,
-        target=taking_part(TARGET),
-        unlearned=taking_part(asked.of),
+        target=cast.target,
+        unlearned=cast.unlearned,
         answers=settings.answers,
         grader=cast.grader,
         embedder=cast.embedder,
