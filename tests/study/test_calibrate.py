@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import read_spec
+from vestige.artifacts.records import put_request, read_spec
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_jsonl
 from vestige.core.items import Item
@@ -76,9 +76,13 @@ def asked(target: ModelSettings, **settings) -> CalibrateRequest:
     return CalibrateRequest(unlearning, SPLITS, qa.QASettings(max_new_tokens=8), CalibrateSettings.build(wanted))
 
 
+def put(folder: CalibrationFolder, request: CalibrateRequest) -> None:
+    put_request(folder.asked, calibrate_study.request_identity(request), "calibration")
+
+
 def run(folder: Path, request: CalibrateRequest) -> None:
     """What `calibrate` does, in this process."""
-    calibrate_study._same_request(CalibrationFolder(folder), request)
+    put(CalibrationFolder(folder), request)
     for task in calibration_tasks(CalibrationFolder(folder), request):
         task.run(**task.arguments, report=lambda share: None)
 
@@ -213,7 +217,7 @@ def test_a_candidate_that_breaks_down_is_named_and_the_others_go_on(whole, targe
             raise NotFinite("training is no longer finite at step 2")
         return part(folder, request, until, on_step)
 
-    monkeypatch.setattr(unlearn_step, "unlearn_part", breaking)
+    monkeypatch.setattr(calibrate_study, "unlearn_part", breaking)
     run(tmp_path, asked(target))
     found = read_calibration(CalibrationFolder(tmp_path))
     broken = next(c for c in found.candidates if c.rate == best)
@@ -226,7 +230,7 @@ def test_where_everything_breaks_down_nothing_is_chosen(target, tmp_path, monkey
     def breaking(folder, request, until, on_step):
         raise NotFinite("training is no longer finite at step 1")
 
-    monkeypatch.setattr(unlearn_step, "unlearn_part", breaking)
+    monkeypatch.setattr(calibrate_study, "unlearn_part", breaking)
     run(tmp_path, asked(target))
     found = read_calibration(CalibrationFolder(tmp_path))
     assert (found.rate, found.reached, found.test) == (None, False, ())
@@ -254,11 +258,11 @@ def test_a_strength_is_searched_with_the_rate(target, tmp_path):
 
 def test_another_request_in_the_folder_is_refused_with_what_differs(target, tmp_path):
     folder = CalibrationFolder(tmp_path)
-    calibrate_study._same_request(folder, asked(target))
+    put(folder, asked(target))
     for changes, named in (({"goal": "forget<=0.6"}, "goal"), ({"rates": (1e-5,)}, "rates, settings")):
         with pytest.raises(InputError, match=f"holds another calibration .it differs in {named.split(',')[0]}"):
-            calibrate_study._same_request(folder, asked(target, **changes))
-    calibrate_study._same_request(folder, asked(target))
+            put(folder, asked(target, **changes))
+    put(folder, asked(target))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, end, from_json, to_json
 from vestige.core.files import read_json, read_jsonl, write_json, write_jsonl, write_text
-from vestige.core.ids import content_id, file_digest
+from vestige.core.ids import changed_keys, content_id, file_digest
 from vestige.core.items import ForgetSet
 from vestige.core.text import one_line
 
@@ -28,6 +28,7 @@ SCHEMA = 2
 """Version of every schema in this file. A file of another version is refused, never guessed at."""
 
 _AGAIN = "delete it, or run again with --fresh"
+OR_FRESH = "choose another folder or start over with --fresh"
 AGAIN = "delete it and run the same command again"
 """The way out where a command has no --fresh."""
 
@@ -281,6 +282,14 @@ def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
             "again"
         )
     return {name: value for name, value in stored.items() if name not in ("schema", "files")}
+
+
+def put_request(path: Path, ours: dict[str, Any], what: str, *, out: str = "choose another folder") -> None:
+    """Put down what a folder is asked for; refused where it holds `what` that was asked for otherwise."""
+    theirs = read_versioned(path) if path.exists() else {"schema": SCHEMA, **ours}
+    if changed := changed_keys({"schema": SCHEMA, **ours}, theirs):
+        raise InputError(f"{path.parent} holds another {what} (it differs in {', '.join(changed)}); {out}")
+    write_json(path, {"schema": SCHEMA, **ours})
 
 
 def read_records(folder: EvalFolder) -> list[dict[str, Any]]:

@@ -19,10 +19,10 @@ from pydantic import Field, PositiveInt, field_validator
 from vestige.artifacts.holes import HoleTable
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_rows, read_scored_records, read_versioned
+from vestige.artifacts.records import put_request, read_rows, read_scored_records
 from vestige.core.errors import InputError
-from vestige.core.files import locked, write_json, write_jsonl
-from vestige.core.ids import changed_keys, content_id
+from vestige.core.files import locked, write_jsonl
+from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
@@ -249,7 +249,7 @@ def prevent(folder: PreventionFolder, request: PreventRequest) -> PreventionTabl
     check_request(request)
     with locked(folder.lock, patience_seconds=LOCK_SECONDS):
         embedder = request.embeds()
-        _same_request(folder, request, embedder.digest)
+        put_request(folder.asked, request_identity(request, embedder.digest), "trial of prevention")
         if folder.table.exists():
             table = read_table(folder)
             if set(table.steps) == set(request.arms) and table.probe_k == request.settings.probe_k:
@@ -261,18 +261,6 @@ def prevent(folder: PreventionFolder, request: PreventRequest) -> PreventionTabl
         write_jsonl(folder.harms, map(asdict, _harm_rows(trial)))
         write_table(folder, table)
     return table
-
-
-def _same_request(folder: PreventionFolder, request: PreventRequest, embedder_digest: str) -> None:
-    ours = request_identity(request, embedder_digest)
-    if folder.asked.exists():
-        changed = changed_keys(ours, {k: v for k, v in read_versioned(folder.asked).items() if k != "schema"})
-        if changed:
-            raise InputError(
-                f"{folder.path} holds another trial of prevention (it differs in {', '.join(changed)}); choose another "
-                "folder"
-            )
-    write_json(folder.asked, {"schema": SCHEMA, **ours})
 
 
 def _risks(folder: PreventionFolder, request: PreventRequest, embedder: Embedder) -> list[RiskRow]:

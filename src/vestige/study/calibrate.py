@@ -23,20 +23,29 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.layout import Entry, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_record, read_summary, read_versioned, result_rows, write_record
+from vestige.artifacts.records import OR_FRESH, put_request, read_record, read_summary, result_rows, write_record
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.files import locked, read_json, read_jsonl, write_json, write_jsonl
-from vestige.core.ids import changed_keys, content_id
+from vestige.core.files import locked, read_json, read_jsonl, write_jsonl
+from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings, closest
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.validation import CHOSEN_ON, Apart, held_apart
+from vestige.evals import qa
+from vestige.evals.qa import QASettings
+from vestige.methods import build_method
+from vestige.methods.base import FromStart
+from vestige.models.load import LoadedModel
+from vestige.steps.evaluate import CHUNK, EvaluateRequest, evaluate, finished_subject, view_of
+from vestige.steps.making import LOCK_SECONDS
+from vestige.steps.subjects import load_checked
+from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
 from vestige.study.halving import (
     Candidate,
     Goal,
@@ -50,12 +59,9 @@ from vestige.study.halving import (
     rung_sizes,
 )
 from vestige.study.runner import Report, State, Task, run_tasks, workers_for
-
-if TYPE_CHECKING:
-    from vestige.evals.qa import QASettings
-    from vestige.models.load import LoadedModel
-    from vestige.steps.unlearn import UnlearnRequest
-
+from vestige.training.batching import UnlearnPlan
+from vestige.training.checkpoints import Checkpoints
+from vestige.training.schedules import learning_rate, total_steps
 
 Fate = Literal["goes on", "dropped", "broke down", "chosen", "not chosen"]
 
@@ -213,9 +219,9 @@ class CalibrateRequest:
     asked. The rate in `unlearning` itself is never used.
     """
 
-    unlearning: "UnlearnRequest"
+    unlearning: UnlearnRequest
     splits: NamedSplits
-    questions: "QASettings"
+    questions: QASettings
     settings: CalibrateSettings
 
     @property
@@ -236,9 +242,6 @@ class CalibrateRequest:
 
     def rungs(self) -> tuple[Rung, ...]:
         """Steps, progress and size of each rung."""
-        from vestige.training.batching import UnlearnPlan
-        from vestige.training.schedules import learning_rate, total_steps
-
         asked = self.unlearning
         plan = UnlearnPlan(len(asked.forget_items), 0, {}, asked.training.batch_size, asked.seed)
         per_epoch = plan.steps_per_epoch
@@ -248,7 +251,7 @@ class CalibrateRequest:
         sizes = rung_sizes(len(self.candidates), n_steps, settings.rungs, settings.keep_one_in)
         return tuple(Rung(steps, sum(rates[:steps]) / sum(rates), n) for steps, n in sizes)
 
-    def of(self, candidate: Candidate) -> "UnlearnRequest":
+    def of(self, candidate: Candidate) -> UnlearnRequest:
         """What is asked of one candidate: what `vestige unlearn` would be asked for at its rate."""
         training = self.unlearning.training.model_copy(update={"learning_rate": candidate.rate})
         if candidate.strength is None:
@@ -259,9 +262,6 @@ class CalibrateRequest:
 
 def check_request(request: CalibrateRequest) -> None:
     """Refuse what would fail only after something has been trained."""
-    from vestige.methods import build_method
-    from vestige.methods.base import FromStart
-
     settings, method = request.settings, request.unlearning.method
     built = build_method(method, request.unlearning.method_settings)
     if isinstance(built, FromStart) or not built.needs.splits:
@@ -284,9 +284,6 @@ def check_request(request: CalibrateRequest) -> None:
 
 def request_identity(request: CalibrateRequest) -> dict[str, Any]:
     """Everything that can change the result, flat."""
-    from vestige.evals import qa
-    from vestige.steps.unlearn import unlearn_spec
-
     # The rate and the strength of the request itself are replaced, so they must not count.
     # As JSON gives it back, with lists for tuples.
     spec = json.loads(json.dumps(asdict(unlearn_spec(request.of(request.candidates[0])))))
@@ -305,10 +302,6 @@ def request_identity(request: CalibrateRequest) -> dict[str, Any]:
     }
 
 
-LOCK_SECONDS = 10.0
-"""How long to wait for another command in the same folder."""
-
-
 def calibrate(
     folder: Path,
     request: CalibrateRequest,
@@ -324,23 +317,11 @@ def calibrate(
     check_request(request)
     workers = workers_for(request.unlearning.target.device, workers, on_cpu=1)
     with locked(place.lock, patience_seconds=LOCK_SECONDS):
-        _same_request(place, request)
+        put_request(place.asked, request_identity(request), "calibration", out=OR_FRESH)
         failed = run_tasks(calibration_tasks(place, request), workers=workers, show=show)
         for error in failed.values():
             raise error
     return read_calibration(place)
-
-
-def _same_request(place: CalibrationFolder, request: CalibrateRequest) -> None:
-    ours = request_identity(request)
-    if place.asked.exists():
-        changed = changed_keys(ours, {k: v for k, v in read_versioned(place.asked).items() if k != "schema"})
-        if changed:
-            raise InputError(
-                f"{place.path} holds another calibration (it differs in {', '.join(changed)}); choose another folder "
-                "or start over with --fresh"
-            )
-    write_json(place.asked, {"schema": SCHEMA, **ours})
 
 
 def calibration_tasks(
@@ -373,8 +354,6 @@ def calibration_tasks(
 
 def target_task(place: str, request: CalibrateRequest, report: Report) -> None:
     """How the target scores on the validation items."""
-    from vestige.steps.subjects import load_checked
-
     folder = CalibrationFolder(Path(place)).target
     if read_score(folder) is None:
         watch = Stopwatch()
@@ -384,10 +363,6 @@ def target_task(place: str, request: CalibrateRequest, report: Report) -> None:
 
 def rung_task(place: str, request: CalibrateRequest, rung: int, candidate: int, report: Report) -> None:
     """Train one candidate up to a rung and score it, or clear up after it if it has dropped out."""
-    from vestige.steps.evaluate import finished_subject
-    from vestige.steps.unlearn import unlearn, unlearn_part
-    from vestige.training.checkpoints import Checkpoints
-
     folder, rungs = CalibrationFolder(Path(place)), request.rungs()
     subject = folder.candidate(*request.candidates[candidate])
     scored = folder.rung(subject, rung + 1)
@@ -423,11 +398,8 @@ def _spent(subject: SubjectFolder) -> _Spent:
     return _Spent(len(rows), sum(row["n_tokens"] for row in rows))
 
 
-def _keep(folder: RungFolder, request: CalibrateRequest, watch: Stopwatch, model: "LoadedModel", spent: _Spent) -> None:
+def _keep(folder: RungFolder, request: CalibrateRequest, watch: Stopwatch, model: LoadedModel, spent: _Spent) -> None:
     """Ask a model the validation questions; keep the records and the mean scores."""
-    from vestige.evals import qa
-    from vestige.steps.evaluate import CHUNK
-
     validation = request.apart.validation
     items = everything([validation])
     records = {}
@@ -541,8 +513,6 @@ def _reported(
     folder: CalibrationFolder, request: CalibrateRequest, apart: Apart, best: int, report: Report
 ) -> tuple[dict[str, Any], ...]:
     """Estimates of the chosen candidate on the test items; its records lie in its own folder."""
-    from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
-
     asked = request.unlearning
     subject = finished_subject(
         folder.candidate(*request.candidates[best]),

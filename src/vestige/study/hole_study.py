@@ -8,26 +8,38 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vestige import probes
 from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.holes import WAYS, Way, read_mitigation
 from vestige.artifacts.layout import ProbeFolder, own_folder
-from vestige.artifacts.records import SCHEMA, read_summary, read_versioned
+from vestige.artifacts.records import OR_FRESH, put_request, read_spec, read_summary
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json
-from vestige.core.ids import changed_keys, content_id, file_digest
+from vestige.core.ids import content_id, file_digest
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.factual import idk_answers
+from vestige.evals.qa import QASettings
+from vestige.judges import grounded
 from vestige.judges.spending import Limits
-from vestige.probes.adjacent import AdjacentRequest, adjacent_of
-from vestige.probes.holes import ProbeForecast, Size, forecast_probe, forget_texts
+from vestige.probes import mitigation
+from vestige.probes import variance as varying
+from vestige.probes.adjacent import AdjacentRequest, adjacent_of, make_adjacent
+from vestige.probes.holes import ProbeForecast, Size, filter_holes, forecast_probe, forget_texts
+from vestige.probes.latent import LATENT, search
+from vestige.probes.mitigate import mitigate
+from vestige.probes.mitigation import Again, MitigationRequest, Searching, mitigation_folder
 from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.questions import AdjacentSettings
-from vestige.steps.making import read_done
+from vestige.probes.variance import VarianceRequest, variance
+from vestige.steps import finetune, unlearn
+from vestige.steps.evaluate import EvaluateRequest, evaluate, view_of
+from vestige.steps.making import LOCK_SECONDS, read_done
+from vestige.steps.subjects import any_subject
 from vestige.study.hole_study_cast import Cast, corpus_of, making_tasks, model_of, splits_of, unlearn_request
 from vestige.study.hole_study_settings import (
     COMPILE,
@@ -41,13 +53,8 @@ from vestige.study.hole_study_settings import (
 from vestige.study.hole_study_tables import write_tables
 from vestige.study.runner import Report, State, Task, run_tasks, workers_for
 from vestige.training.loop import Progress
+from vestige.training.settings import UnlearningSettings
 
-if TYPE_CHECKING:
-    from vestige.probes.mitigation import Again, MitigationRequest
-
-
-LOCK_SECONDS = 10.0
-"""How long to wait for another command in the same folder."""
 RECALL = "rouge1_recall"
 """What is scored of answers to the data's own questions."""
 SPLITS = ("forget", "retain", "factual")
@@ -101,25 +108,13 @@ def _same_study(place: HoleStudyFolder, settings: HoleStudySettings) -> None:
     # What lies under a name may be another model by now, of which tasks that are done would not be done again.
     contents = {name: _content(name) for name in settings.names()}
     ours = {**settings.what_is_asked(), **({"contents": contents} if contents else {}), "versions": _versions()}
-    if place.asked.exists():
-        theirs = {k: v for k, v in read_versioned(place.asked).items() if k != "schema"}
-        if changed := changed_keys(ours, theirs):
-            raise InputError(
-                f"{place.path} holds another study (it differs in {', '.join(changed)}); choose another folder or "
-                "start over with --fresh"
-            )
-    write_json(place.asked, {"schema": SCHEMA, **ours})
+    put_request(place.asked, ours, "study", out=OR_FRESH)
 
 
 def _versions() -> dict[str, int]:
     """The versions of what the tasks run: one that was done by another is not done again, and would stand beside."""
-    from vestige import probes
-    from vestige.judges import grounded
-    from vestige.probes import mitigation, variance
-    from vestige.steps import finetune, unlearn
-
     parts = {"finetune": finetune, "unlearn": unlearn, "probe": probes, "mitigation": mitigation}
-    parts |= {"variance": variance, "grounded judge": grounded}
+    parts |= {"variance": varying, "grounded judge": grounded}
     return {name: part.VERSION for name, part in parts.items()}
 
 
@@ -206,10 +201,6 @@ def _after(made: set[str], *wanted: str) -> tuple[str, ...]:
 
 def general_task(place: str, settings: HoleStudySettings, name: str, report: Report) -> None:
     """Ask one model the data's own questions."""
-    from vestige.evals.qa import QASettings
-    from vestige.steps.evaluate import EvaluateRequest, evaluate, view_of
-    from vestige.steps.subjects import any_subject
-
     folder = HoleStudyFolder(Path(place))
     if folder.general(name).exists():
         return
@@ -231,12 +222,6 @@ def general_task(place: str, settings: HoleStudySettings, name: str, report: Rep
 
 def probe_task(place: str, job: ProbeJob, report: Report) -> None:
     """One probe: adjacent questions, the search, and which of both are holes."""
-    from vestige.probes.adjacent import AdjacentRequest, make_adjacent
-    from vestige.probes.holes import filter_holes
-    from vestige.probes.latent import search
-    from vestige.probes.neighbours import NeighbourSettings
-    from vestige.probes.questions import AdjacentSettings
-
     if job.folder.summary.exists():
         return
     settings, k = job.settings, job.settings.k
@@ -256,9 +241,6 @@ def probe_task(place: str, job: ProbeJob, report: Report) -> None:
 
 def mend_task(place: str, settings: HoleStudySettings, way: Way, report: Report) -> None:
     """Mend one unlearned model in one way, and put down where the table lies."""
-    from vestige.probes.mitigate import mitigate
-    from vestige.probes.mitigation import mitigation_folder
-
     folder, asked = HoleStudyFolder(Path(place)), settings.mitigation
     assert asked is not None, "planned where a mending is asked for"
     if folder.mended(way).exists():
@@ -272,10 +254,7 @@ def mend_task(place: str, settings: HoleStudySettings, way: Way, report: Report)
     write_json(folder.mended(way), {"table": str(table.relative_to(folder.path))})
 
 
-def _mitigation_request(cast: Cast, way: Way, report: Report) -> "MitigationRequest":
-    from vestige.probes.latent import LATENT
-    from vestige.probes.mitigation import MitigationRequest, Searching
-
+def _mitigation_request(cast: Cast, way: Way, report: Report) -> MitigationRequest:
     settings, asked = cast.settings, cast.settings.mitigation
     assert asked is not None, "planned where a mending is asked for"
 
@@ -306,13 +285,8 @@ def _mitigation_request(cast: Cast, way: Way, report: Report) -> "MitigationRequ
     )
 
 
-def _again(cast: Cast) -> "Again":
+def _again(cast: Cast) -> Again:
     """How each round unlearns: as the model to mend was made."""
-    from vestige.artifacts.layout import own_folder
-    from vestige.artifacts.records import read_spec
-    from vestige.probes.mitigation import Again
-    from vestige.training.settings import UnlearningSettings
-
     settings, name = cast.settings, cast.unlearned_name
     if settings.making:
         made = unlearn_request(cast.place, settings, name)
@@ -332,8 +306,6 @@ def _again(cast: Cast) -> "Again":
 
 def variance_task(place: str, settings: HoleStudySettings, report: Report) -> None:
     """Have the target and several unlearned models answer several times, judged with the data's answers and without."""
-    from vestige.probes.variance import VarianceRequest, variance
-
     folder, asked = HoleStudyFolder(Path(place)), settings.variance
     assert asked is not None, "planned where a measurement is asked for"
     cast = Cast(folder, folder.probe(asked.of), settings, asked.of, settings.seed)

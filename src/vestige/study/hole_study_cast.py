@@ -7,11 +7,11 @@ that is answered wrongly. A question is valid where the data ask it, in either w
 true answer.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from vestige.artifacts.holes import LATENT_J
 from vestige.artifacts.layout import ProbeFolder, SubjectFolder
@@ -22,23 +22,21 @@ from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, named_splits, open_corpus
 from vestige.data.factual import idk_answers
 from vestige.judges.base import Judge, Judgement, Request
+from vestige.judges.server import ServerSettings
 from vestige.metrics.answers import contains, normalised
-from vestige.probes.latent import listed_questions
+from vestige.models.embedder import HUB_ID, Embedder, load_embedder
+from vestige.models.load import ModelSettings
+from vestige.probes.answering import Grader, grounded_grader, local_grader, server_grader
+from vestige.probes.holes import FilterRequest
+from vestige.probes.latent import LATENT, SearchRequest, listed_questions
+from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.making import make_subject
+from vestige.steps.subjects import Asked, asked_model, origin_of
+from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
 from vestige.study.hole_study_settings import COMPILE, POLICY, TARGET, HoleStudyFolder, HoleStudySettings, Making
 from vestige.study.presets import TINY_FINETUNE, tiny_unlearning
 from vestige.study.runner import Report, Task
 from vestige.training.settings import UnlearningSettings
-
-if TYPE_CHECKING:
-    from vestige.models.embedder import Embedder
-    from vestige.models.load import ModelSettings
-    from vestige.probes.answering import Grader
-    from vestige.probes.holes import FilterRequest
-    from vestige.probes.latent import SearchRequest
-    from vestige.steps.subjects import Asked
-    from vestige.steps.unlearn import UnlearnRequest
-    from vestige.study.runner import Report
-
 
 _TINY = "builtin:tiny"
 _END = "Done."
@@ -57,19 +55,15 @@ def making_tasks(
     tasks = [Task(COMPILE, compile_task, base, weight=_WEIGHTS[COMPILE])]
     tasks.append(Task(TARGET, target_task, base, (COMPILE,), _WEIGHTS[TARGET]))
     tasks.append(Task(POLICY, policy_task, base, (COMPILE,), _WEIGHTS[POLICY]))
-    tasks += [
-        Task(name, unlearn_task, {**base, "name": name}, (TARGET,), _WEIGHTS["unlearn"]) for name in making.unlearned
-    ]
     steps = dict(zip(settings.steps(), making.checkpoints, strict=True))
-    tasks += [
-        Task(label, checkpoint_task, {**base, "label": label, "step": steps[label]}, (TARGET,), _WEIGHTS["unlearn"])
-        for label in checkpoints
+    varied = settings.variance
+    seeds = dict(zip(settings.repeats(), varied.seeds if varied else (), strict=True))
+    trained: list[tuple[str, Callable[..., None], dict[str, Any]]] = [
+        *((name, unlearn_task, {"name": name}) for name in making.unlearned),
+        *((label, checkpoint_task, {"label": label, "step": steps[label]}) for label in checkpoints),
+        *((name, unlearn_task, {"name": name, "of": varied.of, "seed": seeds[name]}) for name in repeats if varied),
     ]
-    seeds = dict(zip(settings.repeats(), settings.variance.seeds if settings.variance else (), strict=True))
-    tasks += [
-        Task(name, repeat_task, {**base, "name": name, "seed": seeds[name]}, (TARGET,), _WEIGHTS["unlearn"])
-        for name in repeats
-    ]
+    tasks += [Task(name, run, {**base, **own}, (TARGET,), _WEIGHTS["unlearn"]) for name, run, own in trained]
     return tasks
 
 
@@ -106,30 +100,18 @@ def question_lists(splits: NamedSplits, n_lists: int, n_questions: int, *, seed:
     return tuple(Item(listed_questions([kept[i] for i in chosen]), _END) for chosen in drawn)
 
 
-def unlearn_task(place: str, settings: HoleStudySettings, name: str, report: Report) -> None:
-    """Make the target forget by one method."""
-    from vestige.steps.unlearn import unlearn
-
+def unlearn_task(
+    place: str, settings: HoleStudySettings, name: str, report: Report, *, of: str = "", seed: int | None = None
+) -> None:
+    """Make the target forget by one method, or once more from another seed."""
     folder = HoleStudyFolder(Path(place))
-    request = unlearn_request(folder, settings, name)
-    unlearn(folder.model(name), request, lambda p: report(p.step / p.n_steps))
-
-
-def repeat_task(place: str, settings: HoleStudySettings, name: str, seed: int, report: Report) -> None:
-    """Make the target forget once more, from another seed."""
-    from vestige.steps.unlearn import unlearn
-
-    folder = HoleStudyFolder(Path(place))
-    assert settings.variance is not None, "planned where a measurement is asked for"
-    request = replace(unlearn_request(folder, settings, settings.variance.of), seed=seed)
-    unlearn(folder.model(name), request, lambda p: report(p.step / p.n_steps))
+    request = unlearn_request(folder, settings, of or name)
+    again = request if seed is None else replace(request, seed=seed)
+    unlearn(folder.model(name), again, lambda p: report(p.step / p.n_steps))
 
 
 def checkpoint_task(place: str, settings: HoleStudySettings, label: str, step: int, report: Report) -> None:
     """Keep the model as it stands after so many steps of its training, whose length stays what it is."""
-    from vestige.steps.making import make_subject
-    from vestige.steps.unlearn import unlearn_part, unlearn_spec
-
     folder, of = HoleStudyFolder(Path(place)), _making(settings).checkpoints_of
     request = unlearn_request(folder, settings, of)
     whole = unlearn_spec(request)
@@ -140,12 +122,8 @@ def checkpoint_task(place: str, settings: HoleStudySettings, label: str, step: i
     make_subject(subject, spec, lambda: unlearn_part(under_way, request, step, lambda p: report(p.step / step)))
 
 
-def unlearn_request(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> "UnlearnRequest":
+def unlearn_request(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> UnlearnRequest:
     """What is asked of one method; the target has to be there."""
-    from vestige.models.load import ModelSettings
-    from vestige.steps.subjects import origin_of
-    from vestige.steps.unlearn import UnlearnRequest
-
     making = _making(settings)
     own, splits = making.unlearned[name], splits_of(made_corpus(place), settings).splits
     target = ModelSettings(model=str(place.model(TARGET).path), device=settings.device)
@@ -174,9 +152,6 @@ def _taught(
     place: str, settings: HoleStudySettings, name: str, items: tuple[Item, ...], epochs: int, report: Report
 ) -> None:
     """A tiny model taught the items; all of a study share the tokeniser."""
-    from vestige.models.load import ModelSettings
-    from vestige.steps.finetune import FinetuneRequest, finetune
-
     folder = HoleStudyFolder(Path(place))
     corpus = made_corpus(folder)
     request = FinetuneRequest(
@@ -242,10 +217,8 @@ def _asked(items: Iterable[Item]) -> Iterable[tuple[str, str]]:
             yield item.paraphrase, item.answer
 
 
-def model_of(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> "ModelSettings":
+def model_of(place: HoleStudyFolder, settings: HoleStudySettings, name: str) -> ModelSettings:
     """How the model called `name` is read: one that the study made, or the one that was named."""
-    from vestige.models.load import ModelSettings
-
     models = settings.models
     if models is None:
         return ModelSettings(model=str(place.model(name).path), device=settings.device)
@@ -286,33 +259,27 @@ class Cast:
         return splits_of(self.corpus, self.settings)
 
     @cached_property
-    def target(self) -> "Asked":
+    def target(self) -> Asked:
         """The model that knows."""
         return self.asked(TARGET)
 
     @cached_property
-    def unlearned(self) -> "Asked":
+    def unlearned(self) -> Asked:
         """The model that forgot."""
         return self.asked(self.unlearned_name)
 
-    def asked(self, name: str) -> "Asked":
+    def asked(self, name: str) -> Asked:
         """A model of the study, loaded."""
-        from vestige.steps.subjects import asked_model
-
         return asked_model(model_of(self.place, self.settings, name))
 
     @cached_property
-    def embedder(self) -> "Embedder":
+    def embedder(self) -> Embedder:
         """Who embeds prompts and answers."""
-        from vestige.models.embedder import HUB_ID, load_embedder
-
         return load_embedder(self.settings.judge.embedder or HUB_ID, device=self.settings.device)
 
     @cached_property
-    def grader(self) -> "Grader":
+    def grader(self) -> Grader:
         """The judge of the study."""
-        from vestige.probes.answering import Grader
-
         plain = self.plain_grader
         if not self.settings.judge.truth:
             return plain
@@ -320,13 +287,8 @@ class Cast:
         return Grader(judge, {**plain.identity, "known_answers": judge.digest}, plain.writer)
 
     @cached_property
-    def plain_grader(self) -> "Grader":
+    def plain_grader(self) -> Grader:
         """The same judge, told no answers of the data."""
-        from vestige.judges.server import ServerSettings
-        from vestige.models.load import ModelSettings
-        from vestige.probes.answering import grounded_grader, local_grader, server_grader
-        from vestige.steps.subjects import asked_model
-
         asked = self.settings.judge
         if asked.kind == "grounded":
             return grounded_grader(self.target, self.embedder)
@@ -335,10 +297,8 @@ class Cast:
         server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
         return server_grader(server, self.folder.judge, asked.limits)
 
-    def search_request(self, report: "Report") -> "SearchRequest":
+    def search_request(self, report: Report) -> SearchRequest:
         """The latent search."""
-        from vestige.probes.latent import LATENT, SearchRequest
-
         settings = self.settings
         return SearchRequest(
             source=LATENT,
@@ -353,10 +313,8 @@ class Cast:
             on_iteration=lambda done: report(0.8 * done.number / settings.latent.n_iterations),
         )
 
-    def filter_request(self) -> "FilterRequest":
+    def filter_request(self) -> FilterRequest:
         """The test of what was found."""
-        from vestige.probes.holes import FilterRequest
-
         return FilterRequest(
             forget=self.splits.splits["forget"],
             retain=self.splits.splits["retain"],
