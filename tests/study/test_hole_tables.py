@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from vestige.core.estimates import Estimate
-from vestige.metrics.t_tests import TTest
 from vestige.study.hole_study_tables import PaperTable, Part, cell, change_tests, named, number, page
 
 HALF = Estimate("holes", "share", 0.5, 0.25, 0.75, 4, "wilson")
@@ -22,29 +21,26 @@ def test_a_name_cannot_break_out_of_its_cell():
 
 
 def test_an_estimate_as_a_cell_and_as_numbers():
-    assert (cell(HALF), cell(HALF, n=True)) == ("0.50 [0.25, 0.75]", "0.50 [0.25, 0.75], n = 4")
+    assert cell(HALF) == "0.50 [0.25, 0.75]"
     assert number("npo", "D_AP", HALF)["interval"] == "wilson"
 
 
 def test_the_three_t_tests_of_the_same_prompts_by_hand():
     # Differences -2, -4, -3: mean -3, SD 1, t = -3 / (1 / sqrt 3) = -5.196, 2 degrees of freedom.
     found = change_tests(np.array([9.0, 9.0, 10.0]), np.array([7.0, 5.0, 7.0]), list("abc"))
-    assert isinstance(found.paired, TTest)
-    assert (found.paired.t, found.paired.dof) == (pytest.approx(-5.19615), 2)
-    assert [row["measure"] for row in found.numbers("npo", "D_AP", 3)] == ["p, paired t", "p, Welch t", "p, Student t"]
+    assert (found["p, paired t"].t, found["p, paired t"].dof) == (pytest.approx(-5.19615), 2)
+    assert all(test.p is not None for test in found.values())
 
 
 def test_prompts_made_from_one_thing_are_one_observation_of_the_paired_test_alone():
     # Changes -2, -4 of one origin, -3 and -5 of two others: means -3, -3, -5, whose t is -11/3 / (2/3) = -5.5.
     before, after = np.array([9.0, 9.0, 10.0, 10.0]), np.array([7.0, 5.0, 7.0, 5.0])
     found = change_tests(before, after, list("aabc"))
-    assert isinstance(found.paired, TTest)
-    assert isinstance(found.welch, TTest)
-    assert (found.paired.t, found.paired.dof) == (pytest.approx(-5.5), 2)
-    assert found.welch.difference == pytest.approx(-3.5)
+    assert (found["p, paired t"].t, found["p, paired t"].dof) == (pytest.approx(-5.5), 2)
+    assert found["p, Welch t"].difference == pytest.approx(-3.5)
 
 
 def test_a_test_of_nothing_says_why_and_is_no_number():
     found = change_tests(np.array([10.0, 10.0]), np.array([3.0, 3.0]), list("ab"))
-    assert found.cells()[0].startswith("none: all values are equal")
-    assert found.numbers("npo", "D_AP", 2) == []
+    assert found["p, paired t"].why_not.startswith("all values are equal")
+    assert [test.p for test in found.values()] == [None] * 3

@@ -82,7 +82,19 @@ def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQue
         made = adjacent_of(request)
         rows = [{"of": of, "question": asdict(q)} for of, found in made.items() for q in found.questions]
         write_jsonl(folder.adjacent, rows)
-        put_down(folder, "adjacent", identity, {of: _counts(found) for of, found in made.items()})
+        put_down(
+            folder,
+            "adjacent",
+            identity,
+            {
+                of: {
+                    "n": len(found.questions),
+                    **{name: getattr(found, name) for name in ("n_sources", "dropped", "failures")},
+                    "spend": asdict(found.spend),
+                }
+                for of, found in made.items()
+            },
+        )
         return read_adjacent(folder)
 
 
@@ -129,12 +141,6 @@ def _near_kept(request: AdjacentRequest) -> Adjacent:
 
 def _texts(request: AdjacentRequest, sources: Sequence[Source]) -> list[str]:
     return [source_text(source, request.settings.most_characters) for source in sources]
-
-
-def _counts(found: Adjacent) -> dict[str, Any]:
-    """What is kept of the making beside the questions."""
-    counts = {"n": len(found.questions), "n_sources": found.n_sources}
-    return {**counts, "dropped": found.dropped, "failures": found.failures, "spend": asdict(found.spend)}
 
 
 def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:

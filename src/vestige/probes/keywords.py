@@ -189,7 +189,8 @@ def _keyword(words: Sequence[Token], stems: tuple[str, ...], corpus: _Corpus, sc
     kind = corpus.kind(words)
     if kind == "name":
         return Keyword(_text(words), stems, kind, score)
-    text = _uncapitalised(_text(words))
+    # Without the capital of a sentence's beginning; abbreviations keep theirs.
+    text = " ".join(w if w[1:].lower() != w[1:] else w.lower() for w in _text(words).split(" "))
     return Keyword(text, stems, kind, score, corpus.article(text) if kind == "thing" else "")
 
 
@@ -224,8 +225,8 @@ def _fits(words: Sequence[Token], corpus: _Corpus, *, names: bool, numbers: bool
     if not all(_SHORTEST <= len(w.text) <= _LONGEST or (w.text.isupper() and len(w.text) > 1) for w in words):
         return False
     if len(stems) == 1:
-        # An adverb says how, and there is nothing to ask about it.
-        return not (stems[0].endswith("li") and not corpus.thing[stems]) and not _spelt_out(words[0].text)
+        # An adverb says how, and there is nothing to ask about it; nor of one character again and again.
+        return not (stems[0].endswith("li") and not corpus.thing[stems]) and len(set(words[0].text.lower())) > 1
     kind = corpus.kind(words)
     repeated = kind == "thing" and not any(named) and corpus.uses[stems] > 1
     return kind == "name" or (repeated and not _participle(words[-1].text))
@@ -236,19 +237,9 @@ def _participle(word: str) -> bool:
     return word.endswith("ed") or word in _PARTICIPLES
 
 
-def _spelt_out(word: str) -> bool:
-    """Whether a word is one character again and again, which is no word of any language."""
-    return len(set(word.lower())) == 1
-
-
 def _stem(word: str) -> str:
     plain = word.lower().replace("’", "'").removesuffix("'s")
     return stem(plain) if plain.isascii() and plain.isalnum() else plain
-
-
-def _uncapitalised(text: str) -> str:
-    """A term that stood at the beginning of a sentence, without its capital; abbreviations keep theirs."""
-    return " ".join(w if w[1:].lower() != w[1:] else w.lower() for w in text.split(" "))
 
 
 LEAST_TEXTS = 2

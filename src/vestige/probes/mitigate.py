@@ -187,7 +187,7 @@ def mend_once(
     asked = asked_model(request.unlearned.settings.model_copy(update={"model": str(subject.path)}))
     anew = probe_anew(origin, place, request, asked) if request.searching else []
     new = new_latent(anew, picked.samples, request)
-    for step in _steps(subject):
+    for step in (line["step"] for line in read_jsonl(subject.trajectory) if line["model"] == POLICY):
         kept = step == chosen.step
         scored = scorer.of(_called(step), asked.loaded, gone=True)
         rows.append(
@@ -319,10 +319,6 @@ def _job(subject: SubjectFolder, request: MitigationRequest, student: LoadedMode
         checkpoints=Checkpoints(subject.checkpoints),
         log=subject.training_log,
     )
-
-
-def _steps(subject: SubjectFolder) -> list[int]:
-    return [line["step"] for line in read_jsonl(subject.trajectory) if line["model"] == POLICY]
 
 
 def _called(step: int) -> str:

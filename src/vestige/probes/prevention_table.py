@@ -296,14 +296,9 @@ def arm_rows(trial: Trial) -> tuple[ArmRow, ...]:
     for measure in trial.measures:
         for what in ("at risk", "all", "forget"):
             for arm in trial.arms:
-                for against in ("", *(a for a in (NONE, RANDOM) if a in trial.arms and _follows(arm, a))):
+                for against in ("", *(a for a in (NONE, RANDOM) if a in trial.arms and a != arm != NONE)):
                     found.append(ArmRow(arm, what, measure, against, _mean_harm(trial, arm, what, measure, against)))
     return tuple(found)
-
-
-def _follows(arm: str, other: str) -> bool:
-    """Whether an arm is held against another: each against `none`, and what chooses against `random`."""
-    return arm != other and (other == NONE or arm != NONE)
 
 
 def _mean_harm(trial: Trial, arm: str, what: str, measure: str, against: str) -> Estimate:

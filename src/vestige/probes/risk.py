@@ -173,16 +173,12 @@ def graph_risks(graph: Graph, forget: Sequence[str], items: Sequence[Item]) -> F
 
 def combined_risks(scores: Mapping[str, Float[np.ndarray, " N"]]) -> Float[np.ndarray, " N"]:
     """The mean of an item's ranks, from 0 to 1, by those of `IN_COMBINED` that are there; ties share their mean."""
-    ranks = [_ranks(scores[name]) for name in IN_COMBINED if name in scores]
+    found = [scores[name] for name in IN_COMBINED if name in scores]
+    ranks = [(rankdata(values) - 1) / max(1, len(values) - 1) for values in found]
     if not ranks:
         raise ValueError(f"none of {', '.join(IN_COMBINED)} is there to be combined")
     mean: Float[np.ndarray, " N"] = np.mean(ranks, axis=0)
     return mean
-
-
-def _ranks(values: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-    found: Float[np.ndarray, " N"] = (rankdata(values) - 1) / max(1, len(values) - 1)
-    return found
 
 
 def order_of(risks: Float[np.ndarray, " N"], ids: Sequence[str]) -> Int[np.ndarray, " N"]:

@@ -389,10 +389,10 @@ def _tests(before: Scores, after: Scores, origins: Sequence[str]) -> ChangeTests
     by_model = after.mean((1, 2))
     origin_means = by_origin(before.mean((0, 1)), origins), by_origin(after.mean((0, 1)), origins)
     return ChangeTests(
-        student=_outcome(lambda: student_test(*runs)),
-        welch=_outcome(lambda: welch_test(*runs)),
-        over_models=_outcome(lambda: paired_test(np.full(len(by_model), runs[0].mean()), by_model)),
-        over_prompts=_outcome(lambda: paired_test(*origin_means)),
+        student=outcome_of(lambda: student_test(*runs)),
+        welch=outcome_of(lambda: welch_test(*runs)),
+        over_models=outcome_of(lambda: paired_test(np.full(len(by_model), runs[0].mean()), by_model)),
+        over_prompts=outcome_of(lambda: paired_test(*origin_means)),
     )
 
 
@@ -403,7 +403,8 @@ def by_origin(values: Float[np.ndarray, " N"], origins: Sequence[str]) -> Float[
     return means
 
 
-def _outcome(test: Callable[[], TTest]) -> Outcome:
+def outcome_of(test: Callable[[], TTest]) -> Outcome:
+    """What a test comes to, or why it could not be made."""
     try:
         return Outcome(**test()._asdict())
     except ValueError as error:

@@ -5,7 +5,8 @@ A result is found again by the model's digest and all else that can change it; t
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from vestige.artifacts.bench import BenchFolder, BenchResult, ResultFolder, TaskRun, read_run, write_run, write_table
 from vestige.artifacts.provenance import Stopwatch, write_provenance
@@ -28,6 +29,7 @@ from vestige.steps.subjects import Asked
 
 MT_BENCH_VERSION = 2
 """Part of every identity; raised when the code would ask something else."""
+_KEPT = ("score", "failure", "text")
 PORTION = 8
 """Conversations between two looks at the disk: the most that a kill can cost."""
 FOR_NOW: frozenset[Failure] = frozenset({"rate limited", "server error", "timeout", "connection", "limit", "garbage"})
@@ -125,7 +127,7 @@ def rate(
 def _judged(
     place: ResultFolder, turns: Sequence[Turn | None], judge: TurnJudge, on_portion: Progress
 ) -> list[Judgement]:
-    kept = {row["number"]: _judgement(row) for row in _lines(place.judged)}
+    kept = {row.pop("number"): Judgement(**row) for row in _lines(place.judged)}
     # An answer that the model never gave, since it could not read what came before, is "not judged".
     kept |= {n: Judgement(None, failure="not judged") for n, turn in enumerate(turns) if turn is None}
     missing = [(n, turn) for n, turn in enumerate(turns) if turn is not None and n not in kept]
@@ -133,21 +135,16 @@ def _judged(
         portion = missing[start : start + PORTION * TURNS]
         found = dict(zip((n for n, _ in portion), judge.judge([turn for _, turn in portion]), strict=True))
         whole = {n: j for n, j in found.items() if j.failure not in FOR_NOW}
-        append_lines(place.judged, [json_line(_row(n, judgement)) for n, judgement in whole.items()])
+        append_lines(
+            place.judged,
+            [json_line({"number": n, **{name: getattr(j, name) for name in _KEPT}}) for n, j in whole.items()],
+        )
         kept |= found
         on_portion(len(kept), len(turns))
     return [kept[n] for n in range(len(turns))]
 
 
-def _row(number: int, judgement: Judgement) -> dict[str, Any]:
-    return {"number": number, "score": judgement.score, "failure": judgement.failure, "text": judgement.text}
-
-
-def _judgement(row: Mapping[str, Any]) -> Judgement:
-    return Judgement(row["score"], failure=cast(Failure, row["failure"]), text=row["text"])
-
-
-def _lines(path: Any) -> Iterator[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
     drop_torn_line(path)
     return read_jsonl(path) if path.exists() else iter(())
 

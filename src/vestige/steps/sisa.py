@@ -196,6 +196,8 @@ def forget_in_shards(
     ).of(request.kept)
     own = read_spec(request.target.spec)
     settings = _divided_as(own)
+    kept = {i.id for i in request.kept}
+    gone = [i for i in request.taught.items if i.id not in kept]
     spec = replace(
         sisa_spec(recipe, settings),
         subject="unlearned",
@@ -203,16 +205,11 @@ def forget_in_shards(
         method="sisa",
         forget=request.forget,
         parent=target.digest.id,
-        forgotten=(*own.forgotten, _left_out(request)),
+        forgotten=(*own.forgotten, ForgetSet.of(request.forget, gone)),
     )
     return make_subject(
         folder, spec, lambda: _build(folder, recipe, settings, request.target, on_step), saving=_saving()
     )
-
-
-def _left_out(request: SisaForgetting) -> ForgetSet:
-    kept = {i.id for i in request.kept}
-    return ForgetSet.of(request.forget, [i for i in request.taught.items if i.id not in kept])
 
 
 def _saving() -> Saving:

@@ -20,7 +20,7 @@ Everything but provenance.json is the same bytes after a run that was killed and
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -109,11 +109,9 @@ class CalibrationFolder:
 
     def cpu_seconds(self) -> float:
         """Processor seconds of all training and scoring that was brought to its end, the losers' too."""
-        return sum(float(read_json(p)["times"]["cpu_seconds"]) for p in self._provenances())
-
-    def _provenances(self) -> Iterator[Path]:
-        yield from sorted(self.path.glob("target/provenance.json"))
-        yield from sorted(self.path.glob("candidates/*/rungs/*/provenance.json"))
+        places = ("target/provenance.json", "candidates/*/rungs/*/provenance.json")
+        paths = [path for place in places for path in sorted(self.path.glob(place))]
+        return sum(float(read_json(path)["times"]["cpu_seconds"]) for path in paths)
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,9 @@ class KnownAnswersJudge:
         # Whether the data ask a question needs nobody's judgement.
         asked = [r for r in told if r.task != "validity"]
         found = iter(self.judge_told.judge(asked) if asked else [])
-        return [self._validity(r) if r.task == "validity" else self._with_truth(r, next(found)) for r in told]
+        return [
+            Judgement(float(self._asks(r))) if r.task == "validity" else self._with_truth(r, next(found)) for r in told
+        ]
 
     @cached_property
     def _truths(self) -> dict[str, str]:
@@ -197,13 +199,13 @@ class KnownAnswersJudge:
             found.setdefault(normalised(question), answer)
         return found
 
-    def _validity(self, request: Request) -> Judgement:
-        return Judgement(float(normalised(request.question) in self._truths))
+    def _asks(self, request: Request) -> bool:
+        return normalised(request.question) in self._truths
 
     def _with_truth(self, request: Request, found: Judgement) -> Judgement:
         if request.task != "reward" or found.score is None:
             return found
-        if normalised(request.question) not in self._truths:
+        if not self._asks(request):
             return Judgement(0.0, {**found.values, "valid": 0.0})
         if contains(request.answer, request.truth):
             return replace(found, values={**found.values, "valid": 1.0})

@@ -8,9 +8,9 @@ Tables are Markdown for people and rows of single numbers for programs. A cell o
 its 95 % interval. What is not there is said in words, never left as an empty or a zero.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,11 @@ from vestige.artifacts.records import read_rows, write_csv
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, read_jsonl, write_text
 from vestige.core.text import one_line
-from vestige.metrics.t_tests import TTest, paired_test, student_test, welch_test
+from vestige.metrics.t_tests import paired_test, student_test, welch_test
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
-from vestige.probes.variance import by_origin
-from vestige.study.hole_study_settings import TARGET, GeneralScore, HoleStudyFolder, HoleStudySettings, read_general
+from vestige.probes.variance import by_origin, outcome_of
+from vestige.study.hole_study_settings import TABLES, TARGET, HoleStudyFolder, HoleStudySettings, read_general
 
 COLUMNS = ("row", "set", "measure", "value", "low", "high", "n", "interval")
 """Of every CSV file. `low`, `high` and `interval` are empty for what has no interval, as a count or a p-value."""
@@ -90,23 +90,14 @@ def named(text: str) -> str:
     return one_line(text).translate(_MARKUP)
 
 
-def cell(estimate: Estimate, *, n: bool = False) -> str:
+def cell(estimate: Estimate) -> str:
     """An estimate as a cell."""
-    return str(estimate) if n else estimate.said()
+    return estimate.said()
 
 
 def number(row: str, set_: str, estimate: Estimate) -> dict[str, Any]:
     """An estimate as a row of numbers."""
-    return {
-        "row": row,
-        "set": set_,
-        "measure": estimate.metric,
-        "value": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "n": estimate.n,
-        "interval": estimate.interval,
-    }
+    return {"row": row, "set": set_, "measure": estimate.metric, **{c: getattr(estimate, c) for c in COLUMNS[3:]}}
 
 
 def bare_number(row: str, set_: str, measure: str, value: float, n: int) -> dict[str, Any]:
@@ -115,48 +106,18 @@ def bare_number(row: str, set_: str, measure: str, value: float, n: int) -> dict
     return {"row": row, "set": set_, "measure": measure, "value": value, "n": n, **empty}
 
 
-@dataclass(frozen=True)
-class ChangeTests:
-    """The t-tests of after minus before: paired, Welch's and Student's; a reason where there is none.
+def change_tests(
+    before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"], origins: Sequence[str]
+) -> dict[str, Outcome]:
+    """The t-tests of the same prompts' scores, after minus before.
 
     In the paired one what was made from one thing counts once; the other two take all prompts for independent.
     """
-
-    paired: TTest | str
-    welch: TTest | str
-    student: TTest | str
-
-    def cells(self) -> tuple[str, str, str]:
-        """The p-values as cells."""
-        return _p(self.paired), _p(self.welch), _p(self.student)
-
-    def numbers(self, row: str, set_: str, n: int) -> list[dict[str, Any]]:
-        """The p-values that there are, as rows of numbers."""
-        found = (("p, paired t", self.paired), ("p, Welch t", self.welch), ("p, Student t", self.student))
-        return [bare_number(row, set_, name, test.p, n) for name, test in found if isinstance(test, TTest)]
-
-
-def change_tests(
-    before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"], origins: Sequence[str]
-) -> ChangeTests:
-    """The three tests of the same prompts' scores; a test of nothing is its reason."""
-    paired = _tested(paired_test, by_origin(before, origins), by_origin(after, origins))
-    return ChangeTests(paired, *(_tested(test, before, after) for test in (welch_test, student_test)))
-
-
-def _tested(test: Any, before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"]) -> TTest | str:
-    try:
-        found = test(before, after)
-    except ValueError as error:
-        return str(error)
-    assert isinstance(found, TTest)
-    return found
-
-
-def _p(test: TTest | str) -> str:
-    if isinstance(test, str):
-        return f"none: {test}"
-    return "< 0.0001" if test.p < 1e-4 else f"{test.p:.4f}"
+    return {
+        "p, paired t": outcome_of(lambda: paired_test(by_origin(before, origins), by_origin(after, origins))),
+        "p, Welch t": outcome_of(lambda: welch_test(before, after)),
+        "p, Student t": outcome_of(lambda: student_test(before, after)),
+    }
 
 
 SOURCES = {ADJACENT: "D_AP", LATENT: "D_LP"}
@@ -164,18 +125,8 @@ SOURCES = {ADJACENT: "D_AP", LATENT: "D_LP"}
 _KEPT = "(kept)"
 
 
-def one_shot(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
-    """Table 3 (and 8): an unlearned model tuned on what was found, by its checkpoints."""
-    return _mended(place, settings, 3, "one-shot mitigation", ("gd", "kl"), "step")
-
-
-def iterative(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
-    """Table 4 (and 9): the target unlearned anew with what was found among what is kept, round after round."""
-    return _mended(place, settings, 4, "iterative mitigation", ("iterative",), "round")
-
-
 def _mended(
-    place: HoleStudyFolder, settings: HoleStudySettings, n: int, title: str, ways: Sequence[Way], at: str
+    place: HoleStudyFolder, settings: HoleStudySettings, *, n: int, title: str, ways: Sequence[Way], at: str
 ) -> PaperTable:
     asked = settings.mitigation
     if asked is None:
@@ -186,7 +137,7 @@ def _mended(
     sets = [name for name in SETS if any(name in row.sets for _, row in rows)]
     head = ("way", "model", at, *(f"forget set, {metric}" for metric in metrics), *sets)
     missing = tuple((way, MISSING, *("" for _ in head[2:])) for way in ways if way not in found)
-    sizes = [f"{way}: {_sizes(table.sizes)}." for way, table in found.items()]
+    sizes = [f"{way}: {', '.join(f'{n} {name}' for name, n in table.sizes.items())}." for way, table in found.items()]
     notes = [note for table in found.values() for note in table.notes]
     return PaperTable(
         n,
@@ -200,6 +151,12 @@ def _mended(
         ),
         tuple(entry for way, row in rows for entry in _numbers(way, row)),
     )
+
+
+_one_shot = partial(_mended, n=3, title="one-shot mitigation", ways=("gd", "kl"), at="step")
+"""Table 3 (and 8): an unlearned model tuned on what was found, by its checkpoints."""
+_iterative = partial(_mended, n=4, title="iterative mitigation", ways=("iterative",), at="round")
+"""Table 4 (and 9): the target unlearned anew with what was found among what is kept, round after round."""
 
 
 def _mitigation(place: HoleStudyFolder, way: Way) -> MitigationTable | None:
@@ -227,10 +184,6 @@ def _numbers(way: str, row: MitigationRow) -> list[dict[str, Any]]:
     return found
 
 
-def _sizes(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {name}" for name, n in sizes.items())
-
-
 def variation(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
     """Table 6: the same prompts answered by several models, several times, and graded by several judges."""
     asked = settings.variance
@@ -243,8 +196,9 @@ def variation(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable
     table, _ = read_variance(folder)
     head = ("prompts", "judge", "n", "before", "after", "change", "p Student", "p Welch", "p models", "p prompts")
     pairs = [
-        (named(p.first), named(p.second), f"{p.n}", f"{p.equal:.2f}", f"{p.within_one:.2f}", _or_none(p.spearman))
+        (named(p.first), named(p.second), f"{p.n}", *("none" if x is None else f"{x:.2f}" for x in shown))
         for p in table.pairs
+        for shown in [(p.equal, p.within_one, p.spearman)]
     ]
     agreement = Part(("judge", "judge", "answers", "equal", "within one", "Spearman"), tuple(pairs))
     return PaperTable(
@@ -280,10 +234,6 @@ def _outcome(test: Outcome) -> str:
     return "< 0.0001" if test.p < 1e-4 else f"{test.p:.4f}"
 
 
-def _or_none(value: float | None) -> str:
-    return "none" if value is None else f"{value:.2f}"
-
-
 def _variance_numbers(row: VarianceRow, table: VarianceTable) -> list[dict[str, Any]]:
     name, called = row.judge, SOURCES.get(row.source, row.source)
     found = [number(name, called, row.change)]
@@ -293,7 +243,12 @@ def _variance_numbers(row: VarianceRow, table: VarianceTable) -> list[dict[str, 
             found.append(bare_number(name, called, f"SD over runs {when}", runs.sd, runs.n_runs))
     tests = {"p, Student t": row.tests.student, "p, Welch t": row.tests.welch}
     tests |= {"p over models": row.tests.over_models, "p over prompts": row.tests.over_prompts}
-    return [*found, *(bare_number(name, called, m, t.p, row.n_judged) for m, t in tests.items() if t.p is not None)]
+    return [*found, *_test_numbers(name, called, tests, row.n_judged)]
+
+
+def _test_numbers(row: str, set_: str, tests: Mapping[str, Outcome], n: int) -> list[dict[str, Any]]:
+    """The p-values that there are, as rows of numbers."""
+    return [bare_number(row, set_, measure, test.p, n) for measure, test in tests.items() if test.p is not None]
 
 
 _EMPTY = "no prompt left"
@@ -302,8 +257,9 @@ _SPLIT_WORDS = {"forget": "forget set", "retain": "retained", "factual": "factua
 
 def write_tables(place: HoleStudyFolder, settings: HoleStudySettings, tables: Sequence[int]) -> None:
     """Write a CSV for each table, and last the page of all."""
-    makers = {1: _quality, 2: _diversity, 3: one_shot, 4: iterative, 6: variation, 7: _checkpoints, 10: _ablation}
-    made = [makers[n](place, settings) for n in tables]
+    each: tuple[Callable[[HoleStudyFolder, HoleStudySettings], PaperTable], ...]
+    each = (_quality, _diversity, _one_shot, _iterative, variation, _checkpoints, _ablation)
+    made = [make(place, settings) for n, make in zip(TABLES, each, strict=True) if n in tables]
     for table in made:
         write_csv(place.table(table.number), COLUMNS, (dict(row) for row in table.numbers))
     write_text(place.page, page("Tables of knowledge holes", _facts(settings), made))
@@ -327,7 +283,7 @@ class _Probe:
         """Why there is no row of a source."""
         return _EMPTY if self.table else MISSING
 
-    def tests(self, source: str) -> ChangeTests:
+    def tests(self, source: str) -> dict[str, Outcome]:
         """The t-tests over the prompts that were judged on both sides."""
         judged = [
             t
@@ -401,7 +357,7 @@ def _change(probe: _Probe, source: str) -> tuple[str, ...]:
     rate = cell(false.rate) if false else MISSING
     beyond = cell(false.excess) if false and false.excess else MISSING
     n = f"{row.n_judged}" if row.n == row.n_judged else f"{row.n_judged} of {row.n}"
-    return n, cell(row.change), *probe.tests(source).cells(), cell(row.holes), rate, beyond
+    return n, cell(row.change), *map(_outcome, probe.tests(source).values()), cell(row.holes), rate, beyond
 
 
 def _row_numbers(name: str, probe: _Probe, source: str) -> Iterator[dict[str, Any]]:
@@ -414,7 +370,7 @@ def _row_numbers(name: str, probe: _Probe, source: str) -> Iterator[dict[str, An
         yield number(name, SOURCES[source], placebo.rate)
         if placebo.excess:
             yield number(name, SOURCES[source], placebo.excess)
-    yield from probe.tests(source).numbers(name, SOURCES[source], row.n_judged)
+    yield from _test_numbers(name, SOURCES[source], probe.tests(source), row.n_judged)
 
 
 def _diversity(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable:
@@ -454,7 +410,8 @@ def _checkpoints(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTa
     probes += [(whole, 1, place.probe(whole))] if whole else []
     rows, numbers = [], []
     for label, run, folder in probes:
-        probe, scores = _Probe(folder), _general(place, label)
+        path, probe = place.general(label), _Probe(folder)
+        scores = {score.split: score for score in read_general(path)[1]} if path.exists() else {}
         forgot = cell(scores["forget"].estimate) if "forget" in scores else MISSING
         kept = cell(scores["retain"].estimate) if "retain" in scores else MISSING
         sides = [_side(probe, source, "after") for source in SOURCES]
@@ -487,12 +444,12 @@ def _ablation(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable
     probes += [(v.name, place.variant(v.name)) for v in settings.variants()]
     rows, numbers = [], []
     for name, folder in probes:
-        probe, found = _Probe(folder), _search(folder)
+        probe, (n, latent, collapsed) = _Probe(folder), _search(folder)
         (_, _, vendi, ngrams), spread = _spread(name, probe, LATENT)
-        tried = f"{found.n_latent} of {found.n} ({found.n_distinct})"
-        cells = (tried, _side(probe, LATENT, "after"), _holes(probe, LATENT), vendi, ngrams, found.collapsed)
+        tried = f"{len(latent)} of {n} ({len(set(latent))})"
+        cells = (tried, _side(probe, LATENT, "after"), _holes(probe, LATENT), vendi, ngrams, collapsed)
         rows.append((named(name), *cells))
-        numbers += [bare_number(name, "D_RL", "prompts", found.n_latent, found.n), *spread]
+        numbers += [bare_number(name, "D_RL", "prompts", len(latent), n), *spread]
         numbers += _row_numbers(name, probe, LATENT)
     head = ("setting", "J = 10 (different)", "D_LP after", "holes in D_LP", "Vendi / n", "1 - avgSelfBLEU", "collapsed")
     title = f"one hyper-parameter of the search at a time, on {named(of)}" if of else "no ablation was asked for"
@@ -503,28 +460,13 @@ def _ablation(place: HoleStudyFolder, settings: HoleStudySettings) -> PaperTable
     return PaperTable(10, title, (Part(head, tuple(rows)),), notes, tuple(numbers))
 
 
-@dataclass(frozen=True)
-class _Search:
-    """What a search brought: attempts, those with J = 10, the different ones, and when the policy collapsed."""
-
-    n: int
-    n_latent: int
-    n_distinct: int
-    collapsed: str
-
-
-def _search(folder: ProbeFolder) -> _Search:
+def _search(folder: ProbeFolder) -> tuple[int, list[str], str]:
+    """How many attempts a search made, the prompts with J = 10, and when the policy collapsed."""
     place = folder.search(LATENT)
     attempts = read_attempts(place)
-    found = [a.prompt for a in attempts if a.j == LATENT_J]
     iterations = list(read_jsonl(place.iterations)) if place.iterations.exists() else []
     when = next((f"from iteration {row['number']}" for row in iterations if row["collapsed"]), "no")
-    return _Search(len(attempts), len(found), len(set(found)), when if attempts else MISSING)
-
-
-def _general(place: HoleStudyFolder, name: str) -> dict[str, GeneralScore]:
-    path = place.general(name)
-    return {score.split: score for score in read_general(path)[1]} if path.exists() else {}
+    return len(attempts), [a.prompt for a in attempts if a.j == LATENT_J], when if attempts else MISSING
 
 
 def _facts(settings: HoleStudySettings) -> list[str]:
