@@ -75,8 +75,6 @@ probe_app = typer.Typer(
 )
 probe_app.command("prevent")(prevent_command)
 
-probe_app.command("prevent")(prevent_command)
-
 
 @probe_app.command(ALL)
 @spread
@@ -201,11 +199,6 @@ def filter_command(
     # Before any model is loaded.
     candidates_in(place.folder)
     _tell(_filtered(sources, Participants(target, unlearned, who, place), place, placebo or ()), place)
-
-
-probe_app.command("mitigate")(mitigate_command)
-probe_app.command("variance")(variance_command)
-probe_app.command("tables")(tables_command)
 
 
 probe_app.command("mitigate")(mitigate_command)
