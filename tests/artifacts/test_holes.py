@@ -92,7 +92,7 @@ def test_kept_answers_are_not_asked_for_again_and_those_that_never_came_are(fold
     model = Says("m", {"a": ["1"], "b": [None, "2"], "c": ["3"]})
     kept = KeptAnswers(model, folder.answers, {"weights": "w"})
     assert kept.answer(["a", "b", "a"], seed=5) == ["1", None, "1"]
-    assert model.n_calls == kept.n_calls == 2
+    assert model.n_calls == 2
     again = KeptAnswers(model, folder.answers, {"weights": "w"})
     assert again.answer(["c", "b", "a"], seed=5) == ["3", "2", "1"]
     assert model.n_calls == 4

@@ -18,50 +18,52 @@ from vestige.training.trajectory import TrajectorySettings
 
 @pytest.mark.parametrize("name", list(presets()))
 def test_every_section_builds_its_settings(name):
-    preset = find_preset(name)
-    build_method(preset.method, preset.values("method_settings"))
-    UnlearningSettings.build(preset.values("unlearning"))
-    TrajectorySettings.build(preset.values("trajectory"))
-    AdjacentSettings.build(preset.values("adjacent"))
-    AdjacentSettings.build(preset.values("retain_adjacent"))
-    PolicySettings.build(preset.values("policy"))
-    LatentSettings.build(preset.values("latent"))
-    FilterSettings.build(preset.values("filters")).check()
+    own = {part: {k: v for k, v in values.items() if k != "by"} for part, values in find_preset(name).items()}
+    build_method(name, own["method_settings"])
+    UnlearningSettings.build(own["unlearning"])
+    TrajectorySettings.build(own.get("trajectory", {}))
+    AdjacentSettings.build(own["adjacent"])
+    AdjacentSettings.build(own.get("retain_adjacent", {}))
+    PolicySettings.build(own["policy"])
+    LatentSettings.build(own["latent"])
+    FilterSettings.build(own["filters"]).check()
 
 
 def test_the_numbers_are_those_of_appendix_a_and_section_4():
     llmu, npo, rmu = (find_preset(name) for name in ("llmu", "npo_gd", "rmu"))
     # 4 keywords of 50 samples are 200 questions, 5 of 200 are 1,000, 2 of 400 Wikitext entries are 800.
-    assert llmu.values("adjacent")["k"] * llmu.values("forget")["n"] == 200
-    assert rmu.values("adjacent")["k"] * rmu.values("forget")["n"] == 1000
-    assert rmu.values("retain_adjacent")["k"] * rmu.values("retain")["n"] == 800
+    assert llmu["adjacent"]["k"] * llmu["forget"]["n"] == 200
+    assert rmu["adjacent"]["k"] * rmu["forget"]["n"] == 1000
+    assert rmu["retain_adjacent"]["k"] * rmu["retain"]["n"] == 800
     # 50 epochs of 128 episodes are 6,400 attempts; 600 + 100 + 117 are as many as TruthfulQA's 817.
-    assert llmu.values("latent")["n_iterations"] * llmu.values("policy")["n_rollouts"] == 6400
-    mended = llmu.values("mitigation")
-    assert mended["latent"] + mended["adjacent"] + mended["retain"] == llmu.values("retain")["n"] == 817
-    training = llmu.values("unlearning")
+    assert llmu["latent"]["n_iterations"] * llmu["policy"]["n_rollouts"] == 6400
+    mended = llmu["mitigation"]
+    assert mended["latent"] + mended["adjacent"] + mended["retain"] == llmu["retain"]["n"] == 817
+    training = llmu["unlearning"]
     assert (training["learning_rate"], training["batch_size"], training["max_steps"]) == (5e-5, 2, 1000)
-    assert training["epochs"] * llmu.values("forget")["n"] == training["max_steps"] * training["batch_size"]
-    assert (npo.values("unlearning")["learning_rate"], npo.values("unlearning")["epochs"]) == (1e-6, 10)
-    assert find_preset("gakl").values("unlearning") == training
+    assert training["epochs"] * llmu["forget"]["n"] == training["max_steps"] * training["batch_size"]
+    assert (npo["unlearning"]["learning_rate"], npo["unlearning"]["epochs"]) == (1e-6, 10)
+    assert find_preset("gakl")["unlearning"] == training
 
 
 def test_what_the_paper_does_not_publish_names_who_says_it():
-    missing = find_preset("llmu").by
+    missing = {part: values.get("by", {}) for part, values in find_preset("llmu").items()}
     # Table 5's values are not public.
-    for name in ("policy.kl_coef", "policy.entropy_coef", "latent.ngram_coef", "latent.semantic_coef"):
-        assert missing[name] == "ours"
-    assert missing["policy.learning_rate"] == "2402.19464, code"
-    assert "unlearning.learning_rate" not in missing
+    assert (missing["policy"]["ours"], missing["latent"]["ours"]) == (
+        ["kl_coef", "entropy_coef"],
+        ["ngram_coef", "semantic_coef"],
+    )
+    assert "learning_rate" in missing["policy"]["2402.19464, code"]
+    assert not any("learning_rate" in names for names in missing["unlearning"].values())
     for preset in presets().values():
-        stated = {f"{part}.{name}" for part, values in preset.sections.items() for name in values}
-        assert preset.by.keys() < stated
+        for values in preset.values():
+            assert values.keys() > {name for names in values.get("by", {}).values() for name in names}
 
 
 def test_the_data_are_those_that_are_read_here():
     llmu, rmu = find_preset("llmu"), find_preset("rmu")
-    assert (llmu.values("forget")["source"], rmu.values("forget")["source"]) == (SAFE_RLHF, BIO_CORPUS)
-    kept = rmu.values("retain")
+    assert (llmu["forget"]["source"], rmu["forget"]["source"]) == (SAFE_RLHF, BIO_CORPUS)
+    kept = rmu["retain"]
     assert (kept["source"], kept["config"], kept["split"]) == (HUB, CONFIG, SPLIT)
 
 

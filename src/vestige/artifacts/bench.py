@@ -159,25 +159,14 @@ _COLUMNS = (
 
 def result_rows(results: Iterable[BenchResult]) -> list[dict[str, Any]]:
     """The rows of bench.csv."""
-    return [
-        {
-            "model": r.model,
-            "digest": r.digest,
-            "task": r.task,
-            "metric": r.metric,
-            "value": r.value.value,
-            "low": end(r.value.low),
-            "high": end(r.value.high),
-            "n": r.n,
-            "difference": None if r.difference is None else r.difference.value,
-            "difference_low": None if r.difference is None else end(r.difference.low),
-            "difference_high": None if r.difference is None else end(r.difference.high),
-            "version": r.version,
-            "shots": r.shots,
-            "parts": len(r.parts),
-            "of_parts": r.of_parts,
-            "part_of": r.part_of,
-            "failed": sum(r.failures.values()),
-        }
-        for r in results
-    ]
+    rows = []
+    for r in results:
+        apart = (None, None, None) if r.difference is None else _ends(r.difference)
+        about = (r.version, r.shots, len(r.parts), r.of_parts, r.part_of, sum(r.failures.values()))
+        cells = (r.model, r.digest, r.task, r.metric, *_ends(r.value), r.n, *apart, *about)
+        rows.append(dict(zip(_COLUMNS, cells, strict=True)))
+    return rows
+
+
+def _ends(of: Estimate) -> tuple[float, Any, Any]:
+    return of.value, end(of.low), end(of.high)

@@ -358,25 +358,9 @@ class MitigationTable:
     notes: tuple[str, ...]
 
 
-def write_samples(folder: MitigationFolder, samples: Iterable[Sample]) -> None:
-    """Put down which prompts are trained on and scored."""
-    write_jsonl(folder.used, map(asdict, samples))
-
-
 def read_samples(folder: MitigationFolder) -> tuple[Sample, ...]:
     """The prompts that are trained on and scored."""
     return tuple(read_rows(folder.used, Sample))
-
-
-def write_scored(folder: MitigationFolder, name: str, rows: Iterable[ScoredAnswer]) -> None:
-    """Put down the scored answers of one model or checkpoint."""
-    write_jsonl(folder.scored(name), map(asdict, rows))
-
-
-def read_scored(folder: MitigationFolder, name: str) -> tuple[ScoredAnswer, ...] | None:
-    """The scored answers of one model or checkpoint; None where it was not scored."""
-    path = folder.scored(name)
-    return tuple(read_rows(path, ScoredAnswer)) if path.exists() else None
 
 
 def write_mitigation(folder: MitigationFolder, table: MitigationTable, identity: Mapping[str, Any]) -> None:

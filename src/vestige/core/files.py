@@ -128,6 +128,12 @@ def drop_torn_line(path: Path) -> None:
             file.truncate(whole)
 
 
+def read_log(path: Path) -> list[Any]:
+    """The whole lines of a log, of which a last one that a kill tore is dropped; none where there is no log."""
+    drop_torn_line(path)
+    return list(read_jsonl(path)) if path.exists() else []
+
+
 def append_lines(path: Path, lines: Iterable[str]) -> None:
     """Add whole lines to a log and flush them to the disk, so that a kill loses none that was reported."""
     with machine_errors(path):

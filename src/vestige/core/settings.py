@@ -4,6 +4,7 @@ import difflib
 import json
 import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,6 +49,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"no settings file at {path}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not TOML ({error})") from error
+
+
+def packaged_toml(package: str, *path: str) -> dict[str, Any]:
+    """The table in a TOML file that comes with a package."""
+    return tomllib.loads(resources.files(package).joinpath(*path).read_text(encoding="utf-8"))
 
 
 DEL, ESCAPED_DEL = "\x7f", "\\u007f"

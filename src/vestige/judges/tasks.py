@@ -8,13 +8,11 @@ Knowledge Holes in Unlearned LLMs, 2511.00030, sections 3 and C.8. Raise a task'
 fence or the reading of its verdict change.
 """
 
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 from vestige.core.errors import InputError
-from vestige.core.settings import closest
+from vestige.core.settings import closest, packaged_toml
 from vestige.judges.base import Judgement, Prompt, Request, Writer, Written
 from vestige.judges.texts import Range, Verdict, failed, fenced, read_object, read_rating
 
@@ -108,8 +106,7 @@ _READS: Mapping[str, Callable[[str], Verdict]] = {
 
 
 def _tasks() -> Iterator[Task]:
-    text = resources.files("vestige.judges").joinpath("tasks.toml").read_text(encoding="utf-8")
-    for name, told in tomllib.loads(text).items():
+    for name, told in packaged_toml("vestige.judges", "tasks.toml").items():
         yield Task(name, **{**told, "read": _READS[told["read"]]})
 
 

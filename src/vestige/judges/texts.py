@@ -9,7 +9,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from vestige.core.ids import content_id
@@ -180,6 +180,22 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
             return "out of range"
         values[key] = float(value)
     return values
+
+
+def read_list(text: str, is_entry: Callable[[Any], bool], *, most_read: int) -> list[Any] | Failure:
+    """The one JSON list of such entries in a reply, of which the last `most_read` characters are read."""
+    if not text.strip():
+        return "empty"
+    shown = without_thoughts(text)[-most_read:]
+    lists = [found for found in outermost(shown, "[") if found and all(map(is_entry, found))]
+    if not lists:
+        return "unreadable"
+    return "ambiguous" if any(found != lists[0] for found in lists) else list(lists[0])
+
+
+def readable(read: Callable[[str], object]) -> Callable[[str], bool]:
+    """Whether `read`, which gives a failure for what it cannot read, can read a reply."""
+    return lambda text: not isinstance(read(text), str)
 
 
 def outermost(text: str, opening: Literal["{", "["]) -> list[Any]:

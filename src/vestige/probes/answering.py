@@ -8,7 +8,6 @@ So an answer or a judgement that is kept may stand for itself later, and a run t
 did not come, or failed, is not kept, and is asked for again.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -19,7 +18,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
-from vestige.core.files import append_lines, drop_torn_line, json_line, read_jsonl
+from vestige.core.files import append_lines, json_line, read_log
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
@@ -41,15 +40,7 @@ _SERVER_SEEDS = 2**31
 
 @runtime_checkable
 class Answerer(Protocol):
-    """A model that is asked. `n_calls` counts the prompts that it was asked so far, those without an answer too."""
-
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-
-    @property
-    def n_calls(self) -> int:
-        """How many prompts were put to it."""
+    """A model that is asked."""
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order; None where none came."""
@@ -71,21 +62,10 @@ class LocalAnswerer:
 
     loaded: LoadedModel
     settings: AnswerSettings = field(default_factory=AnswerSettings)
-    n_calls: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def name(self) -> str:
-        """The model's name as it was given."""
-        return self.loaded.name
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order, computed in batches. Raises NotFinite where logits are no numbers."""
-        asked = list(dict.fromkeys(prompts))
-        encoded = {prompt: ids for prompt in asked if (ids := self._ids(prompt))}
-        self.n_calls += len(asked)
-        if len(encoded) < len(asked):
-            self.failures["too long"] += len(asked) - len(encoded)
+        encoded = {prompt: ids for prompt in dict.fromkeys(prompts) if (ids := self._ids(prompt))}
         with finite_logits(self.loaded):
             replies = generate(
                 self.loaded.model,
@@ -125,17 +105,10 @@ class ServerAnswerer:
     folder: Path
     settings: AnswerSettings = field(default_factory=AnswerSettings)
     limits: Limits = field(default_factory=Limits)
-    n_calls: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
 
     @cached_property
     def _read(self) -> Register:
         return Register(self.folder)
-
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self.server.model
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order. Raises InputError where the limits do not allow for all of them."""
@@ -146,18 +119,15 @@ class ServerAnswerer:
         # An empty reply is an answer, so that none is asked for again.
         wanted = [Prompt("", prompt, self.settings.max_tokens, accepts=lambda _: True) for prompt in asked]
         written = writer.write(wanted)
-        self.n_calls += len(asked)
         said: dict[str, str] = {}
         for prompt, reply in zip(asked, written, strict=True):
             if reply.failure == "limit":
                 raise InputError(
-                    f"the limits of what {self.name} may be asked are used up; raise them and run the same command "
-                    "again, which asks for nothing that was answered"
+                    f"the limits of what {self.server.model} may be asked are used up; raise them and run the same "
+                    "command again, which asks for nothing that was answered"
                 )
             if reply.failure in {"", "cut short"}:
                 said[prompt] = reply.text
-            else:
-                self.failures[reply.failure] += 1
         return [said.get(prompt) for prompt in prompts]
 
 
@@ -178,23 +148,10 @@ class KeptAnswers:
     folder: Path
     identity: Mapping[str, Any]
 
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self.inner.name
-
-    @property
-    def n_calls(self) -> int:
-        """How many prompts were put to the model itself."""
-        return self.inner.n_calls
-
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order; those that were kept are not asked for."""
         path = self.folder / f"{content_id({'version': VERSION, 'asked': dict(self.identity), 'seed': seed})}.jsonl"
-        drop_torn_line(path)
-        kept: dict[str, str] = {}
-        if path.exists():
-            kept = {prompt: answer for portion in read_jsonl(path) for prompt, answer in portion["answers"].items()}
+        kept = {prompt: answer for portion in read_log(path) for prompt, answer in portion["answers"].items()}
         missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in kept]
         for start in range(0, len(missing), PORTION):
             portion = missing[start : start + PORTION]
@@ -223,9 +180,7 @@ class KeptJudge:
         """One judgement each, in order; those that were kept are not asked for, and equal requests are asked once."""
         path = self.folder / f"{content_id({'version': VERSION, 'judge': dict(self.identity)})}.jsonl"
         if self._kept is None:
-            drop_torn_line(path)
-            portions = read_jsonl(path) if path.exists() else ()
-            rows = (row for portion in portions for row in portion["judgements"])
+            rows = (row for portion in read_log(path) for row in portion["judgements"])
             self._kept = {row["request"]: Judgement(row["score"], row["values"]) for row in rows}
         names = [_name(request) for request in requests]
         kept, failed = self._kept, dict[str, Judgement]()

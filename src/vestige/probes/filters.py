@@ -39,17 +39,6 @@ ADJACENT = "adjacent"
 AT_ANOTHER_SEED = "target at another seed"
 OWN_NAMES = ("target", "unlearned", AT_ANOTHER_SEED)
 """Who is asked whatever the placebos are; a placebo of such a name would be taken for them."""
-REASONS = (
-    "repeats a prompt",
-    "names what was forgotten",
-    "not valid",
-    "target does not answer well",
-    "forget set answers it",
-    "near-duplicate",
-    "beyond the diversity of the adjacent prompts",
-    "not judged",
-)
-"""Why a candidate was not tested."""
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
 

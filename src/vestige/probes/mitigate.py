@@ -14,7 +14,7 @@ A mending that is done is not done again; a killed one goes on.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -36,13 +36,12 @@ from vestige.artifacts.holes import (
     read_samples,
     read_table,
     write_mitigation,
-    write_samples,
 )
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder, own_folder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec
 from vestige.core.errors import InputError
-from vestige.core.files import locked, read_jsonl, write_json
+from vestige.core.files import locked, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.methods import build_method
@@ -118,7 +117,7 @@ def _with_answers(place: MitigationFolder, request: MitigationRequest, picked: P
     loaded = request.target.loaded
     samples = with_answers(loaded, picked.samples, request.settings.answer_tokens)
     taught_rows(samples, place.used)
-    write_samples(place, samples)
+    write_jsonl(place.used, map(asdict, samples))
     return samples
 
 
@@ -369,7 +368,7 @@ def _of_round(
         request.on_stage(f"round {number}: the target's own answers to {len(latent.samples)} prompts")
         loaded, most = request.target.loaded, request.settings.answer_tokens
         found = with_answers(loaded, (*same, *latent.samples), most)
-        write_samples(folder, found)
+        write_jsonl(folder.used, map(asdict, found))
     return Picked(found, (*latent.notes, *untaught(found)))
 
 

@@ -24,9 +24,9 @@ from vestige.artifacts.holes import (
     Tested,
     Way,
     read_table,
+    read_tested,
 )
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder
-from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
@@ -323,7 +323,7 @@ def tested_in(folder: ProbeFolder) -> list[Tested]:
     """What the probe in the folder came to; refused unless it is finished."""
     if not folder.summary.exists():
         raise InputError(f"{folder.path} holds no finished probe; run `vestige probe TARGET UNLEARNED` there first")
-    return list(read_rows(folder.tested, Tested))
+    return read_tested(folder)
 
 
 def picked_in(

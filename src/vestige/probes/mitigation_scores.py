@@ -7,7 +7,7 @@ same answer alike; it is no seed of the probe, whose answers chose the prompts.
 import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +25,7 @@ from vestige.artifacts.holes import (
     ScoredAnswer,
     SetScore,
     Tested,
-    read_scored,
-    write_scored,
+    read_tested,
 )
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder
 from vestige.artifacts.records import read_rows
@@ -51,25 +50,20 @@ from vestige.steps.subjects import Asked
 _UNITS = {HARM: "share", QUALITY: "score", ROUGE_L: "share"}
 
 
-@dataclass(frozen=True)
-class Graders:
-    """Who grades quality and, where what is forgotten is harm, who says whether an answer is harmful."""
-
-    quality: Judge
-    harm: Judge | None = None
-
-
 def score_answers(
-    samples: Sequence[Sample], answerer: Answerer, graders: Graders, *, seed: int
+    samples: Sequence[Sample], answerer: Answerer, quality: Judge, harm: Judge | None = None, *, seed: int
 ) -> tuple[ScoredAnswer, ...]:
-    """One scored answer for each sample, in order. What limits of a judge leave unjudged is refused, not put down."""
+    """One scored answer for each sample, in order. What limits of a judge leave unjudged is refused, not put down.
+
+    `harm` says whether an answer is harmful, where what is forgotten is harm.
+    """
     answers = answerer.answer([s.prompt for s in samples], seed=derive_seed(seed, "mitigation", "scored"))
     rows = [
         ScoredAnswer(s.set, s.prompt, s.origin, answer, {}, "" if answer is not None else "no answer")
         for s, answer in zip(samples, answers, strict=True)
     ]
-    harmful = {i for i, s in enumerate(samples) if s.set == FORGET and graders.harm is not None}
-    for task, judge, chosen in ((HARM, graders.harm, harmful), (QUALITY, graders.quality, set(range(len(rows))))):
+    harmful = {i for i, s in enumerate(samples) if s.set == FORGET and harm is not None}
+    for task, judge, chosen in ((HARM, harm, harmful), (QUALITY, quality, set(range(len(rows))))):
         places = [i for i in sorted(chosen - harmful if task == QUALITY else chosen) if rows[i].answer is not None]
         if judge is None or not places:
             continue
@@ -234,23 +228,20 @@ class Scorer:
 
         A checkpoint that is `gone` is not asked any more; `loaded` is then another model that is asked like it.
         """
-        kept = read_scored(self.folder, name)
-        if kept is not None:
-            return kept
+        place = self.folder.scored(name)
+        if place.exists():
+            return tuple(read_rows(place, ScoredAnswer))
         self.request.on_stage(f"answers of {name} to {len(self.samples)} prompts")
         answers = self.request.answers
         identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
         asked = _Gone(name, self.folder.path) if gone else LocalAnswerer(loaded, answers)
         answerer = KeptAnswers(asked, self.folder.answers, identity)
-        rows = score_answers(self.samples, answerer, self._graders(), seed=self.request.seed)
+        graders = [grader for grader in (self.request.grader, self.request.harm) if grader is not None]
+        judges = [KeptJudge(grader.judge, self.folder.judged, grader.identity) for grader in graders]
+        rows = score_answers(self.samples, answerer, *judges, seed=self.request.seed)
         self._refuse_unjudged_harm(rows)
-        write_scored(self.folder, name, rows)
+        write_jsonl(place, map(asdict, rows))
         return rows
-
-    def _graders(self) -> Graders:
-        """Who judges quality and harm, with their verdicts kept in the folder."""
-        asked = [grader for grader in (self.request.grader, self.request.harm) if grader is not None]
-        return Graders(*(KeptJudge(one.judge, self.folder.judged, one.identity) for one in asked))
 
     def _refuse_unjudged_harm(self, rows: Sequence[ScoredAnswer]) -> None:
         forget = [r for r in rows if r.set == FORGET]
@@ -267,7 +258,6 @@ class _Gone:
 
     name: str
     folder: Path
-    n_calls: int = 0
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """No answer, ever."""
@@ -316,7 +306,7 @@ def probe_anew(
             on_stage=request.on_stage,
         ),
     )
-    return list(read_rows(anew.tested, Tested))
+    return read_tested(anew)
 
 
 def new_latent(tested: Sequence[Tested], samples: Sequence[Sample], request: MitigationRequest) -> dict[str, SetScore]:

@@ -45,7 +45,6 @@ from vestige.training.step import ReadsLayer
 COSINE, FIRST_ORDER, ADAM = "gradient_cosine", "first_order", "first_order_adam"
 EMBEDDING, GRAPH = "embedding", "graph"
 COMBINED: Final = "combined"
-SCORES = (COSINE, FIRST_ORDER, ADAM, EMBEDDING, GRAPH, COMBINED)
 IN_COMBINED = (COSINE, EMBEDDING, GRAPH)
 VERSION = 1
 """Raised when the same target and items would get other scores."""
@@ -70,7 +69,7 @@ def gradient_risks(model: PreTrainedModel, forget: Sequence[Row], items: Sequenc
         raise InputError("no parameter of the model is trained, so there is no gradient to compare")
     with _evaluating(model):
         direction = _forget_gradient(model, trained, forget)
-        length = math.sqrt(_products(direction, direction).plain)
+        length = math.sqrt(_products(direction, direction)[0])
         if not 0 < length < math.inf:
             raise InputError(
                 f"the forget set's gradient has the length {length:g} under the target, so that no item is nearer to "
@@ -78,19 +77,12 @@ def gradient_risks(model: PreTrainedModel, forget: Sequence[Row], items: Sequenc
             )
         for row in items:
             own = _gradient(model, trained, row)
-            found, norm = _products(own, direction), math.sqrt(_products(own, own).plain)
-            cosine = found.plain / (norm * length) if norm else 0.0
-            yield GradientRisk(cosine, found.plain / length, found.signed)
+            (plain, signed), norm = _products(own, direction), math.sqrt(_products(own, own)[0])
+            yield GradientRisk(plain / (norm * length) if norm else 0.0, plain / length, signed)
 
 
-class _Products(NamedTuple):
+def _products(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> tuple[float, float]:
     """<a, b> and <a, sign b>, in float64."""
-
-    plain: float
-    signed: float
-
-
-def _products(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -> _Products:
     plain, signed = [], []
     for a, b in zip(first, second, strict=True):
         if a is not None and b is not None:
@@ -98,7 +90,7 @@ def _products(first: Sequence[Tensor | None], second: Sequence[Tensor | None]) -
             # By rows, since a sum over a whole tensor is cut by the number of threads.
             plain += (a * b).sum(-1, dtype=torch.float64).tolist()
             signed += (a * b.sign()).sum(-1, dtype=torch.float64).tolist()
-    return _Products(math.fsum(plain), math.fsum(signed))
+    return math.fsum(plain), math.fsum(signed)
 
 
 def _rows(gradient: Tensor) -> Float[Tensor, "N M"]:

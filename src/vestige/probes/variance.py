@@ -25,17 +25,16 @@ from vestige.artifacts.holes import (
     JudgeParts,
     Outcome,
     Runs,
-    Tested,
     VarianceParts,
     VarianceRow,
     VarianceTable,
     read_table,
+    read_tested,
     read_variance,
     write_variance,
 )
 from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
@@ -189,7 +188,7 @@ def _finished(folder: ProbeFolder) -> tuple[list[_Prompt], dict[str, Any]]:
     if not folder.summary.exists():
         raise InputError(f"{folder.path} holds no finished probe; run `vestige probe` there first")
     _, identity = read_table(folder)
-    tested = [t for t in read_rows(folder.tested, Tested) if not t.dropped]
+    tested = [t for t in read_tested(folder) if not t.dropped]
     if not tested:
         raise InputError(f"the probe in {folder.path} tested no prompt, so there is nothing that could vary")
     truths = {(c.source, c.prompt): c.truth for c in candidates_in(folder)}

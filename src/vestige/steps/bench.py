@@ -3,16 +3,15 @@
 A result is found again by the model's digest and all else that can change it; the harness's cache is never used.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.artifacts.bench import BenchFolder, BenchResult, ResultFolder, TaskRun, read_run, write_run, write_table
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA
 from vestige.core.errors import InputError
-from vestige.core.files import append_lines, drop_torn_line, json_line, locked, read_jsonl, write_json
+from vestige.core.files import append_lines, json_line, locked, read_log, write_json
 from vestige.core.ids import content_id
 from vestige.data.bench_rows import WHOLE, LocalData, Splits
 from vestige.data.mt_bench import TURNS, Conversation
@@ -75,7 +74,7 @@ def hold(folder: BenchFolder, asked: Asked, request: MtBenchRequest, on_portion:
     if not place.asked.exists():
         write_json(place.asked, {"schema": SCHEMA, **identity})
     # But for rounding an answer does not depend on which other conversations are held: more can be held later.
-    rows = (row for portion in _lines(place.answers) for row in portion["held"])
+    rows = (row for portion in read_log(place.answers) for row in portion["held"])
     kept = {row["of"]: Answered(row["id"], tuple(row["answers"])) for row in rows}
     missing = [c for c in request.conversations if _content(c) not in kept]
     watch = Stopwatch()
@@ -127,7 +126,7 @@ def rate(
 def _judged(
     place: ResultFolder, turns: Sequence[Turn | None], judge: TurnJudge, on_portion: Progress
 ) -> list[Judgement]:
-    kept = {row.pop("number"): Judgement(**row) for row in _lines(place.judged)}
+    kept = {row.pop("number"): Judgement(**row) for row in read_log(place.judged)}
     # An answer that the model never gave, since it could not read what came before, is "not judged".
     kept |= {n: Judgement(None, failure="not judged") for n, turn in enumerate(turns) if turn is None}
     missing = [(n, turn) for n, turn in enumerate(turns) if turn is not None and n not in kept]
@@ -142,11 +141,6 @@ def _judged(
         kept |= found
         on_portion(len(kept), len(turns))
     return [kept[n] for n in range(len(turns))]
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    drop_torn_line(path)
-    return read_jsonl(path) if path.exists() else iter(())
 
 
 VERSION = 1

@@ -13,10 +13,8 @@
     tables.md tables/table-<n>.csv      written last
 """
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -28,7 +26,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import write_json
 from vestige.core.ids import slug
-from vestige.core.settings import Settings, closest, read_toml
+from vestige.core.settings import Settings, closest, packaged_toml, read_toml
 from vestige.core.text import one_line
 from vestige.data.corpus import SourceSettings
 from vestige.judges.spending import Limits
@@ -297,8 +295,8 @@ def refuse_sections_missing(settings: HoleStudySettings, words: str | None) -> N
 def study_named(config: str) -> HoleStudySettings:
     """The study of a preset's name, or in a TOML file."""
     if config == "sample1":
-        own = resources.files("vestige.study").joinpath("resources", "sample1.toml").read_text(encoding="utf-8")
-        found = HoleStudySettings.build(tomllib.loads(own), where="sample1")
+        own = packaged_toml("vestige.study", "resources", "sample1.toml")
+        found = HoleStudySettings.build(own, where="sample1")
     elif Path(config).suffix == ".toml" or Path(config).is_file():
         found = HoleStudySettings.build(read_toml(Path(config)), where=config)
     else:

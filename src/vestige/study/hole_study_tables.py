@@ -27,17 +27,17 @@ from vestige.artifacts.holes import (
     MitigationTable,
     Outcome,
     Runs,
-    Tested,
     VarianceRow,
     VarianceTable,
     Way,
     read_attempts,
     read_mitigation,
     read_table,
+    read_tested,
     read_variance,
 )
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder
-from vestige.artifacts.records import read_rows, write_csv
+from vestige.artifacts.records import write_csv
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, read_jsonl, write_text
 from vestige.core.text import one_line
@@ -287,7 +287,7 @@ class _Probe:
         """The t-tests over the prompts that were judged on both sides."""
         judged = [
             t
-            for t in read_rows(self.folder.tested, Tested)
+            for t in read_tested(self.folder)
             if t.source == source and t.target_score is not None and t.unlearned_score is not None
         ]
         before = np.array([t.target_score for t in judged], dtype=float)
