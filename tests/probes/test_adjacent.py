@@ -17,9 +17,9 @@ from vestige.data.passages import Passage
 from vestige.data.splits import split
 from vestige.judges.base import Prompt, Spend, Writer, Written
 from vestige.judges.server import ServerSettings, ServerWriter
-from vestige.probes import neighbours, questions
+from vestige.probes import questions
+from vestige.probes.adjacent import OTHER, SAME, STATED, NeighbourSettings, neighbour_questions
 from vestige.probes.keywords import keywords, tokens
-from vestige.probes.neighbours import NeighbourSettings, neighbour_questions
 from vestige.probes.questions import TEMPLATES, Adjacent, AdjacentSettings, adjacent, answered, as_they_are, sentences
 
 TEXTS = [
@@ -312,8 +312,8 @@ def test_same_attribute_means_the_source_s_attribute_of_another_contract(sample1
     for q in made.questions:
         one, other = by_id[q.source_id], item_of[q.question]
         alike = (one.group, one.attribute) == (other.group, other.attribute)
-        assert alike == (q.relation == neighbours.SAME)
-    assert {q.relation for q in made.questions} == {neighbours.SAME, neighbours.OTHER}
+        assert alike == (q.relation == SAME)
+    assert {q.relation for q in made.questions} == {SAME, OTHER}
 
 
 def test_a_shared_party_is_the_keyword_and_what_the_forget_set_states_is_no_question(sample1):
@@ -328,7 +328,7 @@ def test_a_shared_party_is_the_keyword_and_what_the_forget_set_states_is_no_ques
     # Every retained item of the contracts at distance 1 is asked once, but for the entailed ones.
     near = {e for e in split(sample1, ["A_B"]).retain if {*str(e.edge).split("_")} & {"A", "B"}}
     assert len(made.questions) == len(near) - len({i.id for i in near if i.answer in addresses})
-    assert made.dropped[neighbours.STATED] > 0
+    assert made.dropped[STATED] > 0
 
 
 def test_neighbours_follow_the_seed_and_never_the_forgotten(sample1):

@@ -29,7 +29,7 @@ from vestige.metrics import intervals
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes import answering
-from vestige.probes.adjacent import AdjacentRequest, make_adjacent
+from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
 from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, filter_holes
@@ -45,7 +45,6 @@ from vestige.probes.mitigation import (
     mitigation_folder,
 )
 from vestige.probes.mitigation_scores import new_latent
-from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.evaluate import finished_subject
 from vestige.steps.subjects import asked_model

@@ -16,11 +16,10 @@ from vestige.metrics import intervals
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes import answering
-from vestige.probes.adjacent import AdjacentRequest, make_adjacent, read_adjacent
+from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent, read_adjacent
 from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, candidates_in, filter_holes
-from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.subjects import asked_model
 

@@ -10,7 +10,7 @@ from vestige.methods import build_method
 from vestige.probes.filters import FilterSettings
 from vestige.probes.latent import LatentSettings
 from vestige.probes.questions import AdjacentSettings
-from vestige.study.hole_paper import find_preset, presets
+from vestige.study.hole_study_settings import find_preset, presets
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import UnlearningSettings
 from vestige.training.trajectory import TrajectorySettings

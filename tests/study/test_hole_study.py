@@ -11,9 +11,8 @@ from tests.probed import make_probed, verdict
 from vestige.core.errors import InputError
 from vestige.metrics import intervals
 from vestige.study import hole_study
-from vestige.study.hole_paper import paper_size, refuse_paper
 from vestige.study.hole_study import forecast_study, probe_jobs, run_hole_study, run_seed, study_tasks
-from vestige.study.hole_study_settings import HoleStudyFolder, study_named
+from vestige.study.hole_study_settings import HoleStudyFolder, paper_size, refuse_paper, study_named
 from vestige.study.hole_study_tables import write_tables
 
 OWN = """

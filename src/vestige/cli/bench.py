@@ -1,6 +1,5 @@
 """`vestige bench`: general benchmarks, and MT-bench, of several models side by side."""
 
-import json
 import logging
 import os
 import sys
@@ -14,7 +13,7 @@ import typer
 from vestige.cli.asked import pairs, refuse_torchrun, say
 from vestige.cli.probe_words import JudgeWords, Participants, PlaceWords
 from vestige.cli.spread import spread
-from vestige.cli.tables import print_columns
+from vestige.cli.tables import print_columns, print_json
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
 from vestige.core.text import one_line
@@ -150,8 +149,7 @@ def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader"
 
 def _tell(found: "Benched", place: PlaceWords) -> None:
     if place.as_json:
-        typer.echo(json.dumps({"results": [to_json(r) for r in found.results], "notes": found.notes}, indent=2))
-        return
+        return print_json({"results": [to_json(r) for r in found.results], "notes": found.notes})
     _print_table(found.results)
     for note in found.notes:
         typer.echo(one_line(note, width=300))

@@ -1,6 +1,5 @@
 """`vestige calibrate`: find the learning rate at which a method reaches a stated goal best."""
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +30,7 @@ from vestige.cli.options import (
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
+from vestige.cli.tables import print_json
 from vestige.core.errors import GoalNotReached, InputError
 
 if TYPE_CHECKING:
@@ -171,8 +171,7 @@ def _named(found: "Calibration") -> str:
 
 def _tell(found: "Calibration", cpu_seconds: float, *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({**asdict(found), "cpu_seconds": cpu_seconds}, indent=2))
-        return
+        return print_json({**asdict(found), "cpu_seconds": cpu_seconds})
     _print_rungs(found)
     if found.rate is not None:
         shown = {f"{r['split']}, {r['scope']}": r for r in found.test if r["metric"] == found.metric}

@@ -4,7 +4,6 @@
 `latent` and `filter` do one part each, in the same folder.
 """
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,7 @@ from vestige.cli.probe_variance import variance_command
 from vestige.cli.probe_words import JudgeWords, NearWords, Participants, PlaceWords, placebo_names, searches_named
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
-from vestige.cli.tables import counted, print_columns, print_cost, print_counts
+from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -136,8 +135,7 @@ def adjacent_command(
     sources = _read(rows, data, forget, forget_n)
     kept = make_adjacent(place.folder, _adjacent_request(sources, near, who, place))
     if place.as_json:
-        typer.echo(json.dumps([{"of": k.of, **asdict(k.question)} for k in kept], indent=2))
-        return
+        return print_json([{"of": k.of, **asdict(k.question)} for k in kept])
     _say_adjacent(kept, place)
     for one in [k for k in kept if k.of == "forget"][:5]:
         typer.echo(f"  {one_line(one.question.question)}")
@@ -169,7 +167,7 @@ def latent_command(
     models = Participants(target, unlearned, who, place)
     found = {name: _search(name, policy, models, place) for name in names}
     if place.as_json:
-        typer.echo(json.dumps({name: one._asdict() for name, one in found.items()}, indent=2))
+        print_json({name: one._asdict() for name, one in found.items()})
 
 
 @probe_app.command("filter")
@@ -217,8 +215,7 @@ def _read(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "Pro
 def _adjacent_request(
     sources: "ProbeSources", near: NearWords, who: JudgeWords, place: PlaceWords
 ) -> "AdjacentRequest":
-    from vestige.probes.adjacent import AdjacentRequest
-    from vestige.probes.neighbours import NeighbourSettings
+    from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings
     from vestige.probes.questions import AdjacentSettings
 
     k = {"k": near.k}
@@ -321,8 +318,7 @@ def _tell(table: "HoleTable", place: PlaceWords) -> None:
     from vestige.probes.holes import server_notes
 
     if place.as_json:
-        typer.echo(json.dumps(asdict(table), indent=2))
-        return
+        return print_json(table)
     print_holes(table)
     for note in server_notes(place.folder):
         typer.echo(note)
@@ -391,8 +387,7 @@ def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
 def print_forecast(forecast: "ProbeForecast", *, grounded: bool, as_json: bool) -> None:
     """What probing would take at most; a grounded judge takes passes of the target and no tokens of a server."""
     if as_json:
-        typer.echo(json.dumps(asdict(forecast), indent=2))
-        return
+        return print_json(forecast)
     typer.echo("at most; nothing was asked:")
     models = {"the target model": forecast.target_calls, "the unlearned model": forecast.unlearned_calls}
     models |= {"placebos": forecast.placebo_calls} if forecast.placebo_calls else {}

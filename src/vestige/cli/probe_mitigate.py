@@ -1,7 +1,6 @@
 """`vestige probe mitigate`: mend an unlearned model with the holes found in it, and see what that costs."""
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +12,13 @@ from vestige.cli.options import Data, DryStudy, Forget, Idk
 from vestige.cli.probe_words import JudgeWords, Participants, PlaceWords, searches_named
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
-from vestige.cli.tables import print_columns, print_cost, print_counts
+from vestige.cli.tables import print_columns, print_cost, print_counts, print_json
 from vestige.cli.trajectory import ChooseBy, Pace, TrajectoryWords, asked_trajectory
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.holes import MitigationRow, MitigationTable, Way
-    from vestige.artifacts.records import SubjectSpec
     from vestige.core.estimates import Estimate
     from vestige.data.corpus import NamedSplits
     from vestige.probes.answering import AnswerSettings, Served
@@ -118,8 +116,7 @@ def mitigate_command(
         request = _request(models, way, mend, splits, lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
         table = mitigate(place.folder, request)
     if place.as_json:
-        typer.echo(json.dumps(asdict(table), indent=2))
-        return
+        return print_json(table)
     print_mitigation(table)
     typer.echo(f"table in {mitigation_folder(place.folder, request).table}")
 
@@ -209,15 +206,18 @@ def _searching(mend: MendWords, place: PlaceWords) -> "Searching | None":
 
 def _again(target: str, unlearned: str, mend: MendWords, splits: "NamedSplits", place: PlaceWords) -> "Again":
     """How each round unlearns: by the method that is named, or as UNLEARNED was made where its folder says so."""
+    from vestige.artifacts.layout import own_folder
+    from vestige.artifacts.records import read_spec
     from vestige.data.factual import idk_answers, read_idk
-    from vestige.probes.mitigation import Again
+    from vestige.probes.mitigation import Again, as_made
     from vestige.training.settings import UnlearningSettings
 
-    spec = _spec_of(unlearned)
+    folder = own_folder(unlearned)
+    spec = None if folder is None else read_spec(folder.spec)
     method = mend.method or (spec.method if spec else "")
     if not method:
         raise InputError(f"nothing says how {one_line(unlearned)} was unlearned; name the method by --method")
-    own, training = _as_made(spec, method)
+    own, training = as_made(spec, method)
     watched = TrajectoryWords(mend.every, None, mend.choose, None, {})
     if not watched and spec is not None and spec.method == method and any("trajectory." in k for k in spec.settings):
         say("UNLEARNED is a checkpoint that a rule chose; without --choose each round is trained to its end")
@@ -228,25 +228,6 @@ def _again(target: str, unlearned: str, mend: MendWords, splits: "NamedSplits", 
         idk=idk_answers() if mend.idk is None else read_idk(Path(mend.idk)),
         trajectory=asked_trajectory(watched, place.model(target), splits, seed=place.seed),
     )
-
-
-def _spec_of(model: str) -> "SubjectSpec | None":
-    from vestige.artifacts.layout import own_folder
-    from vestige.artifacts.records import read_spec
-
-    folder = own_folder(model)
-    return None if folder is None else read_spec(folder.spec)
-
-
-def _as_made(spec: "SubjectSpec | None", method: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of method and training that the unlearned model was made with; none of another method's."""
-    from vestige.training.settings import UnlearningSettings
-
-    if spec is None or spec.method != method:
-        return {}, {}
-    prefix = f"{method}."
-    own = {k.removeprefix(prefix): v for k, v in spec.settings.items() if k.startswith(prefix)}
-    return own, {k: v for k, v in spec.settings.items() if k in UnlearningSettings.model_fields}
 
 
 def _foresee(models: tuple[str, str], way: "Way", mend: MendWords, splits: "NamedSplits", place: PlaceWords) -> None:
@@ -316,8 +297,7 @@ def _interval(estimate: "Estimate | None") -> str:
 def print_mitigation_forecast(forecast: "MitigationForecast", *, as_json: bool) -> None:
     """What a mending would take at most."""
     if as_json:
-        typer.echo(json.dumps(asdict(forecast), indent=2))
-        return
+        return print_json(forecast)
     typer.echo("at most; nothing was asked and nothing trained:")
     counts = {
         "prompts of the probe trained on": forecast.used,

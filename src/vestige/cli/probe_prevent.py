@@ -1,8 +1,7 @@
 """`vestige probe prevent`: predict which benign items an unlearning puts at risk, protect them, see what it helps."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
@@ -32,7 +31,7 @@ from vestige.cli.output import output_in
 from vestige.cli.probe_words import JudgeWords
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
-from vestige.cli.tables import print_columns, print_counts
+from vestige.cli.tables import print_columns, print_counts, print_json
 from vestige.cli.trajectory import Retrained
 
 if TYPE_CHECKING:
@@ -130,8 +129,7 @@ def prevent_command(
 
         counts = foreseen(request)
         if as_json:
-            typer.echo(json.dumps(counts, indent=2))
-            return
+            return print_json(counts)
         typer.echo("at most; nothing was done:")
         print_counts(counts)
         return
@@ -142,8 +140,7 @@ def prevent_command(
     with output_in(output_dir, fresh=fresh, made_by=("asked.json",), inputs=inputs), progress_bar("prevention") as show:
         table = prevent(PreventionFolder(output_dir), replace(request, on_stage=show))
     if as_json:
-        typer.echo(json.dumps(asdict(table), indent=2))
-        return
+        return print_json(table)
     print_prevention(table)
     typer.echo(f"all numbers in {PreventionFolder(output_dir).rows}")
 

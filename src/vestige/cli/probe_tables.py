@@ -1,7 +1,5 @@
 """`vestige probe tables`: the Knowledge Holes paper's tables by one command."""
 
-import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +8,7 @@ from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.options import AsJson, DryStudy, Fresh, OutputDir, Workers
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
-from vestige.cli.tables import print_counts
+from vestige.cli.tables import print_counts, print_json
 from vestige.core.errors import PartialFailure
 from vestige.core.text import one_line
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 
 PAPER = ("llmu", "gakl", "npo_gd", "rmu")
-"""The presets of `study.hole_paper`, which are looked up on the hub."""
+"""The presets of the paper, which are looked up on the hub."""
 
 
 def tables_command(
@@ -76,7 +74,7 @@ def _tell(place: "HoleStudyFolder", tables: "Sequence[int]", end: "StudyEnd", *,
     paths = [str(place.page), *(str(place.table(number)) for number in tables)]
     if as_json:
         failed = {name: str(error) for name, error in end.failed.items()}
-        typer.echo(json.dumps({"tables": paths, "failed": failed}, indent=2))
+        print_json({"tables": paths, "failed": failed})
     else:
         typer.echo(f"tables in {place.page}")
     if end.failed:
@@ -85,15 +83,14 @@ def _tell(place: "HoleStudyFolder", tables: "Sequence[int]", end: "StudyEnd", *,
 
 def _paper(name: str, *, dry_run: bool, as_json: bool) -> None:
     """The size of one of the paper's own experiments, or what is left to do for it."""
-    from vestige.study.hole_paper import paper_size, refuse_paper
+    from vestige.study.hole_study_settings import paper_size, refuse_paper
 
     if not dry_run:
         refuse_paper(name)
     found = paper_size(name)
     sizes = {"target": found.forecast.target_calls, "unlearned": found.forecast.unlearned_calls}
     if as_json:
-        typer.echo(json.dumps({**found._asdict(), "forecast": {**sizes, **found.forecast.judge_requests}}, indent=2))
-        return
+        return print_json({**found._asdict(), "forecast": {**sizes, **found.forecast.judge_requests}})
     typer.echo(f"target {found.target}, policy {found.policy}, judge {found.judge}; at most:")
     print_counts({f"prompts to the {who} model": n for who, n in sizes.items()})
     print_counts({f"judgements of {task}": n for task, n in found.forecast.judge_requests.items()})
@@ -109,8 +106,7 @@ def _changed(
 
 def _foresee(forecast: "StudyForecast", *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(forecast), indent=2))
-        return
+        return print_json(forecast)
     typer.echo(f"at most; nothing was asked: {forecast.n_tasks} tasks, {forecast.n_probes} of them probes, which take")
     print_counts({f"prompts to the {who} model": n for who, n in forecast.prompts.items()})
     print_counts({f"judgements of {task}": n for task, n in forecast.judgements.items()})

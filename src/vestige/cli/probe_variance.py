@@ -1,7 +1,5 @@
 """`vestige probe variance`: how far a finished probe's scores vary over models, generations and judges."""
 
-import json
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +9,7 @@ from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.options import DryStudy
 from vestige.cli.probe_words import JUDGES, JudgeWords, Participants, PlaceWords, placebo_names
 from vestige.cli.spread import spread
-from vestige.cli.tables import counted, print_columns
+from vestige.cli.tables import counted, print_columns, print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -76,8 +74,7 @@ def variance_command(
             generations=generations,
             criteria=criteria,
         )
-        typer.echo(json.dumps(count._asdict(), indent=2) if place.as_json else f"at most; nothing was asked: {count}")
-        return
+        return print_json(count._asdict()) if place.as_json else typer.echo(f"at most; nothing was asked: {count}")
     cast = Participants(target, "", JudgeWords(embedder=embedder), place)
     request = VarianceRequest(
         target=cast.target,
@@ -91,8 +88,7 @@ def variance_command(
     )
     table = variance(place.folder, request)
     if place.as_json:
-        typer.echo(json.dumps(asdict(table), indent=2))
-        return
+        return print_json(table)
     print_variance(table)
 
 

@@ -1,6 +1,5 @@
 """`vestige sisa`: train a model in shards, so that it can be made to forget exactly, and make it forget."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +24,7 @@ from vestige.cli.options import (
 from vestige.cli.output import output_in
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
+from vestige.cli.tables import print_json
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
@@ -175,8 +175,7 @@ def _tell(folder: "SubjectFolder", made: "Made", as_json: bool) -> None:
             "slices": cost.slices_trained,
             "slices_in_all": cost.slices,
         }
-        typer.echo(json.dumps(told, indent=2))
-        return
+        return print_json(told)
     typer.echo(
         f"{folder.path}: {cost.steps_trained} of the {cost.steps} steps that it takes from the start "
         f"({cost.slices_trained} of {cost.slices} slices); model {made.digest.id[:12]}"

@@ -1,7 +1,9 @@
 """Tables of estimates for the terminal: `0.42 [0.36, 0.48], n = 240`."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 from vestige.core.text import one_line
 
@@ -85,6 +87,12 @@ def print_columns(title: str, fixed: Sequence[Sequence[str]], columns: Sequence[
         for row in zip(*(cells for _, *cells in (*fixed, *group)), strict=True):
             table.add_row(*map(Text, row))
         console.print(table)
+
+
+def print_json(found: Any) -> None:
+    """What was found, as JSON for programs."""
+    known = asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
+    print(json.dumps(known, indent=2))
 
 
 def print_counts(counts: Mapping[str, int]) -> None:

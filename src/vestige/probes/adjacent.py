@@ -1,12 +1,18 @@
 """Adjacent questions of a forget set, made once in the folder of the probe, and of what is kept.
 
-Of texts templates or a language model make them (`questions`); of graphs of contracts they are questions about other
-contracts (`neighbours`). Retained questions are taken as they are.
+Of texts templates or a language model make them (`questions`); retained questions are taken as they are. Of graphs of
+contracts they are questions about other contracts, by how far they are from a forgotten one: two contracts are at
+distance 1 where they share a party, at distance 2 where a third shares one with each, and so on; parallel contracts are
+at distance 1. They are the data's own, so that their true answers are known. Questions whose answers a forgotten
+contract states as well (the address of a shared party) are dropped: to forget them is no hole.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
+
+from pydantic import PositiveInt, field_validator
 
 from vestige.artifacts.holes import is_there, put_down
 from vestige.artifacts.layout import ProbeFolder
@@ -15,17 +21,22 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
+from vestige.core.seeds import generator
+from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset
+from vestige.data.entailment import Known, known_from, scope_of
 from vestige.data.passages import Passage
+from vestige.data.selectors import check_edges
+from vestige.data.uniform import shuffled
 from vestige.judges.base import Writer
 from vestige.probes import VERSION
-from vestige.probes.neighbours import NeighbourSettings, neighbour_questions
 from vestige.probes.questions import (
     ASKING_VERSION,
     Adjacent,
     AdjacentQuestion,
     AdjacentSettings,
+    Desk,
     Source,
     adjacent,
     as_they_are,
@@ -33,6 +44,173 @@ from vestige.probes.questions import (
     source_text,
 )
 from vestige.steps.making import LOCK_SECONDS
+
+STATED = "the forget set states it"
+SAME, OTHER = "same attribute", "other attribute"
+
+
+class NeighbourSettings(Settings):
+    """`k` questions of each forgotten one, from contracts at these `distances`."""
+
+    k: PositiveInt = 4
+    distances: tuple[PositiveInt, ...] = (1, 2)
+
+    @field_validator("distances")
+    @classmethod
+    def _some(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value or len(set(value)) < len(value):
+            raise ValueError("give one distance or more, each once")
+        return value
+
+
+def neighbour_questions(dataset: Dataset, forget: Sequence[str], settings: NeighbourSettings, *, seed: int) -> Adjacent:
+    """Up to k questions of each item of the forgotten edges; the seed and the item choose which.
+
+    In turn, for each distance: one that asks for the same attribute of another contract, one for another attribute.
+    """
+    check_edges(dataset.graph, forget)
+    if not forget:
+        raise InputError(f"{dataset.graph.name}: no forgotten edge to look around; name at least one")
+    around = _Around(dataset, frozenset(forget), max(settings.distances))
+    desk = Desk(())
+    n_sources = 0
+    for edge in dict.fromkeys(forget):
+        steps = around.edges_from(edge)
+        for item in dataset.items_of_edge.get(edge, ()):
+            n_sources += 1
+            cells = [
+                _Cell(distance, relation, item, around.items(steps.get(distance, ()), item, relation), seed)
+                for distance in settings.distances
+                for relation in (SAME, OTHER)
+            ]
+            desk.short(settings.k - _deal(desk, around, cells, settings.k))
+    return desk.result(n_sources=n_sources)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """The items at one distance from a forgotten one, of one relation to it."""
+
+    distance: int
+    relation: str
+    source: Item
+    items: Sequence[Item]
+    seed: int
+
+    @cached_property
+    def in_order(self) -> list[int]:
+        """The places of the items, drawn."""
+        drawn = generator(self.seed, "neighbour", self.source.id, self.distance, self.relation)
+        return list(shuffled(drawn, len(self.items)).tolist())
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What lies around forgotten contracts."""
+
+    dataset: Dataset
+    forget: frozenset[str]
+    farthest: int
+
+    @cached_property
+    def _ids(self) -> list[str]:
+        return self.dataset.graph.edge_ids()
+
+    @cached_property
+    def _ends(self) -> list[list[int]]:
+        """The two nodes of each edge."""
+        ends: list[list[int]] = self.dataset.graph.ends.tolist()
+        return ends
+
+    @cached_property
+    def _edges_of(self) -> Mapping[int, list[int]]:
+        """The edges of each node."""
+        found: dict[int, list[int]] = {}
+        for number, ends in enumerate(self._ends):
+            for node in ends:
+                found.setdefault(node, []).append(number)
+        return found
+
+    @cached_property
+    def _stated(self) -> Known:
+        """What the forgotten contracts state about entities."""
+        contracts = (c for c in self.dataset.contracts if c.edge in self.forget)
+        return known_from(contracts, self.dataset.types)
+
+    def edges_from(self, edge: str) -> dict[int, list[str]]:
+        """The retained edges by their distance from one."""
+        ids, ends = self._ids, self._ends
+        start = self.dataset.graph.edge_numbers[edge]
+        met_edges, met_nodes, border = {start}, set(ends[start]), sorted(set(ends[start]))
+        found: dict[int, list[str]] = {}
+        for distance in range(1, self.farthest + 1):
+            new = sorted({e for node in border for e in self._edges_of[node]} - met_edges)
+            met_edges.update(new)
+            found[distance] = [ids[e] for e in new if ids[e] not in self.forget]
+            border = sorted({node for e in new for node in ends[e]} - met_nodes)
+            met_nodes.update(border)
+        return found
+
+    def items(self, edges: Sequence[str], source: Item, relation: str) -> list[Item]:
+        """The items of these edges that ask for the source's attribute of its type, or for another."""
+        known = source.attribute is not None
+        return [
+            item
+            for edge in edges
+            for item in self.dataset.items_of_edge.get(edge, ())
+            if (known and (item.group, item.attribute) == (source.group, source.attribute)) == (relation == SAME)
+        ]
+
+    def states(self, item: Item) -> bool:
+        """Whether a forgotten contract states an item's answer; of contracts with unknown content, no."""
+        contract = self.dataset.contract_of.get(str(item.edge))
+        if contract is None or item.attribute is None:
+            return False
+        return scope_of(item, contract, self.dataset.types, self._stated) == "entailed"
+
+    def shared(self, source: Item, item: Item) -> str:
+        """The entities by which two contracts hang together, or else those of the other one, as contracts name them."""
+        graph = self.dataset.graph
+        one, other = (self._ends[graph.edge_numbers[str(i.edge)]] for i in (source, item))
+        nodes = [n for n in other if n in one] or other
+        return " and ".join(self._name(str(item.edge), graph.nodes[n]) for n in nodes)
+
+    def _name(self, edge: str, label: str) -> str:
+        contract = self.dataset.contract_of.get(edge)
+        if contract is None:
+            return label
+        type_ = self.dataset.types[contract.type]
+        role = next((role for role, node in contract.parties.items() if node == label), None)
+        return label if role is None else contract.values[type_.name_of[role]]
+
+
+def _deal(desk: Desk, around: _Around, cells: Sequence[_Cell], k: int) -> int:
+    """Admit up to k questions, one cell after the other and round again; the number admitted."""
+    hands = [iter(cell.in_order) for cell in cells]
+    n, left = 0, set(range(len(cells)))
+    while left and n < k:
+        for place in sorted(left):
+            if n < k:
+                taken = _next(desk, around, cells[place], hands[place])
+                n += taken
+                left -= set() if taken else {place}
+    return n
+
+
+def _next(desk: Desk, around: _Around, cell: _Cell, hand: Iterator[int]) -> bool:
+    """Whether a question of the cell is admitted, the first in its order that can be."""
+    for place in hand:
+        item = cell.items[place]
+        if around.states(item):
+            desk.drop(STATED)
+            continue
+        keyword = around.shared(cell.source, item)
+        if desk.admit(
+            AdjacentQuestion(cell.source.id, keyword, item.question, cell.distance, item.answer, cell.relation)
+        ):
+            return True
+    return False
+
 
 By = Literal["graph", "offline"] | Writer
 

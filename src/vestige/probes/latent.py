@@ -158,15 +158,6 @@ class Opening(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True)
-class Search:
-    """A way to search: its name, how the rollouts of an iteration (from 1 on) begin, and whether the policy learns."""
-
-    source: str
-    openings: Callable[[int], list[Opening]]
-    learns: bool
-
-
 class Iteration(NamedTuple):
     """What became of an iteration, for whoever watches. `n_latent` counts D_RL so far; `numbers` are the update's.
 
@@ -181,13 +172,6 @@ class Iteration(NamedTuple):
     collapsed: str
 
 
-OnIteration = Callable[[Iteration], None]
-
-
-def unwatched(_: Iteration) -> None:
-    """Nobody watches."""
-
-
 def probe(
     cast: Cast,
     seeds: Sequence[str],
@@ -195,7 +179,7 @@ def probe(
     *,
     seed: int,
     folder: ProbeFolder,
-    on_iteration: OnIteration = unwatched,
+    on_iteration: Callable[[Iteration], None] = lambda iteration: None,
     source: str = LATENT,
 ) -> list[Attempt]:
     """All attempts of a search, which begin from `seeds` (D_adj); those in the folder are taken from there.
@@ -205,17 +189,41 @@ def probe(
     seeds, where every attempt counts that finds something, and not only the best.
     """
     refuse_poor_seeds(seeds, 1 if source == PARAPHRASE else settings.n_examples)
-    policy, learns = cast.policy.settings, source == LATENT
-    # Neighbours of a group share an opening: GRPO compares replies to one prompt.
-    group = policy.group_size if learns and policy.estimator == "grpo" else 1
-
-    def openings(iteration: int) -> list[Opening]:
-        rows, before = range(policy.n_rollouts), (iteration - 1) * policy.n_rollouts
-        if source == PARAPHRASE:
-            return [reworded(seeds[(before + row) % len(seeds)]) for row in rows]
-        return [listed(seeds, settings.n_examples, seed, iteration, row // group) for row in rows]
-
-    return run(Search(source, openings, learns), cast, settings, seed=seed, folder=folder, watch=on_iteration)
+    drop_torn_line(folder.attempts)
+    drop_torn_line(folder.iterations)
+    logged = read_attempts(folder)
+    told = list(read_rows(folder.iterations, Iteration)) if folder.iterations.exists() else []
+    campaign = _Campaign(source, seeds, cast, settings, seed, folder, Seen(cast.embedder), _stops(cast.tokenizer))
+    if campaign.learns and folder.policy.exists():
+        cast.policy.restore(folder.policy)
+    elif cast.policy.n_steps:
+        raise InputError(f"the policy has learnt for {cast.policy.n_steps} iterations already; begin with a fresh one")
+    attempts: list[Attempt] = []
+    with on_threads(cast.policy.settings.threads):
+        for number in range(1, settings.n_iterations + 1):
+            before = [a for a in logged if a.iteration == number]
+            if number <= cast.policy.n_steps:
+                if len(before) != cast.policy.settings.n_rollouts:
+                    raise InputError(
+                        f"{folder.attempts} lacks attempts of iteration {number}, from which the policy in "
+                        f"{folder.policy} has learnt; delete both and search anew"
+                    )
+                campaign.seen.novelty([a.prompt for a in before])
+                attempts += before
+                if number <= len(told):
+                    on_iteration(told[number - 1])
+                continue
+            rollouts, new = campaign.attempts(number, before)
+            attempts += new
+            numbers = cast.policy.step(rollouts, [a.reward for a in new]) if campaign.learns else {}
+            n_judged, why = sum(a.j is not None for a in new), collapsed(rollouts, cast.policy.settings)
+            done = Iteration(number, len(new), n_judged, len(d_rl(attempts)), numbers, why)
+            if number > len(told):
+                append_lines(folder.iterations, [json_line(done._asdict())])
+            if campaign.learns and (number % settings.keep_every == 0 or number == settings.n_iterations):
+                cast.policy.save(folder.policy)
+            on_iteration(done)
+    return attempts
 
 
 def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
@@ -250,57 +258,12 @@ def d_rl(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [a for a in attempts if a.j == LATENT_J]
 
 
-def run(
-    search: Search, cast: Cast, settings: LatentSettings, *, seed: int, folder: ProbeFolder, watch: OnIteration
-) -> list[Attempt]:
-    """Search, or go on where the folder's search ended."""
-    drop_torn_line(folder.attempts)
-    drop_torn_line(folder.iterations)
-    logged = read_attempts(folder)
-    told = list(read_rows(folder.iterations, Iteration)) if folder.iterations.exists() else []
-    if search.learns and folder.policy.exists():
-        cast.policy.restore(folder.policy)
-    elif cast.policy.n_steps:
-        raise InputError(f"the policy has learnt for {cast.policy.n_steps} iterations already; begin with a fresh one")
-    campaign = _Campaign(search, cast, settings, seed, folder, Seen(cast.embedder), _stops(cast.tokenizer))
-    attempts: list[Attempt] = []
-    with on_threads(cast.policy.settings.threads):
-        for number in range(1, settings.n_iterations + 1):
-            before = [a for a in logged if a.iteration == number]
-            if number <= cast.policy.n_steps:
-                if len(before) != cast.policy.settings.n_rollouts:
-                    raise InputError(
-                        f"{folder.attempts} lacks attempts of iteration {number}, from which the policy in "
-                        f"{folder.policy} has learnt; delete both and search anew"
-                    )
-                campaign.seen.novelty([a.prompt for a in before])
-                attempts += before
-                if number <= len(told):
-                    watch(told[number - 1])
-                continue
-            rollouts, new = campaign.attempts(number, before)
-            attempts += new
-            numbers = cast.policy.step(rollouts, [a.reward for a in new]) if search.learns else {}
-            done = _iteration(number, new, attempts, numbers, collapsed(rollouts, cast.policy.settings))
-            if number > len(told):
-                append_lines(folder.iterations, [json_line(done._asdict())])
-            if search.learns and (number % settings.keep_every == 0 or number == settings.n_iterations):
-                cast.policy.save(folder.policy)
-            watch(done)
-    return attempts
-
-
-def _iteration(
-    number: int, new: Sequence[Attempt], attempts: Sequence[Attempt], numbers: Mapping[str, float], why: str
-) -> Iteration:
-    return Iteration(number, len(new), sum(a.j is not None for a in new), len(d_rl(attempts)), numbers, why)
-
-
 @dataclass(frozen=True)
 class _Campaign:
     """A search under way: what it was asked, what it has seen, and where it is logged."""
 
-    search: Search
+    source: str
+    seeds: Sequence[str]
     cast: Cast
     settings: LatentSettings
     seed: int
@@ -308,9 +271,28 @@ class _Campaign:
     seen: Seen
     stop_ids: tuple[int, ...]
 
+    @property
+    def learns(self) -> bool:
+        """Whether the policy does; it does not in a baseline."""
+        return self.source == LATENT
+
+    @property
+    def _compares(self) -> bool:
+        """Whether rewards are compared within groups of neighbours, which then share an opening (GRPO)."""
+        return self.learns and self.cast.policy.settings.estimator == "grpo"
+
+    def _openings(self, number: int) -> list[Opening]:
+        """How the rollouts of an iteration begin."""
+        policy = self.cast.policy.settings
+        rows, before = range(policy.n_rollouts), (number - 1) * policy.n_rollouts
+        if self.source == PARAPHRASE:
+            return [reworded(self.seeds[(before + row) % len(self.seeds)]) for row in rows]
+        group = policy.group_size if self._compares else 1
+        return [listed(self.seeds, self.settings.n_examples, self.seed, number, row // group) for row in rows]
+
     def attempts(self, number: int, before: Sequence[Attempt]) -> tuple[Rollouts, list[Attempt]]:
         """The attempts of an iteration, all of them in the log; those `before` are there already."""
-        openings = self.search.openings(number)
+        openings = self._openings(number)
         rollouts = self._rollouts(openings, number)
         prompts = [question_of(self.cast.tokenizer, reply) for reply in rollouts.replies]
         # Before anybody is paid for what is not going to be logged.
@@ -323,7 +305,8 @@ class _Campaign:
                 f"none of the {len(drafts)} answers of iteration {number} was judged ({drafts[0].failure}, the first); "
                 "look at the judge and run the same command again"
             )
-        filled = neutral(worth, group_size=self._group)
+        policy = self.cast.policy.settings
+        filled = neutral(worth, group_size=policy.group_size if self._compares else policy.n_rollouts)
         done = [replace(d, novelty=n, reward=w) for d, n, w in zip(drafts, novelty, filled, strict=True)]
         self._refuse_another(before, done[: len(before)])
         append_lines(self.folder.attempts, [json_line(asdict(attempt)) for attempt in done[len(before) :]])
@@ -336,11 +319,6 @@ class _Campaign:
                 f"{self.folder.attempts} holds another search than this: with these settings, this seed and this "
                 f"machine attempt {differs} comes out otherwise; choose another folder"
             )
-
-    @property
-    def _group(self) -> int:
-        policy = self.cast.policy.settings
-        return policy.group_size if self.search.learns and policy.estimator == "grpo" else policy.n_rollouts
 
     def _rollouts(self, openings: Sequence[Opening], number: int) -> Rollouts:
         policy = self.cast.policy.settings
@@ -371,8 +349,7 @@ class _Campaign:
         refuse_limit(self.cast.judge.name, judgements)
         drafts = []
         for row, (opening, prompt) in enumerate(zip(openings, prompts, strict=True)):
-            source = self.search.source
-            draft = Attempt(f"{source}-{number}-{row}", number, source, opening.seed, prompt)
+            draft = Attempt(f"{self.source}-{number}-{row}", number, self.source, opening.seed, prompt)
             if row < len(before):
                 # What follows from the search itself is made anew, so that the log can be compared with it.
                 drafts.append(replace(before[row], id=draft.id, seed=draft.seed, prompt=prompt, source=draft.source))
@@ -463,7 +440,7 @@ class SearchRequest:
     grader: Grader
     embedder: Embedder
     seed: int
-    on_iteration: OnIteration = field(default=lambda iteration: None)
+    on_iteration: Callable[[Iteration], None] = field(default=lambda iteration: None)
 
 
 def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:

@@ -27,6 +27,7 @@ from vestige.artifacts.holes import (
     read_tested,
 )
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder
+from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
@@ -218,6 +219,15 @@ class Again:
     training: UnlearningSettings
     idk: tuple[str, ...]
     trajectory: TrajectoryRequest | None = None
+
+
+def as_made(spec: SubjectSpec | None, method: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of method and training that the unlearned model was made with; none of another method's."""
+    if spec is None or spec.method != method:
+        return {}, {}
+    prefix = f"{method}."
+    own = {k.removeprefix(prefix): v for k, v in spec.settings.items() if k.startswith(prefix)}
+    return own, {k: v for k, v in spec.settings.items() if k in UnlearningSettings.model_fields}
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,10 @@ from vestige.evals import qa
 from vestige.methods import build_method
 from vestige.models.embedder import Embedder
 from vestige.models.load import ModelSettings
-from vestige.probes.adjacent import AdjacentRequest, make_adjacent
+from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
 from vestige.probes.answering import AnswerSettings, Grader, grounded_grader
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, filter_holes
-from vestige.probes.neighbours import NeighbourSettings
 from vestige.probes.prevention_table import (
     ADJACENT,
     MEASURES,

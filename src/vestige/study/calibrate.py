@@ -356,7 +356,7 @@ def target_task(place: str, request: CalibrateRequest, report: Report) -> None:
     if read_score(folder) is None:
         watch = Stopwatch()
         target = load_checked(request.unlearning.target, request.unlearning.target_digest, "the target")
-        _keep(folder, request, watch, target, _Spent(0, 0))
+        _keep(folder, request, watch, target, (0, 0))
 
 
 def rung_task(place: str, request: CalibrateRequest, rung: int, candidate: int, report: Report) -> None:
@@ -385,18 +385,15 @@ def rung_task(place: str, request: CalibrateRequest, rung: int, candidate: int, 
     _keep(scored, request, watch, model, _spent(subject))
 
 
-class _Spent(NamedTuple):
-    steps: int
-    n_tokens: int
-
-
-def _spent(subject: SubjectFolder) -> _Spent:
-    """What a candidate has been trained for so far."""
+def _spent(subject: SubjectFolder) -> tuple[int, int]:
+    """How many steps and tokens a candidate has been trained for so far."""
     rows = list(read_jsonl(subject.training_log)) if subject.training_log.exists() else []
-    return _Spent(len(rows), sum(row["n_tokens"] for row in rows))
+    return len(rows), sum(row["n_tokens"] for row in rows)
 
 
-def _keep(folder: RungFolder, request: CalibrateRequest, watch: Stopwatch, model: LoadedModel, spent: _Spent) -> None:
+def _keep(
+    folder: RungFolder, request: CalibrateRequest, watch: Stopwatch, model: LoadedModel, spent: tuple[int, int]
+) -> None:
     """Ask a model the validation questions; keep the records and the mean scores."""
     validation = request.apart.validation
     items = everything([validation])
@@ -408,7 +405,7 @@ def _keep(folder: RungFolder, request: CalibrateRequest, watch: Stopwatch, model
     values = {id_: qa.score(r) for id_, r in records.items()}
     means = {name: _mean(validation.splits[name], values, request.settings.metric) for name in CHOSEN_ON}
     write_provenance(folder.provenance, watch, **model.provenance())
-    write_record(folder.score, Score(spent.steps, spent.n_tokens, means["forget"], means["retain"], ""))
+    write_record(folder.score, Score(*spent, means["forget"], means["retain"], ""))
 
 
 def _mean(items: Sequence[Item], values: Mapping[str, Mapping[str, float]], metric: str) -> float:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vestige import probes
 from vestige.artifacts.bench import BenchFolder, read_bench
@@ -21,19 +21,18 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.data.build import CompileSettings, compile_to_folder
-from vestige.data.corpus import NamedSplits, everything
+from vestige.data.corpus import Corpus, NamedSplits, everything
 from vestige.data.factual import idk_answers
 from vestige.evals.qa import QASettings
 from vestige.judges import grounded
 from vestige.judges.spending import Limits
 from vestige.probes import mitigation
 from vestige.probes import variance as varying
-from vestige.probes.adjacent import AdjacentRequest, adjacent_of, make_adjacent
+from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
 from vestige.probes.holes import ProbeForecast, Size, filter_holes, forecast_probe, forget_texts
 from vestige.probes.latent import LATENT, search
 from vestige.probes.mitigate import mitigate
-from vestige.probes.mitigation import Again, MitigationRequest, Searching, mitigation_folder
-from vestige.probes.neighbours import NeighbourSettings
+from vestige.probes.mitigation import Again, MitigationRequest, Searching, as_made, mitigation_folder
 from vestige.probes.questions import AdjacentSettings
 from vestige.probes.variance import VarianceRequest, variance
 from vestige.steps import finetune, unlearn
@@ -224,19 +223,18 @@ def probe_task(place: str, job: ProbeJob, report: Report) -> None:
     """One probe: adjacent questions, the search, and which of both are holes."""
     if job.folder.summary.exists():
         return
-    settings, k = job.settings, job.settings.k
+    settings = job.settings
     cast = Cast(HoleStudyFolder(Path(place)), job.folder, settings, job.unlearned, job.seed)
-    near = AdjacentRequest(
-        splits=cast.splits,
-        dataset=cast.corpus.dataset,
-        by="graph" if settings.by == "graph" else "offline",
-        settings=AdjacentSettings(k=k),
-        neighbours=NeighbourSettings(k=k),
-        seed=settings.seed,
-    )
-    make_adjacent(job.folder, near)
+    make_adjacent(job.folder, _near(cast.corpus, cast.splits, settings))
     search(job.folder, cast.search_request(report))
     filter_holes(job.folder, cast.filter_request())
+
+
+def _near(corpus: Corpus, splits: NamedSplits, settings: HoleStudySettings) -> AdjacentRequest:
+    """The adjacent questions of every probe of the study."""
+    by: Literal["graph", "offline"] = "graph" if settings.by == "graph" else "offline"
+    own, neighbours = AdjacentSettings(k=settings.k), NeighbourSettings(k=settings.k)
+    return AdjacentRequest(splits, corpus.dataset, by, own, neighbours, settings.seed)
 
 
 def mend_task(place: str, settings: HoleStudySettings, way: Way, report: Report) -> None:
@@ -298,9 +296,7 @@ def _again(cast: Cast) -> Again:
             f"nothing says how {one_line(name)} was unlearned, so that no round can do it again; leave out table 4, or "
             "name a folder of `vestige unlearn`"
         )
-    prefix = f"{spec.method}."
-    own = {k.removeprefix(prefix): v for k, v in spec.settings.items() if k.startswith(prefix)}
-    training = {k: v for k, v in spec.settings.items() if k in UnlearningSettings.model_fields}
+    own, training = as_made(spec, spec.method)
     return Again(spec.method, own, UnlearningSettings.build(training, where=str(folder)), idk_answers())
 
 
@@ -361,17 +357,10 @@ def _of_one(settings: HoleStudySettings) -> ProbeForecast:
             compile_to_folder(settings.making.graph, place.data, CompileSettings(seed=settings.seed))
         corpus = corpus_of(place, settings)
     splits = splits_of(corpus, settings)
-    near = AdjacentRequest(
-        splits=splits,
-        dataset=corpus.dataset,
-        by="graph" if settings.by == "graph" else "offline",
-        settings=AdjacentSettings(k=settings.k),
-        neighbours=NeighbourSettings(k=settings.k),
-        seed=settings.seed,
-    )
+    near = adjacent_of(_near(corpus, splits, settings))["forget"].questions
     forget = splits.splits["forget"]
     return forecast_probe(
-        Size(len(adjacent_of(near)["forget"].questions), settings.latent.n_iterations * settings.policy.n_rollouts, 0),
+        Size(len(near), settings.latent.n_iterations * settings.policy.n_rollouts, 0),
         forget[0].question,
         forget_texts(forget),
         settings.filter,
