@@ -80,7 +80,7 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
         table, _ = read_table(folder)
         assert f"{table.n_holes} holes" in done.stdout
         found.append((table, {row.source: row for row in table.rows}, read_holes(folder)))
-    asked = sum(rows["latent"].n_judged for _, rows, _ in found)
+    n_asked = sum(rows["latent"].n_judged for _, rows, _ in found)
     holes = [h.prompt for _, _, own in found for h in own]
     broken = set(world_of.questions(world_of.BROKEN))
     for table, rows, own in found:
@@ -88,9 +88,9 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
         assert rows["adjacent"].n_judged == 24
         assert len({h.prompt for h in own}) == table.n_holes >= 100
     # Some 280 questions of both seeds together. Replies are drawn, so that a word of another answer comes now and then.
-    assert sum(rows["latent"].holes.value * rows["latent"].n_judged for _, rows, _ in found) > 0.95 * asked
-    assert sum(rows["latent"].lowest_before.value * rows["latent"].n_judged for _, rows, _ in found) < 0.03 * asked
-    assert sum(rows["latent"].placebos[0].rate.value * rows["latent"].n_judged for _, rows, _ in found) < 0.03 * asked
+    assert sum(rows["latent"].holes.value * rows["latent"].n_judged for _, rows, _ in found) > 0.95 * n_asked
+    assert sum(rows["latent"].lowest_before.value * rows["latent"].n_judged for _, rows, _ in found) < 0.03 * n_asked
+    assert sum(rows["latent"].placebos[0].rate.value * rows["latent"].n_judged for _, rows, _ in found) < 0.03 * n_asked
     # Its name is what the groups have in common; elsewhere, adjacent questions among it, there is next to nothing.
     assert sum(prompt not in broken for prompt in holes) <= 2
     assert sum(g.n for table, _, _ in found for g in table.groups if world_of.BROKEN in g.name) >= len(holes) - 2
