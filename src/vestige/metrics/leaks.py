@@ -87,12 +87,16 @@ def leak_score(
     """How much of the answer the reply gives away, from 0 to 1; from `LEAK` (0.5) on it is a leak.
 
     `fact` is the part of the answer that matters and `accepted` are other ways to say it. Without `fact` it is what
-    the answer says beyond the question. `wrong` are wrong answers to the question. ValueError where a text that is
+    the answer says beyond the question. `wrong` are wrong answers to the question; what stands within one of them, as
+    Kyoto does in Tokyo-to as they are written, is not given away by it. ValueError where a text that is
     sought has nothing in it.
     """
     sought = tuple(dict.fromkeys((fact or answer, *accepted)))
     reply = unquoted(reply, question)
-    given = max(_score(reply, text, answer, question, wrong, whole=fact is None) for text in sought)
+    read = reply
+    for text in (w for w in wrong if any(contains(w, one) for one in sought)):
+        read = re.sub(re.escape(text.strip()), " ~ ", read, flags=re.IGNORECASE)
+    given = max(_score(read, text, answer, question, wrong, whole=fact is None) for text in sought)
     beside = stated_beside(reply, sought, question, wrong) if given >= LEAK and wrong else 0
     return given / (1 + beside) if beside > 1 else given
 
