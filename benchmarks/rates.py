@@ -1,4 +1,4 @@
-"""The grid that the demo's learning rates come from: methods x rates x forget sets, on a finished demo's target.
+"""A grid that learning rates are chosen from: methods x rates x forget sets, on a finished demo's target.
 
 `python -m benchmarks.rates --run runs/demo` prints a Markdown table (or `--json`, one object a cell); cells lie in
 `<run>/rates` and are kept, so the same command goes on where it was stopped. A rate is chosen for a method by one
