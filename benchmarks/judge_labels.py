@@ -15,7 +15,7 @@ import numpy as np
 
 from vestige.judges.base import Judge, Request
 from vestige.judges.tasks import QUALITY_SCALE
-from vestige.metrics.agreement import Agreement, agreement, flags_agree
+from vestige.metrics.agreement import Agreement, agreement
 
 Part: TypeAlias = Literal["choose", "test"]
 
@@ -87,5 +87,6 @@ def agreement_with_labels(judge: Judge, part: Part = "test", *, with_truth: bool
 
 
 def _kappa(pairs: list[tuple[bool, bool]]) -> float | None:
-    first, second = (np.array(column, dtype=bool) for column in zip(*pairs, strict=True))
-    return flags_agree(first, second)
+    # With two grades the squared weights make no difference: it is the kappa of flags.
+    first, second = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    return agreement(first, second).kappa

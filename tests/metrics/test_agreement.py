@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vestige.metrics.agreement import agreement, flags_agree, prompt_parts, variance_parts
+from vestige.metrics.agreement import agreement, prompt_parts, variance_parts
 
 
 def test_agreement_by_hand_and_without_what_one_did_not_judge():
@@ -33,14 +33,6 @@ def test_a_judge_that_says_one_thing_only_has_no_correlation_rather_than_none_at
     assert found.n == 3
     with pytest.raises(ValueError, match="no item"):
         agreement(np.array([np.nan]), np.array([1.0]))
-
-
-def test_kappa_of_flags_by_hand():
-    a, b = np.array([True, True, False, False]), np.array([True, False, False, False])
-    # Agreement 3/4; chance 1/2 x 1/4 + 1/2 x 3/4 = 1/2.
-    assert flags_agree(a, b) == pytest.approx(0.5)
-    assert flags_agree(a, a) == 1
-    assert flags_agree(a & False, b & False) is None
 
 
 def test_variance_parts_by_hand_where_only_one_source_varies():

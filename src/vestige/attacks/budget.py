@@ -29,7 +29,3 @@ class Meter:
                 raise OverBudget(f"the attack's budget has {left} {name} left, and it asks for {amount}; grant more")
         for name, amount in amounts.items():
             self.spent[name] = self.spent.get(name, 0) + amount
-
-    def affords(self, amounts: Mapping[str, int]) -> bool:
-        """Whether `charge` would book these amounts."""
-        return all(0 <= n <= self.granted.get(name, 0) - self.spent.get(name, 0) for name, n in amounts.items())

@@ -6,7 +6,7 @@ Axes: N items or prompts, S seeds of the model, G generations from each, J judge
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.stats import rankdata
 
 
@@ -69,13 +69,6 @@ def agreement(first: Float[np.ndarray, " N"], second: Float[np.ndarray, " N"]) -
         spearman=float(np.corrcoef(rankdata(a), rankdata(b))[0, 1]) if spread else None,
         kappa=float(1 - (gap**2).mean() / expected) if spread else None,
     )
-
-
-def flags_agree(first: Bool[np.ndarray, " N"], second: Bool[np.ndarray, " N"]) -> float | None:
-    """Cohen's kappa of two yes-or-no judges: (agreement - chance) / (1 - chance). None where both always say one."""
-    p, q = first.mean(), second.mean()
-    chance = p * q + (1 - p) * (1 - q)
-    return None if chance == 1 else float(((first == second).mean() - chance) / (1 - chance))
 
 
 def variance_parts(scores: Float[np.ndarray, "S G J"]) -> Parts:
