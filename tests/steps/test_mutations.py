@@ -38,7 +38,7 @@ from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest
 from vestige.probes.latent import LatentSettings
-from vestige.probes.mitigation import MitigationRequest, MitigationSettings, Searching, TakingPart
+from vestige.probes.mitigation import MitigationRequest, MitigationSettings, Searching
 from vestige.probes.prevent import PreventRequest, PreventSettings
 from vestige.steps import attack as attack_step
 from vestige.steps import bench as bench_step
@@ -152,12 +152,11 @@ def made_in(place, asked):
 
 
 def mending(place, asked, who, splits):
-    model = TakingPart(who, ModelSettings(model=str(place / "adapter"), device="cpu"))
     return MitigationRequest(
         way="kl",
         splits=NamedSplits("forget", splits, {}),
-        target=model,
-        unlearned=model,
+        target=who,
+        unlearned=who,
         answers=AnswerSettings(),
         grader=probing(place, asked, who, (), ()).grader,
         embedder=SimpleNamespace(digest="letters"),
