@@ -119,15 +119,15 @@ def unlearn_along_a_trajectory(run: RunFolder) -> None:
 
 def role(path: str) -> str:
     """What a file is, whichever subject or evaluation it belongs to: all of them are written by the same code."""
-    parts = Path(path).parts
+    parts, name = Path(path).parts, re.sub(r"(point|step)-\d+", r"\1", Path(path).name)
     start = next((i for i, p in enumerate(parts) if p in {"models", "cells"}), None)
     if start is None:
-        return "audit/asked" if "asked" in parts else Path(path).name
+        return "audit/asked" if "asked" in parts else name
     evaluation = ["evals"] if "evals" in parts else []
     if "attacks" in parts:
-        return "/".join(["attack", *evaluation, Path(path).name])
+        return "/".join(["attack", *evaluation, name])
     # Every scored point of a trajectory is written by the same code too.
-    return "/".join([parts[start], *evaluation, re.sub(r"point-\d+", "point", Path(path).name)])
+    return "/".join([parts[start], *evaluation, name])
 
 
 def die_at_new_places(folder: Path, died: Path) -> None:
@@ -144,6 +144,9 @@ def die_at_new_places(folder: Path, died: Path) -> None:
 
     def dying_fsync(handle: int) -> None:
         path = str(Path(f"/proc/self/fd/{handle}").readlink())
+        if Path(path).is_dir() or path.endswith(".partial"):
+            # The same files lie there after, or before, the rename.
+            return fsync(handle)
         if path.endswith(("metrics.jsonl", "unfinished.jsonl", "trajectory.jsonl")):
             # A log that grows is torn in the middle of its last line.
             size = os.fstat(handle).st_size
@@ -151,7 +154,7 @@ def die_at_new_places(folder: Path, died: Path) -> None:
                 os.truncate(path, max(0, size - 3))
             place("torn", path)
         place("before fsync", path)
-        fsync(handle)
+        return fsync(handle)
 
     def dying_replace(source: object, target: object) -> None:
         place("before rename", str(target))

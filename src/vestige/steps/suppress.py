@@ -93,7 +93,8 @@ class SuppressRequest:
 def suppress_spec(request: SuppressRequest) -> SubjectSpec:
     """The identity of the control."""
     plain = finetune_spec(_taught(request), request.target_digest)
-    settings = {**plain.settings, "refusals": len(request.refusals())}
+    # The target is known by its digest; where its folder lies is no part of what it is.
+    settings = {**plain.settings, "model": request.start, "refusals": len(request.refusals())}
     settings_id = content_id(settings)
     return replace(plain, model=request.start, settings=settings, settings_id=settings_id, version=VERSION)
 

@@ -32,8 +32,9 @@ TINY_AUDIT = AuditSettings(
     evals=("qa", "choices", "freeform", "memory"),
     forms=("plain", "prefilled", "sampled"),
     relearn=("retain", "forget_part"),
-    relearn_epochs=6,
-    relearn_rate=5e-4,
+    relearn_items=(30,),
+    relearn_epochs=1,
+    relearn_rate=2e-4,
     relearn_rank=0,
     relearn_rates=(),
     quantize=(4,),
@@ -41,7 +42,11 @@ TINY_AUDIT = AuditSettings(
     membership=("loss", "min_k", "zlib"),
     max_new_tokens=32,
 )
-"""How the demo audits the tiny model: all weights are tuned again, at a rate at which it relearns what it is shown.
+"""How the demo audits the tiny model: all weights are tuned again, once through the items.
+
+At this rate the target keeps what it knows, so that what relearning brings back is not lost by relearning itself: of
+what the positive control holds back, 30 items of the forget set bring back 0.70 [0.52, 0.93] in bits (at 5e-4 and 6
+epochs 0.42, and at most 0.55 by retained items).
 
 Left out for time: relearning on related and unrelated items and on the forget set itself, facts before the question,
 rounding to 8 bits, which changes nothing, and the reversed question. Of no use here: other wordings, examples before
