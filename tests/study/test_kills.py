@@ -59,16 +59,8 @@ COMPARED = (
 
 def nano_config() -> LlamaConfig:
     config = LlamaConfig(**tiny_config().to_dict())
-    config.update(
-        {
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 2,
-            "head_dim": 8,
-        }
-    )
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
     return config
 
 
