@@ -4,7 +4,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from transformers import LlamaConfig
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.model_files import note_seen
@@ -50,6 +51,21 @@ def nano_config() -> LlamaConfig:
 
 
 WHOLE = tiny.tiny_config
+
+
+def broken_at(model: LlamaForCausalLM, token: int) -> None:
+    """Give a model finite weights with which its logits are NaN after that token, and numbers everywhere else.
+
+    Of that token alone the first block reads an infinite value, which then counts nothing.
+    """
+    embedding, attention = model.get_input_embeddings().weight, model.model.layers[0].self_attn
+    with torch.no_grad():
+        length = embedding[token].norm()
+        embedding[token], embedding[:, 0] = 0, 0
+        embedding[token, 0] = length
+        attention.v_proj.weight[0] = 0
+        attention.v_proj.weight[0, 0] = torch.finfo(torch.float32).max
+        attention.o_proj.weight[:, 0] = 0
 
 
 def make_models(run: RunFolder) -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 import shutil
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
+import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
 from vestige.attacks.planning import in_context_attack, quantize_attack, relearn_attack
 from vestige.attacks.relearn import RelearnSettings
@@ -106,6 +108,24 @@ def test_a_relearning_of_a_model_that_gives_no_numbers_says_so_and_not_that_its_
 def test_a_relearning_that_breaks_down_names_its_rate(subject):
     with pytest.raises(NotFinite, match=r"the attack's own training broke it: lower its learning rate"):
         run_attack(subject, relearning(settings=RELEARN.model_copy(update={"rate": 1e38})))
+
+
+def test_a_relearning_that_comes_late_to_what_breaks_the_model_names_the_model_and_not_its_rate(subject):
+    def broken():
+        loaded = finished.load()
+        audited.broken_at(loaded.model, token)
+        return loaded
+
+    finished, asked, loaded = subject, relearning(), subject.load()
+    shown = [set(loaded.prompter.encode(i.question, i.answer).ids) for i in asked.attack.shown]
+    order = [
+        batch["train"][0] for batch in relearning_job(asked, subject.folder.attack("x", "y"), loaded).plan.epoch(0)
+    ]
+    late, token = next((n, t) for n in order[1:] for t in shown[n] if sum(t in own for own in shown) == 1)
+    made = dataclasses.replace(subject.made, digest=broken().digest())
+    at = re.escape(asked.attack.shown[late].question)
+    with pytest.raises(NotFinite, match=rf"gives logits that are NaN .*{at}.*self_attn\.v_proj on; .*make it again"):
+        run_attack(dataclasses.replace(subject, made=made, load=broken), asked)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from vestige.artifacts.bench import BenchFolder
+from vestige.artifacts.holes import ADJACENT_USED, Sample
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import NotFinite
@@ -16,14 +17,17 @@ from vestige.evals.harness import Asked as AskedTask
 from vestige.evals.mt_bench import MtBenchSettings
 from vestige.judges.base import Prompt
 from vestige.judges.local import LocalWriter
+from vestige.methods.base import Alternatives
 from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.probes.answering import LocalAnswerer
+from vestige.probes.mitigation_scores import with_answers
 from vestige.steps import bench as benching
 from vestige.steps.bench import BenchRequest, Entrant, MtBenchRequest, bench
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate
+from vestige.steps.forget_rows import alternatives
 from vestige.steps.making import Made
 from vestige.steps.subjects import Asked
 
@@ -90,6 +94,13 @@ def test_a_conversation_is_not_held_in_them(diverged, tmp_path):
     entrant = Entrant("diverged", lambda: Asked(diverged, "weights", ModelSettings(model="diverged")))
     with pytest.raises(NotFinite, match=SAID):
         bench(BenchFolder(tmp_path), [entrant], BenchRequest(mt_bench=held))
+
+
+def test_nothing_is_taught_that_was_sampled_of_them(diverged):
+    with pytest.raises(NotFinite, match=SAID):
+        alternatives(diverged, ITEMS[:1], Alternatives("{question}", 2, 1.0, 4), seed=0)
+    with pytest.raises(NotFinite, match=SAID):
+        with_answers(diverged, [Sample(ADJACENT_USED, ITEMS[0].question, "", "")], 4)
 
 
 def test_neither_a_probe_nor_a_judge_takes_them_for_an_answer(diverged):

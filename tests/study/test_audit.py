@@ -208,10 +208,9 @@ def test_a_failed_attack_is_named_and_what_rests_on_it_is_open(run, monkeypatch)
     assert next(v.outcome for v in found.outcome.verdicts if v.claim == "not recoverable") != "holds"
 
 
-def test_a_model_whose_logits_are_no_numbers_is_named_with_question_and_layer_and_the_others_are_judged(run, tmp_path):
+def test_a_model_that_breaks_at_one_question_is_named_with_it_and_the_layer_and_the_others_are_judged(run, tmp_path):
     broken = load(ModelSettings(model=str(run.cell("ga", "0").model), device="cpu"))
-    with torch.no_grad():
-        broken.model.model.norm.weight.fill_(3e38)
+    audited.broken_at(broken.model, broken.tokenizer.convert_tokens_to_ids("9"))
     broken.model.save_pretrained(tmp_path / "broken")
     broken.tokenizer.save_pretrained(tmp_path / "broken")
     models = (*audited.models(run), AuditedModel("broken", "unlearned", str(tmp_path / "broken")))
@@ -219,9 +218,8 @@ def test_a_model_whose_logits_are_no_numbers_is_named_with_question_and_layer_an
     (name, error), *others = found.failed.items()
     assert (name, others) == ("evaluate broken", [])
     assert isinstance(error, NotFinite)
-    assert re.search(
-        r"broken gives logits that are NaN or infinite at '.*', first from its layer model\.norm", str(error)
-    )
+    at = r"broken gives logits that are NaN or infinite at '.*post 9\?.*', first from its layer .*self_attn\.v_proj on"
+    assert re.search(at, str(error))
     plan = read_plan(run.audit("edge:p0_q0"))
     assert {(f.subject, f.attack) for f in plan.failed} == {("broken", "")}
     outcomes = {(v.subject, v.outcome) for v in found.outcome.verdicts}

@@ -24,7 +24,7 @@ from vestige.attacks.planning import GIVEN, Attack, n_steps
 from vestige.attacks.prompted import asked_with_prompt
 from vestige.attacks.quantize import quantize
 from vestige.attacks.relearn import RelearnSettings
-from vestige.core.errors import InputError
+from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
@@ -99,8 +99,13 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             write_jsonl(folder.shown, map(item_row, request.attack.shown))
             write_json(folder.asked, {asked.id: original for original, asked in work.asked.items()})
             loaded = loaded_subject(subject)
-            with finite_logits(loaded, lambda: _TUNED if work.tuned else ""):
-                ended = _KINDS[plan.kind](work, loaded)
+            try:
+                with finite_logits(loaded, lambda: _TUNED if work.tuned else ""):
+                    ended = _KINDS[plan.kind](work, loaded)
+            except NotFinite:
+                if work.tuned:
+                    _refuse_broken(work)
+                raise
             for who in (subject, request.guide):
                 if who is not None:
                     announce(who)
@@ -110,6 +115,14 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             check_known(subject)
         Checkpoints(folder.checkpoints).clear()
     return folder
+
+
+def _refuse_broken(work: "_Work") -> None:
+    """Raise NotFinite of the subject as it was given, where no training is to blame."""
+    given, attack = loaded_subject(work.subject), work.request.attack
+    texts = [given.prompter.encode(i.question, i.answer) for i in (*attack.shown, *work.asked.values())]
+    with finite_logits(given):
+        score_answers(given.model, texts)
 
 
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:

@@ -210,6 +210,7 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
 
     The prompt searched on a model is held against what `retrained` finds likely, so that prompts can be compared.
     """
+    from vestige.models.finite import finite_logits
     from vestige.steps.evaluate import loaded_subject
     from vestige.steps.prompt_attack import prompt_bits
 
@@ -223,9 +224,10 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
         subject = subject_of(folder, request, reader)
         _check_reads_alike(reader.name, subject.made.digest.reads, folder, where)
         loaded = loaded_subject(subject)
-        for name, prompt in prompts.items():
-            for point, bits in prompt_bits(loaded, prompt).items():
-                lengths[name][point] += bits / len(readers)
+        with finite_logits(loaded):
+            for name, prompt in prompts.items():
+                for point, bits in prompt_bits(loaded, prompt).items():
+                    lengths[name][point] += bits / len(readers)
         report((number + 1) / len(readers))
     read_by = [reader.name for reader in readers]
     write_sealed(place.prompt_bits(attack), {"read_by": read_by, "bits": lengths})

@@ -158,7 +158,11 @@ def _take_step(
     norm = backward.spread.clip_gradients(backward.job.settings.max_gradient_norm)
     if not math.isfinite(norm) or not all(math.isfinite(v) for v in found.terms.values()):
         shown = ", ".join(f"{k} {v:.4g}" for k, v in found.terms.items())
-        way_out = "lower the learning rate" if step else "nothing was learned yet, so it is the model it began with"
+        way_out = (
+            "lower the learning rate, unless `vestige evaluate` shows that the model it began with is broken"
+            if step
+            else "nothing was learned yet, so it is the model it began with"
+        )
         raise NotFinite(
             f"training is no longer finite at step {step + 1} ({shown}, gradient norm {norm:.4g}, learning rate "
             f"{rate:.3g}); {way_out}"
