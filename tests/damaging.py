@@ -30,6 +30,7 @@ CASES = {
     "adapters": 60,
     "data files": 400,
     "graph files": 250,
+    "compiled folders": 200,
     "checkpoints": 200,
     "settings": 200,
     "run folders": 40,

@@ -1,7 +1,10 @@
 """Data files and graphs that are damaged: used, or refused in one sentence with the file's name."""
 
+import contextlib
 import csv
+import hashlib
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +13,15 @@ import networkx as nx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.damaging import survive
+from tests.damaging import damage, survive
 
 from vestige.core.errors import InputError
+from vestige.data.alternatives import with_alternatives
 from vestige.data.build import CompileSettings, compile_to_folder
-from vestige.data.corpus import SourceSettings, open_corpus
+from vestige.data.corpus import SourceSettings, named_splits, open_corpus
+from vestige.data.folder import write_dataset
 from vestige.data.graph_files import read_graph
+from vestige.probes.neighbours import NeighbourSettings, neighbour_questions
 
 PAIRS = [{"question": f"Who is {n}?", "answer": f'Number {n}, "so".', "edge": f"A_B{n}"} for n in range(4)]
 TALK = [
@@ -87,6 +93,38 @@ def test_data_files(compiled, tmp_path):
             assert text.encode()
 
     survive("data files", whole, tmp_path, used)
+
+
+def sealed(rng: random.Random, folder: Path) -> str:
+    """Damage in files and manifest; of most folders the manifest gives the digests of the files as they are then."""
+    what = damage(rng, folder)
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        if rng.random() < 0.8:
+            for name, facts in manifest["files"].items():
+                facts["sha256"] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            (folder / "manifest.json").write_text(json.dumps(manifest))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass  # No manifest any more, or none of Vestige's.
+    return what
+
+
+@pytest.mark.slow
+def test_compiled_folders(compiled, tmp_path):
+    contracts = tmp_path / "temporal"
+    compile_to_folder("chain:3", contracts, CompileSettings(temporal=True))
+
+    def used(folder: Path) -> None:
+        corpus = open_corpus(SourceSettings(data=str(folder)))
+        data = corpus.dataset
+        for selector in (f"edge:{data.graph.edge_ids()[0]}", "random:1", f"type:{data.graph.types[0]}"):
+            with contextlib.suppress(InputError):
+                splits = with_alternatives(corpus, named_splits(corpus, selector), n=3)
+                forget = list(dict.fromkeys(i.edge for i in splits.splits["forget"]))
+                neighbour_questions(data, forget, NeighbourSettings(), seed=0)
+        write_dataset(data, folder / "again")
+
+    survive("compiled folders", [compiled, contracts], tmp_path, used, sealed)
 
 
 def test_graph_files(tmp_path):

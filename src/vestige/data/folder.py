@@ -12,24 +12,23 @@ manifest.json     seed, settings, counts, digests; written last
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
-
+from vestige.artifacts.records import read_rows, typed
 from vestige.core.errors import InputError
-from vestige.core.files import json_line, new_folder, read_json, read_jsonl
+from vestige.core.files import json_line, new_folder, read_json
 from vestige.core.items import Item
 from vestige.core.text import one_line
 from vestige.data.contract_type import ContractType, read_types
 from vestige.data.dataset import Contract, Dataset, item_row
 from vestige.data.drawing import chunk_bounds
 from vestige.data.entailment import n_entailed_of_contracts
-from vestige.data.graph import Graph
+from vestige.data.graph import Edge, Graph, build_graph, shown
 from vestige.data.khop import KHop
-from vestige.data.manifest import COMPILER, FilesWritten, check_files, read_manifest
+from vestige.data.manifest import COMPILER, MANIFEST, FilesWritten, check_files, read_manifest
 from vestige.data.pistol import pistol_row, pistol_text
 
 PISTOL, EDGES, ITEMS, HOLDOUT = "pistol.json", "edges.csv", "items.jsonl", "holdout.jsonl"
@@ -42,7 +41,7 @@ CONTRACTS, KHOP, GRAPH, TYPES, FACTUAL = (
 )
 EDGE_COLUMNS = ("edge", "type", "connectivity", "component", "n_entailed", "first", "second", "supersedes")
 
-_T = TypeVar("_T")
+_AGAIN = "compile again with --fresh"
 
 
 def identity(graph: Graph, seed: int, *, temporal: bool, stream: bool, types: Sequence[ContractType]) -> dict[str, Any]:
@@ -137,55 +136,86 @@ def read_dataset(folder: Path) -> Dataset:
             f"{PISTOL}, or "
             "compile again with --no-stream"
         )
-    types = read_types(folder / TYPES) if (folder / TYPES).is_dir() else {}
-    return _read_json(
-        folder / GRAPH,
-        lambda stored: Dataset(
-            name=stored["graph"]["name"],
-            graph=_graph_from(stored),
-            items=_read_lines(folder / ITEMS, _item),
-            contracts=_read_lines(folder / CONTRACTS, lambda row: Contract(**row)),
-            holdout=_read_lines(folder / HOLDOUT, _item),
-            khop=_read_lines(folder / KHOP, lambda row: KHop(_item(row), tuple(row["edges"]))),
-            seed=manifest["seed"],
-            temporal=manifest["temporal"],
-            types=types,
-            factual=_read_lines(folder / FACTUAL, _item),
-            unknown=tuple(manifest["unknown"]),
+    about = typed(folder / MANIFEST, _About, manifest, again=_AGAIN)
+    graph = _graph_in(folder / GRAPH)
+    return _fitting(
+        folder,
+        Dataset(
+            name=graph.name,
+            graph=graph,
+            items=_items(folder / ITEMS),
+            contracts=tuple(read_rows(folder / CONTRACTS, Contract)),
+            holdout=_items(folder / HOLDOUT),
+            khop=tuple(KHop(_item(folder / KHOP, k), k.edges) for k in read_rows(folder / KHOP, _KHopRow)),
+            seed=about.seed,
+            temporal=about.temporal,
+            types=read_types(folder / TYPES) if (folder / TYPES).is_dir() else {},
+            factual=_items(folder / FACTUAL),
+            unknown=about.unknown,
         ),
     )
 
 
-def _item(row: Mapping[str, Any]) -> Item:
-    return Item(
-        row["question"],
-        row["answer"],
-        row["edge"],
-        row["group"],
-        row["attribute"],
-        row["paraphrase"],
-        tuple(row["perturbed"]),
-    )
+@dataclass(frozen=True)
+class _About:
+    """What is read of a manifest."""
+
+    seed: int
+    temporal: bool
+    unknown: tuple[str, ...]
 
 
-def _read_lines(path: Path, make: Callable[[Any], _T]) -> tuple[_T, ...]:
-    def checked(number: int, row: Any) -> _T:
-        try:
-            return make(row)
-        except (KeyError, TypeError) as error:
-            raise InputError(
-                f"{path}, row {number}: not what Vestige writes ({one_line(str(error), width=200)})"
-            ) from error
+@dataclass(frozen=True)
+class _Row:
+    """A question as `item_row` writes it."""
 
-    return tuple(checked(number, row) for number, row in enumerate(read_jsonl(path), 1))
+    question: str
+    answer: str
+    edge: str | None
+    group: str | None
+    attribute: str | None
+    paraphrase: str | None
+    perturbed: tuple[str, ...]
 
 
-def _read_json(path: Path, make: Callable[[Any], _T]) -> _T:
-    stored = read_json(path)
-    try:
-        return make(stored)
-    except (KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path}: not what Vestige writes ({one_line(str(error), width=200)})") from error
+@dataclass(frozen=True)
+class _KHopRow(_Row):
+    edges: tuple[str, ...]
+
+
+def _items(path: Path) -> tuple[Item, ...]:
+    return tuple(_item(path, row) for row in read_rows(path, _Row))
+
+
+def _item(path: Path, row: _Row) -> Item:
+    stated = [row.question, row.answer, *row.perturbed, *([] if row.paraphrase is None else [row.paraphrase])]
+    if not all(text.strip() and "\0" not in text for text in stated):
+        raise InputError(f"{path}: {shown(row.question)}: a text is empty or holds a NUL character; {_AGAIN}")
+    return Item(row.question, row.answer, row.edge, row.group, row.attribute, row.paraphrase, row.perturbed)
+
+
+def _fitting(folder: Path, data: Dataset) -> Dataset:
+    """The data set, once its parts are found to be of one graph."""
+    edges, nodes = {*data.graph.edge_numbers}, {*data.graph.nodes}
+    for contract in data.contracts:
+        type_, parties = data.types.get(contract.type), contract.parties
+        if (
+            type_ is None
+            or contract.edge not in edges
+            or not (
+                {*type_.name_of.values()} <= contract.values.keys() <= type_.spec.attributes.keys()
+                and parties.keys() <= {*type_.roles}
+                and nodes >= {*parties.values()}
+            )
+        ):
+            raise InputError(f"{folder / CONTRACTS}: {shown(contract.edge)} fits no contract of {GRAPH}; {_AGAIN}")
+    for item in data.items:
+        own = data.contract_of.get(str(item.edge))
+        if item.edge not in edges or not (own is None or item.attribute is None or item.attribute in own.values):
+            raise InputError(f"{folder / ITEMS}: {shown(item.question)} asks for what no contract has; {_AGAIN}")
+    if unasked := edges - data.items_of_edge.keys():
+        raise InputError(f"{folder / ITEMS}: nothing is asked about {shown(min(unasked))}; {_AGAIN}")
+    return data
 
 
 def _node_link(dataset: Dataset) -> dict[str, Any]:
@@ -223,18 +253,37 @@ def _node_link(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _graph_from(stored: Mapping[str, Any]) -> Graph:
-    """The graph that `_node_link` wrote, with its nodes and edges in their order."""
-    nodes = tuple(node["id"] for node in stored["nodes"])
-    number = {label: n for n, label in enumerate(nodes)}
-    ends = [(number[e["source"]], number[e["target"]]) for e in stored["edges"]]
-    types = tuple(dict.fromkeys(e["type"] for e in stored["edges"]))
-    graph = Graph(
-        name=stored["graph"]["name"],
-        nodes=nodes,
-        ends=np.array(ends, dtype=np.int64).reshape(-1, 2),
-        types=types,
-        type_of=np.array([types.index(e["type"]) for e in stored["edges"]], dtype=np.int64),
-        parts={int(n): name for n, name in stored["graph"]["parts"].items()},
-    )
-    return graph.with_ids([e["id"] for e in stored["edges"]])
+@dataclass(frozen=True)
+class _Name:
+    name: str
+    parts: dict[int, str]
+
+
+@dataclass(frozen=True)
+class _Node:
+    id: str
+
+
+@dataclass(frozen=True)
+class _Edge:
+    source: str
+    target: str
+    type: str
+    id: str
+
+
+@dataclass(frozen=True)
+class _NodeLink:
+    """What is read of the graph that `_node_link` wrote."""
+
+    graph: _Name
+    nodes: tuple[_Node, ...]
+    edges: tuple[_Edge, ...]
+
+
+def _graph_in(path: Path) -> Graph:
+    """The graph in a folder, with its nodes and edges in their order."""
+    stored = typed(path, _NodeLink, read_json(path), again=_AGAIN)
+    edges = (Edge(e.source, e.target, e.type, e.id) for e in stored.edges)
+    name = one_line(stored.graph.name, width=200)
+    return build_graph(name, edges, parts=stored.graph.parts, nodes=[node.id for node in stored.nodes])

@@ -168,12 +168,18 @@ def rank_within(groups: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     return rank
 
 
-def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | None = None) -> Graph:
+def build_graph(
+    name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | None = None, nodes: Iterable[str] = ()
+) -> Graph:
     """A graph from labelled edges, in their order; a label, type or id that cannot be used is refused.
 
-    A self-loop is refused, since no entity signs a contract with itself, and so are edges that share an id.
+    A self-loop is refused, since no entity signs a contract with itself, and so are edges that share an id. `nodes`
+    come first, in their order, and then those that edges have besides.
     """
     numbers: dict[str, int] = {}
+    for node in nodes:
+        check_label(node, f"{name}: node")
+        numbers.setdefault(node, len(numbers))
     types: dict[str, int] = {}
     rows = array("q")
     named: dict[int, str] = {}
