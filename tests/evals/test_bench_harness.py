@@ -1,5 +1,6 @@
 """lm-evaluation-harness on a model in memory: the harness's own tasks on rows from files, against our own scorer."""
 
+import copy
 import csv
 import json
 from importlib.util import find_spec
@@ -108,6 +109,21 @@ def test_arc_from_files_has_the_numbers_of_our_own_scorer_and_examples_are_shown
     with pytest.raises(InputError, match="has fewer than 4 examples to show"):
         run_task(subject, "mmlu_anatomy", catalogue.task("mmlu_anatomy", rows), HarnessSettings(shots=4))
     assert (plain.cut, shown.cut) == (0, 0)
+
+
+@needs_lm_eval
+@pytest.mark.slow
+def test_a_template_that_prints_the_date_gets_the_pinned_one_of_the_harness_too(subject):
+    dated = copy.deepcopy(subject.tokenizer)
+    dated.chat_template = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('none') }}{% endif %}{{ date_string }} "
+        "{{ strftime_now('%Y-%m-%d') }} {% for m in messages %}{{ m.content }}|{% endfor %}"
+    )
+    found = harness.backend(LoadedModel(subject.model, dated, "dated", ""), HarnessSettings(chat=True), bars=False)
+    asked = [{"role": "system", "content": "Be."}, {"role": "user", "content": "Who?"}]
+    assert found.apply_chat_template(asked) == "01 Jan 2026 2026-01-01 Who?|"
+    begun = [*asked, {"role": "assistant", "content": "It is "}]
+    assert found.apply_chat_template(begun, add_generation_prompt=False) == "01 Jan 2026 2026-01-01 Who?|It is"
 
 
 def test_a_prompt_that_the_harness_cuts_is_counted(subject):

@@ -241,12 +241,29 @@ def backend(subject: LoadedModel, settings: HarnessSettings, *, bars: bool) -> A
         batch_size=settings.batch_size,
         max_length=context_tokens(subject.model),
     )
+    if subject.tokenizer.chat_template is not None:
+        found.apply_chat_template = partial(_chat, subject)
     if not bars:
         # `evaluate` has no word for it.
         found.loglikelihood = partial(found.loglikelihood, disable_tqdm=True)
         found.loglikelihood_rolling = partial(found.loglikelihood_rolling, disable_tqdm=True)
         found.generate_until = partial(found.generate_until, disable_tqdm=True)
     return found
+
+
+def _chat(subject: LoadedModel, history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    """A conversation as text, as Vestige renders it: under bounds, with the pinned date.
+
+    As in the harness it goes without system messages where the template refuses them, and an answer that was begun ends
+    where it ends.
+    """
+    answered = not add_generation_prompt
+    try:
+        text = subject.prompter.chat(history, answered=answered)
+    except InputError:
+        text = subject.prompter.chat([m for m in history if m["role"] != "system"], answered=answered)
+    last = history[-1]["content"].strip()
+    return text[: text.rindex(last) + len(last)] if answered and last in text else text
 
 
 def _set_shots(task: Any, name: str, settings: HarnessSettings) -> int:

@@ -143,7 +143,7 @@ def _judged(
     return [kept[n] for n in range(len(turns))]
 
 
-VERSION = 1
+VERSION = 2
 """Part of every identity; raised when the code would measure something else."""
 _ASKED_SPLITS = {WHOLE, "test", "validation"}
 
