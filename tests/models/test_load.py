@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from vestige.core.errors import InputError
 from vestige.models.digests import weights_digest
 from vestige.models.ensemble import EnsembleModel
-from vestige.models.load import ModelSettings, context_tokens, find, load, look_for
+from vestige.models.load import ModelSettings, context_tokens, find, load, look_for, outline
 from vestige.models.tiny import tiny_model
 
 
@@ -179,8 +179,9 @@ def test_a_tied_head_need_not_be_stored_and_any_other_must(folder):
     refused(folder, r"lacks 1 of the tensors .*\(lm_head\.weight\)")
 
 
+@pytest.mark.parametrize("does", [load, look_for, outline])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_weights_that_are_no_numbers_are_refused_by_name(folder, value):
+def test_weights_that_are_no_numbers_are_refused_by_name(folder, value, does):
     def spoil(tensors):
         tensors[UP][0, 0] = value
         return tensors
@@ -189,7 +190,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(folder, value):
     with pytest.raises(
         InputError, match=r"holds 1 tensors with NaN or infinite values \(model\.layers\.1\.mlp\.up_proj"
     ):
-        load(ModelSettings(model=str(folder), device="cpu"))
+        does(ModelSettings(model=str(folder), device="cpu"))
 
 
 @pytest.mark.parametrize(

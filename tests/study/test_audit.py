@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import audited
 import vestige
@@ -322,12 +323,20 @@ def pickled(run: RunFolder) -> str:
     return r"holds no weights as \.safetensors .* but pytorch_model\.bin, a pickle, which could run code"
 
 
+def not_finite(run: RunFolder) -> str:
+    weights = run.cell("ga", "0").model / "model.safetensors"
+    stored = load_file(weights)
+    stored["model.norm.weight"][0] = float("nan")
+    save_file(stored, weights, metadata={"format": "pt"})
+    return r"cells/ga-0/model holds 1 tensors with NaN or infinite values \(model\.norm\.weight\)"
+
+
 def not_there(run: RunFolder) -> str:
     shutil.rmtree(run.cell("ga", "0").path)
     return r"no model at '.*cells/ga-0'"
 
 
-@pytest.mark.parametrize("broken", [unfinished, without_weights, pickled, not_there])
+@pytest.mark.parametrize("broken", [unfinished, without_weights, pickled, not_finite, not_there])
 @pytest.mark.parametrize("does", [run_audit, forecast_audit])
 def test_every_model_is_looked_for_before_anything_is_done(made, tmp_path, broken, does):
     run = audited.copied(made, tmp_path / "run")

@@ -9,18 +9,19 @@ from vestige.artifacts.layout import AttackFolder, RunFolder
 from vestige.artifacts.prompts import TOKENS_BOUND, read_prompt
 from vestige.attacks.prompted import POINTS
 from vestige.audit.gather import read_case
-from vestige.core.errors import InputError
+from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json
 from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.report import build_report
+from vestige.steps import evaluate as evaluating
 from vestige.steps.evaluate import finished_subject
 from vestige.steps.prompt_attack import prompt_bits
 from vestige.study import audit as study
 from vestige.study import audit_tasks as audit_tasks_module
 from vestige.study.audit import plan_audit, run_audit
 from vestige.study.audit_forecast import forecast_audit
-from vestige.study.audit_tasks import audit_tasks
+from vestige.study.audit_tasks import audit_tasks, prompt_bits_task
 
 WHO = ("target", "retrained 0", "retrained 1", "ga")
 SETTINGS = audited.QUICK.model_copy(
@@ -105,6 +106,19 @@ def test_a_prompt_is_measured_only_by_models_that_read_text_alike(made):
     audit_tasks_module._check_reads_alike("retrained 0", spec["reads"], made, ours)
     with pytest.raises(InputError, match="retrained 0 and ga have different tokenisers or chat templates"):
         audit_tasks_module._check_reads_alike("retrained 0", "0" * 32, made, ours)
+
+
+def test_a_reader_that_a_prompt_breaks_is_named(made, monkeypatch):
+    whole, place = evaluating.loaded_subject, read_plan(made.audit("edge:p0_q0")).attacked[0]
+    token = read_prompt(AttackFolder(made.path / place.path)).points["100 %"].ids[0]
+
+    def broken(subject):
+        audited.broken_at((loaded := whole(subject)).model, token)
+        return loaded
+
+    monkeypatch.setattr(evaluating, "loaded_subject", broken)
+    with pytest.raises(NotFinite, match=r"retrained-0.* gives logits that are NaN .*self_attn\.v_proj on"):
+        prompt_bits_task(str(made.path), audited.request(made, SETTINGS), "prefix n=2", lambda share: None)
 
 
 def test_a_model_is_attacked_after_the_target_that_leads_the_search_was_asked(made):

@@ -341,11 +341,18 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, 
 
 def check_finite(model: nn.Module, folder: Path) -> None:
     """Refuse weights that are no numbers. `folder` is where they come from."""
-    bad = [
-        name
-        for name, tensor in [*model.named_parameters(), *model.named_buffers()]
-        if tensor.is_floating_point() and tensor.numel() and not _finite(tensor)
-    ]
+    _refuse_not_finite([*model.named_parameters(), *model.named_buffers()], folder)
+
+
+def check_stored_finite(stored: Mapping[str, Stored], folder: Path) -> None:
+    """The same of weights as they lie in files, which are read one at a time."""
+    for path in sorted({one.file for one in stored.values()}):
+        with refusing(f"cannot load {folder}"), safe_open(path, "pt") as file:
+            _refuse_not_finite(((n, file.get_tensor(n)) for n in file.keys() if stored[n].dtype in _FLOATS), folder)  # noqa: SIM118
+
+
+def _refuse_not_finite(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path) -> None:
+    bad = [name for name, one in tensors if one.is_floating_point() and one.numel() and not _finite(one)]
     if bad:
         raise InputError(
             f"{folder} holds {len(bad)} tensors with NaN or infinite values ({several(bad)}); a training that "

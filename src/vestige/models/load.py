@@ -27,6 +27,7 @@ from vestige.models.folders import (
     check_adapter,
     check_finite,
     check_loaded,
+    check_stored_finite,
     check_tensors,
     check_tokenizer,
     is_adapter,
@@ -179,13 +180,20 @@ def load(settings: ModelSettings) -> LoadedModel:
     return replace(checked, model=model.eval())
 
 
-def outline(settings: ModelSettings, *, whole: bool = False) -> LoadedModel:
+def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True) -> LoadedModel:
     """The model without its weights: its shape on the meta device, and its tokeniser.
 
-    What `load` refuses before it reads weights is refused. The weights need not be there, unless with `whole`.
+    What `load` refuses is refused. The weights need not be there, unless with `whole`; where they are, each is read
+    once to see that it is finite, unless without `finite`.
     """
     pick_device(settings.device)
-    return _checked(settings, _place_of(settings), whole=whole)
+    place = _place_of(settings)
+    found = _checked(settings, place, whole=whole)
+    own = [] if place.adapter is None else [(place.adapter, "adapter_model.safetensors")]
+    for folder, file in (*((folder, "model.safetensors") for folder in place.weights.values()), *own):
+        if finite and any(folder.glob("*.safetensors")):
+            check_stored_finite(stored_tensors(folder, file), folder)
+    return found
 
 
 def _checked(settings: ModelSettings, place: _Place, *, whole: bool = True) -> LoadedModel:
@@ -287,9 +295,10 @@ def places_of(model: str) -> list[Path]:
 
 
 def look_for(settings: ModelSettings) -> None:
-    """Refuse in one sentence what `load` would not find, or refuse before it reads weights.
+    """Refuse in one sentence what `load` would not find, or refuse.
 
-    No weights are read, fetched or converted. Of a hub id the hub is asked whether it has it, and no more.
+    Weights are read once to see that they are finite, and none are fetched or converted. Of a hub id the hub is asked
+    whether it has it, and no more.
     """
     if _is_hub_id(settings.model):
         _ask_hub(settings.model)

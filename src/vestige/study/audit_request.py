@@ -339,7 +339,7 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
         if not Path(model.model).expanduser().is_dir():
             continue
         try:
-            read = outline(ModelSettings(model=model.model, trust_remote_code=request.trust_remote_code))
+            read = outline(ModelSettings(model=model.model, trust_remote_code=request.trust_remote_code), finite=False)
         except InputError:
             continue  # Said of the model itself when it is loaded.
         for question in questions:
