@@ -127,13 +127,11 @@ def test_an_unlearned_model_may_be_on_a_server_and_a_grounded_target_may_not(pro
 
 
 def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
-    words = ["--searches", "latent", "--placebo", "never/loaded", "--dry-run"]
+    words = ["--searches", "latent", "--placebo", probed / "unlearned", "--dry-run"]
     server = ["--judge", "server", "--judge-url", "http://127.0.0.1:9/v1", "--judge-model", "m"]
     prices = ["--set", "limits.price_per_million_prompt_tokens=1.0"]
     prices += ["--set", "limits.price_per_million_completion_tokens=2.0"]
-    done = probe(
-        probed, tmp_path / "out", "no/target", "no/unlearned", *data(probed), *words, *server, *prices, "--json"
-    )
+    done = probe(probed, tmp_path / "out", *models(probed), *data(probed), *words, *server, *prices, "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     # 2 iterations of 4 attempts, and n adjacent questions, at most 4 of each of three forget items.
@@ -144,8 +142,12 @@ def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
     tokens = found["judge_prompt_tokens"], found["judge_most_completion_tokens"]
     assert found["most_cost"] == pytest.approx((tokens[0] + 2 * tokens[1]) / 1e6)
     assert not (tmp_path / "out").exists()
-    plain = probe(probed, tmp_path / "out", "no/target", "no/unlearned", *data(probed), "--dry-run")
+    plain = probe(probed, tmp_path / "out", *models(probed), *data(probed), "--dry-run")
     assert "nothing was asked" in plain.stdout
+    for more in ([], ["--dry-run"]):
+        gone = probe(probed, tmp_path / "out", models(probed)[0], tmp_path / "gone", *data(probed), *more)
+        assert "no model at" in str(gone.exception)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

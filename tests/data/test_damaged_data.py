@@ -21,7 +21,7 @@ from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.data.folder import write_dataset
 from vestige.data.graph_files import read_graph
-from vestige.probes.neighbours import NeighbourSettings, neighbour_questions
+from vestige.probes.adjacent import NeighbourSettings, neighbour_questions
 
 PAIRS = [{"question": f"Who is {n}?", "answer": f'Number {n}, "so".', "edge": f"A_B{n}"} for n in range(4)]
 TALK = [

@@ -106,6 +106,7 @@ def all_command(
     names = searches_named(searches, SEARCHES)
     sources = _read(rows, data, forget, forget_n)
     request = _adjacent_request(sources, near, who, place)
+    place.look_for(target, unlearned, *(placebo or ()))
     if dry_run:
         _foresee(request, who, place, _size(names, len(placebo or ()), place))
         return

@@ -108,6 +108,7 @@ def mitigate_command(
     if who.judge == "grounded" and mend.harm:
         raise InputError("--harm asks whether answers are harmful, which --judge grounded cannot say; take another")
     splits = _splits(rows, data, forget, mend.forget_n)
+    place.look_for(target, unlearned)
     if dry_run:
         _foresee((target, unlearned), way, mend, splits, place)
         return

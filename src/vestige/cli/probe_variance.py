@@ -66,6 +66,7 @@ def variance_command(
     judges = {name: judge_words(name, embedder) for name in judge or ["grounded"]}
     own = probed_answers(place.folder).identity()
     answers = AnswerSettings.build(own | place.values("answers"), where="settings of answers")
+    place.look_for(target, *unlearned)
     if dry_run:
         count = count_variance(
             place.folder,

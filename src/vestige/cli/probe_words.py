@@ -89,6 +89,14 @@ class PlaceWords:
             chat_template=self.chat_template,
         )
 
+    def look_for(self, *names: str) -> None:
+        """Refuse a model that `asked` would refuse, before anybody is asked or paid; a served one is not looked for."""
+        from vestige.models.load import look_for
+
+        for name in names:
+            if not _is_served(name):
+                look_for(self.model(name))
+
     def asked(self, name: str) -> "Asked":
         """The model called `name`, loaded."""
         from vestige.steps.subjects import asked_model
@@ -97,13 +105,13 @@ class PlaceWords:
 
     def taking_part(self, name: str) -> "Asked | Served":
         """The model called `name`, loaded; or one on a server, called URL#MODEL."""
-        url, mark, model = name.partition("#")
-        if not (mark and url.startswith(("http://", "https://"))):
+        if not _is_served(name):
             return self.asked(name)
         from vestige.judges.server import ServerSettings
         from vestige.judges.spending import Limits
         from vestige.probes.answering import Served
 
+        url, _, model = name.partition("#")
         typed = {"url": url, "model": model, "key_variable": MODEL_KEY}
         server = ServerSettings.build(self.values("served") | typed, where="settings of served")
         return Served(server, self.settings("limits", Limits))
@@ -275,6 +283,10 @@ def searches_named(words: str, known: Sequence[str]) -> list[str]:
     if not names:
         raise InputError(f"--searches names none; give some of {', '.join(known)}, or none")
     return names
+
+
+def _is_served(name: str) -> bool:
+    return "#" in name and name.startswith(("http://", "https://"))
 
 
 def _nearest(word: str, known: Sequence[str]) -> str:
