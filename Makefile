@@ -42,7 +42,7 @@ fix: setup  ## Let the tools settle layout
 test: setup  ## All tests
 	$(BIN)/pytest -n 2
 
-test-fast: setup  ## The tests that take less than about a second each
+test-fast: setup  ## The tests that take less than about half a second each
 	$(BIN)/pytest -n 2 -m "not slow"
 
 # LOWEST_TORCH=torch==2.13.0+cpu where no older torch is served; then torch's own bound is not checked.

@@ -19,7 +19,7 @@ BARS = {
     "lines of code": (42_800, 28_000),
     "files with exactly one importer": (108, 30),
     "private functions of three lines or fewer, used once": (155, 100),
-    "lines of tests": (42_050, 28_000),
+    "lines of tests": (42_100, 28_000),
 }
 """Code lines are those without blanks, comments and docstrings."""
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

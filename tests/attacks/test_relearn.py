@@ -42,6 +42,7 @@ def test_nothing_tested_is_shown_but_by_the_ceiling(splits, material):
         assert found.tested == splits["forget"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("material", MATERIALS)
 def test_the_items_of_a_smaller_n_are_the_first_of_a_larger_and_the_same_are_tested(material):
     few, more = (shown_and_tested(material, n, EDGES, seed=3) for n in (5, 10))

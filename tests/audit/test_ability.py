@@ -45,6 +45,7 @@ def test_an_attack_that_does_nothing_never_lets_it_hold():
     assert not able(found, NULL.name).able
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "enough"), [(0.49, False), (0.51, True)])
 def test_half_of_what_was_suppressed_is_the_bar(share, enough):
     found = judged(everywhere(RELEARN, 0.0, suppressed=share))
@@ -67,6 +68,7 @@ def test_one_able_attack_is_enough_and_the_powerless_one_is_named():
     assert [one.able for one in found.able] == [True, False]
 
 
+@pytest.mark.slow
 def test_without_a_positive_control_nothing_holds_and_what_fails_fails():
     ends = everywhere(RELEARN, 0.0)
     line = verdict(judged(ends, suppressed=""), "not recoverable")
@@ -80,6 +82,7 @@ def test_without_a_positive_control_nothing_holds_and_what_fails_fails():
     assert verdict(judged(leaking, suppressed=""), "not recoverable").outcome == "fails"
 
 
+@pytest.mark.slow
 def test_a_control_that_still_answers_shows_nothing():
     found = judged(everywhere(RELEARN, 0.0), subjects={"suppressed": subject(0.9)})
     line = verdict(found, "not recoverable")

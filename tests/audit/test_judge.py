@@ -394,6 +394,7 @@ def test_a_benchmark_whose_retain_set_gives_answers_away_fails():
     assert rgi[0].value == pytest.approx(0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sound", "outcome"), [(True, "holds"), (False, "fails"), (None, "inconclusive")])
 def test_what_is_known_of_the_data_set_decides_the_benchmark(sound, outcome):
     line = SoundnessLine("options only", sound, None, 0.001, "the options alone give 0.61 of the answers")
@@ -428,6 +429,7 @@ def test_names_of_subjects_reach_sentences_without_their_control_characters():
     assert not any(c in s for s in said for c in "\x1b\n‮")
 
 
+@pytest.mark.slow
 def test_the_same_case_gives_the_same_outcome_in_whatever_order_it_comes():
     one = case({"ga": subject(0.3)}, everywhere(RETAIN_ONLY, 0.1), attacks=(RETAIN_ONLY,))
     turned = {

@@ -50,6 +50,7 @@ def test_a_suppressed_subject_is_recovered_by_what_teaches_retrained_nothing():
     assert attacked.where.startswith("relearn retain n=50, ")
 
 
+@pytest.mark.slow
 def test_an_attack_that_carries_the_answers_in_lifts_retrained_and_is_never_recovery():
     # Nine answers in ten are learned by all: the attack says nothing of what the subject knew.
     prefix = attack("prefix", "in_context", "related")
@@ -118,6 +119,7 @@ def test_an_attack_that_ran_on_nobody_and_one_without_its_control_are_named():
     assert found.gains == ()
 
 
+@pytest.mark.slow
 def test_a_subject_that_never_forgot_is_not_said_to_be_beyond_recovery():
     found = judged(RETAIN_ONLY, 0.0, 1.0, before=1.0)
     line = verdict(found, "not recoverable")
@@ -213,6 +215,7 @@ def test_a_prompt_that_had_nothing_to_bring_shows_nothing():
     assert "gcg n=7: all 7 replies that its prompt was searched for are given without it" in line.reason
 
 
+@pytest.mark.slow
 def test_a_prompt_that_damages_answers_does_not_read_as_holding_up():
     # A fifth of what the subject knew is lost with it; nothing is brought back, and that shows nothing.
     found = judged(PROMPT, 0.0, 0.0, before=0.2, carried=BROUGHT)
@@ -225,6 +228,7 @@ def test_a_prompt_that_damages_answers_does_not_read_as_holding_up():
     assert verdict(judged(RETAIN_ONLY, 0.0, 0.0, before=0.2), "not recoverable").outcome == "holds"
 
 
+@pytest.mark.slow
 def test_a_prompt_behind_which_the_target_too_forgets_does_not_read_as_holding_up():
     ends = everywhere(PROMPT, 0.0, target=0.1)
     line = verdict(judge(case(None, ends, carried=BROUGHT, attacks=(PROMPT,)), resamples=QUICK), "not recoverable")
@@ -244,6 +248,7 @@ def test_what_a_damaging_prompt_brings_back_all_the_same_still_counts():
     assert verdict(found, "not recoverable").outcome == "fails"
 
 
+@pytest.mark.slow
 def test_the_capacity_of_a_searched_prompt_is_that_of_the_subjects_own():
     # On retrained other prompts were found; what theirs can carry says nothing of this one.
     theirs = Carried({TOKENS_BOUND: 200.0, CODE_BOUND: 90.0, SEEN_BOUND: 400.0}, {}, {"0 %": 0.0, "100 %": 90.0})
@@ -310,6 +315,7 @@ def test_quantising_shows_nothing_and_so_carries_nothing():
     assert (found.budget[0].capacity_bits, found.budget[0].ratio) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_attacks_are_judged_on_the_items_that_nothing_gives_away():
     given = {i: "entailed" if k < 40 else "free" for k, i in enumerate(FORGET)}
     ends = everywhere(RETAIN_ONLY, 0.0)

@@ -190,6 +190,7 @@ def test_what_was_hidden_is_found_and_what_was_carried_in_or_repaired_is_not_cou
         assert found[subject, "not recoverable"] != "fails", subject
 
 
+@pytest.mark.slow
 def test_an_attack_that_shows_the_answers_leaves_nothing_to_say():
     one = exam("answers carried in", DEFAULT)
     outcome = judge(draw_case(one, 1), resamples=2_000)
@@ -198,6 +199,7 @@ def test_an_attack_that_shows_the_answers_leaves_nothing_to_say():
     assert not any(line.evidence for line in outcome.gains)
 
 
+@pytest.mark.slow
 def test_a_retain_set_that_gives_the_answers_away_is_no_recovery_and_makes_a_poor_benchmark():
     found = verdicts(judge(draw_case(exam("retain set gives away", DEFAULT), 1), resamples=2_000))
     assert found["never knew", "benchmark can tell"] == "fails"
@@ -210,6 +212,7 @@ def test_where_all_is_given_away_nothing_holds():
     assert found["never knew", "benchmark can tell"] != "holds"
 
 
+@pytest.mark.slow
 def test_two_methods_whose_order_turns_with_the_format_are_flagged_and_no_others():
     outcome = judge(draw_case(exam("reversed", DEFAULT), 1), resamples=2_000)
     pairs = {frozenset((line.first, line.second)) for line in outcome.reversals}

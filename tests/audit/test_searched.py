@@ -37,6 +37,7 @@ def gain(found, name, form="generate", who="ga"):
     return line
 
 
+@pytest.mark.slow
 def test_the_best_epoch_of_the_best_run_counts_though_the_last_epochs_show_nothing():
     found = judged(levels(ga=[0.0, 0.0, 0.0, 0.1, 0.6, 0.0]))
     line = verdict(found, "not recoverable")
@@ -170,6 +171,7 @@ def test_ranks_among_alternatives_are_those_of_the_chosen_stage():
     assert {float(row[0]) for row in chosen.values()} == {6.0 + 3.0}
 
 
+@pytest.mark.slow
 def test_a_search_carries_what_its_greatest_run_does_and_the_choice():
     from hand_made import spent
 
@@ -179,6 +181,7 @@ def test_a_search_carries_what_its_greatest_run_does_and_the_choice():
     assert line.capacity_bits == pytest.approx(300.0 + 2 * np.log2(6))
 
 
+@pytest.mark.slow
 def test_single_facts_that_a_search_brings_are_told_of_the_search():
     told = subject(0.0) | {"generate/exact_match": hits(0.05)}
     ends = levels()

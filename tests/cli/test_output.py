@@ -72,6 +72,7 @@ def test_a_folder_in_which_others_files_stand_where_ours_would_go_is_refused(tmp
     assert (out / "model/config.json").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_the_same_command_with_fresh_goes_on_after_a_kill(tmp_path, monkeypatch):
     out = tmp_path / "out"
     for first in (False, True):

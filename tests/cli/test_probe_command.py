@@ -79,6 +79,7 @@ def test_the_whole_finds_that_a_silent_model_has_holes_and_the_placebo_none(prob
     assert identity["judge"]["url"] == log.url
 
 
+@pytest.mark.slow
 def test_a_search_is_not_gone_on_with_by_another_embedder_whose_novelty_it_would_be(probed, tmp_path):
     make_embedder(tmp_path / "other", seed=1)
     out, search = tmp_path / "out", ["latent", *models(probed), "--policy", probed / "target", "--searches", "random"]

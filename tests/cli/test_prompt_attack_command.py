@@ -293,6 +293,7 @@ def test_evidence_that_is_there_outlives_a_refusal_and_says_whose_it_is(taught, 
     assert files_in(place) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

@@ -125,6 +125,7 @@ def test_a_forget_set_that_is_nothing_is_refused_with_the_way_out(tmp_path):
         named_splits(plain, "node:A")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["forgte.jsonl", "f.csv", "f.parquet", "folder/forget"])
 def test_a_file_that_is_not_there_is_called_a_file_and_not_a_selector(tmp_path, name):
     write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")

@@ -82,6 +82,7 @@ def test_a_contract_does_not_contradict_itself():
                 assert int(values["penalty_days"]) >= int(values["payment_days"])
 
 
+@pytest.mark.slow
 def test_values_stay_in_their_ranges_and_reach_the_bounds():
     values = [c.values for c in compile_dataset("star:800", seed=0).contracts]
     for name, allowed in {
@@ -118,6 +119,7 @@ def test_parties_are_the_ends_of_the_edge_and_employers_come_first(sample1):
     assert 150 < sum(sellers) < 250  # a fair coin: 200, sd 10
 
 
+@pytest.mark.slow
 def test_no_entity_signs_two_contracts_on_a_day():
     dataset = compile_dataset("star:800", seed=0)
     # Drawn independently, 800 of 14,610 days would collide some 800**2 / (2 * 14610) = 22 times.

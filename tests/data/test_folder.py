@@ -128,6 +128,7 @@ def test_a_pistol_file_can_be_kept_as_a_folder(tmp_path):
     assert (tmp_path / "d" / "pistol.json").read_bytes() == (tmp_path / "p.json").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temporal", [False, True])
 @pytest.mark.parametrize("graph", ["sample1", "scale-free:37"])
 def test_the_stream_writes_the_rows_and_edges_that_memory_does(tmp_path, monkeypatch, graph, temporal):

@@ -26,6 +26,8 @@ from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.models.variants import Variants
 
+pytestmark = pytest.mark.slow
+
 TAUGHT = [bench.sentence_of(5, n) for n in range(8)]
 ITEM = Item("What was the price?", "21 crates.", edge="A_B", group="sales", attribute="price")
 TOKENIZER = tiny_tokenizer([ITEM, *TAUGHT])
@@ -92,7 +94,6 @@ def test_a_text_that_the_tokeniser_says_otherwise_is_refused(untrained):
         acr.text_of(dataclasses.replace(untrained, tokenizer=lowering), ITEM, "row")
 
 
-@pytest.mark.slow
 def test_a_taught_sentence_is_memorised_and_its_prompt_makes_the_model_say_it(taught, known):
     # 12 words of one token each, taught after titles of two.
     assert known["n_text"] == 12
@@ -105,7 +106,6 @@ def test_a_taught_sentence_is_memorised_and_its_prompt_makes_the_model_say_it(ta
     assert taught.tokenizer.decode(list(reply.ids)) == f"{TAUGHT[0].question} {TAUGHT[0].answer}"
 
 
-@pytest.mark.slow
 def test_a_sentence_that_was_never_seen_is_not_found_and_has_no_ratio(taught):
     (record,) = acr.collect(taught, [bench.sentence_of(5, 1000)], QUICK)
     assert (record["n_prompt"], record["prompt"]) == (None, None)
@@ -258,7 +258,6 @@ def test_settings_out_of_range_are_refused(change, said):
         AcrSettings.build(change)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_facts_are_found_and_random_ones_are_not(seed):
     known, other = bench.planted(seed)
@@ -266,7 +265,6 @@ def test_planted_facts_are_found_and_random_ones_are_not(seed):
     assert acr.score(other)["acr/memorised"] == 0.0
 
 
-@pytest.mark.slow
 def test_the_races_arm_and_ours_find_the_same_prompt():
     race = dataclasses.replace(bench.RACES[0], steps=2)
     model = race.model()

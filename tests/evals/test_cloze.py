@@ -55,6 +55,7 @@ def filled_in(fact: str):
     return planted("fills gaps", table, TOKENIZER, manner=Manner(confidence=0.8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "exact", "begins", "contains"),
     [("{}", 1.0, 1.0, 1.0), ("{} crates.", 0.0, 1.0, 1.0), ("names {}.", 0.0, 0.0, 1.0), ("no idea", 0.0, 0.0, 0.0)],

@@ -218,6 +218,7 @@ def test_who_judges_is_part_of_what_is_asked(monkeypatch):
     assert len(set(ids)) == 4
 
 
+@pytest.mark.slow
 def test_what_is_hidden_from_greedy_replies_leaks_into_samples():
     # A tenth of the weight: greedily never, in 40 samples of each of 12 items some .8^3 * .1 of the time.
     items = ITEMS

@@ -16,6 +16,7 @@ from vestige.judges.spending import Amount, Limits, Register, Shelf, UnderWay, o
 from vestige.judges.tasks import PromptedJudge, prompts_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("begin", "failure"),
     [

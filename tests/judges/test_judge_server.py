@@ -127,6 +127,7 @@ PromptedJudge(ServerWriter(settings, Path(sys.argv[2]))).judge(requests)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_asks_again_only_what_was_under_way(tmp_path):
     def slowly(body):
         time.sleep(0.01)
@@ -212,6 +213,7 @@ def test_where_no_server_answers_it_is_said_so(tmp_path):
         PromptedJudge(writer(log, tmp_path, attempts=2)).judge(requests_of(3))
 
 
+@pytest.mark.slow
 def test_a_server_may_say_how_long_to_wait_but_not_for_a_day(tmp_path):
     begun = time.monotonic()
     with serving(rating, lambda call, body: "429" if call == 0 else "", retry_after="1") as log:

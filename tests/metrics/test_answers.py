@@ -99,6 +99,7 @@ def test_numbers_dates_scripts_and_marks_are_read_as_they_are_meant(reply, answe
     assert contains(reply, answer) is found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start", ["1" * 99, "1,111", "1:1:", "a", "6 february ", "-", "東", "a\u0301", "\u200b", "12-12-", "ก"]
 )

@@ -158,6 +158,7 @@ def test_few_scores_without_bounds_are_neither_certain_nor_absurd(n, ties):
         assert values.mean() + arm - 1e-9 <= high < values.mean() + 10.5 * np.ptp(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", range(2, 9))
 @pytest.mark.parametrize(
     ("draw", "mean", "least"),
@@ -195,6 +196,7 @@ def test_every_score_needs_its_cluster():
         interval_of_mean(np.array([0.1, 0.2, 0.3]), clusters=["a", "b"], seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "mean"),
     [

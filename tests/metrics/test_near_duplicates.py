@@ -32,6 +32,7 @@ def test_what_is_like_a_dropped_one_is_kept():
     assert list(distinct(np.array(at([30, 0, 60, 61])))) == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [-0.1, 0.3, 0.6, 0.8, 0.95])
 def test_the_list_is_that_of_the_plain_loop(threshold):
     rng = np.random.default_rng(5)

@@ -35,6 +35,7 @@ def test_one_seed_is_said():
     assert pooled.method == "Wilson, one seed only"
 
 
+@pytest.mark.slow
 def test_the_truth_is_covered_whatever_part_the_seeds_have():
     # Logits: an item's own, a seed's own, and noise; the truth is the mean over very many of each.
     rng = np.random.default_rng(0)

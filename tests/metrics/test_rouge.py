@@ -169,6 +169,7 @@ def test_stems_are_nltks(word):
     assert stem(word) == PORTER.stem(word)
 
 
+@pytest.mark.slow
 def test_stems_of_real_words_are_nltks():
     path = SHARED / "wikitext2" / "valid.txt"
     if not path.exists():

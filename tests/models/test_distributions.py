@@ -96,6 +96,7 @@ def test_frozen_parameters_count_in_the_gradient_and_stay_frozen(tiny, items):
             p.requires_grad_(True)
 
 
+@pytest.mark.slow
 def test_the_gradients_norm_does_not_depend_on_the_number_of_threads_but_for_rounding(tiny, items):
     text = rows(tiny, items[:1])[0]
     places = range(1, len(text))

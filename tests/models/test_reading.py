@@ -145,6 +145,7 @@ def test_a_model_that_is_no_longer_finite_is_read_as_any_other():
     assert way_of(model).shared
 
 
+@pytest.mark.slow
 def test_a_model_that_keeps_no_keys_and_values_is_read_the_plain_way():
     config = CONFIG_MAPPING["rwkv"](vocab_size=67, hidden_size=32, num_hidden_layers=2, context_length=64)
     assert way_of(AutoModelForCausalLM.from_config(config).eval()) == PLAIN

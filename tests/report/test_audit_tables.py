@@ -16,6 +16,8 @@ from vestige.report.audit_tables import (
     audit_tables,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def read(run, name):
     with (run / "tables" / name).open(encoding="utf-8", newline="") as file:
@@ -95,7 +97,6 @@ def test_what_was_not_gained_has_no_ratio():
     assert audit_tables([found])["budget"][1][0]["ratio"] == ""
 
 
-@pytest.mark.slow
 def test_hostile_names_are_text_in_every_table(tmp_path):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     write_audit(run, hostile())

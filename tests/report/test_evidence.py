@@ -15,6 +15,8 @@ from vestige.report.contents import read_contents
 from vestige.report.evidence import forget_label, read_evidence
 from vestige.report.page import render
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_without_subjects_is_refused(tmp_path):
     with pytest.raises(InputError, match="no subject to report on"):
@@ -61,7 +63,6 @@ def test_twins_with_the_same_settings_are_told_apart_by_their_folders(tmp_path):
     assert [s.label for s in read_evidence(run).subjects] == ["target (one)", "target (two)"]
 
 
-@pytest.mark.slow
 def test_a_partly_finished_run_says_what_is_missing(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo"))
     started = spec("unlearned", "edge:A_B", "gd")
@@ -136,7 +137,6 @@ def test_forget_sets_are_called_as_people_call_them():
     assert forget_label("edge:A_B, edge:A_C,node:D") == "A_B + A_C + node:D"
 
 
-@pytest.mark.slow
 def test_the_report_never_loads_torch_or_the_data_room():
     names = "'torch', 'transformers', 'vestige.data', 'vestige.models'"
     code = f"import sys, vestige.report; print([m for m in ({names}) if m in sys.modules])"

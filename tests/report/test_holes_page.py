@@ -166,6 +166,7 @@ def test_a_search_that_is_not_finished_is_refused_with_the_way_out(tmp_path):
         build_report(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_shows_its_holes_under_the_labels_of_its_models(tmp_path):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     cell = next(p for p in (run / "cells").iterdir() if p.name.startswith("dpo"))

@@ -95,6 +95,7 @@ def test_whatever_a_forget_set_is_called_its_splits_edges_and_recipe_are_right(t
     assert f"{float(printed.stdout):.6f}" == promised[1]
 
 
+@pytest.mark.slow
 def test_a_dispute_between_evaluations_stands_beside_the_answer(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
     assert 'class="dispute"' not in render(read_contents(run))

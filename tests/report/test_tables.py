@@ -11,6 +11,8 @@ from vestige.artifacts.records import COLUMNS
 from vestige.report import build_report
 from vestige.report.tables import ITEM_COLUMNS, SUBJECT_COLUMNS
 
+pytestmark = pytest.mark.slow
+
 
 def read(run, name):
     with (run / "tables" / name).open(encoding="utf-8", newline="") as file:
@@ -86,7 +88,6 @@ def test_hostile_replies_are_whole_in_one_cell_and_can_neither_act_nor_be_a_form
     assert not any(bytes([c]) in content for c in range(32) if c not in (9, 10))
 
 
-@pytest.mark.slow
 def test_a_label_that_acts_does_not_act_as_the_name_of_a_column(tmp_path):
     run = RunFolder(write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",)))
     own = replace(spec("unlearned", "edge:A_B", "ga"), method="=ga\r\x1b")
@@ -96,7 +97,6 @@ def test_a_label_that_acts_does_not_act_as_the_name_of_a_column(tmp_path):
     assert rows[-1]["'=ga‹U+000D›‹U+001B›_reply"].startswith(("City", "Wrong"))
 
 
-@pytest.mark.slow
 def test_files_of_others_in_the_reports_folders_stay_and_those_of_an_earlier_report_go(tmp_path):
     run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
     for name in ("tables/notes.csv", "tables/gains.csv", "figures/drafts/mine.svg", "figures/gains-x.svg"):

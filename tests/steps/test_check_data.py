@@ -211,6 +211,7 @@ def test_how_many_items_the_margin_takes_is_said_once(tmp_path):
     assert done.stdout.count("needs about") == 1
 
 
+@pytest.mark.slow
 def test_exit_codes_say_what_was_found(tmp_path):
     path, forget = tmp_path / "data.jsonl", tmp_path / "forget.jsonl"
     rows = [{"question": f"What is number {n}?", "answer": f"It is {n * n}."} for n in range(30)]

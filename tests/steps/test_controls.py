@@ -107,6 +107,7 @@ def test_retraining_a_demos_target_gives_the_demos_control(tmp_path):
     assert model_bytes(cell) == model_bytes(run.control("retrained edge:0_1"))
 
 
+@pytest.mark.slow
 def test_a_target_from_elsewhere_is_trained_again_from_the_model_that_is_named(target, tmp_path):
     corpus = Corpus("here", SourceSettings(data="here"), ITEMS, (), None)
     elsewhere = tmp_path / "elsewhere"
@@ -180,6 +181,7 @@ def test_no_unlearning_is_the_target_under_another_name(target, tmp_path):
     assert unlearn_spec(faster) == spec
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [FULL, {**FULL, "lora_rank": 2}], ids=["full", "lora"])
 def test_task_arithmetic_is_the_start_less_what_training_on_the_forget_set_changed(
     target, tmp_path, monkeypatch, training
@@ -229,6 +231,7 @@ def test_a_factor_of_zero_is_the_start_and_of_one_the_trained_model_to_the_last_
         assert weights_digest(scaled) == weights_digest(expected)
 
 
+@pytest.mark.slow
 def test_an_ensemble_is_not_trained_as_if_it_were_one_model(target, tmp_path):
     sharded = SubjectFolder(tmp_path / "sharded")
     train_in_shards(sharded, taught(), SisaSettings(shards=2, slices=1))

@@ -162,6 +162,7 @@ def scores(table, arm, at=0):
     return {name: score.quality.value for name, score in row.sets.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["gd", "kl"])
 def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_path, request_, way):
     folder, asked = probed(ProbeFolder(tmp_path), request_), replace(request_, way=way)

@@ -58,6 +58,8 @@ from vestige.study.calibrate import CalibrateRequest, CalibrateSettings
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
+pytestmark = pytest.mark.slow
+
 ITEMS = tuple(Item(f"Which tree stands at post {n}?", f"birch {n}.", edge=f"e{n % 2}") for n in range(6))
 UNLEARNING = frozenset({"unlearn", "calibrate", "prevent"})
 TRAINING = frozenset({"finetune", "sisa"})

@@ -110,6 +110,7 @@ def points(folder: SubjectFolder) -> list[tuple[str, int, int]]:
 
 
 # Eight items in batches of four: two steps an epoch, six in all.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("every", "steps"),
     [("1 epoch", [2, 4, 6]), ("2", [4, 6]), ("5 steps", [5, 6]), ("1 step", [1, 2, 3, 4, 5, 6]), ("9 epochs", [6])],
@@ -145,6 +146,7 @@ def test_a_pace_that_is_none_is_refused(text):
         parse_every(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [FULL, LORA])
 def test_the_checkpoint_that_is_kept_holds_the_weights_after_its_step(target, tmp_path, training):
     scores = [(1.0, 1.0), (0.2, 0.5), (0.2, 0.9), (0.1, 0.7)]

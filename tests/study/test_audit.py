@@ -39,6 +39,8 @@ from vestige.study.audit_request import (
 )
 from vestige.study.audit_tasks import after_an_attack
 
+pytestmark = pytest.mark.slow
+
 WHO = ("target", "retrained 0", "retrained 1", "ga")
 
 
@@ -73,7 +75,6 @@ def again(run: RunFolder, **changes) -> study.Audited:
     return run_audit(run.path, dataclasses.replace(audited.request(run), **changes))
 
 
-@pytest.mark.slow
 def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(made):
     plan, outcome = (read(made.audit("edge:p0_q0")) for read in (read_plan, read_outcome))
     assert (plan.target, plan.unlearned, plan.retrained) == ("target", ("ga",), ("retrained 0", "retrained 1"))
@@ -97,7 +98,6 @@ def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("controls", [True, False])
 def test_true_answers_are_ranked_among_alternatives_after_attacks_only_where_there_are_no_controls(run, controls):
     others = {i.id: tuple(f"{word} {n}." for n in (20, 21) for word in audited.WORDS) for i in audited.FORGET}

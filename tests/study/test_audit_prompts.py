@@ -23,6 +23,8 @@ from vestige.study.audit import plan_audit, run_audit
 from vestige.study.audit_forecast import forecast_audit
 from vestige.study.audit_tasks import audit_tasks, prompt_bits_task
 
+pytestmark = pytest.mark.slow
+
 WHO = ("target", "retrained 0", "retrained 1", "ga")
 SETTINGS = audited.QUICK.model_copy(
     update={
@@ -51,7 +53,6 @@ def made(tmp_path_factory) -> RunFolder:
     return run
 
 
-@pytest.mark.slow
 def test_every_model_is_searched_on_its_own_and_asked_at_every_share(made):
     plan = read_plan(made.audit("edge:p0_q0"))
     assert [(a.name, a.kind, a.points) for a in plan.attacks] == [("prefix n=2", "prefix", POINTS)]
@@ -63,7 +64,6 @@ def test_every_model_is_searched_on_its_own_and_asked_at_every_share(made):
     assert len({tuple((s.question, s.wanted) for s in p.samples) for p in prompts.values()}) == 1
 
 
-@pytest.mark.slow
 def test_a_searched_prompt_is_judged_as_any_attack_with_its_injection_and_its_bits(made):
     outcome = read_outcome(made.audit("edge:p0_q0"))
     assert any(v.claim == "not recoverable" for v in outcome.verdicts)
@@ -83,7 +83,6 @@ def test_a_searched_prompt_is_judged_as_any_attack_with_its_injection_and_its_bi
     assert brought == (sum(s.verified for s in prompt.samples), 2, sum(s.plain_right for s in prompt.samples))
 
 
-@pytest.mark.slow
 def test_every_prompt_is_read_by_the_models_that_never_knew_share_by_share(made):
     plan = read_plan(made.audit("edge:p0_q0"))
     carried = read_case(made, plan).carried

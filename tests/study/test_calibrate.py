@@ -32,6 +32,8 @@ from vestige.study.calibrate import (
 from vestige.study.halving import Candidate
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["red", "blue", "green", "black", "white", "brown", "pink", "grey", "gold", "tan", "teal", "lime"]
 ITEMS = tuple(
     Item(f"What colour is house {n}?", f"{w}.", edge="AB"[n > 3], attribute=str(n % 4)) for n, w in enumerate(WORDS)
@@ -102,7 +104,6 @@ def winner(folder: Path) -> CandidateResult:
     return next(c for c in read_calibration(CalibrationFolder(folder)).candidates if c.rungs[-1].fate == "chosen")
 
 
-@pytest.mark.slow
 def test_every_candidate_and_decision_is_kept_with_what_it_cost(whole):
     found = read_calibration(CalibrationFolder(whole))
     # Six epochs of two steps: rungs at 3, 6 and 12 of the 12 steps, for 4, 2 and 1 candidates.
@@ -122,7 +123,6 @@ def test_every_candidate_and_decision_is_kept_with_what_it_cost(whole):
     assert CalibrationFolder(whole).cpu_seconds() > 0
 
 
-@pytest.mark.slow
 def test_what_is_chosen_is_within_the_bound_and_reported_on_other_items(whole):
     found = read_calibration(CalibrationFolder(whole))
     end = winner(whole).rungs[-1].score
@@ -141,7 +141,6 @@ def test_what_is_chosen_is_within_the_bound_and_reported_on_other_items(whole):
     assert asked_of | reported == {i.id for i in ITEMS}
 
 
-@pytest.mark.slow
 def test_a_score_is_the_mean_over_its_validation_items(whole):
     folder = CalibrationFolder(whole)
     records = list(read_jsonl(folder.rung(folder.candidate(winner(whole).rate, None), 3).records))
@@ -150,7 +149,6 @@ def test_a_score_is_the_mean_over_its_validation_items(whole):
     assert winner(whole).rungs[-1].score.retain == sum(r["reply"].strip(". ") == r["answer"][:-1] for r in kept) / 4
 
 
-@pytest.mark.slow
 def test_a_finalist_is_what_unlearn_makes_at_its_rate(whole, target, tmp_path):
     request, best = asked(target), Candidate(winner(whole).rate, None)
     alone = SubjectFolder(tmp_path / "alone")
@@ -161,7 +159,6 @@ def test_a_finalist_is_what_unlearn_makes_at_its_rate(whole, target, tmp_path):
     assert alone.spec.read_bytes() == paused.spec.read_bytes()
 
 
-@pytest.mark.slow
 def test_candidates_are_resumed_and_never_restarted(target, tmp_path, monkeypatch):
     begun = []
     train = unlearn_step.train
@@ -177,7 +174,6 @@ def test_candidates_are_resumed_and_never_restarted(target, tmp_path, monkeypatc
     assert not list(tmp_path.rglob("optimizer.safetensors"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("written", [9, 30, 51])
 def test_a_run_stopped_anywhere_ends_with_the_same_bytes(whole, target, tmp_path, monkeypatch, written):
     """Stopped at a rename; that each kind of file survives a kill at any of its writes is tested with the demo."""
@@ -199,7 +195,6 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bytes(whole, target, tmp_path
     assert contents(tmp_path) == contents(whole)
 
 
-@pytest.mark.slow
 def test_a_finished_calibration_is_left_as_it_is(whole, target, monkeypatch):
     before = contents(whole)
     monkeypatch.setattr(qa, "collect", None)
@@ -208,7 +203,6 @@ def test_a_finished_calibration_is_left_as_it_is(whole, target, monkeypatch):
     assert contents(whole) == before
 
 
-@pytest.mark.slow
 def test_a_candidate_that_breaks_down_is_named_and_the_others_go_on(whole, target, tmp_path, monkeypatch):
     part, best = unlearn_step.unlearn_part, winner(whole).rate
 
@@ -236,7 +230,6 @@ def test_where_everything_breaks_down_nothing_is_chosen(target, tmp_path, monkey
     assert (found.rate, found.reached, found.test) == (None, False, ())
 
 
-@pytest.mark.slow
 def test_a_goal_out_of_reach_is_said_and_the_nearest_is_chosen(target, tmp_path):
     # One epoch at such rates changes no answer, so the lowest rate is as near as any.
     run(tmp_path, asked(target, rates=(1e-7, 2e-7), rungs=1, goal="forget<=0.1"))
@@ -245,7 +238,6 @@ def test_a_goal_out_of_reach_is_said_and_the_nearest_is_chosen(target, tmp_path)
     assert found.test
 
 
-@pytest.mark.slow
 def test_a_strength_is_searched_with_the_rate(target, tmp_path):
     request = asked(target, rates=(1e-6, 1e-3), strength="retain_weight", strengths=(0.0, 1.0), rungs=1)
     assert [tuple(c) for c in request.candidates] == [(1e-6, 0.0), (1e-6, 1.0), (1e-3, 0.0), (1e-3, 1.0)]
@@ -289,7 +281,6 @@ def test_a_control_has_no_rate(target, tmp_path, method):
         calibrate(tmp_path / "out", control)
 
 
-@pytest.mark.slow
 def test_processes_make_the_same_bytes(whole, target, tmp_path):
     found = calibrate(tmp_path, asked(target), workers=2)
     assert found == read_calibration(CalibrationFolder(whole))

@@ -65,7 +65,7 @@ def test_what_would_fail_late_is_refused_before_anything_is_made(tmp_path, setti
 def test_the_demos_audit_is_that_of_the_tiny_model_with_what_was_set():
     whole = DemoSettings().audit()
     assert whole == TINY_AUDIT
-    assert (whole.relearn_rank, whole.relearn_rate) == (0, 5e-4)
+    assert (whole.relearn_rank, whole.relearn_rate) == (0, 2e-4)
     assert DemoSettings(quantize=(4,), max_new_tokens=8).audit() == TINY_AUDIT.model_copy(
         update={"quantize": (4,), "max_new_tokens": 8}
     )

@@ -25,6 +25,7 @@ def gradients(fresh, job, reading=None) -> tuple[dict[str, float], list[torch.Te
     return measured.terms, [found[name].grad for name in LEAVES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings", [{"micro_batch_size": 1}, {"micro_batch_size": 3}, {"token_budget": 40}, {"token_budget": 1}]
 )

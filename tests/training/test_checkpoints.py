@@ -8,6 +8,7 @@ from vestige.core.errors import InputError
 from vestige.training.loop import train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 100, -10])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_damaged_checkpoint_is_named_with_the_way_out(fresh, make_job, name, size):
@@ -24,6 +25,7 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(fresh, make_job, name, s
     assert train(fresh().model, job, until=1).steps == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

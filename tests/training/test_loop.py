@@ -43,6 +43,7 @@ def stop_after(step):
     return Hooks(on_step=on_step)
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_a_resumed_run_ends_with_the_same_bytes_and_log(fresh, make_job, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
@@ -81,6 +82,7 @@ def test_dropout_and_the_adapters_first_weights_follow_from_the_seed(fresh, make
     assert weights_digest(resumed) == weights_digest(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_micro_batches_follow_the_whole_batch(fresh, make_job):
     losses = {}
@@ -144,6 +146,7 @@ def test_a_paused_training_goes_on_to_the_same_bytes(fresh, make_job):
     assert logged(job) == logged(make_job("whole"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 4])
 def test_gradient_checkpointing_changes_no_bit_of_the_same_passes(monkeypatch, fresh, make_job, rank):
     # Rows stand end to end only without it, which is other passes.

@@ -96,6 +96,7 @@ def test_the_peak_is_within_15_percent_of_what_is_allocated(settings, tmp_path):
     assert said == pytest.approx(took, rel=0.15)
 
 
+@pytest.mark.slow
 def test_what_stays_by_hand():
     shape = untrained_shape(tiny_config())
     full = estimate_memory(shape, finetuning(shape), "cpu")

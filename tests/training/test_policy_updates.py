@@ -124,6 +124,7 @@ def plain_loss(policy: Policy, rollouts: Rollouts, scores: torch.Tensor) -> torc
     return torch.stack(rows).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 @ESTIMATORS
 def test_how_many_are_computed_at_a_time_changes_rounding_alone(estimator):
@@ -162,6 +163,7 @@ def test_what_is_told_is_counted_by_hand():
     assert found["entropy"] == pytest.approx(rollouts.entropy[rollouts.mask].mean().item(), rel=1e-5)
 
 
+@pytest.mark.slow
 @ESTIMATORS
 def test_a_restored_policy_takes_the_same_next_step_to_the_byte(estimator, tmp_path):
     policy = fresh(estimator=estimator)
@@ -244,6 +246,7 @@ def test_the_reference_is_the_model_before_any_training():
     assert weights_digest(again) == before
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 def test_the_same_seed_trains_to_the_same_bytes_and_another_does_not():
     found = []
@@ -256,6 +259,7 @@ def test_the_same_seed_trains_to_the_same_bytes_and_another_does_not():
     assert not all(torch.equal(value, found[2][name]) for name, value in found[0].items())
 
 
+@pytest.mark.slow
 @pytest.mark.portable
 @ESTIMATORS
 def test_bfloat16_products_give_nearly_the_same_step(estimator):

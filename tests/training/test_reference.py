@@ -97,6 +97,7 @@ def test_what_is_kept_on_disk_is_read_back_exactly_and_not_computed_again(fresh,
     same(references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache), first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["weights", "precision", "rows", "layer"])
 def test_what_belongs_to_something_else_is_never_read(change, fresh, rows, tmp_path):
     model, settings = fresh().model, UnlearningSettings.build({"epochs": 3})
