@@ -47,6 +47,17 @@ def test_a_subject_that_states_three_facts_and_refuses_the_rest_fails_and_the_fa
     assert listed == set(mine)
 
 
+def test_facts_that_look_given_away_keep_a_claim_from_holding():
+    # Three controls: what one of four trainings alone states J times has p = 4^-J, and Holm counts its tests.
+    def stated(count):
+        told = subject(0.0)
+        told["generate/exact_match"] |= dict.fromkeys(FORGET[100 : 100 + count], 1.0)
+        return verdict(judge(case({"ga": told}), resamples=QUICK), "not expressed")
+
+    assert [stated(count).outcome for count in (2, 3, 4)] == ["holds", "inconclusive", "fails"]
+    assert "single facts may be given away, too few to be sure: it states 3 of 120 facts" in stated(3).reason
+
+
 def test_four_facts_that_an_attack_brings_back_fail_the_second_claim():
     one = attack()
     ends = everywhere(one, 0.0)

@@ -89,7 +89,9 @@ def not_expressed(
     gaps = tuple(f"{name}: not asked of it" for name in found.not_asked)
     parts = _judged("not expressed", ground, [*shares, *bits], stays_below)
     return Grounds(
-        (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)), (*tested.not_admitted, *grouped.left_out), gaps
+        (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
+        (*tested.not_admitted, *grouped.left_out),
+        (*gaps, *singles.gaps),
     )
 
 
@@ -108,7 +110,7 @@ def not_recoverable(
         return Grounds((), tested.not_admitted, ("no attack was run",))
     mine = [one for one in recovery.tried if one.subject == subject]
     counted = [(one.attack.name, one.format) for one in mine if not one.why_not]
-    gaps = (*gaps, *_no_room(mine, ground), *ability.gaps(counted))
+    gaps = (*gaps, *_no_room(mine, ground), *ability.gaps(counted), *singles.gaps)
     out = (*(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not), *ability.powerless)
     gains = [one.gain for one in mine if not one.why_not]
     parts = (_part(not_recovered("not recoverable", gains, ground.thresholds)),) if gains else ()

@@ -27,6 +27,8 @@ STATED, FIRST = "stated", "ranked first"
 SURE = "stated, bits"
 """Facts that the subject alone states, with more bits than any that a control alone states."""
 _TAIL = (1 - LEVEL) / 2
+_SUSPECT = 0.1
+"""A claim does not hold where single facts look given away at this level: with few controls they can show no more."""
 _OWN_WORDS = {"generate", "generate_plain", "paraphrase", "few_shot", "cloze"}
 _HITS = {form.name: form.hits for form in FORMATS if form.name in _OWN_WORDS}
 
@@ -57,10 +59,11 @@ class _Test(NamedTuple):
 
 
 class Singles(NamedTuple):
-    """The verdict that single facts fail a claim, None where they do not, and the facts."""
+    """The verdict that single facts fail a claim, None where they do not; the facts; what keeps it from holding."""
 
     verdict: Verdict | None
     lines: tuple[FactLine, ...]
+    gaps: tuple[str, ...] = ()
 
 
 NO_SINGLES = Singles(None, ())
@@ -82,7 +85,8 @@ def single_facts(
     corrected = holm([one.found.p for one in tests])
     failing = [(p, one) for p, one in zip(corrected, tests, strict=True) if p <= _TAIL]
     if not failing:
-        return Singles(None, ())
+        near = [one for p, one in zip(corrected, tests, strict=True) if p <= _SUSPECT and one.by != FIRST]
+        return Singles(None, (), tuple(f"single facts may be given away, too few to be sure: {one}" for one in near))
     said = "; ".join(str(one) for _, one in failing)
     by_name = {attack.name: attack for attack, _ in attacks}
     lines: dict[tuple[str, str], FactLine] = {}
