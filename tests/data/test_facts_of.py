@@ -1,10 +1,12 @@
 """Which questions of a forget set ask for one fact in other words."""
 
+import dataclasses
+
 import numpy as np
 
 from vestige.core.items import Item
 from vestige.data.corpus import Corpus, SourceSettings, named_splits
-from vestige.data.facts import facts_of, said_of_facts
+from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
 
 
 def test_wordings_of_one_fact_are_told_by_edge_answer_and_question_or_attribute():
@@ -67,6 +69,9 @@ def test_an_embedder_tells_rewordings_that_share_no_words():
 
     assert facts_of(items) == {}
     assert facts_of(items, embed) == {items[1].id: items[0].id}
+    forget, *kept = (dataclasses.replace(i, edge=None) for i in items)
+    assert said_of_rewordings([forget], kept) == ""
+    assert said_of_rewordings([forget], kept, embed).startswith("1 kept questions may ask for what is forgotten")
 
 
 def test_how_many_facts_a_forget_set_asks_for_is_told_with_its_questions(tmp_path):

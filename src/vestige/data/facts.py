@@ -58,13 +58,13 @@ def said_of_facts(items: Sequence[Item]) -> str:
     return f"they ask for {n} facts" if n < len(items) else ""
 
 
-def said_of_rewordings(forget: Sequence[Item], kept: Sequence[Item]) -> str:
+def said_of_rewordings(forget: Sequence[Item], kept: Sequence[Item], embed: Embed | None = None) -> str:
     """In a sentence, that kept questions ask for what is forgotten in other words; "" where none is seen to.
 
-    Of items without an edge, since a contract is in one of the two as a whole.
+    Of items without an edge, since a contract is in one of the two as a whole. With `embed` as in `facts_of`.
     """
     plain, others = ([i for i in items if i.edge is None] for items in (forget, kept))
-    asked = _Asked([*plain, *others], None)
+    asked = _Asked([*plain, *others], embed)
     of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number in range(len(plain)):
         of[asked.answers[number]].append(number)

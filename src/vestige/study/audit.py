@@ -42,7 +42,7 @@ from vestige.core.settings import closest, read_toml, to_toml
 from vestige.core.text import one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import NamedSplits
-from vestige.data.facts import facts_of, said_of_facts
+from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
 from vestige.metrics.verdicts import Thresholds
 from vestige.study.audit_request import (
     ROLES,
@@ -145,8 +145,10 @@ def plan_audit(request: AuditRequest) -> Planned:
     }
     beyond = [f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason]
     without = (said for said in request.splits.told if said.startswith(NO_ALTERNATIVES))
+    facts, reworded = _facts(splits, request)
     said = (
         *request.untested,
+        *reworded,
         *without,
         *_uncounted(request.settings.wordings, splits["forget"]),
         *not_asked_for(request.settings),
@@ -155,7 +157,6 @@ def plan_audit(request: AuditRequest) -> Planned:
         *beyond,
     )
     tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
-    facts = _facts(splits["forget"], request)
     return Planned(questions.asked, tried, tuple(sentence(one_line(s, width=500)) for s in said), facts)
 
 
@@ -230,14 +231,19 @@ def _control_tokens(run: RunFolder, found: Mapping[tuple[str, str], Found]) -> t
     return tuple(f"{one_line(who, width=60)}: {said}" for who, said in told.items() if said)
 
 
-def _facts(forget: Sequence[Item], request: AuditRequest) -> dict[str, str]:
-    """Which questions ask for the fact of another, as the setting has it: by words, by an embedder, or none."""
-    how = request.settings.wordings
+def _facts(splits: Mapping[str, Sequence[Item]], request: AuditRequest) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Which forget questions ask for the fact of another, as the setting has it: by words, by an embedder, or none.
+
+    An embedder also sees kept questions that ask for what is forgotten, which is said.
+    """
+    how, forget = request.settings.wordings, splits["forget"]
     if how in ("words", "off"):
-        return facts_of(forget) if how == "words" else {}
+        return (facts_of(forget) if how == "words" else {}), ()
     from vestige.models.embedder import load_embedder
 
-    return facts_of(forget, load_embedder(how, device=request.device).embed)
+    embed = load_embedder(how, device=request.device).embed
+    reworded = said_of_rewordings(forget, splits.get("retain", ()), embed)
+    return facts_of(forget, embed), (reworded,) if reworded else ()
 
 
 def _uncounted(wordings: str, forget: Sequence[Item]) -> tuple[str, ...]:
