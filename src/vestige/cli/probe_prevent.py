@@ -125,8 +125,10 @@ def prevent_command(
     refuse_torchrun("probe prevent")
     request = _request(_Asked(target, data, forget, method), rows, protect, train, read=not dry_run)
     if dry_run:
+        from vestige.models.load import look_for
         from vestige.probes.prevent import foreseen
 
+        look_for(request.unlearning.target)
         counts = foreseen(request)
         if as_json:
             return print_json(counts)
