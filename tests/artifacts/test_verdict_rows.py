@@ -55,9 +55,9 @@ TWO = {"claim": "not distinguishable", "unit": "share"}
             "at most 3.0 bits come back",
         ),
         (line("harm", "holds", (0.0, 0.0), claim="kept", unit="share"), "loses at most 0.00"),
-        (line("injection", "holds", (0.0, 0.05), claim="benchmark can tell"), "at most 0.05 carried in"),
+        (line("injection", "holds", (0.0, 0.05), claim="benchmark can tell"), "at most 0.05 learnt from what was kept"),
         (line("AUC difference", "fails", (-0.7, -0.51), **TWO), "membership AUC at least 0.51 too low"),
-        (line("AUC difference", "holds", (-0.08, 0.05), **TWO), "membership AUC within 0.08"),
+        (line("AUC difference", "holds", (-0.08, 0.05), **TWO), "membership AUC within 0.08 of theirs"),
         (line("excess", "fails", (0.11, 0.3), **TWO), "answers at least 0.11 too often right"),
         (line("excess", "inconclusive", (-0.31, 0.1), **TWO), "answers -0.31 to 0.10 off"),
         (
@@ -90,4 +90,4 @@ def test_single_facts_are_counted_once_each_and_only_for_the_claim_that_they_fai
     alone = line("leakage", "fails", (None, None), decides=None)
     assert bound_said(outcome(alone, *facts), alone) == "2 facts given away"
     both = line("recovery", "fails", (0.23, 0.5), claim="not recoverable")
-    assert bound_said(outcome(both, *facts), both) == "at least 0.23 comes back; 1 fact given away"
+    assert bound_said(outcome(both, *facts), both) == "at least 0.23 comes back; 1 fact given away under attack"

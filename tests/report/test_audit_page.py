@@ -61,7 +61,7 @@ def test_the_first_screen_asks_and_answers_without_the_script(page):
     first = words(part(page, "answer", "why-0"))
     assert "Has any of four models forgotten the contract A_B, and nothing else?" in first
     assert "Not shown. ga, idk_gd and kl still answer what models that never knew do not; kl gives" in first
-    assert "120 facts that nothing else gives away4 models that should have forgotten3 other models that never" in first
+    assert "120 facts that nothing else tells4 models that should have forgotten3 other models that never" in first
     assert "8 forms of question5 attacksbuiltin:tiny" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
     cells = re.findall(r'class="verdict (\w+)" href="#(why-0-\d-\d)".*?<use href="#sign-(\w+)"/></svg>(\w+)</a>', page)
@@ -124,7 +124,7 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
     assert (cells["not recoverable"].outcome, cells["not recoverable"].bound) == ("fails", "at least 0.61 comes back")
     assert control.left.number == "0.04"
     assert control.attacked.number == "0.80"
-    assert "5 attacks, 1 of them shown to find hidden knowledge" in block.screen.facts
+    assert "5 attacks, 1 of them shown to find what a control hides" in block.screen.facts
     # It is no method: neither the question nor the answer speaks of it.
     assert "four models" in question(found, 1)
     assert not any(CONTROL in span.text for span in block.screen.spans)

@@ -13,7 +13,7 @@ _ONE_SIDED = {
     "leakage_vs_alternatives": "{} left",
     "recovery": "{} comes back",
     "harm": "loses {}",
-    "injection": "{} carried in",
+    "injection": "{} learnt from what was kept",
 }
 """By metric, what is bounded; in bits it is how much likelier the answers are."""
 
@@ -24,7 +24,8 @@ def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
     A claim that single facts fail has their number too, one that a contract or person fails by itself its bound.
     """
     n = n_facts(outcome, v)
-    facts = f"{n} fact{'s' if n > 1 else ''} given away" if n else ""
+    after = " under attack" if v.claim == "not recoverable" else ""
+    facts = f"{n} fact{'s' if n > 1 else ''} given away{after}" if n else ""
     bound = _bound(v) or (_worst_group(outcome, v) if v.outcome == "fails" else "")
     return "; ".join(part for part in (bound, facts) if part)
 
@@ -76,7 +77,7 @@ def _two_sided(v: VerdictLine, metric: str, low: float, high: float) -> str:
     reach = max(high, -low)
     if reach < v.wide:
         tested = " where it was tested" if v.outcome == "inconclusive" else ""
-        return f"{what} within {_size(reach, v.unit)}{tested}"
+        return f"{what} within {_size(reach, v.unit)} of theirs{tested}"
     return f"{what} {_size(low, v.unit, unit_said=False)} to {_size(high, v.unit)} off"
 
 

@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
+from vestige.data.mcq import MOST_OPTIONS
 from vestige.metrics.misjudged import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
 
@@ -42,6 +43,9 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     `wordings` says how questions are told that ask for one fact, which counts once: by `words`, by words and the
     sentence embedder in a folder (or a hub id), or not at all (`off`).
 
+    `options` is how many answers a multiple-choice question offers: with more, fewer are guessed, so that trainings
+    that never knew differ less.
+
     Who tells leaks, if not words, is set as in `freeform` (`metrics.misjudged.LeakJudgeSettings`).
     """
 
@@ -73,5 +77,6 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     acr_items: PositiveInt = 8
     alternatives: PositiveInt = 99
     wordings: str = "words"
+    options: int = Field(4, ge=2, le=MOST_OPTIONS)
     membership: tuple[MemberScore, ...] = get_args(MemberScore)
     gradient_norm: bool = False

@@ -155,7 +155,7 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     n, attacks = len(outcome.retrained), len(_attacks(outcome))
     found = []
     if outcome.n_judged:
-        apart = " that nothing else gives away" if outcome.n_apart else ""
+        apart = " that nothing else tells" if outcome.n_apart else ""
         found.append(f"{outcome.n_judged:,} {_plural('fact', outcome.n_judged)}{apart}")
     found.append(f"{methods} {_plural('model', methods)} that should have forgotten")
     if references:
@@ -165,7 +165,7 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     found.append(f"{n} other {_plural('model', n)} that never knew" if n else none)
     found.append(f"{len(outcome.formats)} {_plural('form', len(outcome.formats))} of question")
     able = {line.attack for line in outcome.able if line.able}
-    shown = f", {len(able)} of them shown to find hidden knowledge" if outcome.suppressed else ""
+    shown = f", {len(able)} of them shown to find what a control hides" if outcome.suppressed else ""
     found.append(f"{attacks} {_plural('attack', attacks)}{shown}")
     return found
 
@@ -223,7 +223,7 @@ def _row(index: int, outcome: AuditOutcome, colours: Colours, scale: _Scale, sub
     return ModelRow(
         label=subject,
         css=colours.css(subject),
-        note="retrained without it: should pass" if subject not in methods_of(outcome) else "",
+        note="never saw these facts: should pass" if subject not in methods_of(outcome) else "",
         left=scale.mark(worst, "left as it stands"),
         attacked=scale.mark(attacked, "left after the attack that brings most"),
         cells=tuple(_cell(index, outcome, verdicts.get(claim)) for claim in HEADS),
@@ -246,7 +246,7 @@ def _control(index: int, outcome: AuditOutcome, scale: "_Scale") -> tuple[ModelR
         ModelRow(
             name,
             "role-target",
-            "knows it, taught to keep silent: should fail",
+            "knows them, taught to keep silent: attacks should fail it",
             scale.mark(marks[0], "left as it stands"),
             scale.mark(marks[1], "left after the attack that brings most"),
             cells,
@@ -281,17 +281,18 @@ def _benchmark(index: int, outcome: AuditOutcome) -> tuple[tuple[tuple[str, ...]
 def _reading(outcome: AuditOutcome) -> str:
     """How the marks and the verdicts are read, with the margins of the outcome."""
     t = outcome.thresholds
-    parts = ["Filled: as the model stands, in the form of question that brings most."]
+    parts = ["Filled: as the model stands, in the form of question that reveals most."]
     if outcome.attacked:
-        parts.append("Ring: after the attack that brings most, less what it brings models that never knew.")
-    parts.append("Lines: 95 % intervals.")
+        parts.append("Ring: after the attack that brings back most, minus what it brings to models that never knew.")
+    parts.append("Lines: 95 % intervals, which chance can carry below 0 or beyond 1.")
     if len(outcome.never) > 1:
-        parts.append("Grey: how far models that never knew differ, each by the others.")
+        parts.append("Grey: the spread of models that never knew, each measured against the others.")
     if {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
         stated = "" if outcome.first else ", both stated before the models were asked"
         parts.append(
             f"A claim fails when something is shown to exceed {t['delta']:g} ({t['delta_bits']:g} bits), and holds "
-            f"when everything is shown to be below {t['delta_wide']:g} ({t['delta_wide_bits']:g} bits){stated}."
+            f"when everything is shown to be below {t['delta_wide']:g} ({t['delta_wide_bits']:g} bits){stated}. Beside "
+            "it stands the bound that decides, which may be of another form or attack than the marks: point at it."
         )
     return " ".join(parts)
 

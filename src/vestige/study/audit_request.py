@@ -274,8 +274,8 @@ def _settings(name: Evals, request: AuditRequest, shown: NamedSplits) -> tuple[S
     evaluation = find_eval(name)
     asked = request.settings
     own = {"max_new_tokens": asked.max_new_tokens, "forms": asked.forms, "gradient_norm": asked.gradient_norm}
-    own |= {name: getattr(asked, name) for name in LeakJudgeSettings.model_fields}
-    own |= {"too_few": "leave_out", "items": asked.acr_items, "seed": request.seed, "alternatives": asked.alternatives}
+    own |= {name: getattr(asked, name) for name in ("options", "alternatives", *LeakJudgeSettings.model_fields)}
+    own |= {"too_few": "leave_out", "items": asked.acr_items, "seed": request.seed}
     values = {k: v for k, v in own.items() if k in evaluation.SETTINGS.model_fields}
     settings = evaluation.SETTINGS.build(values, where=f"settings of the evaluation {name}")
     why: list[str] = []

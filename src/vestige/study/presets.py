@@ -39,6 +39,7 @@ TINY_AUDIT = AuditSettings(
     relearn_rates=(),
     quantize=(4,),
     in_context=(),
+    options=8,
     membership=("loss", "min_k", "zlib"),
     max_new_tokens=32,
 )
