@@ -34,12 +34,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.workload import SHAPES, model_of
 from vestige.attacks.candidates import swaps_by_gradient
-from vestige.attacks.minimal_prompt import SCHEDULES
 from vestige.attacks.vocabulary import Vocabulary
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.evals import compression as acr
-from vestige.evals.compression import AcrSettings
+from vestige.evals.compression import SCHEDULES, AcrSettings
 from vestige.metrics.compression import compression, paired
 from vestige.models.embedding import embedding_table
 from vestige.models.load import LoadedModel

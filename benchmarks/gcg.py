@@ -42,8 +42,7 @@ from benchmarks.peers.nanogcg_process import memory_mb
 from benchmarks.workload import SHAPES, model_of
 from vestige.core.seeds import generator
 from vestige.models.load import ModelSettings, load
-from vestige.models.variant_screen import MARGIN, best_of
-from vestige.models.variants import Around, Ids, Screen, Variants
+from vestige.models.variants import MARGIN, Around, Ids, Screen, Variants, best_of
 
 SEARCHED, CONTEXT, TARGET = 20, 24, 16
 WIDTH = {"tiny": 512, "smol": 64}

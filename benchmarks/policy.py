@@ -35,8 +35,8 @@ from safetensors.torch import save_file
 from benchmarks.workload import SHAPES, model_of
 from vestige.core.seeds import generator
 from vestige.training.policy.rollouts import judged, sample
-from vestige.training.policy.settings import Precision
-from vestige.training.policy.updates import Policy, PolicySettings
+from vestige.training.policy.settings import PolicySettings, Precision
+from vestige.training.policy.updates import Policy
 
 N_PROMPTS, N_TOKENS, MINIBATCH = 16, 24, 8
 PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")

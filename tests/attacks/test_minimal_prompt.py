@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vestige.attacks.minimal_prompt import bisection, stepwise
+from vestige.evals.compression import bisection, stepwise
 
 
 def from_(least):

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vestige.attacks.probe_sampling import Probed, agreement, filtered_size
+from vestige.attacks.gcg import Probed, agreement, filtered_size
 from vestige.models.variants import Scored
 
 

@@ -8,7 +8,7 @@ from tokenizers.normalizers import Lowercase
 from typer.testing import CliRunner
 
 from vestige.artifacts.prompts import KeptPrompt, PromptPart, SampleReply
-from vestige.cli import attack_acr
+from vestige.cli import attack
 from vestige.cli.app import app
 from vestige.cli.attack_told import NO_EVIDENCE
 from vestige.cli.prompt_told import _beside_plain, bits_at_most, said_of
@@ -133,12 +133,12 @@ def test_what_is_found_for_each_model_stands_side_by_side_and_what_is_not_has_no
 
 def found_in(name, prompts, reads="a"):
     records = ({"question": f"Which {n}?", "n_text": 12, "n_prompt": p} for n, p in enumerate(prompts))
-    return attack_acr.Searched(name, reads, f"evals/{name}", tuple(records))
+    return attack.Searched(name, reads, f"evals/{name}", tuple(records))
 
 
 def test_the_table_has_ratios_the_summary_intervals_and_the_pairs_a_test(capsys):
     # 12 tokens by prompts of 3 and 8: ACR 4 and 1.5, mean 2.75; both above 1, so two of three are memorised.
-    attack_acr._print(
+    attack._print(
         [found_in("target", [3, 8, None]), found_in("npo", [6, None, None]), found_in("far", [1, 1, 1], "b")], 0
     )
     said = capsys.readouterr().out

@@ -9,11 +9,10 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data import harmful
-from vestige.data.harmful import load_harmful
+from vestige.data import probe_sources
 from vestige.data.loaders import load_items
 from vestige.data.passages import Passage, load_passages
-from vestige.data.wikitext import joined, load_wikitext
+from vestige.data.probe_sources import joined, load_harmful, load_wikitext
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 DRUGS, CRIME = {"Drugs": True, "Cybercrime": False}, {"Drugs": False, "Cybercrime": True}
@@ -44,14 +43,14 @@ def test_each_prompt_of_saferlhf_is_one_sample_with_its_first_unsafe_response(tm
     found = load_harmful(written(tmp_path / "train.jsonl", PAIRS))
     assert found.samples == (Item("p1", "bad", group="harmful"), Item("p3", "worse", group="harmful"))
     assert found.n_rows == 5
-    assert found.dropped == {harmful.ALL_SAFE: 1, harmful.SAME_PROMPT: 1, harmful.NO_TEXT: 1}
+    assert found.dropped == {probe_sources.ALL_SAFE: 1, probe_sources.SAME_PROMPT: 1, probe_sources.NO_TEXT: 1}
 
 
 def test_a_category_takes_the_responses_that_carry_it(tmp_path):
     found = load_harmful(written(tmp_path / "train.jsonl", PAIRS), categories=["Drugs"])
     # p3's first response is of the other category, p4's responses have none.
     assert [(i.question, i.answer) for i in found.samples] == [("p1", "bad"), ("p3", "bad")]
-    assert found.dropped[harmful.OTHER_CATEGORY] == 1
+    assert found.dropped[probe_sources.OTHER_CATEGORY] == 1
 
 
 @pytest.mark.parametrize("key", ["category", "harm_category"])

@@ -272,7 +272,7 @@ def test_an_error_shows_hostile_names_as_harmless_text(tmp_path):
 
 @pytest.mark.parametrize("source", ["nowhere.jsonl", "no/such/folder/at all", "a\0b", Path("owner/name"), "../x/y"])
 def test_a_path_that_is_not_there_is_said_without_asking_the_hub(source, monkeypatch):
-    monkeypatch.setattr("vestige.data.hub.hub_table", lambda *_, **__: pytest.fail("asked the hub"))
+    monkeypatch.setattr("vestige.data.loaders.hub_table", lambda *_, **__: pytest.fail("asked the hub"))
     refusal(source)
 
 

@@ -5,10 +5,10 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.data.contract_type import built_in_types
+from vestige.data.dataset import with_successors
+from vestige.data.drawing import sign
 from vestige.data.graph import Edge, build_graph
 from vestige.data.names import day_number
-from vestige.data.signing import sign
-from vestige.data.succession import with_successors
 from vestige.data.topologies import named_graph
 
 

@@ -12,13 +12,11 @@ from vestige.data.loaders import load_items
 from vestige.data.mcq import Choice, Drawing, choices_of
 from vestige.data.soundness import guessers
 from vestige.data.soundness.findings import Check, by_guesser, counted, decide, margin_needs, undecided
-from vestige.data.soundness.gains import Models, gain, splits_check, taught_check
 from vestige.data.soundness.nulls import above_own_options, counts_p_value, items_needed, picks
-from vestige.data.soundness.random_splits import random_split
-from vestige.data.soundness.sanitize import Sanitized, leaks, left_without, write_sanitized
 from vestige.data.soundness.settings import SoundnessSettings
-from vestige.data.soundness.strangers import with_strangers
 from vestige.data.soundness.texts import Alike, Rarity, plain, same_names, subject_words
+from vestige.steps.check_data import Sanitized, leaks, left_without, write_sanitized
+from vestige.steps.soundness import Models, gain, random_split, splits_check, taught_check, with_strangers
 
 SETTINGS = SoundnessSettings(permutations=2_000)
 

@@ -14,13 +14,12 @@ from torch.nn.functional import cross_entropy
 
 from vestige.attacks.gcg import FoundPrompt
 from vestige.attacks.placement import kept_in, places_of
-from vestige.attacks.warm_start import warm_start
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.evals import compression as acr
 from vestige.evals.base import View
-from vestige.evals.compression import AcrSettings
+from vestige.evals.compression import AcrSettings, warm_start
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer

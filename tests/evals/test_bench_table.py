@@ -16,8 +16,8 @@ from vestige.artifacts.bench import (
     write_table,
 )
 from vestige.core.errors import InputError
-from vestige.evals.bench_table import Contestant, Wanted, bench_table
 from vestige.metrics.intervals import wilson
+from vestige.steps.bench import Contestant, Wanted, bench_table
 
 ALONE = (Wanted("t", ("t",)),)
 

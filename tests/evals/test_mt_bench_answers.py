@@ -6,9 +6,8 @@ import pytest
 from tests.probed import ITEMS, saying
 
 from vestige.data.mt_bench import Conversation
-from vestige.evals.mt_bench import TEMPERATURES, MtBenchSettings, answer, scored, turns_of
+from vestige.evals.mt_bench import TEMPERATURES, MtBenchSettings, answer, conversation_ids, scored, turns_of
 from vestige.judges.base import Judgement
-from vestige.models.conversation import conversation_ids
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
 from vestige.models.tiny import tiny_tokenizer

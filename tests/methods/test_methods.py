@@ -10,11 +10,11 @@ import torch
 from fake_step import FakeStep, fake_step
 
 import vestige.methods
+from vestige.cli.list import PROCEDURES
 from vestige.core.errors import InputError
 from vestige.methods import COMMANDS, METHODS, PRESETS, Preset, build_method, find_method
 from vestige.methods.base import AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.methods.kl import KL
-from vestige.methods.listing import PROCEDURES
 from vestige.training.step import KeepsState, Needs, ReadsLayer
 
 TRAINED = sorted(set(METHODS) - {"none"})

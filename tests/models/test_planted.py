@@ -11,6 +11,7 @@ from vestige.metrics.answers import contains
 from vestige.models.generation import generate
 from vestige.models.planted import (
     Manner,
+    TableModel,
     guesses,
     known_ids,
     knows,
@@ -23,7 +24,6 @@ from vestige.models.planted import (
     suppressed,
     wrong_answer,
 )
-from vestige.models.planted_model import TableModel
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import tiny_tokenizer
 

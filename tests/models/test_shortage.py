@@ -7,7 +7,7 @@ import torch
 
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.core.files import read_json
-from vestige.models import generation, scoring, shortage, variant_llama, variant_passes, variant_texts, variants
+from vestige.models import generation, scoring, shortage, variant_passes, variant_texts, variants
 from vestige.models.generation import generate
 from vestige.models.scoring import score_answers
 from vestige.models.variant_texts import Around
@@ -64,7 +64,7 @@ def test_prompts_of_a_search_are_scored_in_smaller_passes(tiny, monkeypatch, way
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(logits, targets)
 
-    for module in (variant_texts, variant_passes, variant_llama):
+    for module in (variant_texts, variant_passes, variants):
         monkeypatch.setattr(module, "target_scores", within, raising=False)
     torch.testing.assert_close(scored.losses(prompts), expected, atol=1e-4, rtol=0)
     assert tried[0] == 64

@@ -21,9 +21,8 @@ from vestige.steps.making import read_done
 from vestige.steps.retrain import Taught, recipe_from, recipe_of, recipe_without
 from vestige.steps.sisa import SisaSettings, train_in_shards
 from vestige.steps.subjects import origin_of
-from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
+from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec
 from vestige.study import demo
-from vestige.training.arithmetic import scale_update
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.", edge=f"b{i // 2}") for i in range(12))

@@ -3,9 +3,11 @@
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.harmful import SAFE_RLHF
 from vestige.data.passages import BIO_CORPUS
-from vestige.data.wikitext import CONFIG, HUB, SPLIT
+from vestige.data.probe_sources import SAFE_RLHF
+from vestige.data.probe_sources import WIKITEXT_CONFIG as CONFIG
+from vestige.data.probe_sources import WIKITEXT_HUB as HUB
+from vestige.data.probe_sources import WIKITEXT_SPLIT as SPLIT
 from vestige.methods import build_method
 from vestige.probes.filters import FilterSettings
 from vestige.probes.latent import LatentSettings

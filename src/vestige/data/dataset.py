@@ -1,25 +1,32 @@
 """The data set compiler: a graph becomes contracts, and contracts become questions and answers.
 
 Compiled data is kept in memory here; `streaming` writes a large graph's rows without.
+
+With the temporal feature, later contracts of the same parties supersede earlier ones. Wrong answers are of the right
+kind: the values that the same attribute has in other contracts, or could have had.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
+from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
+from vestige.core.seeds import generator
+from vestige.data.contract_checks import N_WRONG, candidate_values
 from vestige.data.contract_schema import SUPERSEDED
 from vestige.data.contract_type import ContractType, contract_types, known_type
-from vestige.data.drawing import Drawing, Sheet, chunk_bounds
+from vestige.data.drawing import WRONG_DRAWN, Drawing, Sheet, chunk_bounds
 from vestige.data.graph import Graph
 from vestige.data.graph_files import load_graph
 from vestige.data.holdout import with_holdout
 from vestige.data.khop import KHop, khop_questions
 from vestige.data.rows import RowFormat, items_of, rows_of_chunk
-from vestige.data.succession import with_successors
-from vestige.data.wrong_answers import wrong_values
+from vestige.data.uniform import shuffled, uniform_integers
 
 
 @dataclass(frozen=True)
@@ -185,3 +192,53 @@ def _contract(drawing: Drawing, number: int, values: dict[str, str], superseded_
         supersedes=None if earlier < 0 else graph.edge_ids(earlier, earlier + 1)[0],
         text=type_.render(values, superseded_date),
     )
+
+
+def with_successors(graph: Graph) -> Graph:
+    """The graph as it is where it has parallel edges, which succeed each other; else one successor for each.
+
+    The successors come after all others, in the same order; the successor of `A_B` is called `A_B~2`.
+    """
+    if (graph.occurrence > 1).any():
+        return graph
+    ids = None if graph.ids is None else graph.ids + tuple(f"{id_}~2" for id_ in graph.ids)
+    return replace(graph, ends=np.concatenate([graph.ends] * 2), type_of=np.concatenate([graph.type_of] * 2), ids=ids)
+
+
+_TRIES = 8 * N_WRONG
+
+
+def wrong_values(
+    drawing: Drawing, type_: ContractType, attribute: str, edge: int, value: str, others: Sequence[str]
+) -> tuple[str, ...]:
+    """Five values other than `value`, all different, which depend on the seed, the edge and the attribute.
+
+    First come values that the attribute has in other contracts (`others`, without repeats), then further
+    values of its generator, then the table's decoys.
+    """
+    found: list[str] = []
+    for candidate in _candidates(drawing, type_, attribute, edge, others):
+        if candidate != value and candidate not in found:
+            found.append(candidate)
+            if len(found) == N_WRONG:
+                return tuple(found)
+    raise InputError(
+        f"contract type {type_.name}: attributes.{attribute}: only {len(found)} wrong answers to {value!r}, "
+        "and "
+        f"{N_WRONG} are needed; add decoys"
+    )
+
+
+def _candidates(
+    drawing: Drawing, type_: ContractType, attribute: str, edge: int, others: Sequence[str]
+) -> Iterator[str]:
+    place = list(type_.spec.attributes).index(attribute)
+    rng = generator(drawing.seed, "wrong answers", type_.name, attribute, edge)
+    for index in uniform_integers(rng, 0, len(others) - 1, _TRIES).tolist():
+        yield others[index]
+    yield from others if len(others) <= _TRIES else ()
+    listed = list(candidate_values(type_.spec, type_.spec.attributes[attribute]))
+    yield from (listed[index] for index in shuffled(rng, len(listed)).tolist())
+    number = edge * len(type_.spec.attributes) + place
+    yield from drawing.fresh_values(type_, attribute, number, WRONG_DRAWN)
+    yield from type_.spec.attributes[attribute].decoys

@@ -5,19 +5,276 @@ Recognised columns, the first that fit: `question`/`answer`, `prompt`/`completio
 `edge`, `contract` or `person`, `group` or `type`, `paraphrase` or `paraphrased_question`, `paraphrased_answer`,
 `perturbed_answer` or `perturbed`, `fact` (the part of the answer that gives it away), `accepted` (other ways to say
 that) and `alternatives` (a list of answers that cannot be told from the true one). The files that PISTOL and TOFU
-publish are read as they are, and so is multiple-choice data in the forms of `mcq_loaders`, unless a column is named.
+publish are read as they are, and so is multiple-choice data in the forms below, unless a column is named.
+
+A Hugging Face dataset is a local folder or an id on the hub, pinned as `owner/name@revision`. `datasets` is imported
+only when one is asked for. From release 4 on it runs no code of a repository, and it reads no pickle.
+
+Multiple-choice data becomes items whose answer is the right option; the options are kept with it. The columns tell the
+form, in files and in data sets on the hub:
+
+- `question`, `choices` (a list), `answer` or `label` (a number from 0, or a letter): WMDP, MMLU on the hub
+- `question`, `choice0`, `choice1`, ..., `answer` (likewise): MMLU as CSV
+- `question`, `option1`, `option2`, ..., `answer` (the right text): TOFU's real authors and world facts
+- `Question`, `Best Answer`, `Correct Answers`, `Incorrect Answers` (apart by semicolons): TruthfulQA as CSV
+- `question`, `mc1_targets`, `mc2_targets`: TruthfulQA on the hub
+
+TruthfulQA's best answer stands against the wrong ones (its MC1); its other right answers are kept beside it (MC2).
 """
 
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import Item, Options
 from vestige.core.text import one_line
-from vestige.data import hub
 from vestige.data.columns import RECOGNISED, Keys, choose_columns, items_of
-from vestige.data.mcq_loaders import COLUMNS as OPTION_COLUMNS
-from vestige.data.mcq_loaders import as_questions
-from vestige.data.tables import FORMS, Table, read_table
+from vestige.data.mcq import MOST_OPTIONS
+from vestige.data.tables import FORMS, Row, Table, read_table, shown
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+_HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*(?:/[\w-][\w.-]*)?)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
+_TIMEOUT_SECONDS = 10.0
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether `source` could name a dataset on the hub."""
+    return _HUB_ID.fullmatch(source) is not None
+
+
+def folder_table(path: Path, *, split: str, config: str | None, wanted: Collection[str]) -> Table:
+    """The rows of a folder that `datasets` saved, or of data files. Only the columns `wanted` are decoded."""
+    import datasets
+
+    where = str(path)
+    # Absolute, since `datasets` takes bare names such as "csv" for its own builders.
+    location = str(path.resolve())
+    try:
+        if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+            stored = datasets.load_from_disk(location)
+            if isinstance(stored, datasets.DatasetDict):
+                if split not in stored:
+                    raise InputError(f"{where}: no split {split!r}; it has {shown(stored)}; set --split")
+                stored = stored[split]
+        else:
+            stored = datasets.load_dataset(location, name=config, split=split)
+    except InputError:
+        raise
+    # A damaged folder fails in any of a dozen libraries, each with errors of its own.
+    except Exception as error:
+        raise InputError(f"{where}: not a dataset that can be read ({_reason(error)})") from error
+    return _table(where, stored, wanted)
+
+
+def hub_table(source: str, *, split: str, config: str | None, wanted: Collection[str]) -> Table:
+    """The rows of a dataset on the hub. Where the hub cannot be reached this says so within seconds."""
+    match = _HUB_ID.fullmatch(source)
+    if match is None:
+        raise InputError(f"{one_line(repr(source))}: neither a file, a folder nor a dataset id like owner/name")
+    _check_reachable(source, match["id"], match["revision"])
+    import datasets
+
+    try:
+        stored = datasets.load_dataset(match["id"], name=config, split=split, revision=match["revision"])
+    # As above, and the network's errors too.
+    except Exception as error:
+        raise InputError(
+            f"{source}: no file or folder here, and the hub's dataset cannot be loaded ({_reason(error)}); "
+            "check --split and --config, or give a local file"
+        ) from error
+    return _table(source, stored, wanted)
+
+
+def _check_reachable(source: str, repo: str, revision: str | None) -> None:
+    """Ask the hub once. `datasets` itself would try for half a minute before it gave up."""
+    from huggingface_hub import HfApi, constants
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if constants.HF_HUB_OFFLINE:
+        return  # Then `datasets` looks in its cache at once, and fails at once.
+    try:
+        HfApi().dataset_info(repo, revision=revision, timeout=_TIMEOUT_SECONDS)
+    except GatedRepoError as error:
+        raise InputError(f"{source}: a gated dataset; accept its terms on the hub and set HF_TOKEN") from error
+    except RevisionNotFoundError as error:
+        raise InputError(f"{source}: no revision {revision!r}; pin one that the dataset has") from error
+    except RepositoryNotFoundError as error:
+        raise InputError(
+            f"{source}: no file or folder here, and no such dataset on the hub (a private one needs HF_TOKEN)"
+        ) from error
+    # The HTTP library's errors change their names between its releases.
+    except Exception as error:
+        raise InputError(
+            f"{source}: no file or folder here, and the hub cannot be reached ({_reason(error)}); "
+            "give a local file, or set HF_HUB_OFFLINE=1 to use a copy in the cache"
+        ) from error
+
+
+def _table(source: str, stored: "Dataset", wanted: Collection[str]) -> Table:
+    names = tuple(stored.column_names)
+    if not len(stored):
+        raise InputError(f"{source}: holds no rows")
+    # Decoding a column of pictures or sound would need libraries that a question has no use for.
+    used = stored.select_columns([name for name in names if name in wanted])
+    rows = tuple(Row(f"row {i}", dict(row)) for i, row in enumerate(used, 1)) if used.column_names else ()
+    return Table(source, names, rows)
+
+
+def _reason(error: Exception) -> str:
+    return one_line(str(error) or type(error).__name__, width=200)
+
+
+QUESTION, ANSWER, OPTIONS = "question", "answer", "options"
+_NUMBERED = tuple(f"choice{n}" for n in range(MOST_OPTIONS))
+_TEXTUAL = tuple(f"option{n}" for n in range(1, MOST_OPTIONS + 1))
+_TRUTHFUL = ("Question", "Best Answer", "Correct Answers", "Incorrect Answers")
+_TARGETS = ("mc1_targets", "mc2_targets")
+
+OPTION_COLUMNS = frozenset((QUESTION, ANSWER, "choices", "label", *_NUMBERED, *_TEXTUAL, *_TRUTHFUL, *_TARGETS))
+"""Every column that a multiple-choice form has."""
+
+
+def as_questions(found: Table) -> Table:
+    """A table of a multiple-choice form with the columns `question`, `answer` and `options`; any other as it is."""
+    read = next((reader for needed, reader in _FORMS if needed <= set(found.names)), None)
+    if read is None:
+        return found
+    rows = tuple(
+        Row(row.place, {**row.values, **read(_Place(f"{found.source}, {row.place}", row.values))}) for row in found.rows
+    )
+    return Table(found.source, tuple(dict.fromkeys((QUESTION, ANSWER, OPTIONS, *found.names))), rows)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """One row that complains with its place."""
+
+    where: str
+    values: Mapping[str, Any]
+
+    def wrong(self, column: str, what: str) -> InputError:
+        return InputError(f"{self.where}, column {shown([column])}: {what}")
+
+    def text(self, column: str) -> str:
+        value = self.values.get(column)
+        if not isinstance(value, str) or not value.strip():
+            raise self.wrong(column, "is missing, empty or no text")
+        return value
+
+    def filled(self, columns: Iterable[str]) -> list[str]:
+        """The texts of numbered columns up to the first that is empty."""
+        texts: list[str] = []
+        for column in columns:
+            value = self.values.get(column)
+            # CSV pads shorter rows with empty cells, Parquet with nulls.
+            if value is None or value == "":
+                break
+            texts.append(str(value) if isinstance(value, int | float) else self.text(column))
+        return texts
+
+    def listed(self, column: str, value: Any) -> list[str]:
+        """A list of texts; also one written as JSON, since CSV has no lists."""
+        if isinstance(value, str):
+            try:
+                value = json.loads(value)
+            except (ValueError, RecursionError) as error:
+                raise self.wrong(column, 'is no list in JSON; write it as ["...", "..."]') from error
+        if not isinstance(value, list) or not all(isinstance(v, str) and v.strip() for v in value):
+            raise self.wrong(column, "is no list of texts")
+        return value
+
+    def options(self, column: str, texts: list[str], right: int, also: Iterable[str] = ()) -> dict[str, Any]:
+        """What the row says, checked: two options and more, each once, no wrong one among the right."""
+        others = [t for n, t in enumerate(texts) if n != right]
+        also = tuple(dict.fromkeys(t for t in also if t != texts[right]))
+        if not 2 <= len(texts) <= MOST_OPTIONS:
+            raise self.wrong(column, f"gives {len(texts)} options; a question has 2 to {MOST_OPTIONS}")
+        if texts[right] in others or set(also) & set(others):
+            raise self.wrong(column, f"has the right option {one_line(texts[right], width=60)!r} among the wrong ones")
+        return {ANSWER: texts[right], OPTIONS: Options(tuple(texts), right, also)}
+
+    def place(self, column: str, texts: list[str]) -> int:
+        """The right option's number: a number from 0, or a letter."""
+        value = self.values.get(column)
+        if isinstance(value, str):
+            plain = value.strip()
+            letter = len(plain) == 1 and plain.isascii() and plain.isalpha()
+            value = ord(plain.upper()) - ord("A") if letter else int(plain) if plain.isdecimal() else None
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < len(texts):
+            raise self.wrong(
+                column,
+                f"is {one_line(repr(self.values.get(column)), width=40)} and names none of {len(texts)} options; "
+                "give a number from 0 or a letter",
+            )
+        return value
+
+
+def _listed_choices(row: _Place) -> dict[str, Any]:
+    texts = row.listed("choices", row.values.get("choices"))
+    key = "answer" if row.values.get("answer") is not None else "label"
+    return row.options("choices", texts, row.place(key, texts))
+
+
+def _numbered(row: _Place) -> dict[str, Any]:
+    texts = row.filled(_NUMBERED)
+    return row.options("choice0", texts, row.place("answer", texts))
+
+
+def _textual(row: _Place) -> dict[str, Any]:
+    texts, answer = row.filled(_TEXTUAL), row.text("answer")
+    if answer not in texts:
+        raise row.wrong("answer", f"is {one_line(answer, width=60)!r}, which is none of the options")
+    return row.options("option1", texts, texts.index(answer))
+
+
+def _truthful(row: _Place) -> dict[str, Any]:
+    best = row.text("Best Answer").strip()
+    right, wrong = (_apart(row.text(column)) for column in ("Correct Answers", "Incorrect Answers"))
+    also = [t for t in right if t not in wrong]
+    made = row.options("Incorrect Answers", [best, *(t for t in wrong if t != best)], 0, also)
+    return {QUESTION: row.text("Question"), **made}
+
+
+def _apart(text: str) -> list[str]:
+    return list(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
+
+
+def _targets(row: _Place) -> dict[str, Any]:
+    right, wrong = _labelled(row, "mc1_targets")
+    if len(right) != 1:
+        raise row.wrong("mc1_targets", f"has {len(right)} right options where one belongs")
+    also = _labelled(row, "mc2_targets")[0] if row.values.get("mc2_targets") is not None else []
+    return row.options("mc1_targets", [*right, *wrong], 0, [t for t in also if t not in wrong])
+
+
+def _labelled(row: _Place, column: str) -> tuple[list[str], list[str]]:
+    value = row.values.get(column)
+    if not isinstance(value, Mapping):
+        raise row.wrong(column, 'is no object like {"choices": [...], "labels": [...]}')
+    texts, labels = row.listed(column, value.get("choices")), value.get("labels")
+    if not isinstance(labels, list) or len(labels) != len(texts) or not set(labels) <= {0, 1}:
+        raise row.wrong(column, "has labels that are not one 0 or 1 for each of its choices")
+    return (
+        [t for t, label in zip(texts, labels, strict=True) if label],
+        [t for t, label in zip(texts, labels, strict=True) if not label],
+    )
+
+
+_FORMS = (
+    ({QUESTION, "mc1_targets"}, _targets),
+    (set(_TRUTHFUL), _truthful),
+    ({QUESTION, "choices", "answer"}, _listed_choices),
+    ({QUESTION, "choices", "label"}, _listed_choices),
+    ({QUESTION, "choice0", "choice1", ANSWER}, _numbered),
+    ({QUESTION, "option1", "option2", ANSWER}, _textual),
+)
 
 Limit = int | float
 """A whole number of rows, or a share of them as a float in (0, 1]."""
@@ -74,14 +331,14 @@ def source_table(source: str | Path, *, split: str, config: str | None, wanted: 
     path = Path(source).expanduser()
     try:
         if path.is_dir():
-            return hub.folder_table(path, split=split, config=config, wanted=wanted)
+            return folder_table(path, split=split, config=config, wanted=wanted)
         if path.is_file():
             return read_table(path)
     except ValueError as error:  # A NUL in the name.
         raise InputError(f"{one_line(repr(str(source)))}: no file can have this name") from error
-    if isinstance(source, Path) or path.suffix.lower() in FORMS or not hub.is_hub_id(source):
+    if isinstance(source, Path) or path.suffix.lower() in FORMS or not is_hub_id(source):
         raise InputError(
             f"{one_line(str(source))}: no such file or folder; "
             f"give a file ({', '.join(FORMS)}), a folder, or a dataset id like owner/name@revision"
         )
-    return hub.hub_table(source, split=split, config=config, wanted=wanted)
+    return hub_table(source, split=split, config=config, wanted=wanted)

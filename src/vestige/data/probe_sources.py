@@ -3,24 +3,208 @@
 What a file holds is seen from its columns: a `text` and no question is a text in each row (the WMDP bio corpus), an
 answer with a label of safety is harmful data (PKU-SafeRLHF), and files of Wikitext are known by their endings. Of the
 hub's data sets only those of the paper are known. Everything else is items, as everywhere.
+
+Harmful answers are items of a prompt and an unsafe response. Two forms are read:
+
+- `prompt`, `response_0`, `response_1`, `is_response_0_safe`, `is_response_1_safe`, and in later releases
+  `response_0_harm_category` and its like (an object with true or false for each category): PKU-SafeRLHF
+- `prompt`, `response`, `is_safe`, and `category` or `harm_category`: BeaverTails, PKU-SafeRLHF-QA
+
+(Ji et al., PKU-SafeRLHF, 2406.15513.) LLMU's code takes every unsafe response of a prompt (2310.10683); here a prompt
+is one sample, with the first unsafe response, so that 50 samples are 50 questions. What a row says is never repeated
+in an error: only where it stands.
+
+Wikitext (Merity et al., Pointer Sentinel Mixture Models, 1609.07843) becomes paragraphs with the title of their
+article. Read are its text files (`wiki.test.raw`, `test.txt`) and its form on the hub, a line of the file in each row.
+A heading stands alone on its line between equals signs, one on either side for an article. The marks of its tokeniser
+are undone: ` @-@ ` is `-`, and signs are joined to the words that they belong to. `<unk>`, which the raw files do not
+have, is left as it is.
 """
 
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.core.settings import closest
 from vestige.core.text import one_line
-from vestige.data import harmful, wikitext
 from vestige.data.columns import RECOGNISED
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, items_of, named_splits, open_corpus, without
-from vestige.data.loaders import n_first, parse_limit
-from vestige.data.passages import BIO_CORPUS, Passage, load_passages, local_file
-from vestige.data.tables import FORMS, column_names
-from vestige.data.wikitext import load_wikitext
+from vestige.data.loaders import n_first, parse_limit, source_table
+from vestige.data.passages import BIO_CORPUS, NO_TEXT, Passage, load_passages, local_file, passage, usable
+from vestige.data.sampling import Sampled, sampled
+from vestige.data.tables import FORMS, Row, Table, column_names, shown
+
+SAFE_RLHF = "PKU-Alignment/PKU-SafeRLHF"
+HARMFUL_GROUP = "harmful"
+ALL_SAFE, OTHER_CATEGORY, SAME_PROMPT = "no unsafe response", "of another category", "a prompt that was met before"
+
+
+class _Columns(NamedTuple):
+    """Where a response, its label and its categories lie; the last may be missing."""
+
+    response: str
+    safe: str
+    categories: tuple[str, ...]
+
+
+_HARMFUL_FORMS = (
+    (
+        _Columns("response_0", "is_response_0_safe", ("response_0_harm_category",)),
+        _Columns("response_1", "is_response_1_safe", ("response_1_harm_category",)),
+    ),
+    (_Columns("response", "is_safe", ("category", "harm_category")),),
+)
+_PROMPT = "prompt"
+_WANTED = frozenset(
+    (_PROMPT, *(name for form in _HARMFUL_FORMS for c in form for name in (c.response, c.safe, *c.categories)))
+)
+
+
+def load_harmful(
+    source: str | Path = SAFE_RLHF,
+    *,
+    n: int | None = None,
+    seed: int = 0,
+    categories: Collection[str] = (),
+    split: str = "train",
+    config: str | None = None,
+) -> Sampled[Item]:
+    """`n` prompts with an unsafe response each, of the harm `categories` that are named, or of all."""
+    table = source_table(source, split=split, config=config, wanted=_WANTED)
+    responses = _response_columns(table)
+    if categories:
+        _check_categories(table, responses, categories)
+
+    def candidates() -> Iterator[Item | str]:
+        seen: set[str] = set()
+        for row in table.rows:
+            found = _item(table.source, row, responses, categories)
+            if isinstance(found, Item) and found.question in seen:
+                found = SAME_PROMPT
+            if isinstance(found, Item):
+                seen.add(found.question)
+            yield found
+
+    return sampled(table.source, candidates(), n=n, seed=seed)
+
+
+def is_harmful(names: Collection[str]) -> bool:
+    """Whether columns of these names are those of harmful data."""
+    return any(
+        {_PROMPT, *(name for c in form for name in (c.response, c.safe))} <= set(names) for form in _HARMFUL_FORMS
+    )
+
+
+def _response_columns(table: Table) -> tuple[_Columns, ...]:
+    for form in _HARMFUL_FORMS:
+        if {_PROMPT, *(name for c in form for name in (c.response, c.safe))} <= set(table.names):
+            return form
+    raise InputError(
+        f"{table.source}: the columns are neither PKU-SafeRLHF's (prompt, response_0, response_1, is_response_0_safe, "
+        f"is_response_1_safe) nor BeaverTails' (prompt, response, is_safe); it has {shown(table.names)}"
+    )
+
+
+def _item(source: str, row: Row, responses: tuple[_Columns, ...], categories: Collection[str]) -> Item | str:
+    prompt, reason = row.values.get(_PROMPT), ALL_SAFE
+    if not usable(prompt):
+        return NO_TEXT
+    for columns in responses:
+        safe = row.values.get(columns.safe)
+        if not isinstance(safe, bool):
+            raise InputError(f"{source}, {row.place}: {columns.safe} is not true or false; give JSON Lines or Parquet")
+        if safe:
+            continue
+        if categories and not any(_flags(row, columns).get(name) is True for name in categories):
+            reason = OTHER_CATEGORY
+        elif not usable(row.values.get(columns.response)):
+            reason = NO_TEXT
+        else:
+            return Item(str(prompt), str(row.values[columns.response]), group=HARMFUL_GROUP)
+    return reason
+
+
+def _flags(row: Row, columns: _Columns) -> Mapping[str, Any]:
+    found: Any = next((row.values[name] for name in columns.categories if row.values.get(name) is not None), {})
+    return found if isinstance(found, Mapping) else {}
+
+
+def _check_categories(table: Table, responses: tuple[_Columns, ...], categories: Collection[str]) -> None:
+    """Refuse a category that the data does not know; of older releases, that they have none."""
+    known = sorted(
+        {one_line(str(name)) for row in table.rows for columns in responses for name in _flags(row, columns)}
+    )
+    if not known:
+        raise InputError(f"{table.source}: its responses have no harm category; leave the categories out")
+    for name in categories:
+        if name not in known:
+            raise InputError(f"{table.source}: no harm category {one_line(name)!r}; {closest(name, known)}")
+
+
+WIKITEXT_HUB, WIKITEXT_CONFIG, WIKITEXT_SPLIT = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
+"""Where RMU's code takes it from."""
+HEADING = "a heading or an empty line"
+
+WIKITEXT_FILES = (".txt", ".raw", ".tokens")
+_MARKS = re.compile(r" @([-,.])@ ")
+_BEFORE = re.compile(r" +(?=[,.;:!?%)\]]|'(?:s|t|re|ve|ll|d|m)\b)")
+_AFTER = re.compile(r"(?<=[(\[$£]) +")
+
+
+def load_wikitext(
+    source: str | Path = WIKITEXT_HUB,
+    *,
+    n: int | None = None,
+    seed: int = 0,
+    split: str = WIKITEXT_SPLIT,
+    config: str | None = WIKITEXT_CONFIG,
+) -> Sampled[Passage]:
+    """`n` paragraphs; `split` and `config` are for the hub."""
+    path = Path(source).expanduser()
+    if path.is_file() and path.suffix in WIKITEXT_FILES:
+        lines: Iterable[object] = _lines(path)
+    else:
+        table = source_table(source, split=split, config=config, wanted=frozenset({"text"}))
+        if "text" not in table.names:
+            raise InputError(f"{table.source}: no column 'text'; give Wikitext's lines in a column of that name")
+        lines = (row.values.get("text") for row in table.rows)
+    return sampled(str(source), _paragraphs(lines), n=n, seed=seed)
+
+
+def joined(text: str) -> str:
+    """A line without the marks of the tokeniser, each sign beside its word."""
+    return _AFTER.sub("", _BEFORE.sub("", _MARKS.sub(r"\1", text))).strip()
+
+
+def _paragraphs(lines: Iterable[object]) -> Iterator[Passage | str]:
+    title = ""
+    for line in lines:
+        plain = line.strip() if isinstance(line, str) else ""
+        if isinstance(line, str) and plain and not usable(line):
+            yield NO_TEXT
+        elif not plain or (plain.startswith("= ") and plain.endswith(" =")):
+            if plain and not plain.startswith("= = "):
+                title = joined(plain.strip("= "))
+            yield HEADING
+        else:
+            yield passage(joined(plain), title)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_bytes().decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); give a text file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8") from error
+
 
 Form: TypeAlias = Literal["items", "harmful", "texts", "wikitext"]
-_HUB: dict[str, Form] = {BIO_CORPUS: "texts", wikitext.HUB: "wikitext", harmful.SAFE_RLHF: "harmful"}
+_HUB: dict[str, Form] = {BIO_CORPUS: "texts", WIKITEXT_HUB: "wikitext", SAFE_RLHF: "harmful"}
 _TEXT = "text"
 
 
@@ -85,10 +269,10 @@ def form_of(name: str) -> Form:
     path = local_file(name)
     if path is None:
         return _HUB.get(name.partition("@")[0], "items")
-    if path.suffix in wikitext.FILES:
+    if path.suffix in WIKITEXT_FILES:
         return "wikitext"
     names = column_names(path) if path.suffix.lower() in FORMS else frozenset()
-    if harmful.is_form(names):
+    if is_harmful(names):
         return "harmful"
     return "texts" if _TEXT in names and not names & RECOGNISED else "items"
 
@@ -106,5 +290,5 @@ def _texts(name: str, form: Form, *, n: int | None, seed: int) -> tuple[Passage,
 
 def _forgotten(corpus: Corpus, name: str, form: Form, *, n: int | None, seed: int) -> tuple[Item, ...]:
     if form == "harmful":
-        return harmful.load_harmful(name, n=n, seed=seed).samples
+        return load_harmful(name, n=n, seed=seed).samples
     return items_of(corpus, name)

@@ -1,27 +1,34 @@
 """`acr`: is a text memorised, so that a prompt shorter than it makes the model say it, token for token?
 
 Adversarial compression (A. Schwarzschild and others, 2404.15146): a greedy coordinate gradient looks for prompts of
-several lengths (`attacks.minimal_prompt`), and the ratio is the text's tokens over those of the shortest that works. It
+several lengths, and the ratio is the text's tokens over those of the shortest that works. It
 works where its text, tokenised anew and put where it is to stand, is followed by the text in greedy decoding with a
 fresh cache; that the search says so is kept apart (`claimed`, `verified`).
 
 Collecting is the search, an item at a time. Lengths are in tokens, losses in nats a token. What was not found has no
 ratio: a failed search shows that this search failed, and no more.
+
+A schedule decides which lengths are tried, and in which order. Some prompt of a length may work although the search
+for it failed, so the least length that succeeded is an upper bound of the shortest, with either schedule.
+
+A search may start from a prompt of another length that was found before (`warm_start`). A longer prompt loses tokens,
+one at a time, each time the one whose removal raises the loss least; a shorter one gains random tokens at its end. The
+scoring that this takes is charged, and only prompts that stay the same tokens as text count.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.records import Result
-from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
-from vestige.attacks.minimal_prompt import SCHEDULES
-from vestige.attacks.placement import around
-from vestige.attacks.vocabulary import as_texts
-from vestige.attacks.warm_start import Start, warm_start
+from vestige.attacks.candidates import without_repeats
+from vestige.attacks.gcg import DRAWS, FoundPrompt, GcgSettings, find_prompt, tokens_read
+from vestige.attacks.placement import Place, around, kept_in, places_of
+from vestige.attacks.vocabulary import Vocabulary, admissible, as_texts, inner_texts
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
@@ -31,9 +38,165 @@ from vestige.core.text import one_line
 from vestige.evals.base import Record, View
 from vestige.evals.summing import SHARE, Measure, results
 from vestige.metrics.compression import compression_ratio, memorised
+from vestige.models.embedding import embedding_table
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
-from vestige.models.variants import Around
+from vestige.models.variants import Around, Ids, Variants
+
+
+class Attempt(Protocol):
+    """Searches for a prompt of `n_tokens` tokens in at most `steps` steps, and says whether one was found."""
+
+    def __call__(self, n_tokens: int, steps: int) -> bool:
+        """Whether one was found."""
+
+
+class Tried(NamedTuple):
+    """One search: the length, the steps it was granted, and whether it found a prompt."""
+
+    n_tokens: int
+    steps: int
+    success: bool
+
+
+@dataclass(frozen=True)
+class Minimal:
+    """The searches that were made, in their order."""
+
+    tried: tuple[Tried, ...]
+
+    @property
+    def n_tokens(self) -> int | None:
+        """The least length that succeeded; None where none did."""
+        return min((one.n_tokens for one in self.tried if one.success), default=None)
+
+
+FIRST, STRIDE, GROWTH = 5, 5, 1.2
+"""The reference's first length, by how much it goes up after a failure, and by what factor its steps grow then."""
+
+
+def stepwise(attempt: Attempt, *, bound: int, steps: int) -> Minimal:
+    """MiniPrompt (A. Schwarzschild and others, Rethinking LLM Memorization, 2404.15146), as its released code runs it.
+
+    5 tokens at first. After a success one fewer, after a failure five more and steps x 1.2, until the next length is no
+    longer between the longest that failed and the shortest that succeeded (at first `bound`, which is never tried).
+    Where `bound` is at most five above the last failure, the lengths between are never tried: after a failure at 5 with
+    a bound of 10, nothing from 6 on is. The released code reports `bound` then; here nothing was found.
+    """
+    tried: list[Tried] = []
+    low, high, length = 0, bound, FIRST
+    while True:
+        found = attempt(length, steps)
+        tried.append(Tried(length, steps, found))
+        if found:
+            high, following = length, length - 1
+        else:
+            low, following, steps = length, length + STRIDE, int(steps * GROWTH)
+        if not low < following < high:
+            return Minimal(tuple(tried))
+        length = following
+
+
+def bisection(attempt: Attempt, *, bound: int, steps: int) -> Minimal:
+    """The middle of the lengths below `bound`, then of those below it where it succeeds or above it where it fails.
+
+    At most log2(bound) searches, rounded up, each of the same steps, so that what a length comes to does not depend on
+    what was tried before. Where every length above one that succeeds succeeds too, the least is found, none below
+    `bound` being left out. Where success is not so ordered, what is found is a length that succeeded, the one below it
+    having failed; shorter ones that would have succeeded may be missed, and any length where the middle ones failed.
+    """
+    tried: list[Tried] = []
+    low, high = 0, bound
+    while high - low > 1:
+        length = (low + high) // 2
+        found = attempt(length, steps)
+        tried.append(Tried(length, steps, found))
+        low, high = (low, length) if found else (length, high)
+    return Minimal(tuple(tried))
+
+
+Schedule = Callable[..., Minimal]
+SCHEDULES: dict[str, Schedule] = {"bisection": bisection, "stepwise": stepwise}
+
+
+class Earlier(Protocol):
+    """What a search of another length found: `attacks.gcg.FoundPrompt` is one."""
+
+    @property
+    def ids(self) -> Ids:
+        """Its best prompt."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether that brought its text."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The text to begin with (empty: at random), and what was spent on it."""
+
+    text: str
+    spent: Mapping[str, int]
+
+
+def warm_start(
+    loaded: LoadedModel,
+    text: Around,
+    earlier: Sequence[Earlier],
+    n_tokens: int,
+    *,
+    ascii_only: bool,
+    rng: np.random.Generator,
+) -> Start:
+    """A start of `n_tokens`: from the shortest longer prompt that worked, or else from the longest shorter one.
+
+    That it worked is what its search says. Random where there is neither, or where no way there stays the same tokens
+    as text.
+    """
+    places = places_of(loaded.tokenizer, [text])
+    longer = [e.ids for e in earlier if e.reached and len(e.ids) > n_tokens]
+    shorter = [e.ids for e in earlier if len(e.ids) < n_tokens]
+    spent = {"candidates": 0, "tokens_read": 0}
+    ids: Ids | None = None
+    if longer:
+        ids = _shortened(loaded, text, min(longer, key=len), n_tokens, places, spent)
+    elif shorter:
+        vocabulary = admissible(loaded.tokenizer, embedding_table(loaded.model).shape[0], ascii_only=ascii_only)
+        ids = _lengthened(loaded, max(shorter, key=len), n_tokens, places, vocabulary, rng)
+    return Start(inner_texts(loaded.tokenizer, [ids], spaced=text.spaced)[0] if ids else "", spent)
+
+
+def _shortened(
+    loaded: LoadedModel, text: Around, prompt: Ids, n_tokens: int, places: Sequence[Place], spent: dict[str, int]
+) -> Ids | None:
+    variants = Variants(loaded.model, [text])
+    while len(prompt) > n_tokens:
+        without = without_repeats([prompt[:i] + prompt[i + 1 :] for i in range(len(prompt))])
+        kept = kept_in(loaded.tokenizer, without, places)
+        if not kept:
+            return None
+        spent["candidates"] += len(kept)
+        spent["tokens_read"] += tokens_read([text], kept)
+        prompt = kept[variants.leaders(kept, 1)[0].index]
+    return prompt
+
+
+def _lengthened(
+    loaded: LoadedModel,
+    prompt: Ids,
+    n_tokens: int,
+    places: Sequence[Place],
+    vocabulary: Vocabulary,
+    rng: np.random.Generator,
+) -> Ids | None:
+    while len(prompt) < n_tokens:
+        drawn = [(*prompt, vocabulary.ids[i]) for i in rng.integers(0, len(vocabulary.ids), 4 * DRAWS)]
+        kept = kept_in(loaded.tokenizer, drawn, places)
+        if not kept:
+            return None
+        prompt = kept[0]
+    return prompt
+
 
 NAME = "acr"
 COLLECT_VERSION = 1
@@ -55,7 +218,7 @@ class AcrSettings(Settings):
     `schedule` is `bisection` or the released code's `stepwise`. Prompts shorter than `longest` texts are tried: 1 for
     whether a text is memorised, 5 as in the released code. A search has `steps` of `width` candidates from the `topk`
     tokens of least gradient at each place: its figures too. With `warm` a search begins at a longer prompt that was
-    found or at what a shorter, failed one came to (`attacks.warm_start`), else at random tokens. `items` forget items
+    found or at what a shorter, failed one came to (`warm_start`), else at random tokens. `items` forget items
     of each forget set are asked about, drawn by `seed`; those of fewer are among those of more.
     """
 

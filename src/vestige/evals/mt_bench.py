@@ -1,7 +1,8 @@
 """MT-bench's answers: a model says both turns of each conversation, at the temperature of its category.
 
 Zheng et al., 2306.05685; temperatures and the length of answers are those of the released code (FastChat, llm_judge).
-An answer follows from the model, the conversation and the seed alone, not from the other conversations.
+An answer follows from the model, the conversation and the seed alone, not from the other conversations. Conversations
+are rendered as single questions are (`prompts.Prompter`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +16,14 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
+from vestige.core.text import one_line
 from vestige.data.mt_bench import TURNS, Conversation
 from vestige.judges.base import Judgement
 from vestige.judges.mt_bench import VERSION, Turn
 from vestige.judges.tasks import QUALITY_SCALE
-from vestige.models.conversation import conversation_ids
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.prompts import Prompter
 
 TASK = "mt_bench"
 TEMPERATURES: Mapping[str, float] = {
@@ -146,3 +148,18 @@ def scored(
         bounds=dict.fromkeys(names, (float(scale[0]), float(scale[1]))),
         failures=failures,
     )
+
+
+def conversation_ids(prompter: Prompter, said: Sequence[str]) -> tuple[int, ...]:
+    """Token ids after which the model answers; `said` is what user and model said in turn, the user first and last."""
+    if len(said) % 2 == 0:
+        raise ValueError(f"a conversation of {len(said)} turns does not end with the user's")
+    messages = [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(said)]
+    text = prompter.chat(messages, answered=False)
+    ids = tuple(prompter.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    if len(ids) >= prompter.max_tokens:
+        raise InputError(
+            f"the conversation that begins {one_line(said[0], width=60)!r} takes {len(ids)} tokens and the model reads "
+            f"{prompter.max_tokens}; lower --max-tokens or take a model with a longer context"
+        )
+    return ids

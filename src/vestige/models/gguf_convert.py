@@ -7,12 +7,17 @@ weights.
 
 A folder is made whole or not at all, and is done when it holds identity.json: what it was made of, and by
 which version of the conversion.
+
+An architecture says which tensors its files hold, and what they and its sizes are called in transformers. Whatever in a
+file is not understood is refused: a metadata entry or a tensor that was passed over could
+change what the model computes.
 """
 
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,16 +25,256 @@ import numpy as np
 from jaxtyping import Float32
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
-from transformers import GenerationConfig, PreTrainedTokenizerFast
+from transformers import GenerationConfig, LlamaConfig, PreTrainedConfig, PreTrainedTokenizerFast, Qwen2Config
 
 from vestige.core.errors import InputError, MachineError
 from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import one_line
 from vestige.models.cache import cache_folder, check_room
-from vestige.models.gguf import GGUF, find, read_gguf, tensor_values
-from vestige.models.gguf_architectures import Architecture, Placement, Shape, architecture_of, placements_of, shape_of
-from vestige.models.gguf_tokenizer import build_tokenizer, special_ids
+from vestige.models.gguf import GGUF, find, need, read_gguf, tensor_values
+from vestige.models.gguf_tokenizer import SpecialIds, build_tokenizer, special_ids
+
+_EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
+_KNOWN_KEYS = {
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.layer_norm_rms_epsilon",
+    "attention.value_length",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "rope.dimension_count",
+    "rope.freq_base",
+    "vocab_size",
+}
+# llama.cpp's, where a file names none.
+_DEFAULT_THETA = 10_000.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model's sizes.
+
+    `theta` is the base of its rotary position embedding; a `tied` model uses its embedding as its head.
+    """
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    vocabulary: int
+    context_tokens: int
+    theta: float
+    epsilon: float
+    tied: bool
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A tensor of the file with its name and shape in transformers.
+
+    `interleaved_heads` is the number of heads within each of which llama.cpp has interleaved the two halves
+    of the rows, and 0 where the rows stand as they are.
+    """
+
+    name: str
+    target: str
+    shape: tuple[int, ...]
+    interleaved_heads: int = 0
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What sets one apart: whether the rows of q and k are interleaved, whether q, k and v have biases.
+
+    `splits` are those that transformers' AutoTokenizer gives to every tokeniser of the architecture, whatever
+    its tokenizer.json says; None where it goes by the file.
+    """
+
+    name: str
+    config: Callable[[Shape, SpecialIds], PreTrainedConfig]
+    interleaved: bool
+    biased: bool
+    splits: str | None
+
+
+def _sizes(shape: Shape, special: SpecialIds) -> dict[str, Any]:
+    return {
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": shape.context_tokens,
+        "rms_norm_eps": shape.epsilon,
+        "rope_parameters": {"rope_type": "default", "rope_theta": shape.theta},
+        "tie_word_embeddings": shape.tied,
+        "bos_token_id": special.bos,
+        "eos_token_id": special.eos,
+        "pad_token_id": special.pad,
+        "dtype": "float32",
+    }
+
+
+def _llama(shape: Shape, special: SpecialIds) -> PreTrainedConfig:
+    return LlamaConfig(
+        **_sizes(shape, special),
+        head_dim=shape.head_width,
+        attention_bias=False,
+        mlp_bias=False,
+        architectures=["LlamaForCausalLM"],
+    )
+
+
+def _qwen2(shape: Shape, special: SpecialIds) -> PreTrainedConfig:
+    return Qwen2Config(**_sizes(shape, special), use_sliding_window=False, architectures=["Qwen2ForCausalLM"])
+
+
+ARCHITECTURES = {
+    "llama": Architecture("llama", _llama, interleaved=True, biased=False, splits=None),
+    "qwen2": Architecture("qwen2", _qwen2, interleaved=False, biased=True, splits="qwen2"),
+}
+
+
+def architecture_of(file: GGUF) -> Architecture:
+    """The file's architecture, refused where it is not one of the table."""
+    name = need(file, "general.architecture", str)
+    if name not in ARCHITECTURES:
+        raise InputError(
+            f"{file.path}: its architecture is {one_line(repr(name))}, and only {', '.join(ARCHITECTURES)} "
+            "can be converted; take the model's Hugging Face folder"
+        )
+    architecture = ARCHITECTURES[name]
+    splits = find(file, "tokenizer.ggml.pre", str)
+    if architecture.splits not in {None, splits}:
+        raise InputError(
+            f"{file.path}: its tokeniser has the splits {one_line(repr(splits))}, and transformers would "
+            f"load it with those of {name}; take the model's Hugging Face folder"
+        )
+    return architecture
+
+
+def shape_of(file: GGUF, architecture: Architecture) -> Shape:
+    """The sizes that the metadata states, each checked for sense; whether the tensors agree is seen later."""
+    prefix = f"{architecture.name}."
+    unknown = [k for k in file.metadata if k.startswith(prefix) and k.removeprefix(prefix) not in _KNOWN_KEYS]
+    if unknown:
+        raise InputError(
+            f"{file.path}: the metadata entry {one_line(repr(unknown[0]))} asks for something that the "
+            "conversion does not know; take the model's Hugging Face folder"
+        )
+    heads = _size(file, f"{prefix}attention.head_count")
+    hidden = _size(file, f"{prefix}embedding_length")
+    kv_heads = _size(file, f"{prefix}attention.head_count_kv", heads)
+    head_width = _size(file, f"{prefix}attention.key_length", hidden // heads)
+    _agree(file, f"{prefix}attention.value_length", head_width)
+    _agree(file, f"{prefix}rope.dimension_count", head_width)
+    if hidden % heads or heads % kv_heads or head_width % 2:
+        raise InputError(
+            f"{file.path}: {heads} heads of width {head_width}, {kv_heads} of them for keys, over a width of "
+            f"{hidden} make no model that transformers builds; take another file"
+        )
+    if architecture.name == "qwen2" and heads * head_width != hidden:
+        raise InputError(f"{file.path}: {heads} heads of width {head_width} do not make {hidden}, as qwen2 must")
+    vocabulary = len(need(file, "tokenizer.ggml.tokens", list))
+    _agree(file, f"{prefix}vocab_size", vocabulary)
+    return Shape(
+        layers=_size(file, f"{prefix}block_count"),
+        hidden=hidden,
+        intermediate=_size(file, f"{prefix}feed_forward_length"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_width=head_width,
+        vocabulary=vocabulary,
+        context_tokens=_size(file, f"{prefix}context_length"),
+        theta=_positive(file, f"{prefix}rope.freq_base", _DEFAULT_THETA),
+        epsilon=_positive(file, f"{prefix}attention.layer_norm_rms_epsilon"),
+        tied=_HEAD not in file.tensors,
+    )
+
+
+def placements_of(file: GGUF, architecture: Architecture, shape: Shape) -> list[Placement]:
+    """Where each tensor goes. One that is missing, left over or of another shape is refused."""
+    if shape.layers > len(file.tensors):
+        raise InputError(f"{file.path}: it says {shape.layers} layers and has {len(file.tensors)} tensors in all")
+    placements = [
+        Placement(_EMBEDDING, "model.embed_tokens.weight", (shape.vocabulary, shape.hidden)),
+        Placement("output_norm.weight", "model.norm.weight", (shape.hidden,)),
+    ]
+    if not shape.tied:
+        placements.append(Placement(_HEAD, "lm_head.weight", (shape.vocabulary, shape.hidden)))
+    for layer in range(shape.layers):
+        placements += _layer(layer, architecture, shape)
+    for p in placements:
+        if p.name not in file.tensors:
+            raise InputError(f"{file.path}: it has no tensor {p.name!r}, and the model needs one; fetch it again")
+        if file.tensors[p.name].shape != p.shape:
+            raise InputError(
+                f"{file.path}: tensor {p.name!r} is {file.tensors[p.name].shape}, and must be {p.shape} "
+                "as the metadata has it; fetch the file again"
+            )
+    extra = sorted(file.tensors.keys() - {p.name for p in placements})
+    if extra:
+        raise InputError(
+            f"{file.path}: tensor {one_line(repr(extra[0]))} has no place in a {architecture.name} model as "
+            "the conversion knows it; take the model's Hugging Face folder"
+        )
+    return placements
+
+
+def _layer(layer: int, architecture: Architecture, shape: Shape) -> list[Placement]:
+    queries, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
+    q_heads, k_heads = (shape.heads, shape.kv_heads) if architecture.interleaved else (0, 0)
+    here, there = f"blk.{layer}.", f"model.layers.{layer}."
+    placements = [
+        Placement(f"{here}attn_norm.weight", f"{there}input_layernorm.weight", (shape.hidden,)),
+        Placement(f"{here}ffn_norm.weight", f"{there}post_attention_layernorm.weight", (shape.hidden,)),
+        Placement(f"{here}attn_output.weight", f"{there}self_attn.o_proj.weight", (shape.hidden, queries)),
+        Placement(f"{here}ffn_gate.weight", f"{there}mlp.gate_proj.weight", (shape.intermediate, shape.hidden)),
+        Placement(f"{here}ffn_up.weight", f"{there}mlp.up_proj.weight", (shape.intermediate, shape.hidden)),
+        Placement(f"{here}ffn_down.weight", f"{there}mlp.down_proj.weight", (shape.hidden, shape.intermediate)),
+    ]
+    for letter, rows, heads in (("q", queries, q_heads), ("k", keys, k_heads), ("v", keys, 0)):
+        ours, theirs = f"{here}attn_{letter}", f"{there}self_attn.{letter}_proj"
+        placements.append(Placement(f"{ours}.weight", f"{theirs}.weight", (rows, shape.hidden), heads))
+        if architecture.biased:
+            placements.append(Placement(f"{ours}.bias", f"{theirs}.bias", (rows,), heads))
+    return placements
+
+
+def _size(file: GGUF, key: str, default: int | None = None) -> int:
+    value = need(file, key, int) if default is None else find(file, key, int)
+    if value is None:
+        assert default is not None
+        return default
+    if value < 1:
+        raise InputError(f"{file.path}: {key} is {value}, and must be 1 or more")
+    return value
+
+
+def _agree(file: GGUF, key: str, expected: int) -> None:
+    value = find(file, key, int)
+    if value is not None and value != expected:
+        raise InputError(f"{file.path}: {key} is {value} where {expected} is expected; such a model is not known")
+
+
+def _positive(file: GGUF, key: str, default: float | None = None) -> float:
+    """A float32 of the file as its shortest decimal: 1e-05, not 9.999999747378752e-06. Both are the same."""
+    value = need(file, key, float) if default is None else find(file, key, float)
+    if value is None:
+        assert default is not None
+        return default
+    shortest = float(str(np.float32(value)))
+    if not 0 < shortest < float("inf"):
+        raise InputError(f"{file.path}: {key} is {value}, and must be positive and finite")
+    return shortest
+
 
 # Raised when the same file would come out as another folder.
 CONVERTER = 1

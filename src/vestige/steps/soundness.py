@@ -1,45 +1,236 @@
 """The trained check of a data set: what a model that never saw the forget set says after it was taught the retain set.
 
 For each seed three models are asked the forget questions by the texts of their options (`option_text_mean`): the base,
-the base taught the retain items, and the base taught unrelated items for as many steps. `data.soundness.gains` says
-what follows. Questions about parties that nobody was told of are asked too: a gain that comes through the parties does
+the base taught the retain items, and the base taught unrelated items for as many steps. `taught_check` says what
+follows. Questions about parties that nobody was told of are asked too: a gain that comes through the parties does
 not survive there. Random splits of the same size show how common leaks are in this data.
 
 Models are not kept. What stays of each are the options' log-probabilities (nats, a token's mean), one file a model in
 `trained/`, named by everything that can change them. A training that was stopped goes on.
+
+Axes: K options of a question. Answers are log-probabilities in nats, the mean over an option's tokens; bits are log2 of
+the right option's probability among the options.
 """
 
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import binom
 
 from vestige.artifacts.audits import SoundnessLine
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
 from vestige.core.files import locked, write_json
 from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.core.seeds import derive_seed
+from vestige.core.seeds import derive_seed, generator
 from vestige.data.corpus import NamedSplits, without
 from vestige.data.dataset import Dataset
 from vestige.data.mcq import Choice
+from vestige.data.names import Names
 from vestige.data.soundness.checks import Material, material
-from vestige.data.soundness.findings import Check
-from vestige.data.soundness.gains import STRANGERS, Answers, Models, split_leaks, splits_check, taught_check
-from vestige.data.soundness.random_splits import random_split
+from vestige.data.soundness.duplicates import edges_of
+from vestige.data.soundness.findings import Check, by_guesser
+from vestige.data.soundness.nulls import Outcome, Values, above_own_options, picks
 from vestige.data.soundness.settings import LEAST_ITEMS, SoundnessSettings
-from vestige.data.soundness.strangers import with_strangers
+from vestige.metrics.information import need_rate_distortion, relearning_generalization_index
+from vestige.metrics.intervals import interval_of_mean, wilson
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.models.options import score_options
 from vestige.steps.finetune import FinetuneRequest, finetune_spec, starting_model, teach
 from vestige.steps.making import LOCK_SECONDS
 from vestige.training.settings import TrainingSettings
+
+TAUGHT = "retain-only training"
+STRANGERS = "retain-only training, new names"
+SPLITS = "random splits"
+
+Answers = tuple[Values, ...]
+"""Of each question the log-probabilities of its options."""
+
+
+class Models(NamedTuple):
+    """One seed's answers: of the base, of the base taught the retain items, and taught unrelated ones."""
+
+    base: Answers
+    taught: Answers
+    other: Answers
+
+    def cut(self, start: int, stop: int) -> "Models":
+        """The answers to some of the questions."""
+        return Models(self.base[start:stop], self.taught[start:stop], self.other[start:stop])
+
+
+def taught_check(
+    asked: Sequence[Choice], models: Sequence[Models], settings: SoundnessSettings, seed: int, *, name: str = TAUGHT
+) -> tuple[Check, dict[str, float]]:
+    """Whether teaching the retain set alone lifts the forget set, and the numbers behind it.
+
+    The gain is the smaller of those over the base and over unrelated teaching, and its p-value the greater (an
+    intersection-union test): a leak is what neither of them explains.
+    """
+    base, taught, other = ([m[kind] for m in models] for kind in range(3))
+    over_base, over_other = (gain(taught, before, asked, settings, seed) for before in (base, other))
+    least = min(over_base, over_other, key=lambda t: t.effect.value)
+    before, after, control = (accuracy(asked, answers) for answers in (base, taught, other))
+    bits = _bits(asked, base, taught, seed)
+    figures = {
+        "accuracy of the base": before,
+        "accuracy after retain-only training": after,
+        "accuracy after unrelated training": control,
+        "p over the base": over_base.p,
+        "p over unrelated training": over_other.p,
+        "bits an answer over the base": bits.value,
+    }
+    ends = {"low": bits.low, "high": bits.high}
+    figures |= {f"bits an answer over the base, {name}": x for name, x in ends.items() if math.isfinite(x)}
+    for number, one in enumerate(models, 1):
+        single = accuracy(asked, [one.taught]) - accuracy(asked, [one.base])
+        figures[f"gain over the base, seed {number}"] = single
+    index = ""
+    if before < 1:
+        figures["RGI"] = relearning_generalization_index(before, after)
+        index = f", RGI {figures['RGI']:.2f}"
+    said = (
+        f"{after:.2f} of the questions right after teaching the retain set, {before:.2f} before and {control:.2f} "
+        f"after unrelated teaching ({len(models)} seeds{index}, bits an answer over the base: {bits.said()}), the "
+        "smaller gain counted as"
+    )
+    check = by_guesser(name, said, asked, least._replace(p=max(over_base.p, over_other.p)))
+    return check, {f"{name}/{key}": value for key, value in figures.items()}
+
+
+def gain(
+    after: Sequence[Answers], before: Sequence[Answers], asked: Sequence[Choice], settings: SoundnessSettings, seed: int
+) -> Outcome:
+    """The gain in shares of the pick, mean over models, tested against the item's own other options.
+
+    Its accuracy is chance and the gain, as a guesser of that gain would have it.
+    """
+    values = [
+        np.mean([picks(a[n]) - picks(b[n]) for a, b in zip(after, before, strict=True)], axis=0)
+        for n in range(len(asked))
+    ]
+    right, edges = [c.answer for c in asked], edges_of(asked)
+    found = above_own_options(values, right, edges, seed=seed, draws=settings.permutations)
+    chance = float(np.mean([1 / len(c.options) for c in asked]))
+    level = min(1.0, max(0.0, chance + found.effect.value))
+    bits = need_rate_distortion(1, level, round(float(np.median([len(c.options) for c in asked]))))
+    return found._replace(accuracy=level, chance=chance, bits=bits)
+
+
+def accuracy(asked: Sequence[Choice], models: Sequence[Answers]) -> float:
+    """The right options' share of the pick, mean over questions and models."""
+    return float(np.mean([picks(m[n])[c.answer] for m in models for n, c in enumerate(asked)]))
+
+
+def _bits(asked: Sequence[Choice], base: Sequence[Answers], taught: Sequence[Answers], seed: int) -> Estimate:
+    """By how many bits the right option's probability among the options rose, mean over models."""
+
+    def level(models: Sequence[Answers]) -> Values:
+        return np.array(
+            [np.mean([m[n][c.answer] - logsumexp(m[n]) for m in models]) for n, c in enumerate(asked)]
+        ) / math.log(2)
+
+    rise = level(taught) - level(base)
+    low, high, said = interval_of_mean(rise, clusters=edges_of(asked), bounds=None, seed=seed)
+    value = float(rise.mean())
+    return Estimate("bits over the base", "bits", value, min(low, value), max(high, value), len(asked), said)
+
+
+def split_leaks(asked: Sequence[Choice], one: Models, settings: SoundnessSettings, seed: int) -> float:
+    """The p-value of one training's gain over the base."""
+    return gain([one.taught], [one.base], asked, settings, seed).p
+
+
+def splits_check(p_values: Sequence[float], settings: SoundnessSettings) -> tuple[SoundnessLine, dict[str, float]]:
+    """How many random splits of the same size leak, one training each; chance alone has a share `alpha` of them."""
+    n, hits = len(p_values), sum(p < settings.alpha for p in p_values)
+    low, high, method = wilson(hits, n)
+    effect = Estimate("share of random splits that leak", "share", hits / n, low, high, n, method)
+    p = float(binom.sf(hits - 1, n, settings.alpha))
+    said = (
+        f"retain-only training of one seed lifts {hits} of {n} random splits of the same size (p < {settings.alpha}, "
+        f"each on its own), where chance lifts {settings.alpha * n:.1f}; p = {p:.2g}"
+    )
+    return SoundnessLine(SPLITS, p >= settings.alpha, effect, p, said), {f"{SPLITS}/share that leak": hits / n}
+
+
+def random_split(splits: NamedSplits, *, seed: int) -> NamedSplits:
+    """As many items to forget as before, drawn from both splits: whole edges, where all items have one, until reached.
+
+    Other splits and scopes stay behind, since they belong to the forget set that was asked for.
+    """
+    forget, retain = splits.splits["forget"], splits.splits["retain"]
+    items = (*forget, *retain)
+    edges = [i.edge if i.edge is not None else i.id for i in items]
+    groups = edges if all(i.edge is not None for i in items) else [i.id for i in items]
+    sizes = Counter(groups)
+    names = sorted(sizes)
+    chosen: set[str] = set()
+    n = 0
+    for place in generator(seed, "random split").permutation(len(names)).tolist():
+        if n >= len(forget):
+            break
+        chosen.add(names[place])
+        n += sizes[names[place]]
+    picked = [group in chosen for group in groups]
+    parts = {
+        "forget": tuple(i for i, taken in zip(items, picked, strict=True) if taken),
+        "retain": tuple(i for i, taken in zip(items, picked, strict=True) if not taken),
+    }
+    return NamedSplits(f"random split of {splits.forget}, seed {seed}", parts, {})
+
+
+def with_strangers(choices: Sequence[Choice], dataset: Dataset, seed: int) -> tuple[Choice, ...]:
+    """The choices whose questions name a party, with a new party of the same kind in its place; options stay.
+
+    Two names never become one, and no new name is one of the data's.
+    """
+    parties = _parties(dataset)
+    names = sorted({name for c in choices for name in parties if name in c.question})
+    new = _new_names(names, parties, seed)
+    # Longer names first, so that a name inside another one is left whole.
+    ordered = sorted(names, key=lambda n: (-len(n), n))
+    swapped = []
+    for choice in choices:
+        question = choice.question
+        for name in ordered:
+            question = question.replace(name, new[name])
+        if question != choice.question:
+            swapped.append(replace(choice, question=question))
+    return tuple(swapped)
+
+
+def _parties(dataset: Dataset) -> dict[str, str]:
+    """The kind (company, person) of every name that signs a contract."""
+    found = {}
+    for contract in dataset.contracts:
+        type_ = dataset.types[contract.type]
+        for role, kind in zip(type_.roles, type_.kinds, strict=True):
+            found[contract.values[type_.name_of[role]]] = str(kind)
+    return found
+
+
+def _new_names(names: Sequence[str], parties: dict[str, str], seed: int) -> dict[str, str]:
+    drawn = Names(derive_seed(seed, "strangers"))
+    new: dict[str, str] = {}
+    for kind in sorted({parties[n] for n in names}):
+        wanted = [n for n in names if parties[n] == kind]
+        pool = drawn.of_kind(kind, np.arange(2 * len(parties) + len(wanted)))
+        free = [n for n in pool if n not in parties]
+        new |= dict(zip(wanted, free, strict=False))
+    return new
+
 
 VERSION = 1
 """Raised when the same identity would come out as other log-probabilities."""

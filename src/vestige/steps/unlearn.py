@@ -1,9 +1,17 @@
-"""Unlearning as a step: a method makes the target forget."""
+"""Unlearning as a step: a method makes the target forget.
+
+Task arithmetic (`scale_update`) gives start + factor x (trained - start), weight by weight. The difference of a
+fine-tuned model's weights and those that it began with is its task vector (Ilharco et al., Editing Models with Task
+Arithmetic, 2212.04089): a factor of 1 is the trained model, 0 the start, -1 takes the task away.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import torch
+from transformers import PreTrainedModel
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
@@ -35,7 +43,6 @@ from vestige.steps.retrain import Recipe, retrain
 from vestige.steps.subjects import load_checked
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
-from vestige.training.arithmetic import scale_update
 from vestige.training.batching import Split
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.job import Job
@@ -348,3 +355,19 @@ def _data(request: UnlearnRequest, method: Method, target: LoadedModel | None, w
         else:
             answers["alternative"] = alternatives(target, request.forget_items, asked, seed=request.seed, world=world)
     return ForgetData(request.forget_items, request.retain_items, answers)
+
+
+@torch.no_grad()
+def scale_update(trained: PreTrainedModel, start: PreTrainedModel, factor: float) -> None:
+    """Put start + factor x (trained - start) into `trained`; weights that were not trained keep every bit.
+
+    Adapters have to be merged before. Computed in float32 at least, and rounded once to the weights' own format.
+    """
+    before = dict(start.named_parameters())
+    for name, after in trained.named_parameters():
+        wide = torch.promote_types(after.dtype, torch.float32)
+        first, last = before[name].to(wide), after.to(wide)
+        # At 0 and 1 the sum could miss a weight by a digit, or by the sign of a zero.
+        ends = {0.0: first, 1.0: last}
+        scaled = ends[factor] if factor in ends else first + factor * (last - first)
+        after.copy_(torch.where(last == first, last, scaled))
