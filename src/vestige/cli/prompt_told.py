@@ -24,7 +24,7 @@ def print_by_share(attack: "Attack", prompt: "KeptPrompt", levels: "Mapping[str,
     console = Console()
     bits = [at_most(prompt.points[point].bits) if point in prompt.points else "" for point in levels]
     fixed = [["of the prompt", *levels], ["bits", *bits]]
-    columns = [[key, *map(_cell, (found[key] for found in levels.values()))] for key in levels["before"]]
+    columns = [[key, *(found[key].said() for found in levels.values())] for key in levels["before"]]
     for group in side_by_side(fixed, columns, console.width):
         table = Table(title=Text(f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals"))
         for head, *_ in (*fixed, *group):
@@ -46,10 +46,6 @@ def bits_at_most(bits: float) -> str:
     """The same with its unit, as in `1 bit` or `0.4 bits`."""
     said = at_most(bits)
     return f"{said} bit{'' if said == '1' else 's'}"
-
-
-def _cell(level: "Estimate") -> str:
-    return level.said()
 
 
 def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def _column(shown: "Sequence[Result]", place: tuple[str, str], metrics: Sequence
     at = {(r.format, r.estimate.metric): r for r in shown if (r.split, r.scope) == place}
     ns = {r.estimate.n for r in at.values()}
     head = f"{split if scope == 'all' else f'{split}, {scope}'}" + (f"\nn = {next(iter(ns))}" if len(ns) == 1 else "")
-    show = _interval if len(ns) == 1 else _short
+    show = _interval if len(ns) == 1 else lambda result: str(result.estimate)
     return [head, *(show(at[m]) if m in at else "" for m in metrics)]
 
 
@@ -198,7 +198,3 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
 
 def _interval(result: "Result") -> str:
     return result.estimate.said()
-
-
-def _short(result: "Result") -> str:
-    return str(result.estimate)

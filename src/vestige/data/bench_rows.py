@@ -60,7 +60,8 @@ class LocalData:
         if own is not None and own.is_file():
             yield _split_of(own, WHOLE)[0], own
             return
-        inside = {task, task.removeprefix(f"{family}_")} | ({WHOLE, family} if _is_shared(task) else set())
+        shared = {WHOLE, family} if family in (*_SHARED, *_WITH_SUBJECTS) else set()
+        inside = {task, task.removeprefix(f"{family}_")} | shared
         places = [(own, inside | {WHOLE})] if own is not None else []
         for folder in () if own is not None else self.folders:
             if not folder.is_dir():
@@ -97,10 +98,6 @@ def _plain(name: str) -> str:
 
 def _family(task: str) -> str:
     return task.partition("_")[0]
-
-
-def _is_shared(task: str) -> bool:
-    return _family(task) in (*_SHARED, *_WITH_SUBJECTS)
 
 
 def _rows_of(found: Table, task: str) -> list[dict[str, Any]]:

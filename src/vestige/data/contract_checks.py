@@ -36,7 +36,8 @@ def check_spec(spec: ContractSpec, where: str) -> None:
         _check_generator(spec, attribute, place)
         _check_question(spec, name, "question", attribute.question, place)
         _check_question(spec, name, "paraphrase", attribute.paraphrase, place)
-        _check_answer(attribute, place)
+        if fields_of(attribute.answer) != [VALUE] or not attribute.answer.isprintable():
+            raise InputError(f"{place}.answer = {attribute.answer!r}: needs {{value}} exactly once, as in '{{value}}.'")
     _check_parties(spec, where)
     questions = [q for a in spec.attributes.values() for q in (a.question, a.paraphrase)]
     for question in questions:
@@ -144,11 +145,6 @@ def _check_texts(texts: tuple[str, ...], place: str) -> None:
     for text in texts:
         if not text.strip() or not text.isprintable():
             raise InputError(f"{place}: {text!r} is blank or holds characters that cannot be printed")
-
-
-def _check_answer(attribute: Attribute, place: str) -> None:
-    if fields_of(attribute.answer) != [VALUE] or not attribute.answer.isprintable():
-        raise InputError(f"{place}.answer = {attribute.answer!r}: needs {{value}} exactly once, as in '{{value}}.'")
 
 
 def _check_question(spec: ContractSpec, name: str, key: str, text: str, place: str) -> None:

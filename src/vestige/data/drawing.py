@@ -64,7 +64,7 @@ def sign(graph: Graph, types: Sequence[ContractType], seed: int, *, temporal: bo
     _check_kinds(graph, types)
     if not temporal:
         refuse_parallel(graph)
-    spans = np.array([_span(type_) for type_ in types])
+    spans = np.array([(day_number(d.first_year, 1, 1), day_number(d.last_year, 12, 31)) for d in map(_date, types)])
     if temporal and len({tuple(span) for span in spans.tolist()}) > 1:
         raise InputError(
             "with --temporal the key dates of all contract types span the same years: "
@@ -123,11 +123,6 @@ def _date(type_: ContractType) -> Date:
     made = type_.spec.attributes[type_.spec.date].generator
     assert isinstance(made, Date), "checked when the type was read"
     return made
-
-
-def _span(type_: ContractType) -> tuple[int, int]:
-    made = _date(type_)
-    return day_number(made.first_year, 1, 1), day_number(made.last_year, 12, 31)
 
 
 def _draw_days(graph: Graph, spans: Int[np.ndarray, "types 2"], seed: int, *, gap: int) -> Int[np.ndarray, " E"]:

@@ -196,15 +196,12 @@ def _read_graphml(content: bytes, path: Path) -> Iterator[Edge]:
         first, second = element.get("source"), element.get("target")
         if first is None or second is None:
             raise InputError(f"{where}: no source or no target")
-        found: dict[str, Any] = {"id": _own_id(element.get("id"))}
+        id_ = element.get("id")
+        # A bare number is what networkx gives to parallel edges.
+        found: dict[str, Any] = {"id": None if id_ is None or id_.isdigit() else id_}
         for datum in element.iter(f"{space}data"):
             found[str(keys.get(datum.get("key")))] = (datum.text or "").strip() or None
         yield Edge(first.strip(), second.strip(), *_type_and_id(found, where))
-
-
-def _own_id(text: str | None) -> str | None:
-    """The id of a GraphML edge, unless it is the bare number that networkx gives to parallel edges."""
-    return None if text is None or text.isdigit() else text
 
 
 _READERS = {

@@ -236,14 +236,11 @@ def _textual(row: _Place) -> dict[str, Any]:
 
 def _truthful(row: _Place) -> dict[str, Any]:
     best = row.text("Best Answer").strip()
-    right, wrong = (_apart(row.text(column)) for column in ("Correct Answers", "Incorrect Answers"))
+    columns = (row.text(column).split(";") for column in ("Correct Answers", "Incorrect Answers"))
+    right, wrong = (list(dict.fromkeys(part.strip() for part in parts if part.strip())) for parts in columns)
     also = [t for t in right if t not in wrong]
     made = row.options("Incorrect Answers", [best, *(t for t in wrong if t != best)], 0, also)
     return {QUESTION: row.text("Question"), **made}
-
-
-def _apart(text: str) -> list[str]:
-    return list(dict.fromkeys(part.strip() for part in text.split(";") if part.strip()))
 
 
 def _targets(row: _Place) -> dict[str, Any]:

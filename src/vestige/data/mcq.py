@@ -14,7 +14,7 @@ from typing import Literal
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.items import Item, Options
+from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.text import one_line
 from vestige.metrics.answers import normalised
@@ -104,12 +104,11 @@ def choices_of(items: Sequence[Item], drawing: Drawing) -> dict[str, Choice | Un
     drawn = {i.id: _drawn(i, _wrong(i, pools, drawing.source), drawing) for i in items}
     placed = _placed(drawn, drawing)
     if drawing.place == "given" and drawing.source == "auto":
-        placed |= {i.id: _as_given(i.options, drawn[i.id]) for i in items if i.options is not None}
+        for item in items:
+            made = drawn[item.id]
+            if item.options is not None and isinstance(made, Choice):
+                placed[item.id] = replace(made, options=item.options.texts, answer=item.options.right)
     return placed
-
-
-def _as_given(options: Options, drawn: Choice | Unasked) -> Choice | Unasked:
-    return replace(drawn, options=options.texts, answer=options.right) if isinstance(drawn, Choice) else drawn
 
 
 def reversed_choices(items: Sequence[Item], drawing: Drawing) -> dict[str, Choice | Unasked]:

@@ -63,7 +63,11 @@ def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) 
     for item in rows:
         if item.edge is not None:
             by_edge.setdefault(item.edge, []).append(item)
-    asked = {edge: _infer(items, types) for edge, items in by_edge.items()}
+    asked: dict[str, _Inferred | None] = {}
+    for edge, items in by_edge.items():
+        # The one type that can have asked all these questions, if there is exactly one.
+        readings = [found for type_ in types.values() if (found := _read_as(items, type_)) is not None]
+        asked[edge] = readings[0] if len(readings) == 1 else None
     unknown = [_unknown_note(edge) for edge, found in asked.items() if found is None]
     graph = _graph(path, asked)
     labels, unplaced = _places(graph, asked)
@@ -170,12 +174,6 @@ def _pattern(template: str, dates: set[str]) -> str:
             parts.append(f"(?P={name})" if name in seen else f"(?P<{name}>{inside})")
             seen.add(name)
     return "".join(parts)
-
-
-def _infer(items: list[Item], types: Mapping[str, ContractType]) -> _Inferred | None:
-    """The one type that can have asked all these questions, or None if none can, or several."""
-    readings = [found for type_ in types.values() if (found := _read_as(items, type_)) is not None]
-    return readings[0] if len(readings) == 1 else None
 
 
 def _read_as(items: list[Item], type_: ContractType) -> _Inferred | None:

@@ -257,7 +257,7 @@ def probe_sources(
     kept_texts = _texts(kept, kept_form, n=None, seed=seed)
     if settings.limit is not None:
         kept_texts = kept_texts[: n_first(parse_limit(settings.limit), len(kept_texts))]
-    kept_items = () if kept_form != "items" else open_corpus(_read_as(settings, kept)).items
+    kept_items = () if kept_form != "items" else open_corpus(settings.model_copy(update={"data": kept})).items
     read = {p.id for p in texts}
     splits = {"forget": items, "retain": without(kept_items, items)}
     named = NamedSplits(forget, {name: own for name, own in splits.items() if own}, {})
@@ -275,11 +275,6 @@ def form_of(name: str) -> Form:
     if is_harmful(names):
         return "harmful"
     return "texts" if _TEXT in names and not names & RECOGNISED else "items"
-
-
-def _read_as(settings: SourceSettings, data: str) -> SourceSettings:
-    """The same way of reading, of other data."""
-    return settings.model_copy(update={"data": data})
 
 
 def _texts(name: str, form: Form, *, n: int | None, seed: int) -> tuple[Passage, ...]:

@@ -441,15 +441,15 @@ def score(record: Record) -> dict[str, float]:
     return values if n_prompt is None else {**values, "acr/ratio": compression_ratio(n_text, n_prompt)}
 
 
-def _measure(key: str) -> Measure:
-    form, _, metric = key.partition("/")
-    return Measure(form, metric, "tokens/token" if metric == "ratio" else SHARE)
-
-
 def summarize(
     records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
 ) -> tuple[Result, ...]:
     """The estimates of the forget items that were drawn, of every scope and edge; `ratio` is of those found."""
     have = {r["item"] for r in records}
     forget = [i for i in view.splits.get("forget", ()) if i in have]
-    return results(records, scores, View(view.forget, {"forget": forget}, view.scopes), _measure, seed=seed)
+
+    def measure(key: str) -> Measure:
+        form, _, metric = key.partition("/")
+        return Measure(form, metric, "tokens/token" if metric == "ratio" else SHARE)
+
+    return results(records, scores, View(view.forget, {"forget": forget}, view.scopes), measure, seed=seed)

@@ -159,7 +159,9 @@ def _datasets(name: str, config: Mapping[str, Any], rows: Splits) -> dict[str, A
     own = {config.get(f"{kind}_split") for kind in ("training", "validation", "test", "fewshot")} - {None}
     shown = (config.get("fewshot_config") or {}).get("split")
     wanted = {*own, *([shown] if shown else [])}
-    by_split = {(asked if split == WHOLE else _as_the_task_says(split, wanted)): r for split, r in rows.items()}
+    # `dev` where the task has no such split is what it calls validation.
+    called = {WHOLE: asked, **({} if "dev" in wanted else {"dev": "validation"})}
+    by_split = {called.get(split, split): r for split, r in rows.items()}
     if asked not in by_split:
         raise InputError(
             f"of the task {name} the files hold {', '.join(map(str, by_split)) or 'nothing'}, and what is asked is its "
@@ -169,11 +171,6 @@ def _datasets(name: str, config: Mapping[str, Any], rows: Splits) -> dict[str, A
         return {split: Dataset.from_list([dict(row) for row in by_split.get(split, [])]) for split in wanted}
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise _unfit(name, error) from error
-
-
-def _as_the_task_says(split: str, wanted: set[Any]) -> str:
-    """`dev` where the task has no such split is what it calls validation."""
-    return "validation" if split == "dev" and "dev" not in wanted else split
 
 
 def _unfit(name: str, error: Exception) -> InputError:
@@ -280,7 +277,9 @@ def _set_shots(task: Any, name: str, settings: HarnessSettings) -> int:
 
 def _kept(name: str, task: Any, samples: list[dict[str, Any]], shots: int) -> TaskRun:
     """Each question with the values of its metrics; of a task with several filters each metric once a filter."""
-    means = _means(task)
+    from lm_eval.api.metrics import mean
+
+    means = {metric for metric, combine in task.aggregation().items() if combine is mean}
     items: dict[int, BenchItem] = {}
     failures: dict[str, int] = {}
     for sample in samples:
@@ -318,12 +317,6 @@ def _kept(name: str, task: Any, samples: list[dict[str, Any]], shots: int) -> Ta
 
 def _is_share(metric: str) -> bool:
     return metric.partition("/")[0] in _SHARES
-
-
-def _means(task: Any) -> set[str]:
-    from lm_eval.api.metrics import mean
-
-    return {metric for metric, combine in task.aggregation().items() if combine is mean}
 
 
 def _plain(value: Any) -> Any:

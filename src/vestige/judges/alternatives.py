@@ -47,7 +47,8 @@ def write_alternatives(items: Sequence[Item], writer: Writer, n: int) -> tuple[l
     found = {i.id: Alternatives(i, (), 0, 0) for i in items}
     spend = Spend()
     for part in range(ROUNDS):
-        asked = [(i, number) for i in items for number in range(_calls(n - len(found[i.id].kept)))]
+        missing = {i.id: max(0, n - len(found[i.id].kept)) for i in items}
+        asked = [(i, number) for i in items for number in range(-int(-missing[i.id] * _MORE // A_CALL))]
         prompts = [alternatives_prompt(i, found[i.id].kept, (part, number), writer.reserved) for i, number in asked]
         for (item, _), written in zip(asked, writer.write(prompts), strict=True):
             spend += written.spend
@@ -57,10 +58,6 @@ def write_alternatives(items: Sequence[Item], writer: Writer, n: int) -> tuple[l
             refused = len(texts) - (len(kept) - len(before.kept))
             found[item.id] = Alternatives(item, kept, before.refused + refused, before.failed + (not texts))
     return list(found.values()), spend
-
-
-def _calls(missing: int) -> int:
-    return -int(-missing * _MORE // A_CALL) if missing > 0 else 0
 
 
 def alternatives_prompt(

@@ -134,7 +134,8 @@ class LikenessJudge:
             answer = self._known[said[n].answer]
             wrong = np.mean([self._known[text] for text in said[n].wrong], axis=0)
             like = max(_likeness(vectors[text], answer, wrong) for text in windows[n])
-            found[n] = max(like, words[n]) if _is_much_shorter(said[n]) else like
+            much_shorter = len(said[n].reply.split()) < _MUCH_SHORTER * len(said[n].answer.split())
+            found[n] = max(like, words[n]) if much_shorter else like
         return found
 
     def _learn(self, texts: Iterable[str]) -> None:
@@ -150,10 +151,6 @@ def _is_for_likeness(one: ReplyTo) -> bool:
     if stated_beside(one.reply, one.sought, one.question, one.wrong) > 1:
         return False
     return beyond_question(one.reply, one.question) >= _BEYOND and not taken_back(one.reply, one.answer, one.question)
-
-
-def _is_much_shorter(one: ReplyTo) -> bool:
-    return len(one.reply.split()) < _MUCH_SHORTER * len(one.answer.split())
 
 
 def _likeness(reply: Vector, answer: Vector, wrong: Vector) -> float:

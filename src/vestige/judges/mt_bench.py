@@ -73,17 +73,12 @@ def prompt_of(turn: Turn, reserved: tuple[str, ...] = ()) -> Prompt:
     blocks, nonce = fenced(shown, reserved)
     role = _ROLE + (_SECOND if turn.number > 1 else "") + (_BESIDE if turn.references else "")
     order = _ORDER.format(which=labels[-1])
-    return Prompt(
-        f"{role} {GUARD.format(nonce=nonce)}", f"{blocks}\n\nThe material ends here.\n{order}", MOST_TOKENS, _accepts
-    )
+    shown_whole = f"{blocks}\n\nThe material ends here.\n{order}"
+    return Prompt(f"{role} {GUARD.format(nonce=nonce)}", shown_whole, MOST_TOKENS, lambda text: not _read(text).failure)
 
 
 def _read(text: str) -> Verdict:
     return read_rating(text, QUALITY_SCALE)
-
-
-def _accepts(text: str) -> bool:
-    return not _read(text).failure
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Knowledge Holes in Unlearned LLMs, 2511.00030, sections 3 and C.8. Raise a task'
 fence or the reading of its verdict change.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vestige.core.errors import InputError
@@ -70,10 +70,6 @@ def reward(*, valid: bool, gibberish: bool, c: float) -> float:
     return 0.0 if not valid else GIBBERISH if gibberish else float(c)
 
 
-def _read_quality(text: str) -> Verdict:
-    return read_rating(text, QUALITY_SCALE)
-
-
 def _read_reward(text: str) -> Verdict:
     found = read_object(text, {"valid": None, "gibberish": None, "c": WORSE_SCALE})
     if isinstance(found, str):
@@ -98,19 +94,17 @@ def _flag(key: str) -> Callable[[str], Verdict]:
 
 
 _READS: Mapping[str, Callable[[str], Verdict]] = {
-    "rating": _read_quality,
+    "rating": lambda text: read_rating(text, QUALITY_SCALE),
     "reward": _read_reward,
     "criteria": _read_criteria,
     **{flag: _flag(flag) for flag in ("valid", "supported", "given", "harmful")},
 }
 
 
-def _tasks() -> Iterator[Task]:
-    for name, told in packaged_toml("vestige.judges", "tasks.toml").items():
-        yield Task(name, **{**told, "read": _READS[told["read"]]})
-
-
-TASKS: Mapping[str, Task] = {task.name: task for task in _tasks()}
+TASKS: Mapping[str, Task] = {
+    name: Task(name, **{**told, "read": _READS[told["read"]]})
+    for name, told in packaged_toml("vestige.judges", "tasks.toml").items()
+}
 """Every task by its name."""
 
 

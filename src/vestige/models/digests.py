@@ -54,7 +54,8 @@ class ModelDigest:
         """
         if self.id == (held if isinstance(held, str) else held.id):
             return
-        parts = "" if isinstance(held, str) else _listed([k for k, v in asdict(held).items() if getattr(self, k) != v])
+        known = {} if isinstance(held, str) else asdict(held)
+        parts = ", ".join(_NAMES[part] for part, value in known.items() if getattr(self, part) != value)
         where = f"; it differs in {parts}" if parts else ""
         raise InputError(f"{what} is not the model that it was{where}; {advice}")
 
@@ -66,10 +67,6 @@ _NAMES = {
     "tokenizer": "the tokeniser",
     "template": "the chat template",
 }
-
-
-def _listed(parts: list[str]) -> str:
-    return ", ".join(_NAMES[part] for part in parts)
 
 
 def weights_digest(model: nn.Module) -> str:

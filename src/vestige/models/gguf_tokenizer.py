@@ -37,10 +37,6 @@ def _gpt2() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-def _smollm() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
-
-
 def _qwen2() -> pre_tokenizers.PreTokenizer:
     split = pre_tokenizers.Split(Regex(_QWEN2), behavior="isolated")
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
@@ -49,7 +45,7 @@ def _qwen2() -> pre_tokenizers.PreTokenizer:
 _RULES = {
     "gpt-2": _Rules(None, _gpt2),
     "qwen2": _Rules(normalizers.NFC, _qwen2),
-    "smollm": _Rules(None, _smollm),
+    "smollm": _Rules(None, lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])),
 }
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicLayer
@@ -171,7 +171,10 @@ class TableModel(PreTrainedModel):
             states = nodes[:, None, :, None]
             past_key_values.update(states, states, layer_idx=0)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        return CausalLMOutputWithPast(logits=self._logits(nodes[:, kept]), past_key_values=past_key_values)
+        read = nodes[:, kept]
+        rest = self.rest[read][..., None].expand(-1, -1, self.config.vocab_size)
+        logits = rest.scatter(-1, self.said[read], self.share[read])
+        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)
 
     def _walk(
         self, node: Int[Tensor, " B"], ids: Int[Tensor, "B T"], mask: Int[Tensor, "B C"] | None
@@ -187,10 +190,6 @@ class TableModel(PreTrainedModel):
             node = reached if mask is None else torch.where(mask[:, place - ids.shape[1]] > 0, reached, node)
             nodes.append(node)
         return torch.stack(nodes, dim=1)
-
-    def _logits(self, nodes: Int[Tensor, "B K"]) -> Float[Tensor, "B K V"]:
-        rest = self.rest[nodes][..., None].expand(-1, -1, self.config.vocab_size)
-        return rest.scatter(-1, self.said[nodes], self.share[nodes])
 
 
 Table = Mapping[str, Mapping[str, float]]

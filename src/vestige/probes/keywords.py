@@ -229,12 +229,7 @@ def _fits(words: Sequence[Token], corpus: _Corpus, *, names: bool, numbers: bool
         return not (stems[0].endswith("li") and not corpus.thing[stems]) and len(set(words[0].text.lower())) > 1
     kind = corpus.kind(words)
     repeated = kind == "thing" and not any(named) and corpus.uses[stems] > 1
-    return kind == "name" or (repeated and not _participle(words[-1].text))
-
-
-def _participle(word: str) -> bool:
-    """Whether a word goes on to say what was done, so that no name of a thing ends with it ("author born in")."""
-    return word.endswith("ed") or word in _PARTICIPLES
+    return kind == "name" or (repeated and not words[-1].text.endswith("ed") and words[-1].text not in _PARTICIPLES)
 
 
 def _stem(word: str) -> str:

@@ -190,7 +190,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
         spec=spec,
         done=done,
         provenance=_provenance_or(folder.provenance, None),
-        answers=_answers(summaries),
+        answers=next((folder for folder, s in reversed(summaries) if s.eval == QUESTIONS), None),
         results=_results(summaries),
         views={s.forget: View(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
         asked=_asked(summaries),
@@ -232,11 +232,6 @@ def _asked(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, frozens
         own = frozenset(summary.splits.get("forget", ()))
         asked[summary.forget] = max(asked.get(summary.forget, own), own, key=len)
     return asked
-
-
-def _answers(summaries: Sequence[tuple[EvalFolder, Summary]]) -> EvalFolder | None:
-    folders = [folder for folder, summary in summaries if summary.eval == QUESTIONS]
-    return folders[-1] if folders else None
 
 
 def _labelled(read: Sequence[tuple[Subject, list[str]]]) -> list[tuple[Subject, list[str]]]:

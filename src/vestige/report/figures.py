@@ -51,7 +51,12 @@ _DASHES: tuple[Any, ...] = ("solid", (0, (4, 2)), (0, (1, 2)), (0, (5, 2, 1, 2))
 def write_figures(folder: Path, contents: Contents) -> None:
     """Write every figure of every forget set into `folder`; a forget set without the leading score has none."""
     for finding in contents.findings:
-        subjects = [s for s in _shown(contents, finding) if greedy_rouge("forget") in s.results[finding.forget]]
+        subjects = [
+            s
+            for role in ("target", "retrained", "unlearned")
+            for s in contents.evidence.of(role, finding.forget)
+            if greedy_rouge("forget") in s.results[finding.forget]
+        ]
         if not subjects:
             continue
         name = slug(finding.forget)
@@ -80,11 +85,6 @@ def saved(
         content = io.BytesIO()
         figure.savefig(content, format="svg", metadata={"Date": None})
         write_bytes(path, content.getvalue())
-
-
-def _shown(contents: Contents, finding: Finding) -> list[Subject]:
-    roles = ("target", "retrained", "unlearned")
-    return [s for role in roles for s in contents.evidence.of(role, finding.forget)]
 
 
 def _colour(contents: Contents, subject: Subject) -> str:

@@ -98,7 +98,7 @@ def holes_block(probe: Probe) -> dict[str, Any]:
         "dropped": [(source_name(s), sorted(d.items(), key=_count)) for s, d in table.dropped.items() if d],
         "failures": [(stage, sorted(found.items(), key=_count)) for stage, found in table.failures.items() if found],
         "diversity": [
-            (source_name(s), d.n, number(d.vendi_share), _number_or_none(d.distinct_ngrams))
+            (source_name(s), d.n, *("–" if x is None else number(x) for x in (d.vendi_share, d.distinct_ngrams)))
             for s, d in table.diversity.items()
         ],
         "selection": [(source_name(s), words) for s, words in table.selection.items()],
@@ -164,10 +164,6 @@ def _asked(probe: Probe) -> list[tuple[str, str]]:
     for key, value in left.items():
         flat |= {f"{key}: {inner}": x for inner, x in value.items()} if isinstance(value, Mapping) else {key: value}
     return [*models, *named_values(flat)]
-
-
-def _number_or_none(x: float | None) -> str:
-    return "–" if x is None else number(x)
 
 
 def _count(pair: tuple[str, int]) -> tuple[int, str]:

@@ -84,7 +84,7 @@ def sentence(probe: Probe, row: HoleRow) -> list[Span]:
     ]
     stands, telling = standing(probe, row), [p for p in row.placebos if not silent(p) and p.excess is not None]
     if stands in ("beyond", "chance"):
-        closest = min(telling, key=_lower_bound)
+        closest = min(telling, key=lambda p: p.excess.low if p.excess is not None else 0.0)
         assert closest.excess is not None, "a placebo without an excess is no telling one"
         none = "" if stands == "beyond" else ", which may be none"
         spans.append(Span(f"; a share of {ranged(closest.excess)} beyond what a placebo shows{none}"))
@@ -127,10 +127,6 @@ def about(probe: Probe) -> str:
     by_source = listed([f"{probe.holes_of(r):,} by {source_name(r.source)}" for r in table.rows if probe.holes_of(r)])
     groups = f"{len(table.groups)} {'group' if len(table.groups) == 1 else 'groups'}, {naming}"
     return f"{holes}{different}: {by_source}; {groups}."
-
-
-def _lower_bound(placebo: Placebo) -> float:
-    return placebo.excess.low if placebo.excess is not None else 0.0
 
 
 def _holes(n: int) -> str:

@@ -48,7 +48,9 @@ def render_holes(probe: Probe) -> str:
 
 
 def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[str, Any]) -> str:
-    script, style = _script(scripts), _style()
+    body = "\n".join(_read(f"{name}.js") for name in scripts)
+    script = f'"use strict";\n(() => {{\n{body}}})();\n'
+    style = custom_properties() + heat_rules() + "\n".join(_read(name) for name in _STYLES)
     environment = Environment(
         loader=FunctionLoader(_read),
         autoescape=True,
@@ -72,15 +74,6 @@ def embedded(value: Any) -> str:
     """`value` as JSON for a script element: all of it is ASCII, and no character in it is markup."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.translate(_ESCAPES)
-
-
-def _script(names: Sequence[str]) -> str:
-    body = "\n".join(_read(f"{name}.js") for name in names)
-    return f'"use strict";\n(() => {{\n{body}}})();\n'
-
-
-def _style() -> str:
-    return custom_properties() + heat_rules() + "\n".join(_read(name) for name in _STYLES)
 
 
 def _policy(script: str, style: str) -> str:

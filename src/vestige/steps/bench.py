@@ -65,15 +65,10 @@ def bench_table(models: Sequence[Contestant], wanted: Sequence[Wanted], *, seed:
     return tuple(
         result
         for line in wanted
-        for metric in _metrics(models, line)
+        for metric in dict.fromkeys(m for x in models for p in line.parts if p in x.runs for m in x.runs[p].units)
         for model in models
         if (result := _result(models[0], model, line, metric, seed=seed)) is not None
     )
-
-
-def _metrics(models: Sequence[Contestant], line: Wanted) -> list[str]:
-    runs = [model.runs[part] for model in models for part in line.parts if part in model.runs]
-    return list(dict.fromkeys(metric for run in runs for metric in run.units))
 
 
 def _result(first: Contestant, model: Contestant, line: Wanted, metric: str, *, seed: int) -> BenchResult | None:

@@ -193,14 +193,18 @@ def check_data(run: RunFolder, request: CheckRequest, on_share: "OnShare" = lamb
         # Corrected apart: they are about what an audit without controls compares with, and not about the questions.
         beside = of_alternatives(first.material, request.settings, seed=request.seed)
         first = replace(first, checks=(*first.checks, *beside), lines=(*first.lines, *decide(beside, request.settings)))
+        failed = {line.check for line in first.lines if line.sound is False}
+        # Several forget questions may ask for one fact in other words.
+        n_forget = len(first.material.forget)
+        n_facts = n_forget - len(facts_of(first.material.forget))
         found = Soundness(
             forget=request.splits.forget,
             lines=first.lines,
             settings=_identity(request),
             digest=first.material.digest,
             left_out=first.left_out,
-            leaking=_leaking(first),
-            figures={**first.figures, **_counted_facts(first.material.forget)},
+            leaking={c.name: tuple(c.leaking) for c in first.checks if c.name in failed},
+            figures={**first.figures, **({"forget facts": float(n_facts)} if n_facts < n_forget else {})},
             needs=margin_needs(first.checks, first.lines, request.settings),
             sanitized=clean,
         )
@@ -208,21 +212,9 @@ def check_data(run: RunFolder, request: CheckRequest, on_share: "OnShare" = lamb
     return found
 
 
-def _counted_facts(forget: Sequence[Item]) -> dict[str, float]:
-    """How many facts the forget questions ask for, where some ask for one in other words."""
-    facts = len(forget) - len(facts_of(forget))
-    return {"forget facts": float(facts)} if facts < len(forget) else {}
-
-
 def _identity(request: CheckRequest) -> dict[str, Any]:
     trained = {} if request.trained is None else {"trained": request.trained.identity()}
     return {**request.settings.identity(), "seed": request.seed, **trained}
-
-
-def _leaking(found: _Found) -> dict[str, tuple[str, ...]]:
-    """The items of every failed check."""
-    failed = {line.check for line in found.lines if line.sound is False}
-    return {c.name: tuple(c.leaking) for c in found.checks if c.name in failed}
 
 
 def _checked(run: RunFolder, request: CheckRequest, splits: NamedSplits, seed: int, on_share: "OnShare") -> _Found:

@@ -91,7 +91,8 @@ class AnswerScores:
             # In portions of like length, as an evaluation asks.
             chunks = qa.chunks(model, items, size=CHUNK)
             records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], asked)]
-            found |= {name: self._mean(name, records), f"{name}_nll": _nll(records)}
+            nats: list[float] = sorted(-value for r in records for value in r["logp"])
+            found |= {name: self._mean(name, records), f"{name}_nll": sum(nats) / len(nats)}
         return found
 
     def _mean(self, split: str, records: Sequence[Mapping[str, Any]]) -> float:
@@ -104,11 +105,6 @@ class AnswerScores:
                 "letters a to z and digits only; choose exact_match"
             )
         return sum(values) / len(values)
-
-
-def _nll(records: Sequence[Mapping[str, Any]]) -> float:
-    nats: list[float] = sorted(-value for r in records for value in r["logp"])
-    return sum(nats) / len(nats)
 
 
 def answered_trajectory(
