@@ -64,9 +64,9 @@ def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) 
         if item.edge is not None:
             by_edge.setdefault(item.edge, []).append(item)
     asked: dict[str, _Inferred | None] = {}
-    for edge, items in by_edge.items():
+    for edge, own in by_edge.items():
         # The one type that can have asked all these questions, if there is exactly one.
-        readings = [found for type_ in types.values() if (found := _read_as(items, type_)) is not None]
+        readings = [found for type_ in types.values() if (found := _read_as(own, type_)) is not None]
         asked[edge] = readings[0] if len(readings) == 1 else None
     unknown = [_unknown_note(edge) for edge, found in asked.items() if found is None]
     graph = _graph(path, asked)

@@ -1,7 +1,4 @@
-"""RMU: one block's activations are steered to a random direction on what to forget, and held on what to keep.
-
-Axes: B rows, D hidden width. Blocks are numbered from 0.
-"""
+"""RMU: one block's activations are steered to a random direction on what to forget, and held on what to keep."""
 
 from typing import ClassVar
 
