@@ -16,8 +16,7 @@ import numpy as np
 from vestige.core.items import Item, Options
 from vestige.data.corpus import NamedSplits
 from vestige.data.soundness.checks import material, without_model
-from vestige.data.soundness.findings import decide
-from vestige.data.soundness.settings import SoundnessSettings
+from vestige.data.soundness.findings import SoundnessSettings, decide
 
 SETTINGS = SoundnessSettings(permutations=2_000)
 CONSONANTS, VOWELS = list("bcdfghjklmnprstvz"), list("aeiou")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vestige.data.dataset import compile_dataset
     from vestige.data.folder import read_dataset, write_dataset
     from vestige.data.loaders import load_items
-    from vestige.data.soundness.settings import SoundnessSettings
+    from vestige.data.soundness.findings import SoundnessSettings
     from vestige.data.splits import split_by
     from vestige.evals.compression import AcrSettings
     from vestige.evals.qa import QASettings, collect, score, summarize

@@ -14,7 +14,6 @@ from vestige.attacks.planning import (
     n_passes,
     n_steps,
     plan_all,
-    plan_attacks,
     prefix_attack,
     quantize_attack,
 )
@@ -35,7 +34,7 @@ def settings(**changes) -> AttackSettings:
 
 
 def test_an_audits_attacks_by_name():
-    found = plan_attacks(settings(relearn_items=(5, 10), in_context=(2, 4)), SPLITS, seed=0)
+    found = plan_all(settings(relearn_items=(5, 10), in_context=(2, 4)), SPLITS, seed=0).attacks
     assert [a.plan.name for a in found] == [
         *(f"relearn {material} n={n}" for material in MATERIALS for n in (5, 10)),
         "quantize 8 bits",
@@ -116,7 +115,7 @@ def test_what_the_data_cannot_give_is_said_and_the_rest_is_planned():
     ):
         assert part in said
     with pytest.raises(InputError, match="no forget items"):
-        plan_attacks(settings(), {"retain": splits["retain"]}, seed=0)
+        plan_all(settings(), {"retain": splits["retain"]}, seed=0)
 
 
 def test_facts_are_of_the_same_entities_first_and_never_hold_the_answer():
@@ -173,9 +172,9 @@ def test_a_meter_is_charged_before_and_refuses_to_overspend():
 
 
 def test_prompts_are_searched_on_a_part_of_the_forget_set_and_asked_of_the_rest():
-    found = plan_attacks(settings(relearn=(), quantize=(), in_context=(), gcg=(3,), prefix=(3, 7)), SPLITS, seed=0)
+    found = plan_all(settings(relearn=(), quantize=(), in_context=(), gcg=(3,), prefix=(3, 7)), SPLITS, seed=0).attacks
     assert [a.plan.name for a in found] == ["gcg n=3", "prefix n=3", "prefix n=7"]
-    part = plan_attacks(settings(relearn=("forget_part",), quantize=(), in_context=()), SPLITS, seed=0)[0]
+    part = plan_all(settings(relearn=("forget_part",), quantize=(), in_context=()), SPLITS, seed=0).attacks[0]
     for attack in found:
         plan = attack.plan
         assert (plan.material, plan.n_shown, plan.points) == ("forget_part", len(attack.shown), POINTS)

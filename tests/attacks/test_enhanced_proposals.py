@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from vestige.attacks.budget import Meter
-from vestige.attacks.enhanced import ByMoves
-from vestige.attacks.enhanced_moves import Lengths, Rules
-from vestige.attacks.enhanced_objective import Apart, Shape
-from vestige.attacks.enhanced_terms import Weights
+from vestige.attacks.enhanced import ByMoves, Lengths, Rules
+from vestige.attacks.enhanced_objective import Apart, Shape, Weights
 from vestige.attacks.placement import around, kept_in, places_of
 from vestige.attacks.vocabulary import Vocabulary, admissible
 from vestige.core.errors import InputError

@@ -200,7 +200,7 @@ import sys
 
 class Stop:
     def find_spec(self, name, path=None, target=None):
-        if name == "vestige.cli.compile":
+        if name == "vestige.cli.data":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Stop())

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from vestige.cli.compile import compile_command
+from vestige.cli.data import compile_command
 from vestige.core.errors import InputError
 from vestige.core.files import replacing
 from vestige.data import build

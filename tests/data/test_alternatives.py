@@ -12,8 +12,7 @@ from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, named_split
 from vestige.data.dataset import compile_dataset
 from vestige.data.folder import write_dataset
 from vestige.data.soundness.checks import material, of_alternatives
-from vestige.data.soundness.findings import decide
-from vestige.data.soundness.settings import SoundnessSettings
+from vestige.data.soundness.findings import SoundnessSettings, decide
 
 SETTINGS = SoundnessSettings(permutations=2_000)
 

@@ -7,7 +7,7 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.data.contract_schema import Integer
-from vestige.data.contract_type import Relation, built_in_types, contract_types
+from vestige.data.contract_type import built_in_types, contract_types
 from vestige.data.dataset import compile_dataset
 from vestige.data.graph import Edge, build_graph
 
@@ -74,13 +74,9 @@ def folder(tmp_path):
     return write
 
 
-def test_the_built_in_types_have_twenty_attributes_and_the_papers_relations():
+def test_the_built_in_types_have_twenty_attributes():
     types = built_in_types()
     assert {name: len(t.spec.attributes) for name, t in types.items()} == {"sales": 20, "employment": 20}
-    assert types["sales"].relations == (
-        Relation("product", "total_price", ("quantity", "unit_price")),
-        Relation("at_least", "penalty_days", ("payment_days",)),
-    )
     assert types["sales"].addresses == {"seller_address": "seller", "customer_address": "customer"}
     assert types["employment"].names == {"employer_name": "employer", "employee_name": "employee"}
     assert len(types["sales"].spec.attributes["good"].generator.values) == 100

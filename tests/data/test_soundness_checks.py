@@ -14,8 +14,7 @@ from vestige.data.dataset import compile_dataset
 from vestige.data.folder import write_dataset
 from vestige.data.soundness.checks import material, without_model
 from vestige.data.soundness.duplicates import near_duplicates
-from vestige.data.soundness.findings import decide
-from vestige.data.soundness.settings import SoundnessSettings
+from vestige.data.soundness.findings import SoundnessSettings, decide
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "benchmarks" / "soundness.py"

@@ -11,9 +11,16 @@ from vestige.data.dataset import compile_dataset
 from vestige.data.loaders import load_items
 from vestige.data.mcq import Choice, Drawing, choices_of
 from vestige.data.soundness import guessers
-from vestige.data.soundness.findings import Check, by_guesser, counted, decide, margin_needs, undecided
+from vestige.data.soundness.findings import (
+    Check,
+    SoundnessSettings,
+    by_guesser,
+    counted,
+    decide,
+    margin_needs,
+    undecided,
+)
 from vestige.data.soundness.nulls import above_own_options, counts_p_value, items_needed, picks
-from vestige.data.soundness.settings import SoundnessSettings
 from vestige.data.soundness.texts import Alike, Rarity, plain, same_names, subject_words
 from vestige.steps.check_data import Sanitized, leaks, left_without, write_sanitized
 from vestige.steps.soundness import Models, gain, random_split, splits_check, taught_check, with_strangers

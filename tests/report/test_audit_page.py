@@ -32,10 +32,9 @@ from vestige.artifacts.verdicts import bound_said
 from vestige.core.errors import InputError
 from vestige.report import build_report
 from vestige.report.audit_grid import heat
-from vestige.report.audit_payload import audit_payload
 from vestige.report.audit_sections import audit_block
 from vestige.report.contents import read_contents
-from vestige.report.page import render
+from vestige.report.page import audit_payload, render
 from vestige.report.palette import DARK, HOTTEST, LIGHT
 from vestige.report.verdict_words import question
 from vestige.report.words import interval, number

@@ -7,7 +7,7 @@ from synthetic_run import write_run
 
 from vestige.artifacts.audits import CLAIMS
 from vestige.report import build_report
-from vestige.report.audit_tables import (
+from vestige.report.tables import (
     BUDGET_COLUMNS,
     CURVE_COLUMNS,
     GAIN_COLUMNS,

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from vestige.cli.report import report_command
+from vestige.cli.app import report_command
 from vestige.core.errors import InputError
 from vestige.core.files import replacing
 from vestige.report import build

@@ -2,8 +2,8 @@ import pytest
 from synthetic_run import spec
 
 from vestige.core.estimates import Estimate
+from vestige.report.contents import find, pooled
 from vestige.report.evidence import Cell, Evidence, Subject, greedy_rouge
-from vestige.report.findings import find, pooled
 
 FORGET = "edge:A_B"
 

@@ -17,8 +17,7 @@ from vestige.report import build_report
 from vestige.report.answers import Answers, Asked, forget_set, split_of
 from vestige.report.contents import read_contents
 from vestige.report.evidence import Subject, View
-from vestige.report.page import render
-from vestige.report.payload import payload
+from vestige.report.page import payload, render
 
 FORGET = "random:1@dense"
 ASKED = {

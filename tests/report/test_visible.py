@@ -1,8 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vestige.report.visible import visible
-from vestige.report.words import listed, number, signed
+from vestige.report.words import listed, number, signed, visible
 
 
 def test_what_acts_unseen_is_spelt_out_and_the_rest_is_left():

@@ -19,7 +19,7 @@ from vestige.data.corpus import NamedSplits, SourceSettings, named_splits, open_
 from vestige.data.dataset import compile_dataset
 from vestige.data.folder import write_dataset
 from vestige.data.loaders import load_items
-from vestige.data.soundness.settings import SoundnessSettings
+from vestige.data.soundness.findings import SoundnessSettings
 from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings

@@ -8,7 +8,7 @@ from tests.audited import nano_config
 from tests.damaging import survive
 from transformers import LlamaForCausalLM
 
-from vestige.core.settings import to_toml
+from vestige.core.settings import read_toml, to_toml
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.settings import TrainingSettings
 
@@ -53,4 +53,8 @@ def test_settings(whole, tmp_path):
     (whole / "settings").mkdir()
     values = {key: value for key, value in TrainingSettings().identity().items() if value is not None}
     (whole / "settings" / "run.toml").write_text(to_toml(values))
-    survive("settings", [whole / "settings"], tmp_path, lambda folder: TrainingSettings.from_toml(folder / "run.toml"))
+
+    def restored(folder):
+        return TrainingSettings.build(read_toml(folder / "run.toml"), where="run.toml")
+
+    survive("settings", [whole / "settings"], tmp_path, restored)

@@ -1,41 +1,35 @@
 """Enhanced GCG: one prefix for many questions, under which an unlearned model says and thinks what its target does.
 
 J. Łucki et al., An adversarial perspective on machine unlearning for AI safety, 2409.18025, and their code, built on
-FLRT (T. B. Thompson, M. Sklar, 2407.17447). The objective is in `enhanced_terms`, the moves in `enhanced_moves`.
-Differs from the code in what those say, and: what a move yields is drawn again until `candidates` prompts stay the
-same tokens as text; the best prompt seen is returned, and not the first of the last buffer.
+FLRT (T. B. Thompson, M. Sklar, 2407.17447). The objective is in `enhanced_objective`. Differs from the code in what
+that says, in the moves, and: what a move yields is drawn again until `candidates` prompts stay the same tokens as text;
+the best prompt seen is returned, and not the first of the last buffer.
 
-Axes: T tokens of a prompt, V vocabulary.
+A move decides which change a step makes, how long a prompt may be by then, and where tokens come from. The rules are
+FLRT's, with two differences. No
+prompt ever grows longer than is granted, so that what it can carry is bounded; and a prompt that lacks several tokens
+gets up to four in one step, since a short search would be all insertions else. Pure; every draw comes from a generator.
+
+Axes: T tokens of a prompt, V vocabulary, N places.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from transformers import PreTrainedTokenizerBase
 
 from vestige.attacks.budget import Meter
-from vestige.attacks.candidates import best_tokens, without_repeats
-from vestige.attacks.enhanced_moves import (
-    Lengths,
-    Move,
-    Rules,
-    deleted,
-    drawn_order,
-    exchanged,
-    inserted,
-    move_shares,
-    sampled_tokens,
-)
-from vestige.attacks.enhanced_objective import Apart, Shape
-from vestige.attacks.enhanced_terms import Weights
+from vestige.attacks.enhanced_objective import Apart, Shape, Weights
 from vestige.attacks.gcg import DRAWS, FoundPrompt, drawn_start, tokens_read
 from vestige.attacks.placement import Place, around, ids_in, kept_in, places_of
 from vestige.attacks.prompt_search import Keeper, SearchSettings, search, tell_nobody
-from vestige.attacks.vocabulary import Vocabulary, admissible, as_texts, inner_texts
+from vestige.attacks.vocabulary import Vocabulary, admissible, as_texts, best_tokens, inner_texts, without_repeats
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
@@ -45,6 +39,108 @@ from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, context_tokens
 from vestige.models.streams import Streams, streams_of
 from vestige.models.variants import Around, Ids
+
+Move = Literal["gcg", "delete", "insert", "swap"]
+
+MOST_AT_ONCE = 4
+"""Of more tokens inserted at once hardly a draw stays the same tokens as text."""
+
+
+class Lengths(NamedTuple):
+    """The least number of tokens rises from `first` to `last` within `ramp_steps`, and stays; `last` is the most."""
+
+    first: int
+    last: int
+    ramp_steps: int
+
+    def least(self, step: int) -> float:
+        """What a prompt should have at this step, counted from 0; on its way a fraction."""
+        share = min(step / self.ramp_steps, 1.0) if self.ramp_steps else 1.0
+        return self.first + (self.last - self.first) * share
+
+    def to_insert(self, n_tokens: int, step: int) -> int:
+        """How many tokens an insertion puts in: those that are lacking, `MOST_AT_ONCE` at most, one at least."""
+        return min(max(math.ceil(self.least(step)) - n_tokens, 1), MOST_AT_ONCE)
+
+
+class Rules(NamedTuple):
+    """How often each move is made and how long prompts may be; how many a step makes, and out of how many tokens."""
+
+    shares: Mapping[Move, float]
+    lengths: Lengths
+    candidates: int
+    topk: int
+
+
+def move_shares(shares: Mapping[Move, float], n_tokens: int, step: int, lengths: Lengths) -> dict[Move, float]:
+    """How likely each move is, by what the prompt's length allows; they add up to 1.
+
+    Shorter than the least: insert. As long as is granted: anything else; the place that a deletion leaves is filled
+    by the insertion after it. One token is not deleted.
+    """
+    if n_tokens < lengths.least(step):
+        return {"insert": 1.0}
+    allowed = {
+        move: share
+        for move, share in shares.items()
+        if share > 0
+        and not (move == "insert" and n_tokens >= lengths.last)
+        and not (move == "delete" and n_tokens == 1)
+    }
+    # Where only insertions were to be made and none fits any more, tokens are swapped.
+    allowed = allowed or {"swap": 1.0}
+    total = sum(allowed.values())
+    return {move: share / total for move, share in allowed.items()}
+
+
+def drawn_order(shares: Mapping[Move, float], rng: np.random.Generator) -> list[Move]:
+    """All moves, drawn one after the other: the first is the step's, the next stand in where it yields nothing."""
+    moves = sorted(shares)
+    drawn = rng.choice(len(moves), size=len(moves), replace=False, p=[shares[move] for move in moves])
+    return [moves[int(n)] for n in drawn]
+
+
+def deleted(prompt: Ids, places: Sequence[int]) -> list[Ids]:
+    """The prompt without the token at each of the places in turn."""
+    return [prompt[:at] + prompt[at + 1 :] for at in places]
+
+
+def inserted(prompt: Ids, additions: Iterable[Iterable[tuple[int, int]]]) -> list[Ids]:
+    """The prompt once for each group of places and tokens, each token before its place; place T is behind the last."""
+    found = []
+    for group in additions:
+        longer = prompt
+        for at, token in sorted(group, reverse=True):
+            longer = (*longer[:at], token, *longer[at:])
+        found.append(longer)
+    return found
+
+
+def exchanged(prompt: Ids, places: Sequence[int], tokens: Sequence[int]) -> list[Ids]:
+    """The prompt with another token at each of the places in turn."""
+    return [(*prompt[:at], token, *prompt[at + 1 :]) for at, token in zip(places, tokens, strict=True)]
+
+
+def sampled_tokens(
+    logits: Float[np.ndarray, "T V"],
+    ids: Int[np.ndarray, " V"],
+    places: Int[np.ndarray, " N"],
+    k: int,
+    rng: np.random.Generator,
+) -> list[int]:
+    """A token for each place: one, uniformly, of `k` that the model's distribution there gives without replacement.
+
+    The columns of `logits` stand for the tokens `ids`. Two draws at one place are from the same `k`.
+    """
+    found: dict[int, Int[np.ndarray, " K"]] = {}
+    for at in np.unique(places).tolist():
+        # The k largest of logits with Gumbel noise are k draws without replacement (Vieira, 2014).
+        noisy = logits[at] + rng.gumbel(size=len(ids))
+        best = np.argpartition(-noisy, k - 1)[:k]
+        found[at] = ids[best[np.argsort(-noisy[best], kind="stable")]]
+    ranks = rng.integers(0, k, len(places)).tolist()
+    return [int(found[at][rank]) for at, rank in zip(places.tolist(), ranks, strict=True)]
+
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

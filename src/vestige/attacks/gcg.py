@@ -32,10 +32,16 @@ from pydantic import Field, PositiveInt
 from scipy.stats import spearmanr
 
 from vestige.attacks.budget import Meter
-from vestige.attacks.candidates import check_topk, swaps_by_gradient, without_repeats
 from vestige.attacks.placement import Place, Placement, ids_in, kept_in, places_of
 from vestige.attacks.prompt_search import Keeper, SearchSettings, search, tell_nobody
-from vestige.attacks.vocabulary import Vocabulary, admissible, inner_texts
+from vestige.attacks.vocabulary import (
+    Vocabulary,
+    admissible,
+    check_topk,
+    inner_texts,
+    swaps_by_gradient,
+    without_repeats,
+)
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.seeds import generator

@@ -105,11 +105,6 @@ class Planned(NamedTuple):
     untested: tuple[str, ...]
 
 
-def plan_attacks(settings: AttackSettings, splits: Splits, *, seed: int) -> tuple[Attack, ...]:
-    """The attacks that the settings ask for, as far as the data have what they need (`plan_all` says what not)."""
-    return plan_all(settings, splits, seed=seed).attacks
-
-
 def plan_all(settings: AttackSettings, splits: Splits, *, seed: int) -> Planned:
     """The attacks in the order relearning, quantisation, facts, searched prompts; each name once."""
     if not splits.get("forget"):

@@ -1,30 +1,55 @@
-"""The `vestige` command: its table of commands, and what an error looks like."""
+"""The `vestige` command: its table of commands, `vestige report`, and how errors are printed."""
 
 import errno
+import json
 import logging
 import os
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from vestige.cli.alternatives import alternatives_command
 from vestige.cli.attack import attack_app
 from vestige.cli.audit import audit_command
 from vestige.cli.bench import bench_command
 from vestige.cli.calibrate import calibrate_command
-from vestige.cli.check_data import check_data_command
-from vestige.cli.compile import compile_command
+from vestige.cli.data import alternatives_command, check_data_command, compile_command
 from vestige.cli.demo import demo_command
 from vestige.cli.evaluate import evaluate_command
-from vestige.cli.finetune import finetune_command
 from vestige.cli.list import list_command
 from vestige.cli.models import models_app
+from vestige.cli.options import AsJson
 from vestige.cli.probe import probe_app
-from vestige.cli.report import report_command
 from vestige.cli.sisa import sisa_app
-from vestige.cli.unlearn import unlearn_command
+from vestige.cli.training import finetune_command, unlearn_command
 from vestige.core.errors import InputError, Interrupted, VestigeError
 from vestige.core.text import one_line
+
+
+def report_command(
+    run: Annotated[
+        Path, typer.Argument(help="The folder of a run, finished or not, or of a finished search for holes.")
+    ],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file of the run's models, also where none seems changed.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write report.html, tables/ and figures/ of RUN, and say where they are. No model is loaded."""
+    from vestige.artifacts.layout import RunFolder
+    from vestige.report import build_report
+
+    page = build_report(run, verify=verify)
+    folder = RunFolder(run)
+    tables = sorted(str(p) for p in folder.tables.glob("*.csv"))
+    figures = sorted(str(p) for p in folder.figures.glob("*.svg"))
+    if as_json:
+        typer.echo(json.dumps({"report": str(page), "tables": tables, "figures": figures}, indent=2))
+    else:
+        typer.echo(f"report: {page}")
+        typer.echo(f"{len(tables)} tables in {folder.tables}, {len(figures)} figures in {folder.figures}")
+
 
 # What a person can mend by naming another path.
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}

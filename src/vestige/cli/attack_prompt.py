@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun
-from vestige.cli.attack_told import attack_and_tell
+from vestige.cli.attack_told import attack_and_tell, bits_at_most
 from vestige.cli.attack_words import AskWords, SubjectName, WhoWords
 from vestige.cli.data_words import DataWords
 from vestige.cli.options import SAMPLES, Config, Data, Forget
 from vestige.cli.progress import progress_bar
-from vestige.cli.prompt_told import bits_at_most
 from vestige.cli.spread import spread
 from vestige.core.errors import InputError
 from vestige.core.text import half_character, one_line

@@ -1,15 +1,20 @@
-"""An attack on one subject from end to end: asked before, attacked, asked after, and what of it is printed."""
+"""An attack on one subject from end to end: asked before, attacked, asked after, and what of it is printed.
+
+For a searched prompt it prints the levels by share of it, its text, what was claimed and what was seen.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from decimal import ROUND_CEILING, Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 import typer
 
 from vestige.cli.progress import progress_bar
-from vestige.cli.prompt_told import bits_at_most, print_by_share
+from vestige.cli.tables import side_by_side
 from vestige.core.estimates import to_json
+from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import AttackFolder, EvalFolder
@@ -21,6 +26,9 @@ if TYPE_CHECKING:
 
     Levels: TypeAlias = Mapping[str, Mapping[str, Estimate]]
     """By point, the estimates over the tested items by `format/metric`."""
+    from vestige.artifacts.prompts import KeptPrompt, SampleReply
+    from vestige.core.estimates import Estimate
+
 
 NO_EVIDENCE = (
     "without the same attack on a model that never knew (retrained), a gain does not show that anything was "
@@ -109,3 +117,81 @@ def _print_levels(attack: "Attack", levels: "Levels") -> None:
         cells = [found[key] for found in levels.values()]
         table.add_row(Text(key), *(e.said() for e in cells))
     Console().print(table)
+
+
+def print_by_share(attack: "Attack", prompt: "KeptPrompt", levels: "Mapping[str, Mapping[str, Estimate]]") -> None:
+    """The levels before and with each part of the prompt beside the part's bits, then the whole prompt."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    bits = [at_most(prompt.points[point].bits) if point in prompt.points else "" for point in levels]
+    fixed = [["of the prompt", *levels], ["bits", *bits]]
+    columns = [[key, *(found[key].said() for found in levels.values())] for key in levels["before"]]
+    for group in side_by_side(fixed, columns, console.width):
+        table = Table(title=Text(f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals"))
+        for head, *_ in (*fixed, *group):
+            table.add_column(Text(head), no_wrap=True)
+        for row in zip(*(cells for _, *cells in (*fixed, *group)), strict=True):
+            table.add_row(*map(Text, row))
+        console.print(table)
+    for line in said_of(prompt):
+        typer.echo(line)
+
+
+def at_most(bits: float) -> str:
+    """An upper bound rounded up, so that it stays one: below 10 to a tenth, above to a whole."""
+    rounded = Decimal(str(bits)).quantize(Decimal("0.1" if bits < 10 else "1"), ROUND_CEILING)
+    return f"{int(rounded) if rounded == int(rounded) else rounded:,}"
+
+
+def bits_at_most(bits: float) -> str:
+    """The same with its unit, as in `1 bit` or `0.4 bits`."""
+    said = at_most(bits)
+    return f"{said} bit{'' if said == '1' else 's'}"
+
+
+def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
+    """The prompt in lines for a terminal. Its text comes from a model's vocabulary, so it is hostile."""
+    n, brought = len(prompt.samples), sum(s.verified for s in prompt.samples)
+    claimed = "all" if prompt.claimed else "not all"
+    altered = sum(not s.same_tokens for s in prompt.samples)
+    steps, total = _counted(prompt.steps, "step"), _counted(n, "sample")
+    lines = [
+        f"{prompt.placement} of {_counted(len(prompt.ids), 'token')}: {one_line(prompt.text, width=1000)!r}",
+        f"loss {prompt.loss:.3f} after {steps} (ended: {prompt.ended}); spent: {_amounts(prompt.spent)}",
+        f"claimed by the search: {claimed} of its {total}; verified by replies to its text: {brought} of {n}",
+    ]
+    lines.append(_beside_plain(prompt.samples))
+    lines += [
+        f"{one_line(s.question, width=60)!r}: wanted {one_line(s.wanted, width=60)!r}, with the prompt "
+        f"{one_line(s.replied, width=60)!r}, without it {one_line(s.plain, width=60)!r}"
+        for s in prompt.samples
+    ]
+    if altered:
+        lines.append(f"in {altered} of {n} samples the text is read as other tokens than the search scored")
+    if prompt.earlier:
+        lines.append(f"it began with the prompt of an earlier search, which had spent {_amounts(prompt.earlier)}")
+    if prompt.seen_bits is None:
+        lines.append(
+            "the search saw more than answers (the target's inner states, or another model by the prompt it began "
+            "with): what that tells has no bound here"
+        )
+    return tuple(lines)
+
+
+def _beside_plain(samples: "Sequence[SampleReply]") -> str:
+    """What of the replies is the prompt's doing."""
+    n, plain, brought = len(samples), sum(s.plain_right for s in samples), sum(s.brought for s in samples)
+    lost = sum(s.plain_right and not s.verified for s in samples)
+    by_it, with_it = (f"{k} {'is' if k == 1 else 'are'}" for k in (brought, lost))
+    return f"without the prompt: {plain} of {n} already; so {by_it} brought by it, and {with_it} lost with it"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _amounts(spent: Mapping[str, int]) -> str:
+    return ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in spent.items())

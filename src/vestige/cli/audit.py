@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
-from vestige.cli.data_words import DataWords, forgotten_by, told
+from vestige.cli.data_words import DataWords, forgotten_by, say_notes
 from vestige.cli.options import (
     SAMPLES,
     Alternatives,
@@ -206,7 +206,7 @@ def _splits(
     before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
     holdout, alternatives = files
     found = named_splits(corpus, forget, retain=retain, before=before)
-    splits = told(with_alternatives(corpus, found, alternatives, n=settings.alternatives))
+    splits = say_notes(with_alternatives(corpus, found, alternatives, n=settings.alternatives))
     refuse_nothing_kept(corpus, splits)
     if holdout is None:
         return splits

@@ -81,7 +81,7 @@ class DataWords(SourceWords):
     def splits(
         self, data: str, forget: str | None, *models: str, exposure: bool = False, alternatives: str | None = None
     ) -> "NamedSplits":
-        """The splits of `data` when `forget` is forgotten, without what any of the models forgot before; told.
+        """The splits of `data` when `forget` is forgotten, without what any of the models forgot before; prints notes.
 
         Where nothing is forgotten there is one split. With `exposure` forget items have alternatives, of a file if one
         is named.
@@ -96,7 +96,7 @@ class DataWords(SourceWords):
         before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
         corpus = open_corpus(self.source(data))
         found = named_splits(corpus, forget, retain=self.retain, before=before)
-        return told(with_alternatives(corpus, found, alternatives) if exposure else found)
+        return say_notes(with_alternatives(corpus, found, alternatives) if exposure else found)
 
 
 def forgotten_by(model: str) -> "tuple[ForgetSet, ...]":
@@ -108,8 +108,8 @@ def forgotten_by(model: str) -> "tuple[ForgetSet, ...]":
     return () if folder is None else read_spec(folder.spec).forgotten
 
 
-def told(splits: "NamedSplits") -> "NamedSplits":
-    """The same splits, once it was said what was matched in the data."""
+def say_notes(splits: "NamedSplits") -> "NamedSplits":
+    """Print the notes on how the data was matched, and return the splits unchanged."""
     for sentence in splits.told:
         say(one_line(sentence, width=500))
     return splits

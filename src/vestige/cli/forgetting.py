@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vestige.cli.asked import settings_from, split_method_settings
-from vestige.cli.data_words import forgotten_by, told
+from vestige.cli.data_words import forgotten_by, say_notes
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -62,7 +62,7 @@ def asked_unlearning(
     _refuse_anothers(words.method, others)
     corpus = open_corpus(source)
     before = forgotten_by(target.model)
-    splits = told(named_splits(corpus, words.forget, retain=words.retain, before=before))
+    splits = say_notes(named_splits(corpus, words.forget, retain=words.retain, before=before))
     answers = idk_answers() if words.idk is None else read_idk(words.idk)
 
     from vestige.steps.subjects import origin_of

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.data_words import DataWords, told
+from vestige.cli.data_words import DataWords, say_notes
 from vestige.cli.options import Data, DryStudy, Forget
 from vestige.cli.probe_mitigate import mitigate_command
 from vestige.cli.probe_prevent import prevent_command
@@ -209,7 +209,7 @@ def _read(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "Pro
     from vestige.data.probe_sources import probe_sources
 
     found = probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n)
-    told(found.splits)
+    say_notes(found.splits)
     return found
 
 

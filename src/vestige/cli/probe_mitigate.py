@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.data_words import DataWords, told
+from vestige.cli.data_words import DataWords, say_notes
 from vestige.cli.options import Data, DryStudy, Forget, Idk
 from vestige.cli.probe_words import JudgeWords, Participants, PlaceWords, searches_named
 from vestige.cli.progress import progress_bar
@@ -127,7 +127,7 @@ def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "N
     from vestige.data.probe_sources import probe_sources
 
     found = probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n)
-    told(found.splits)
+    say_notes(found.splits)
     if found.forget_texts:
         raise InputError(
             f"{one_line(forget, width=60)} holds texts and no questions, so nobody can be asked what remains of it; "

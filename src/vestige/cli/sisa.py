@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import refuse_torchrun, settings_from
-from vestige.cli.data_words import SourceWords, TaughtWords, forgotten_by, told
+from vestige.cli.data_words import SourceWords, TaughtWords, forgotten_by, say_notes
 from vestige.cli.options import (
     AsJson,
     ChatTemplate,
@@ -73,7 +73,7 @@ def train_command(
     source = rows.source(data)
     corpus = open_corpus(source)
     everything = (*corpus.items, *corpus.factual)
-    splits = told(named_splits(corpus, forget)) if forget else None
+    splits = say_notes(named_splits(corpus, forget)) if forget else None
     left = splits.forget if splits else ""
 
     from vestige.artifacts.layout import SubjectFolder
@@ -138,7 +138,7 @@ def forget_command(
     from vestige.steps.sisa import SisaForgetting, forget_in_shards
 
     before = forgotten_by(str(target))
-    splits = told(named_splits(corpus, forget, before=before))
+    splits = say_notes(named_splits(corpus, forget, before=before))
     gone = {i for one in before for i in one.items}
     taught = without(corpus.items, [i for i in corpus.items if i.id in gone])
     known = {i.id for i in taught}

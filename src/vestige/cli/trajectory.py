@@ -70,14 +70,14 @@ def asked_trajectory(
     return answered_trajectory(settings, validation, splits, seed=seed, retrained=control)
 
 
-def told(folder: Path, made: "Made") -> dict[str, Any]:
-    """What a finished subject is, for --json."""
+def subject_json(folder: Path, made: "Made") -> dict[str, Any]:
+    """A finished subject as `--json` prints it."""
     found = {"output_dir": str(folder), "digest": made.digest.id, "steps": made.steps, "stopped": made.stopped}
     return found | ({"chosen": asdict(made.chosen)} if made.chosen else {})
 
 
-def sentence(folder: Path, made: "Made") -> str:
-    """The same for people."""
+def subject_sentence(folder: Path, made: "Made") -> str:
+    """A finished subject in one sentence."""
     kept = f"; kept step {made.chosen.step}, {made.chosen.why}" if made.chosen else ""
     return f"{folder}: {made.steps} step{'s' * (made.steps != 1)}, {made.stopped}{kept}; model {made.digest.id[:12]}"
 

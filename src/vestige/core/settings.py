@@ -31,11 +31,6 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise InputError(f"{where}: {_explain(cls, error)}") from error
 
-    @classmethod
-    def from_toml(cls, path: Path, overrides: Mapping[str, Any] | None = None) -> Self:
-        """Settings from a flat TOML file, with `overrides` winning over it."""
-        return cls.build({**read_toml(path), **(overrides or {})}, where=str(path))
-
     def identity(self) -> dict[str, Any]:
         """The settings as JSON values, for ids and for the record of what was asked."""
         return self.model_dump(mode="json")

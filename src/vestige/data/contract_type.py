@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, NamedTuple
 
 from jinja2 import StrictUndefined, Template, TemplateError, meta
 
@@ -22,23 +21,10 @@ from vestige.data.contract_checks import check_spec
 from vestige.data.contract_schema import (
     SUPERSEDED,
     ContractSpec,
-    Integer,
     Kind,
     PartyAddress,
     PartyName,
-    Product,
 )
-
-
-class Relation(NamedTuple):
-    """What ties attributes of one contract together, so that some give another away.
-
-    `product`: the attribute is the product of both others. `at_least`: it is no smaller than the other.
-    """
-
-    kind: Literal["product", "at_least"]
-    attribute: str
-    of: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -78,18 +64,6 @@ class ContractType:
     def name_of(self) -> dict[str, str]:
         """The attribute that names each role."""
         return {role: attribute for attribute, role in self.names.items()}
-
-    @cached_property
-    def relations(self) -> tuple[Relation, ...]:
-        """Which attributes of a contract follow from, or bound, one another."""
-        found = []
-        for name, attribute in self.spec.attributes.items():
-            made = attribute.generator
-            if isinstance(made, Product):
-                found.append(Relation("product", name, made.of))
-            if isinstance(made, Integer) and made.at_least:
-                found.append(Relation("at_least", name, (made.at_least,)))
-        return tuple(found)
 
     @cached_property
     def digest(self) -> str:

@@ -34,8 +34,17 @@ from vestige.core.text import one_line
 from vestige.data.columns import RECOGNISED
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, items_of, named_splits, open_corpus, without
 from vestige.data.loaders import n_first, parse_limit, source_table
-from vestige.data.passages import BIO_CORPUS, NO_TEXT, Passage, load_passages, local_file, passage, usable
-from vestige.data.sampling import Sampled, sampled
+from vestige.data.passages import (
+    BIO_CORPUS,
+    NO_TEXT,
+    Passage,
+    Sampled,
+    load_passages,
+    local_file,
+    passage,
+    sampled,
+    usable,
+)
 from vestige.data.tables import FORMS, Row, Table, column_names, shown
 
 SAFE_RLHF = "PKU-Alignment/PKU-SafeRLHF"

@@ -25,10 +25,9 @@ import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.records import Result
-from vestige.attacks.candidates import without_repeats
 from vestige.attacks.gcg import DRAWS, FoundPrompt, GcgSettings, find_prompt, tokens_read
 from vestige.attacks.placement import Place, around, kept_in, places_of
-from vestige.attacks.vocabulary import Vocabulary, admissible, as_texts, inner_texts
+from vestige.attacks.vocabulary import Vocabulary, admissible, as_texts, inner_texts, without_repeats
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item

@@ -9,8 +9,7 @@ from vestige.artifacts.audits import AuditOutcome
 from vestige.core.estimates import Estimate
 from vestige.report.palette import HOTTEST
 from vestige.report.verdict_words import audited
-from vestige.report.visible import visible
-from vestige.report.words import interval, number, plain_number
+from vestige.report.words import interval, number, plain_number, visible
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,8 @@ from vestige.artifacts.records import write_csv
 from vestige.core.estimates import Estimate
 from vestige.core.files import machine_errors, replacing, write_text
 from vestige.core.ids import slug
-from vestige.report.audit_figures import write_audit_figures
 from vestige.report.contents import read_contents
-from vestige.report.figures import saved, short_name, write_figures
+from vestige.report.figures import saved, short_name, write_audit_figures, write_figures
 from vestige.report.holes import Probe, is_probe, read_probe
 from vestige.report.holes_mending import MENDING_COLUMNS, mending_rows
 from vestige.report.holes_sections import COLOURS
@@ -29,7 +28,7 @@ from vestige.report.holes_words import STANDING_WORDS, standing
 from vestige.report.page import render, render_holes
 from vestige.report.palette import LIGHT, METHODS_LIGHT
 from vestige.report.tables import write_tables
-from vestige.report.visible import visible
+from vestige.report.words import visible
 
 LOCK_SECONDS = 60.0
 """How long to wait for another report of the same run."""

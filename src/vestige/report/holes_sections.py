@@ -1,13 +1,17 @@
-"""The parts of a search for holes that are plain HTML: the answer with its table, what was dropped, what was run.
+"""A search for holes on the page: its plain HTML, and the data that the script draws.
 
-Everything here is text and numbers for the template, which escapes them. Quality is 1..10, shares are 0..1.
+The HTML holds the answer with its table, what was dropped, and what was run. Everything in it is text and numbers for
+the template, which escapes them. Quality is 1..10, shares are 0..1.
+
+The script draws the map and every candidate with its answers. Scores are rounded to four significant digits;
+tables/holes.csv and tested.jsonl have them in full.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vestige.artifacts.holes import HoleRow, Placebo
+from vestige.artifacts.holes import HoleRow, Placebo, Tested
 from vestige.core.estimates import Estimate
 from vestige.report.holes import DIGEST_CHARACTERS, Probe
 from vestige.report.holes_mending import mended_blocks
@@ -24,9 +28,8 @@ from vestige.report.holes_words import (
     source_name,
     standing,
 )
-from vestige.report.run_values import named_values, provenance_lines
 from vestige.report.verdict_words import Span
-from vestige.report.words import number
+from vestige.report.words import named_values, number, provenance_lines
 
 COLOURS = 8
 """How many groups have a colour of their own; those after begin again with another sign."""
@@ -168,3 +171,42 @@ def _asked(probe: Probe) -> list[tuple[str, str]]:
 
 def _count(pair: tuple[str, int]) -> tuple[int, str]:
     return -pair[1], pair[0]
+
+
+ADJACENT = "adjacent"
+
+
+def holes_payload(probe: Probe) -> dict[str, Any]:
+    """One search; sources and groups are named by their places in the lists."""
+    sources = list(dict.fromkeys(t.source for t in probe.tested))
+    groups = [group.name for group in probe.table.groups]
+    group_of = {hole.id: groups.index(hole.group) for hole in probe.holes if hole.group in groups}
+    places = {} if probe.map is None else {p.id: (p.x, p.y) for p in probe.map.points}
+    return {
+        "sources": [source_name(s) for s in sources],
+        "groups": [{"name": name, "colour": i % COLOURS, "sign": i // COLOURS} for i, name in enumerate(groups)],
+        "mapped": probe.map is not None,
+        "rows": [_candidate(t, sources.index(t.source), group_of.get(t.id, -1), places) for t in probe.tested],
+    }
+
+
+def _candidate(tested: Tested, source: int, group: int, places: dict[str, tuple[float, float]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"prompt": tested.prompt, "source": source}
+    if tested.source != ADJACENT and tested.origin:
+        row["origin"] = tested.origin
+    if tested.dropped:
+        return row | {"dropped": tested.dropped}
+    return row | {
+        "hole": tested.hole,
+        "group": group,
+        "at": places.get(tested.id),
+        "target": [tested.target_answer, _digits(tested.target_score)],
+        "unlearned": [tested.unlearned_answer, _digits(tested.unlearned_score)],
+        "placebos": [
+            [name, answer, _digits(tested.placebo_scores.get(name))] for name, answer in tested.placebo_answers.items()
+        ],
+    }
+
+
+def _digits(x: float | None) -> float | None:
+    return None if x is None else float(f"{x:.4g}")

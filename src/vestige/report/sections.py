@@ -9,14 +9,12 @@ from typing import Any
 
 from vestige.core.estimates import Estimate
 from vestige.report.audit_sections import audit_block
-from vestige.report.contents import Contents
+from vestige.report.contents import Contents, Finding, pooled
 from vestige.report.evidence import PANELS, Cell, Subject, forget_label, greedy_rouge
-from vestige.report.findings import Finding, pooled
 from vestige.report.first_screen import models_audited
 from vestige.report.holes_sections import holes_block
-from vestige.report.run_values import named_values, provenance_lines
 from vestige.report.verdict_words import question
-from vestige.report.words import listed
+from vestige.report.words import listed, named_values, provenance_lines
 
 
 @dataclass(frozen=True)

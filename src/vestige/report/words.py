@@ -1,7 +1,15 @@
-"""How numbers are written for people: two decimals, a real minus sign, an interval in brackets."""
+"""How the report writes numbers and text: two decimals, a real minus sign, an interval in brackets.
 
+Hostile text is made fit to be looked at (`visible`). A control character, a bidirectional override, a zero-width sign,
+a lone surrogate or a private character is shown by its number, as in `‹U+202E›`; line breaks and tabs stay as they are.
+"""
+
+import json
 import math
-from typing import Protocol
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from vestige.core.estimates import NO_INTERVAL
 
@@ -61,3 +69,31 @@ def plain_number(x: float) -> str:
     if abs(x) < 0.01:
         return f"{x:.2g}".replace("-", "−")
     return (f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}" if abs(x) >= 10 else number(x)).replace("-", "−")
+
+
+_KEPT = {"\n", "\t"}
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_NOT_ASCII_PRINTABLE = re.compile(r"[^\n\t -~]")
+
+
+def visible(text: str) -> str:
+    """`text` with what acts unseen spelt out; CR LF counts as one line break."""
+    return _NOT_ASCII_PRINTABLE.sub(_spelt, text.replace("\r\n", "\n"))
+
+
+def _spelt(match: re.Match[str]) -> str:
+    char = match[0]
+    return f"‹U+{ord(char):04X}›" if unicodedata.category(char) in _UNSEEN and char not in _KEPT else char
+
+
+def named_values(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Settings, a line each; what is no text as JSON."""
+    return [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in values.items()]
+
+
+def provenance_lines(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The run's provenance, a line a fact: nested tables as `name: value, name: value`."""
+    return [
+        (key, ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value))
+        for key, value in provenance.items()
+    ]

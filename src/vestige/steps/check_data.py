@@ -26,8 +26,7 @@ from vestige.data.dataset import Dataset
 from vestige.data.facts import facts_of
 from vestige.data.mcq import Choice, choices_of
 from vestige.data.soundness.checks import Material, material, of_alternatives, without_model
-from vestige.data.soundness.findings import Check, decide, margin_needs
-from vestige.data.soundness.settings import LEAST_ITEMS, SoundnessSettings
+from vestige.data.soundness.findings import LEAST_ITEMS, Check, SoundnessSettings, decide, margin_needs
 
 if TYPE_CHECKING:
     from vestige.steps.soundness import OnShare, TrainedSettings

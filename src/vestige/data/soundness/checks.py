@@ -16,10 +16,9 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.mcq import Choice, Unasked, choices_of
 from vestige.data.soundness import duplicates, guessers
 from vestige.data.soundness.duplicates import edges_of
-from vestige.data.soundness.findings import Check, by_guesser, undecided
+from vestige.data.soundness.findings import LEAST_ITEMS, LEAST_TAUGHT, Check, SoundnessSettings, by_guesser, undecided
 from vestige.data.soundness.guessers import Guesser
 from vestige.data.soundness.nulls import ABOVE_CHANCE, Outcome, above_own_options, counts_p_value, picks
-from vestige.data.soundness.settings import LEAST_ITEMS, LEAST_TAUGHT, SoundnessSettings
 from vestige.data.soundness.texts import Rarity, rarity, words
 from vestige.metrics.answers import normalised
 from vestige.metrics.information import need_rate_distortion

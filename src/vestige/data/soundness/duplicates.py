@@ -11,9 +11,8 @@ import numpy as np
 
 from vestige.core.items import Item, Scope
 from vestige.data.mcq import Choice
-from vestige.data.soundness.findings import Check, by_guesser, counted, undecided
+from vestige.data.soundness.findings import Check, SoundnessSettings, by_guesser, counted, undecided
 from vestige.data.soundness.nulls import above_own_options, picks
-from vestige.data.soundness.settings import SoundnessSettings
 from vestige.data.soundness.texts import Alike, Rarity, plain, rarity, same_names, subject_words, words
 
 LONG = 5

@@ -1,0 +1,304 @@
+"""Commands about data: `vestige compile`, `vestige check-data` and `vestige alternatives`."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vestige.cli.asked import refuse_torchrun, settings_from, split_method_settings
+from vestige.cli.data_words import RowWords, say_notes
+from vestige.cli.options import (
+    Alternatives,
+    AsJson,
+    ChatTemplate,
+    Data,
+    Device,
+    Dtype,
+    Forget,
+    OutputDir,
+    Retain,
+    Seed,
+    TrustRemoteCode,
+)
+from vestige.cli.probe_words import JudgeWords, PlaceWords
+from vestige.cli.progress import progress_bar
+from vestige.cli.spread import spread
+from vestige.core.errors import InputError, PartialFailure
+from vestige.core.ids import slug
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vestige.artifacts.audits import SoundnessLine
+    from vestige.artifacts.soundness import Soundness
+    from vestige.core.items import Item
+    from vestige.judges.alternatives import Alternatives
+    from vestige.models.load import ModelSettings
+    from vestige.steps.soundness import TrainedSettings
+
+
+_SECONDS_BETWEEN_LINES = 2.0
+
+
+def compile_command(
+    graph: Annotated[
+        str,
+        typer.Argument(
+            metavar="GRAPH",
+            help="sample1, sample2, a family with its number of contracts (star:50, ring, chain, tree, "
+            "grid, complete, "
+            "scale-free, small-world), or a file (.csv, .tsv, .txt, .graphml, .json).",
+        ),
+    ],
+    seed: Annotated[int, typer.Option(help="Everything that is drawn depends on it.")] = 0,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", help="Where to write; data/GRAPH unless given.")
+    ] = None,
+    temporal: Annotated[
+        bool,
+        typer.Option("--temporal", help="Let later contracts of the same parties supersede earlier ones."),
+    ] = False,
+    contract_types: Annotated[
+        Path | None,
+        typer.Option("--contract-types", help="A folder of further contract types: NAME.toml, NAME.txt.j2."),
+    ] = None,
+    stream: Annotated[
+        bool | None,
+        typer.Option(
+            "--stream/--no-stream",
+            help="Write questions and edges alone, in bounded memory; the default above 10,000 contracts.",
+        ),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace the data set that is in the folder.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as one JSON document.")] = False,
+) -> None:
+    """Compile a graph of contracts into questions and answers."""
+    # Imported here, so that the command line's help need not load NumPy.
+    from vestige.data.build import CompileSettings, compile_to_folder
+
+    settings = CompileSettings(seed=seed, temporal=temporal, contract_types=contract_types, stream=stream)
+    folder = Path("data") / slug(Path(graph).stem) if output_dir is None else output_dir
+    manifest = compile_to_folder(graph, folder, settings, fresh=fresh, progress=_Lines())
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), **manifest}, indent=2, ensure_ascii=False))
+    else:
+        for line in _summary(manifest, folder):
+            typer.echo(line)
+
+
+class _Lines:
+    """Progress as plain lines on stderr, one every two seconds; a quick compilation prints none."""
+
+    def __init__(self) -> None:
+        """Start the clock."""
+        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+
+    def __call__(self, done: int, of: int) -> None:
+        """Print a line if it is time for one."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+            typer.echo(f"compiled {done:,} of {of:,} contracts", err=True)
+
+
+def _summary(manifest: dict[str, Any], folder: Path) -> list[str]:
+    counts = manifest["counts"]
+    lines = [
+        f"{one_line(manifest['name'])}, seed {manifest['seed']}: {counts['contracts']:,} contracts of "
+        f"{counts['entities']:,} entities, {counts['items']:,} questions"
+    ]
+    for name, c in manifest["connectivity"].items():
+        lines.append(
+            f"  {name}: {c['contracts']:,} contracts, connectivity {c['mean']:.2f} ({c['least']} to {c['greatest']})"
+        )
+    if manifest["left_out"]:
+        lines.append(f"  a stream, without {', '.join(manifest['left_out'])}")
+    return [*lines, f"written to {one_line(str(folder), width=400)}"]
+
+
+EPOCHS = 20
+"""For builtin:tiny: enough to learn most of the retain set of sample dataset 1, in about a minute a training."""
+
+
+@spread
+def check_data_command(
+    data: Data,
+    forget: Forget,
+    output_dir: OutputDir,
+    retain: Retain = None,
+    alternatives: Alternatives = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Teach this model the retain set and ask it the forget set: builtin:tiny, or any model."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="With --model: trainings on the retain set, and as many controls.")] = 3,
+    splits: Annotated[int, typer.Option(help="With --model: random splits of the same size, a training each.")] = 20,
+    unrelated: Annotated[
+        Path | None, typer.Option(help="With --model: items of the control's training; general facts by default.")
+    ] = None,
+    sanitize: Annotated[
+        Path | None, typer.Option(help="Write the data without the items that leak here, and check it again.")
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting: margin=0.05, or of the trainings: training.epochs=10."
+        ),
+    ] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+    trust_remote_code: TrustRemoteCode = False,
+    chat_template: ChatTemplate = "",
+    as_json: AsJson = False,
+    *,
+    rows: RowWords,
+) -> None:
+    """Say whether the forget set can be answered by whoever never saw it: through the retain set, or by looks.
+
+    Exit code 0: every check passed; 3: one failed; 4: none failed and one cannot tell. The result is soundness.json in
+    the output folder, where `vestige audit` finds it.
+    """
+    refuse_torchrun("check-data")
+    from vestige.artifacts.layout import RunFolder
+    from vestige.artifacts.soundness import exit_code
+    from vestige.data.alternatives import with_alternatives
+    from vestige.data.corpus import named_splits, open_corpus, refuse_nothing_kept
+    from vestige.data.soundness.findings import SoundnessSettings
+
+    own, others = split_method_settings("training", assignments)
+    if model is None and (own or unrelated):
+        raise InputError("--set training... and --unrelated are for a trained check, and no --model is given")
+    source = rows.source(data)
+    corpus = open_corpus(source)
+    wanted = say_notes(with_alternatives(corpus, named_splits(corpus, forget, retain=retain), alternatives))
+    refuse_nothing_kept(corpus, wanted)
+    settings = settings_from(SoundnessSettings, None, others)
+
+    from vestige.steps.check_data import CheckRequest, check_data
+
+    trained = None
+    if model is not None:
+        from vestige.models.load import ModelSettings
+
+        asked = ModelSettings(
+            model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
+        )
+        trained = _trained(asked, own, _control(unrelated), seeds=seeds, splits=splits)
+    request = CheckRequest(wanted, settings, seed, corpus.dataset, trained, sanitize)
+    with progress_bar("checking") as show:
+        found = check_data(RunFolder(output_dir), request, show)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _print(found, output_dir, sanitize)
+    raise typer.Exit(exit_code(found.lines))
+
+
+def _control(source: Path | None) -> "tuple[Item, ...]":
+    from vestige.data.factual import factual_items
+    from vestige.data.loaders import load_items
+
+    return factual_items() if source is None else load_items(source)
+
+
+def _trained(
+    model: "ModelSettings", own: dict[str, object], unrelated: "tuple[Item, ...]", *, seeds: int, splits: int
+) -> "TrainedSettings":
+    from vestige.steps.soundness import TrainedSettings
+    from vestige.study.presets import TINY_FINETUNE
+    from vestige.training.settings import TrainingSettings
+
+    tiny = {**TINY_FINETUNE.identity(), "epochs": EPOCHS} if model.model == "builtin:tiny" else {}
+    training = TrainingSettings.build({**tiny, **own}, where="settings of the trainings")
+    return TrainedSettings(model, training, unrelated, seeds, splits)
+
+
+def _print(found: "Soundness", output_dir: Path, sanitize: Path | None) -> None:
+    _table(f"{found.forget}: can this data set tell?", found.lines)
+    if found.needs:
+        typer.echo(found.needs)
+    for sentence in found.left_out:
+        typer.echo(f"does not apply: {one_line(sentence, width=300)}")
+    if sanitize is not None and found.sanitized is not None:
+        _table(f"{sanitize}: without what leaks, on a seed of its own", found.sanitized)
+        typer.echo(f"what went and why: {sanitize / 'removed.jsonl'}")
+    typer.echo(f"result in {output_dir / 'soundness.json'}")
+
+
+def _table(title: str, lines: "Sequence[SoundnessLine]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(one_line(title)))
+    for column in ("check", "", "effect", "p"):
+        table.add_column(column, no_wrap=True)
+    for line in lines:
+        verdict = {True: "passes", False: "fails", None: "cannot tell"}[line.sound]
+        p = "" if line.p is None else f"{line.p:.2g}"
+        cells = (line.check, verdict, "" if line.effect is None else str(line.effect), p)
+        table.add_row(*(Text(one_line(c)) for c in cells))
+    Console().print(table)
+    for line in lines:
+        if line.sound is not True:
+            typer.echo(f"{line.check}: {one_line(line.reason, width=600)}")
+
+
+FILE = "alternatives.jsonl"
+
+
+@spread
+def alternatives_command(
+    data: Data,
+    forget: Forget,
+    n: Annotated[int, typer.Option("-n", min=1, help="Alternatives to each answer.")] = 99,
+    *,
+    rows: RowWords,
+    who: JudgeWords,
+    place: PlaceWords,
+) -> None:
+    """Write alternatives.jsonl: for each forget question false answers that cannot be told from the true one by looks.
+
+    It takes --judge local or server. What states the truth, repeats, or is much longer or shorter is refused. Read the
+    file, mend it, and give it to `vestige check-data` and `vestige audit` as --alternatives. Compiled data need none.
+    """
+    refuse_torchrun("alternatives")
+    if who.judge not in ("local", "server"):
+        raise InputError("alternatives are written by a language model; give --judge local or --judge server")
+    from vestige.core.files import write_jsonl
+    from vestige.data.corpus import named_splits, open_corpus
+    from vestige.judges.alternatives import write_alternatives
+
+    items = say_notes(named_splits(open_corpus(rows.source(data)), forget)).splits["forget"]
+    found, spend = write_alternatives(items, who.writer(who.judge, place), n)
+    path = place.output_dir / FILE
+    place.output_dir.mkdir(parents=True, exist_ok=True)
+    write_jsonl(path, ({"question": f.item.question, "alternatives": list(f.kept)} for f in found))
+    if not any(f.kept for f in found):
+        raise PartialFailure(f"{who.judge} wrote no alternative that can be used to any of {len(found)} questions")
+    if place.as_json:
+        sums = {"refused": sum(f.refused for f in found), "failed": sum(f.failed for f in found), "calls": spend.calls}
+        typer.echo(json.dumps({"file": str(path), "n": {f.item.id: len(f.kept) for f in found}, **sums}, indent=2))
+        return
+    for sentence in _said(found, n):
+        typer.echo(sentence)
+    typer.echo(f"written to {path}")
+
+
+def _said(found: "Sequence[Alternatives]", n: int) -> list[str]:
+    """What came of it: how many questions have all alternatives, and which have the fewest."""
+    whole = sum(len(f.kept) >= n for f in found)
+    said = [
+        f"{whole} of {len(found)} questions have {n} alternatives; {sum(f.refused for f in found)} were refused: they "
+        "state the true answer, are there already, or stand out by length",
+    ]
+    fewest = min(found, key=lambda f: len(f.kept))
+    if whole < len(found):
+        said.append(f"the fewest, {len(fewest.kept)}, has: {one_line(fewest.item.question, width=200)}")
+    failed = sum(f.failed for f in found)
+    return [*said, f"{failed} replies held no list"] if failed else said
