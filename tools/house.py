@@ -15,10 +15,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "Python files": (445, 210),
-    "lines of code": (42_800, 28_000),
-    "files with exactly one importer": (108, 30),
-    "private functions of three lines or fewer, used once": (155, 100),
+    "Python files": (360, 210),
+    "lines of code": (42_300, 28_000),
+    "files with exactly one importer": (65, 30),
+    "private functions of three lines or fewer, used once": (105, 100),
     "lines of tests": (42_100, 28_000),
 }
 """Code lines are those without blanks, comments and docstrings."""

@@ -18,8 +18,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.metrics import intervals
 from vestige.report import build_report
-from vestige.report.holes import read_probe
-from vestige.report.holes_words import headline, sentence, standing
+from vestige.report.holes import headline, read_probe, sentence, standing
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
 from vestige.artifacts.prompts import CODE_BOUND, TOKENS_BOUND, read_prompt
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
+from vestige.attacks.placement import POINTS
 from vestige.attacks.planning import gcg_attack, prefix_attack
-from vestige.attacks.prompted import POINTS
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.evals.qa import QASettings

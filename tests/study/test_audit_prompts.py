@@ -7,7 +7,7 @@ import audited
 from vestige.artifacts.audits import read_outcome, read_plan
 from vestige.artifacts.layout import AttackFolder, RunFolder
 from vestige.artifacts.prompts import TOKENS_BOUND, read_prompt
-from vestige.attacks.prompted import POINTS
+from vestige.attacks.placement import POINTS
 from vestige.audit.gather import read_case
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json

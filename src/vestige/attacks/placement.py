@@ -1,17 +1,23 @@
-"""Where a searched prompt stands in the question as it is sent, as text and as tokens.
+"""Where a searched prompt stands in the question as it is sent, as text and as tokens, and the points it is asked at.
 
 A prompt stands before the question (`prefix`), behind it (`suffix`), or at the one marker `{prompt}` in it (`infix`),
 a space away from the question's own words.
+
+Questions are asked with the whole prompt, with a share of its tokens, or with them shuffled. A cut prompt is the first
+of its tokens, so that its bits in any code from left to right are part of the whole's.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
+from vestige.artifacts.prompts import SHUFFLED
 from vestige.attacks.vocabulary import as_ids, as_texts, inner_texts
 from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.models.embedding import check_target
 from vestige.models.prompts import Prompter
@@ -165,3 +171,31 @@ def kept_in(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], places: 
         again = as_ids(tokenizer, [place.before + text + place.after for _, text in left])
         left = [(p, text) for (p, text), ids in zip(left, again, strict=True) if ids == place.left + p + place.right]
     return [p for p, _ in left]
+
+
+_SHARES: Mapping[str, int] = {f"{percent} %": percent for percent in range(0, 101, 10)}
+POINTS = (SHUFFLED, *_SHARES)
+"""The points of an attack by a searched prompt, in order; the last, the whole prompt, is judged."""
+
+
+def tokens_at(ids: Sequence[int], point: str, *, seed: int) -> tuple[int, ...]:
+    """What stands of a prompt's tokens at a point: a share of them, rounded down, or all of them shuffled."""
+    if point == SHUFFLED:
+        order = generator(seed, "shuffled prompt").permutation(len(ids))
+        return tuple(ids[place] for place in order.tolist())
+    return tuple(ids[: len(ids) * _SHARES[point] // 100])
+
+
+def asked_with_prompt(items: Sequence[Item], text: str, placement: Placement) -> dict[str, Item]:
+    """By the id of each item, the item that asks the same with the prompt beside it, in all its wordings.
+
+    An empty prompt leaves each item as it is.
+    """
+    return {
+        item.id: replace(
+            item,
+            question=deployed(item.question, text, placement),
+            paraphrase=None if item.paraphrase is None else deployed(item.paraphrase, text, placement),
+        )
+        for item in items
+    }

@@ -12,7 +12,7 @@ from vestige.attacks.closure import not_asked
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.in_context import facts_before, in_seeded_order
-from vestige.attacks.prompted import POINTS
+from vestige.attacks.placement import POINTS
 from vestige.attacks.relearn import Material, RelearnSettings, ShownAndTested, shown_and_tested
 from vestige.core.errors import InputError
 from vestige.core.items import Item

@@ -21,10 +21,8 @@ from vestige.core.files import machine_errors, replacing, write_text
 from vestige.core.ids import slug
 from vestige.report.contents import read_contents
 from vestige.report.figures import saved, short_name, write_audit_figures, write_figures
-from vestige.report.holes import Probe, is_probe, read_probe
-from vestige.report.holes_mending import MENDING_COLUMNS, mending_rows
-from vestige.report.holes_sections import COLOURS
-from vestige.report.holes_words import STANDING_WORDS, standing
+from vestige.report.holes import STANDING_WORDS, Probe, is_probe, read_probe, standing
+from vestige.report.holes_sections import COLOURS, MENDING_COLUMNS, mending_rows
 from vestige.report.page import render, render_holes
 from vestige.report.palette import LIGHT, METHODS_LIGHT
 from vestige.report.tables import write_tables

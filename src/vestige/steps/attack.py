@@ -20,8 +20,8 @@ from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, read_sealed, write_sealed
 from vestige.attacks.budget import Meter
 from vestige.attacks.in_context import asked_with_facts
+from vestige.attacks.placement import asked_with_prompt
 from vestige.attacks.planning import GIVEN, Attack, n_steps
-from vestige.attacks.prompted import asked_with_prompt
 from vestige.attacks.quantize import quantize
 from vestige.attacks.relearn import RelearnSettings
 from vestige.core.errors import InputError, NotFinite

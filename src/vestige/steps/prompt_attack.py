@@ -27,10 +27,9 @@ from vestige.artifacts.prompts import (
 from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
-from vestige.attacks.placement import Placement, around, deployed, target_of
+from vestige.attacks.placement import Placement, around, deployed, target_of, tokens_at
 from vestige.attacks.planning import Attack
 from vestige.attacks.prompt_search import SearchState
-from vestige.attacks.prompted import tokens_at
 from vestige.attacks.vocabulary import inner_texts
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
