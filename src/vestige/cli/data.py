@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.audits import SoundnessLine
     from vestige.artifacts.soundness import Soundness
     from vestige.core.items import Item
-    from vestige.judges.alternatives import Alternatives
+    from vestige.judges.alternatives import Alternatives as Written
     from vestige.models.load import ModelSettings
     from vestige.steps.soundness import TrainedSettings
 
@@ -290,7 +290,7 @@ def alternatives_command(
     typer.echo(f"written to {path}")
 
 
-def _said(found: "Sequence[Alternatives]", n: int) -> list[str]:
+def _said(found: "Sequence[Written]", n: int) -> list[str]:
     """What came of it: how many questions have all alternatives, and which have the fewest."""
     whole = sum(len(f.kept) >= n for f in found)
     said = [
