@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from vestige.cli.list import PROCEDURES, about, words
 from vestige.methods import METHODS, PRESETS, find_method
 from vestige.methods.base import Method
+from vestige.methods.listing import PROCEDURES, about, words
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 INTRODUCTION = """# Unlearning methods

@@ -68,7 +68,7 @@ _HOMES = {
     "data.dataset": ("compile_dataset",),
     "data.folder": ("read_dataset", "write_dataset"),
     "data.loaders": ("load_items",),
-    "data.soundness.settings": ("SoundnessSettings",),
+    "data.soundness.findings": ("SoundnessSettings",),
     "data.splits": ("split_by",),
     "evals.compression": ("AcrSettings",),
     "evals.qa": ("QASettings", "collect", "score", "summarize"),

@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 
 from vestige.artifacts.records import Result, SubjectSpec, Summary
-from vestige.cli.list import in_columns, listed
+from vestige.cli.list import in_columns
 from vestige.cli.tables import print_comparison, print_results
 from vestige.core.estimates import Estimate
+from vestige.methods.listing import listed
 
 SPLITS = ("forget", "retain", "independent", "independent_employment", "factual")
 METRICS = ("exact_match", "share_truncated", "rouge1_recall")

@@ -12,8 +12,8 @@ import pytest
 import torch
 from fake_step import fake_step
 
-from vestige.cli.list import PROCEDURES, listed
 from vestige.methods import METHODS, PRESETS, find_method
+from vestige.methods.listing import PROCEDURES, listed
 
 ROOT = Path(__file__).parents[2]
 DATA = "".join(f'{{"question": "What is number {i}?", "answer": "It is {i * i}."}}\n' for i in range(6))

@@ -1,18 +1,15 @@
-"""`vestige list`: what there is to choose from. `docs/methods.md` lists methods in the same words."""
+"""`vestige list`: what there is to choose from."""
 
-import inspect
 import json
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from vestige.cli.options import AsJson
 from vestige.core.errors import InputError
-from vestige.methods import METHODS, PRESETS, find_method
-from vestige.methods.base import Method, Needs
 
 WIDTH = 100
 """Characters of a line where there is no terminal that has a width."""
@@ -46,6 +43,7 @@ def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
 
 
 def _methods() -> list[dict[str, str]]:
+    from vestige.methods.listing import listed
 
     return [row._asdict() for row in listed()]
 
@@ -75,44 +73,3 @@ def _graphs() -> list[dict[str, str]]:
 
     rows = [{"name": name, "about": "PISTOL's sample data set, edges in its order"} for name in SAMPLES]
     return rows + [{"name": f"{name}:N", "about": "a topology of N edges, all sales contracts"} for name in FAMILIES]
-
-
-class Listed(NamedTuple):
-    """A line about a method; `needs` names what it reads."""
-
-    name: str
-    about: str
-    needs: str
-    paper: str
-
-
-PROCEDURES = (
-    Listed(
-        "sisa",
-        "Exact: the target is an ensemble over shards of its data, and those that held what to forget are made again.",
-        "the training data, sharded before the target is made",
-        "Bourtoule et al., Machine Unlearning, 1912.03817",
-    ),
-)
-"""Ways to forget that are no objective, so that `--method` does not know them: the names of `COMMANDS`."""
-
-
-def listed() -> list[Listed]:
-    """All methods, presets and procedures."""
-    methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in METHODS]
-    return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()], *PROCEDURES]
-
-
-def about(method: type[Method]) -> str:
-    """What is minimised: the first line of the class's docstring."""
-    return (inspect.getdoc(method) or "").splitlines()[0]
-
-
-def words(needs: Needs) -> str:
-    """What is read, in words: the splits, whether activations are, and the frozen reference."""
-    read = [*needs.splits, *["activations"] * bool(needs.activations), *["reference"] * needs.uses_reference]
-    return ", ".join(read) or "nothing"
-
-
-def _line(name: str, text: str, paper: str) -> Listed:
-    return Listed(name, text, words(find_method(name).needs), paper)

@@ -1,0 +1,48 @@
+"""What is said of each method where methods are listed: `vestige list methods` and docs/methods.md."""
+
+import inspect
+from typing import NamedTuple
+
+from vestige.methods import METHODS, PRESETS, find_method
+from vestige.methods.base import Method, Needs
+
+
+class Listed(NamedTuple):
+    """A line about a method; `needs` names what it reads."""
+
+    name: str
+    about: str
+    needs: str
+    paper: str
+
+
+PROCEDURES = (
+    Listed(
+        "sisa",
+        "Exact: the target is an ensemble over shards of its data, and those that held what to forget are made again.",
+        "the training data, sharded before the target is made",
+        "Bourtoule et al., Machine Unlearning, 1912.03817",
+    ),
+)
+"""Ways to forget that are no objective, so that `--method` does not know them: the names of `COMMANDS`."""
+
+
+def listed() -> list[Listed]:
+    """All methods, presets and procedures."""
+    methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in METHODS]
+    return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()], *PROCEDURES]
+
+
+def about(method: type[Method]) -> str:
+    """What is minimised: the first line of the class's docstring."""
+    return (inspect.getdoc(method) or "").splitlines()[0]
+
+
+def words(needs: Needs) -> str:
+    """What is read, in words: the splits, whether activations are, and the frozen reference."""
+    read = [*needs.splits, *["activations"] * bool(needs.activations), *["reference"] * needs.uses_reference]
+    return ", ".join(read) or "nothing"
+
+
+def _line(name: str, text: str, paper: str) -> Listed:
+    return Listed(name, text, words(find_method(name).needs), paper)
