@@ -39,7 +39,7 @@ TINY_AUDIT = AuditSettings(
     relearn_rates=(),
     quantize=(4,),
     in_context=(),
-    options=8,
+    options=6,
     membership=("loss", "min_k", "zlib"),
     max_new_tokens=32,
 )
