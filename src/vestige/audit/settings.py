@@ -77,6 +77,6 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     acr_items: PositiveInt = 8
     alternatives: PositiveInt = 99
     wordings: str = "words"
-    options: int = Field(4, ge=2, le=MOST_OPTIONS)
+    options: int = Field(default=4, ge=2, le=MOST_OPTIONS)
     membership: tuple[MemberScore, ...] = get_args(MemberScore)
     gradient_norm: bool = False
