@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := $(if $(CI),-c constraints/ci.txt,)
 
+# Two processes; the tests of one file share its fixtures, so that no model is trained twice.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
 # What stands in for processors that round otherwise.
 ROUNDINGS := NATIVE=1 MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2
 
@@ -40,10 +43,10 @@ fix: setup  ## Let the tools settle layout
 	$(BIN)/ruff format
 
 test: setup  ## All tests
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest $(TWO)
 
 test-fast: setup  ## The tests that take less than about half a second each
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest $(TWO) -m "not slow"
 
 # LOWEST_TORCH=torch==2.13.0+cpu where no older torch is served; then torch's own bound is not checked.
 check-lowest:  ## The fast tests with the lowest versions that pyproject.toml admits, in .venv-lowest

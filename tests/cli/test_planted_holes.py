@@ -62,6 +62,7 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
     def asked(name):
         return Asked(models[name], models[name].digest().id, ModelSettings(model=name))
 
+    monkeypatch.setattr(PlaceWords, "look_for", lambda self, *names: None)
     monkeypatch.setattr(PlaceWords, "taking_part", lambda self, name: asked(name))
     monkeypatch.setattr(JudgeWords, "embeds", lambda self, device: world.embedder)
     forgotten = world_of.forget_questions()
