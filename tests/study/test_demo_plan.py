@@ -3,6 +3,7 @@ import pytest
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.study import demo
+from vestige.study.audit_request import questions_of
 from vestige.study.demo import DemoSettings, compile_task, demo_request, demo_tasks, run_demo
 from vestige.study.presets import DEMO_RATES, TINY_AUDIT
 
@@ -44,6 +45,11 @@ def test_one_more_retrained_model_stands_among_the_unlearned_ones(tmp_path, monk
         "retrained": ("retrained edge:0_1,edge:1_2", "retrained edge:0_1,edge:1_2 seed 1"),
         "unlearned": ("retrained", "ga"),
     }
+    # No format goes for want of options: compiled items have five wrong answers.
+    asked = questions_of(request)
+    choices = next(q for q in asked.asked if q.eval == "choices")
+    assert choices.settings.options == TINY_AUDIT.options
+    assert not any("choices" in why.lower() for why in asked.left_out)
     judged = next(m.model for m in request.models if m.name == "retrained")
     assert judged == str(run.control("retrained edge:0_1,edge:1_2 seed 2").path)
 
