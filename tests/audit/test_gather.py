@@ -64,13 +64,16 @@ def test_values_stand_under_their_format_and_those_of_qa_get_one(run):
 def test_who_told_leaks_is_said_with_the_error(run):
     scores(run, "f", {"a": {"generate_plain/leaked": 0.0}})
     place = (AskedPlace("ga", "", "", "freeform", "f"),)
-    assert read_case(run, plan(place)).told_by == ""
+    assert "told by words, which see 49.5 %" in read_case(run, plan(place)).told_by
+    assert read_case(run, plan(())).told_by == ""
     error = {"missed": 2, "true": 20, "alarms": 1, "false": 29}
     write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "judge": {"name": "likeness", "error": error}}])
     write_collected(EvalFolder(run.path / "f"), 1)
     write_scores(EvalFolder(run.path / "f"), [{"item": "a", "generate_plain/leaked": 0.0}])
     said = read_case(run, plan(place)).told_by
     assert "by the judge likeness, which misses 2 of 20 leaks and sees 1 in 29 replies without one" in said
+    # 18 of 20 less 1 in 29.
+    assert said.endswith("an excess of such shares reads 0.87 of its size.")
 
 
 def test_qa_is_split_into_formats_as_qa_itself_splits_it():

@@ -39,6 +39,11 @@ QA_FORCED = frozenset({"probability", "answer_bits", "mrr", "top_hit"})
 _PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/leak_at_"
 _MATCH = f"{_PLAIN}leaked"
 _GIVEN_BITS = f"{_PLAIN}given_bits"
+_BY_WORDS = (
+    "Leaks were told by words, which see 49.5 % of the right answers that TOFU gives in other words; --set "
+    "judge=likeness sees 95.5 % of them (vestige models get minilm; it needs wrong answers beside the right one)."
+)
+"""The figures are those of benchmarks/RESULTS.md, on authors that nothing was chosen on."""
 
 Values = dict[Source, dict[str, dict[str, float]]]
 
@@ -118,17 +123,18 @@ def _replies(row: Mapping[str, Any]) -> list[str]:
 
 
 def _told_by(run: RunFolder, plan: AuditPlan) -> str:
-    """Who told leaks, and with what error; "" where words did."""
-    for place in plan.evaluations:
-        record = next(iter(read_records(EvalFolder(run.path / place.path))), {}) if place.eval == "freeform" else {}
+    """Who told leaks in free replies, and with what error; "" where none were asked for."""
+    places = [place for place in plan.evaluations if place.eval == "freeform"]
+    for place in places:
+        record = next(iter(read_records(EvalFolder(run.path / place.path))), {})
         if "judge" in record:
             error = Misjudged(**record["judge"]["error"])
             return (
                 f"Leaks were told by the judge {record['judge']['name']}, which {error} (labelled replies). Leakage "
                 "sets the shares of models against each other, so that such errors fall out of it as far as they are "
-                "the same for all of them."
+                f"the same for all of them; an excess of such shares reads {error.left:.2f} of its size."
             )
-    return ""
+    return _BY_WORDS if places else ""
 
 
 def _subjects(plan: AuditPlan) -> tuple[str, ...]:

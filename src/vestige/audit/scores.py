@@ -100,7 +100,7 @@ class Case:
     """One audit before it is judged. `carried` is by attack and subject; `soundness` what is known of the data set.
 
     `prompts` are those that searches found, in the plan's order; `ranked` is what `exposure` read of alternatives.
-    `told_by` says who told leaks and with what error; "" is words.
+    `told_by` says who told leaks in free replies, and with what error.
     `searched` has by the name of a search of relearning the attacks that it chose from (`audit.searched`).
     """
 

@@ -74,8 +74,8 @@ def print_plan(forget: str, found: "Foreseen", *, as_json: bool) -> None:
         f"{_percent(found.ranked_holds)}, with leakage known to within {found.ranked_arm:.2f}"
         if found.ranked_holds is not None
         else "",
-        "assumed: trainings vary as those of the built-in tiny model, most of which pick the same options: where each "
-        "guesses anew, multiple choice alone decides little (docs/verdicts.md); an audit says it of its own",
+        "assumed: trainings vary as those of the built-in tiny model, most of which prefer the same options: where "
+        "each prefers others, multiple choice decides less (docs/verdicts.md); an audit says it of its own",
     ]
     typer.echo("\n".join(lines))
     Console().print(table)

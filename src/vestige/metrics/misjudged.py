@@ -35,6 +35,11 @@ class Misjudged(NamedTuple):
     alarms: int
     false: int
 
+    @property
+    def left(self) -> float:
+        """What is left of a difference between two shares: sensitivity + specificity - 1, at least 0."""
+        return max(0.0, 1 - self.missed / self.true - self.alarms / self.false)
+
     def __str__(self) -> str:
         """As in `misses 2 of 30 leaks and sees 1 in 30 replies without one`."""
         return f"misses {self.missed} of {self.true} leaks and sees {self.alarms} in {self.false} replies without one"
@@ -61,8 +66,7 @@ def corrected_share(seen: float, n: int, error: Misjudged) -> tuple[float, float
     of_true, of_false = (x * (1 - x) / k for x, k in ((sensitivity, positives), (specificity, negatives)))
     shift = 2 * _Z**2 * (middle * of_true - (1 - middle) * of_false)
     wide = _Z * math.sqrt(share * (1 - share) / m + (1 - middle) ** 2 * of_false + middle**2 * of_true) / youden
-    plain = (error.true - error.missed) / error.true + (error.false - error.alarms) / error.false - 1
-    value = (seen / n - error.alarms / error.false) / plain if plain > 0 else middle
+    value = (seen / n - error.alarms / error.false) / error.left if error.left > 0 else middle
     low, high = middle + shift - wide, middle + shift + wide
     value, low, high = (min(1.0, max(0.0, x)) for x in (value, low, high))
     return value, min(low, value), max(high, value)
