@@ -1,0 +1,65 @@
+"""The main commands as functions: from data to a verdict in Python, and what their results show."""
+
+import json
+
+import pytest
+
+from vestige import api
+from vestige.core.errors import InputError
+
+QUICK = {"relearn": (), "in_context": (), "quantize": (8,), "suppress": False, "max_new_tokens": 4}
+
+
+@pytest.fixture
+def data(taught):
+    return {"data": taught / "qa.jsonl", "forget": str(taught / "forget.jsonl")}
+
+
+@pytest.mark.slow
+def test_from_data_to_a_verdict(taught, data, tmp_path, few_resamples):
+    again = {"epochs": 1, "lora_rank": 0, "batch_size": 8}
+    retrained = api.finetune(taught / "target" / "model", **data, output_dir=tmp_path / "retrained", **again)
+    assert retrained.steps == len(retrained.log()) == 1
+    assert "forget: 4" in retrained.notes[0]
+    forgot = api.unlearn(
+        taught / "target", method="ga", **data, output_dir=tmp_path / "ga", epochs=1, learning_rate=1e-3
+    )
+    assert {"step", "loss"} <= set(forgot.to_frame().columns)
+
+    results = api.evaluate(forgot, **data, evals={"qa": {"max_new_tokens": 4}})
+    frame = results.to_frame()
+    assert set(frame["split"]) == {"forget", "retain"}
+    assert frame["method"].unique() == ["ga"]
+    assert all(path.exists() for path in results.evidence)
+
+    given = {**data, "target": taught / "target", "unlearned": [forgot], "retrained": [retrained]}
+    audit = api.audit(**given, output_dir=tmp_path / "run", evals=("qa",), workers=1, **QUICK)
+    assert audit.failed == {}
+    assert [(row["subject"], row["claim"]) for row in audit.verdicts][:2] == [
+        ("ga", "not expressed"),
+        ("ga", "not recoverable"),
+    ]
+    assert json.loads((tmp_path / "run" / "verdicts.json").read_text()) == audit.verdicts
+    assert list(audit.to_frame()["verdict"]) == [row["verdict"] for row in audit.verdicts]
+    assert "<td>not expressed</td>" in audit._repr_html_()
+    assert audit.report().name == "report.html"
+    assert api.read_audit(tmp_path / "run").verdicts == audit.verdicts
+
+
+def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
+    with pytest.raises(InputError, match="did you mean 'epochs'"):
+        api.finetune(taught / "target", **data, output_dir=tmp_path / "x", epoch=1)
+    with pytest.raises(InputError, match="did you mean 'delta'"):
+        api.audit(target="a", unlearned=["b"], **data, output_dir=tmp_path / "x", delt=0.1)
+    with pytest.raises(InputError, match="no evaluation"):
+        api.evaluate(taught / "target", **data, evals=())
+    with pytest.raises(InputError, match="holds no audit"):
+        api.read_audit(tmp_path)
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_a_model_or_a_data_set_says_is_shown_as_text():
+    shown = api.Results(({"split": "<script>", "metric": "\x1b[31m", "value": 0.25},), ())._repr_html_()
+    assert "<script>" not in shown
+    assert "\x1b" not in shown
+    assert "<td>0.25</td>" in shown
