@@ -28,16 +28,16 @@ from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, Gr
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.prompts import PromptLine
 from vestige.artifacts.records import read_sealed, write_sealed
-from vestige.artifacts.verdicts import bound_said
 from vestige.core.errors import InputError
 from vestige.report import build_report
 from vestige.report.audit_grid import heat
 from vestige.report.audit_sections import audit_block
 from vestige.report.contents import read_contents
+from vestige.report.first_screen import WORDS
 from vestige.report.page import audit_payload, render
 from vestige.report.palette import DARK, HOTTEST, LIGHT
 from vestige.report.verdict_words import question
-from vestige.report.words import interval, number
+from vestige.report.words import interval, number, per_cent
 
 pytestmark = pytest.mark.slow
 
@@ -59,40 +59,75 @@ def part(page, start, end):
 def test_the_first_screen_asks_and_answers_without_the_script(page):
     first = words(part(page, "answer", "why-0"))
     assert "Has any of four models forgotten the contract A_B, and nothing else?" in first
-    assert "Not shown. ga, idk_gd and kl still answer what models that never knew do not; kl gives" in first
+    assert "Not shown. GA, IDK + GD and KL still answer what models that never knew do not; KL gives" in first
+    assert "GAgradient ascent" in first
     assert "120 facts that nothing else tells4 models that should have forgotten3 other models that never" in first
     assert "8 forms of question5 attacksbuiltin:tiny" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
     cells = re.findall(r'class="verdict (\w+)" href="#(why-0-\d-\d)".*?<use href="#sign-(\w+)"/></svg>(\w+)</a>', page)
     assert len(cells) == len(METHODS) * (len(CLAIMS) - 1) + 1
-    assert all(css == sign == said for css, _, sign, said in cells)
-    assert [said for _, _, _, said in cells[4:8]] == ["fails", "inconclusive", "inconclusive", "fails"]
+    assert all(css == sign and said == WORDS[css] for css, _, sign, said in cells)
+    assert [said for _, _, _, said in cells[4:8]] == ["fail", "inconclusive", "inconclusive", "fail"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
-    assert "fails when something is shown to exceed 0.05 (2 bits), and holds when everything is shown to be" in first
+    plain = first.replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert "Fail: something is shown to be above 5 % (2 bits). Pass: everything is shown to be below 20 %" in plain
     assert "before the models were asked" in first
+    assert "The attacks: not known. None was tried on a model that hides the facts." in first
     assert all(sentence in first for sentence in UNTESTED)
+
+
+def plain(text):
+    return text.replace("\N{NARROW NO-BREAK SPACE}", " ").replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
     found = with_reference(replace(outcome(), facts=FACTS))
     screen = audit_block(0, found, {}).screen
-    assert [row.label for row in screen.rows] == [REFERENCE, *METHODS]
-    lines = {(w.subject, kind): w.leakage for kind in ("worst", "attacked") for w in getattr(found, kind)}
-    for row in screen.rows:
-        for kind, mark in (("worst", row.left), ("attacked", row.attacked)):
-            e = lines.get((row.label, kind))
-            assert (mark is None) == (e is None)
-            if mark and e:
-                shown = f"{number(e.value)} {interval(e)}"
-                assert mark.number == number(e.value)
-                assert shown in mark.tell
+    assert ([row.label for row in screen.rows], [row.label for row in screen.controls]) == (list(METHODS), [REFERENCE])
+    lines = {(w.subject, kind): w.leakage for kind, name in KINDS for w in getattr(found, name)}
+    for k in sorted(found.kept, key=lambda k: k.harm.value):
+        lines[k.subject, "rest"] = k.harm
+    for row in (*screen.rows, *screen.controls):
+        marks = {m.kind: m for m in row.marks}
+        assert marks.keys() == {kind for subject, kind in lines if subject == row.label}
+        for kind, mark in marks.items():
+            e = lines[row.label, kind]
+            assert mark.words.startswith(per_cent(e.value))
+            assert f"{number(e.value)} {interval(e)}" in mark.tell
         for cell in row.cells:
             assert cell is not None
             (v,) = (v for v in found.verdicts if (v.subject, v.claim) == (row.label, cell.claim))
             assert cell.outcome == v.outcome
-            assert cell.bound.replace("−", "-") == bound_said(found, v)
+            assert cell.expected == (True if row.control else None)
     ((names, benchmark),) = screen.benchmark
     assert (names, benchmark.outcome) == ((), "holds")
+
+
+KINDS = (("left", "worst"), ("after", "attacked"))
+
+
+@pytest.mark.parametrize(
+    ("claim", "what", "low", "high", "unit", "said"),
+    [
+        ("not expressed", "fails", 0.456, 0.6, "leakage", "at least 46 % left"),
+        ("not expressed", "holds", -0.2, -0.1, "leakage", "at most 0 % left"),
+        ("not recoverable", "inconclusive", 0.04, 0.31, "leakage", "4 % to 31 % back"),
+        ("not recoverable", "inconclusive", -0.04, 0.1, "leakage", "at most 10 % back where it was tested"),
+        ("not recoverable", "holds", 0.1, 3.5, "bits", "within the margin"),
+        ("not recoverable", "fails", 9.1, 13.5, "bits", "above the margin"),
+        ("not distinguishable", "fails", -0.51, -0.4, "share", "at least 40 % off"),
+        ("not distinguishable", "holds", -0.14, 0.06, "share", "at most 14 % off"),
+        ("not distinguishable", "inconclusive", -0.3, -0.02, "share", "2 % to 30 % off"),
+        ("kept", "fails", 0.07, 0.2, "share", "at least 7 % lost"),
+    ],
+)
+def test_the_bound_beside_a_verdict_is_in_per_cent(claim, what, low, high, unit, said):
+    found = outcome()
+    wide = 6.0 if unit == "bits" else 0.2
+    change = {"outcome": what, "at_least": low, "at_most": high, "unit": unit, "wide": wide}
+    verdicts = [replace(v, **change) if (v.subject, v.claim) == ("ga", claim) else v for v in found.verdicts]
+    (row,) = (r for r in audit_block(0, replace(found, verdicts=tuple(verdicts)), {}).screen.rows if r.label == "ga")
+    assert plain(next(cell.bound for cell in row.cells if cell and cell.claim == claim)) == said
 
 
 def test_places_on_the_strip_go_by_the_numbers():
@@ -101,29 +136,29 @@ def test_places_on_the_strip_go_by_the_numbers():
     assert screen.strip is not None
     zero, one = screen.strip.never, screen.strip.target
     for row, w in zip(screen.rows, found.worst, strict=True):
-        assert row.left is not None
-        for at, x in ((row.left.at, w.leakage.value), (row.left.low, w.leakage.low), (row.left.high, w.leakage.high)):
+        left, harm = row.marks[0], max(k.harm.value for k in found.kept if k.subject == row.label)
+        for at, x in ((left.at, w.leakage.value), (left.low, w.leakage.low), (left.high, w.leakage.high)):
             assert at == pytest.approx(zero + x * (one - zero), abs=0.02)
+        assert row.marks[-1].at == pytest.approx(one - harm * (one - zero), abs=0.02)
     values = [line.leakage.value for line in found.never]
     assert screen.strip.band == pytest.approx([zero + x * (one - zero) for x in (min(values), max(values))], abs=0.02)
     # What is infinite or far out ends at the edge.
     far = replace(found.worst[0], leakage=estimate("leakage", 0.1, math.inf, "leakage"))
-    mark = audit_block(0, replace(found, worst=(far,)), {}).screen.rows[0].left
-    assert mark is not None
+    mark = audit_block(0, replace(found, worst=(far,)), {}).screen.rows[0].marks[0]
     assert (mark.low, mark.high) == (2.0, 98.0)
 
 
 def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_for(tmp_path):
     found = with_control(outcome())
     block = audit_block(0, found, {})
-    *methods, control = block.screen.rows
-    assert (control.label, control.control, [row.control for row in methods]) == (CONTROL, True, [False] * 4)
+    (control,) = block.screen.controls
+    assert (control.label, control.control, [row.control for row in block.screen.rows]) == (CONTROL, True, [False] * 4)
     cells = {cell.claim: cell for cell in control.cells if cell}
     assert list(cells) == ["not recoverable"]
-    assert (cells["not recoverable"].outcome, cells["not recoverable"].bound) == ("fails", "at least 0.61 comes back")
-    assert control.left.number == "0.04"
-    assert control.attacked.number == "0.80"
-    assert "5 attacks, 1 of them shown to find what a control hides" in block.screen.facts
+    assert (cells["not recoverable"].outcome, cells["not recoverable"].expected) == ("fails", True)
+    assert [plain(m.words) for m in control.marks] == ["4 % left", "80 % after attack"]
+    assert [(name, plain(share)) for name, share in block.screen.able] == [("relearning on 50 retain items", "83 %")]
+    assert block.screen.weak == (("4-bit weights", ""),)
     # It is no method: neither the question nor the answer speaks of it.
     assert "four models" in question(found, 1)
     assert not any(CONTROL in span.text for span in block.screen.spans)
@@ -147,7 +182,7 @@ def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply
     assert first.numbers == "8.80 bits; models that never knew: 40.1 to 48.2"
     # Where the answer was only likelier, it is the answer that is shown and not what was replied.
     assert second.said == "Hsiao Yun-Hwa"
-    assert given[1].first.after == "relearn retain n=50"
+    assert given[1].first.after == "relearning on 50 retain items"
 
 
 def test_below_the_verdicts_plain_questions_are_shown_and_not_judged_by_other_margins(page):

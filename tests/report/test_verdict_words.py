@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 from synthetic_audit import METHODS, REFERENCE, outcome, with_reference
 
+from vestige import methods
 from vestige.artifacts.audits import CLAIMS, FactLine
 from vestige.report.verdict_words import question, verdict_answer
-from vestige.report.words import counted, plain_number
+from vestige.report.words import METHOD_NAMES, attack_name, counted, method_in_full, method_name, plain_number
 
 
 def sentence(found):
@@ -31,8 +32,8 @@ def judged(**by_method):
 
 def test_what_fails_is_said_claim_by_claim_and_what_is_open_last():
     assert sentence(outcome()) == (
-        "Not shown. ga, idk_gd and kl still answer what models that never knew do not; kl gives answers back under"
-        " attack; idk_gd and kl can be told from models that never knew; ga damages what was to be kept; for dpo the"
+        "Not shown. GA, IDK + GD and KL still answer what models that never knew do not; KL gives answers back under"
+        " attack; IDK + GD and KL can be told from models that never knew; GA damages what was to be kept; for DPO the"
         " evidence does not decide."
     )
 
@@ -45,14 +46,14 @@ def test_what_fails_of_the_same_models_is_one_clause():
         for v in found.verdicts
     )
     assert sentence(replace(found, verdicts=verdicts)) == (
-        "No. dpo and ga still answer what models that never knew do not and can be told from models that never knew;"
-        " ga gives answers back under attack; all three damage what was to be kept."
+        "No. DPO and GA still answer what models that never knew do not and can be told from models that never knew;"
+        " GA gives answers back under attack; all three damage what was to be kept."
     )
 
 
 def test_where_all_fail_the_answer_is_no():
     assert sentence(judged(dpo="kept", ga="kept")) == "No. Both damage what was to be kept."
-    assert sentence(judged(ga="not recoverable")) == "No. ga gives answers back under attack."
+    assert sentence(judged(ga="not recoverable")) == "No. GA gives answers back under attack."
 
 
 def test_words_follow_the_unit_and_single_facts_are_called_facts():
@@ -61,17 +62,17 @@ def test_words_follow_the_unit_and_single_facts_are_called_facts():
     changed = tuple(replace(v, **units.get(v.subject, {})) for v in found.verdicts)
     facts = (FactLine("kl", "", "f1", "stated", 0.01),)
     assert sentence(replace(found, verdicts=changed, facts=facts)) == (
-        "No. dpo still answers what a model that never knew does not; ga finds the answers likelier than a model that"
-        " never knew; kl gives single facts away."
+        "No. DPO still answers what a model that never knew does not; GA finds the answers likelier than a model that"
+        " never knew; KL gives single facts away."
     )
 
 
 @pytest.mark.parametrize(
     ("against", "said"),
     [
-        ("retrained", "No. ga still answers what a model that never knew does not."),
-        ("alternatives", "No. ga still prefers the true answers to others."),
-        ("chance", "No. ga still answers more than guessing would."),
+        ("retrained", "No. GA still answers what a model that never knew does not."),
+        ("alternatives", "No. GA still prefers the true answers to others."),
+        ("chance", "No. GA still answers more than guessing would."),
     ],
 )
 def test_without_a_model_that_never_knew_none_is_spoken_of(against, said):
@@ -82,7 +83,7 @@ def test_without_a_model_that_never_knew_none_is_spoken_of(against, said):
 
 def test_what_passes_comes_first():
     assert sentence(judged(dpo="kept", ga="kept", kl="holds")) == (
-        "Yes: kl passes every test, within the margins below; dpo and ga damage what was to be kept."
+        "Yes: KL passes every test, within the margins below; DPO and GA damage what was to be kept."
     )
 
 
@@ -93,14 +94,14 @@ def test_a_claim_is_put_in_words_that_say_more_than_its_name(claim):
 
 @pytest.mark.parametrize("claim", [c for c in CLAIMS if c != "benchmark can tell"])
 def test_one_failing_claim_is_enough_not_to_pass(claim):
-    assert sentence(judged(ga=claim)).startswith("No. ga ")
+    assert sentence(judged(ga=claim)).startswith("No. GA ")
 
 
 def test_one_open_claim_is_enough_not_to_be_shown():
     found = judged(ga="holds")
-    assert sentence(found) == "Yes: ga passes every test, within the margins below."
+    assert sentence(found) == "Yes: GA passes every test, within the margins below."
     opened = replace(found, verdicts=(replace(found.verdicts[0], outcome="inconclusive"), *found.verdicts[1:]))
-    assert sentence(opened) == "Not shown. For ga the evidence does not decide."
+    assert sentence(opened) == "Not shown. For GA the evidence does not decide."
 
 
 def test_a_missing_verdict_is_not_one_that_holds():
@@ -110,15 +111,15 @@ def test_a_missing_verdict_is_not_one_that_holds():
 
 def test_a_benchmark_that_cannot_tell_comes_first():
     assert sentence(judged(dpo="benchmark can tell", ga="kept")) == (
-        "Not known: this benchmark cannot tell a model that knows from one that never did. Measured on it, ga damages"
-        " what was to be kept; for dpo the evidence does not decide."
+        "Not known: this benchmark cannot tell a model that knows from one that never did. Measured on it, GA damages"
+        " what was to be kept; for DPO the evidence does not decide."
     )
 
 
 def test_a_method_that_could_not_be_evaluated_is_still_counted():
     found = judged(dpo="holds", ga="inconclusive")
     assert sentence(replace(found, unlearned=("dpo",))) == (
-        "Yes: dpo passes every test, within the margins below; for ga the evidence does not decide."
+        "Yes: DPO passes every test, within the margins below; for GA the evidence does not decide."
     )
 
 
@@ -136,7 +137,7 @@ def test_a_model_that_was_retrained_is_spoken_of_by_itself(what, said):
         replace(v, outcome=what) if (v.subject, v.claim) == (REFERENCE, "not expressed") else v for v in found.verdicts
     )
     assert sentence(replace(found, verdicts=spoilt)) == (
-        f"No. ga damages what was to be kept. The model that was retrained without it {said}"
+        f"No. GA damages what was to be kept. The model that was retrained without the facts {said}"
     )
 
 
@@ -176,3 +177,22 @@ def test_numbers_of_any_size_are_said_shortly(x, said):
 def test_small_numbers_keep_their_size():
     assert plain_number(2.44e-12) == "2.4e−12"
     assert [counted(n) for n in (0, 4, 13)] == ["no", "four", "13"]
+
+
+def test_every_method_has_a_short_and_a_full_name():
+    assert METHOD_NAMES.keys() == {*methods.METHODS, *methods.PRESETS, *methods.COMMANDS}
+    assert (method_name("npo_gd (seed 1)"), method_in_full("npo_gd (seed 1)")[:8]) == ("NPO + GD (seed 1)", "negative")
+    assert (method_name("my_ga"), method_in_full("my_ga")) == ("my_ga", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("relearn forget_part n=30", "relearning on 30 other forget items"),
+        ("Relearn retain n=5: left out", "Relearning on 5 retain items: left out"),
+        ("sampling", "sampled answers"),
+        ("mine", "mine"),
+    ],
+)
+def test_attacks_are_put_in_words(name, said):
+    assert attack_name(name) == said

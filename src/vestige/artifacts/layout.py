@@ -323,6 +323,8 @@ class RunFolder:
     """The compiled data set."""
     edges = Entry("data", "edges.csv")
     """The data set's table of edges, if it has a graph."""
+    graph = Entry("data", "graph.json")
+    """The data set's graph with the names of the parties."""
     report = Entry("report.html")
     """The report, one offline page."""
     tables = Entry("tables")

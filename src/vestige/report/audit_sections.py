@@ -5,6 +5,7 @@ Nothing is computed here: what an outcome holds is chosen, ordered and put into 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from vestige.artifacts.audits import (
     CLAIMS,
@@ -118,12 +119,17 @@ class AuditBlock:
     panels: Panels
 
 
-def audit_block(index: int, outcome: AuditOutcome, known: Mapping[str, int]) -> AuditBlock:
-    """The audit of one forget set for the template; `known` are the colours of the methods elsewhere."""
+def audit_block(
+    index: int, outcome: AuditOutcome, known: Mapping[str, int], parties: Mapping[str, str] = MappingProxyType({})
+) -> AuditBlock:
+    """The audit of one forget set for the template; `known` are the colours of the methods elsewhere.
+
+    `parties` has the names of contracts by their ids, where the data tell them.
+    """
     colours = Colours(outcome, known)
     return AuditBlock(
-        label=forget_label(outcome.forget),
-        screen=first_screen(index, outcome, known),
+        label=forget_label(outcome.forget, parties),
+        screen=first_screen(index, outcome, known, parties),
         margins=tuple(
             (_MARGINS.get(k, k.replace("_", " ")), v if isinstance(v, str) else f"{v:g}")
             for k, v in outcome.thresholds.items()

@@ -77,6 +77,11 @@ class Contents:
     probes: tuple[Probe, ...]
 
     @cached_property
+    def parties(self) -> dict[str, str]:
+        """By contract the names of its parties, where the data tell them."""
+        return {edge.id: edge.name for edge in self.edges if edge.name}
+
+    @cached_property
     def colours(self) -> dict[str, int]:
         """A number for each method label, the same throughout the run."""
         labels = sorted({s.label for s in self.evidence.subjects if s.spec.subject == "unlearned"})

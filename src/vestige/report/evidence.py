@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
@@ -164,9 +165,16 @@ def _strange(subjects: Sequence[Subject], asked: Mapping[str, frozenset[str]]) -
     return found
 
 
-def forget_label(forget: str) -> str:
-    """A forget set's selector as people say it: `edge:A_B,edge:A_C` is `A_B + A_C`."""
-    return " + ".join(part.strip().removeprefix("edge:") for part in forget.split(","))
+def forget_label(forget: str, parties: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A forget set's selector as people say it: `edge:A_B,edge:A_C` is `A_B + A_C`.
+
+    `parties` has the names of contracts by their ids. Of more than two named contracts the first stands for all.
+    """
+    parts = [part.strip().removeprefix("edge:") for part in forget.split(",")]
+    named = [parties.get(part) or part for part in parts]
+    if named != parts and len(parts) > 2:
+        return f"{named[0]} + {len(parts) - 1} more"
+    return " + ".join(named)
 
 
 def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tuple[Subject, list[str]]:

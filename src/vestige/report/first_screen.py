@@ -4,65 +4,90 @@ Nothing is computed here but places on the strip: every number is one of the out
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine, WorstLine
-from vestige.artifacts.verdicts import bound_said
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine
+from vestige.artifacts.verdicts import n_facts
+from vestige.core.estimates import Estimate
 from vestige.report.audit_grid import Colours, told
 from vestige.report.audit_panels import attack_names
 from vestige.report.evidence import forget_label
 from vestige.report.verdict_words import Span, audited, methods_of, verdict_answer
-from vestige.report.words import counted, interval, number, plain_number
+from vestige.report.words import (
+    attack_name,
+    attacks_in_words,
+    counted,
+    format_name,
+    interval,
+    method_in_full,
+    method_name,
+    number,
+    per_cent,
+    plain_number,
+)
 
 HEADS: Mapping[Claim, str] = {
     "not expressed": "in any form of question",
     "not recoverable": "by any attack",
     "not distinguishable": "from models that never knew",
-    "kept": "all that was not to be forgotten",
+    "kept": "everything else",
 }
 """The claims that have a column, with what stands small below; the fifth is about the benchmark, for all models."""
+
+WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
+"""What the page calls an outcome: first readers ask whether a model passes."""
 
 _WIDEST = (-1.0, 1.6)
 """What lies beyond is cut at the edge of the strip; the number beside it says where it is."""
 _FACTS_LISTED = 20
 _UNTESTED_AT_ONCE = 3
+_NAMED_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
 class VerdictCell:
-    """One claim about one model: the outcome, its bound in words, the anchor of its reason."""
+    """One claim about one model: the outcome and its word, its bound in words, the anchor of its reason.
+
+    `expected` says of a control whether the outcome is the one that it should have; None of other models.
+    """
 
     claim: Claim
     outcome: Outcome
     anchor: str
     bound: str
     tell: str
+    expected: bool | None = None
+
+    @property
+    def word(self) -> str:
+        """The outcome as the page says it."""
+        return WORDS[self.outcome]
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A value on the strip: places in per cent of its width, the number, and all of it when pointed at."""
+    """A value on the strip: places in per cent of its width, what it is in words, and all of it when pointed at."""
 
+    kind: str
     at: float
     low: float
     high: float
-    number: str
+    words: str
     tell: str
 
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model: what it is beside its name, what is left as it stands and after attacks, its verdicts.
+    """A model: its name and what it is, what is left of the facts and lost of the rest, its verdicts.
 
-    The positive control (`control`) has the one verdict that it is there for.
+    A control has only those verdicts that it is there for.
     """
 
     label: str
     css: str
     note: str
-    left: Mark | None
-    attacked: Mark | None
+    marks: tuple[Mark, ...]
     cells: tuple[VerdictCell | None, ...]
     control: bool = False
 
@@ -103,50 +128,80 @@ class GivenFacts:
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """All that the first screen says of the audit of one forget set."""
+    """All that the first screen says of the audit of one forget set.
+
+    `able` and `weak` are the attacks that did and did not find what the silenced control hides, with the share that
+    they brought back. Of what was not tested each sentence has what is shown at once and the rest.
+    """
 
     label: str
     selector: str
+    contracts: tuple[str, ...]
     spans: tuple[Span, ...]
     facts: tuple[str, ...]
     heads: tuple[tuple[Claim, str], ...]
     strip: Strip | None
     rows: tuple[ModelRow, ...]
+    controls: tuple[ModelRow, ...]
     benchmark: tuple[tuple[tuple[str, ...], VerdictCell], ...]
     reading: str
     given: tuple[GivenFacts, ...]
-    untested: tuple[str, ...]
-    also_untested: tuple[str, ...]
+    able: tuple[tuple[str, str], ...]
+    weak: tuple[tuple[str, str], ...]
+    untested: tuple[tuple[str, str], ...]
+    also_untested: tuple[tuple[str, str], ...]
 
 
-def first_screen(index: int, outcome: AuditOutcome, known: Mapping[str, int]) -> FirstScreen:
-    """The audit of one forget set; `known` are the colours of the models elsewhere."""
+def first_screen(
+    index: int, outcome: AuditOutcome, known: Mapping[str, int], parties: Mapping[str, str]
+) -> FirstScreen:
+    """The audit of one forget set; `known` are the colours of the models elsewhere, `parties` the contracts' names."""
     colours, scale = Colours(outcome, known), _Scale.of(outcome)
+    methods, label = methods_of(outcome), forget_label(outcome.forget, parties)
+    references = [s for s in audited(outcome) if s not in methods]
+    parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
+    what = f"these {len(parts)} contracts" if len(parts) > 1 and parts[0] in parties else label
+    untested = [_folded(attacks_in_words(line.replace(outcome.forget, what))) for line in outcome.untested]
+    found = [(attack_name(x.attack), per_cent(x.brought.value) if x.brought else "", x.able) for x in outcome.able]
     return FirstScreen(
-        label=forget_label(outcome.forget),
+        label=label,
         selector=outcome.forget,
+        contracts=tuple(f"{parties[part]} ({part})" for part in parts if part in parties),
         spans=verdict_answer(outcome),
         facts=tuple(_facts(outcome)),
         heads=tuple(HEADS.items()),
         strip=scale.strip(outcome) if outcome.worst else None,
-        rows=(*(_row(index, outcome, colours, scale, s) for s in _ordered(outcome)), *_control(index, outcome, scale)),
+        rows=tuple(_row(index, outcome, colours, scale, s, method_in_full(s)) for s in methods),
+        controls=(
+            *(_reference(_row(index, outcome, colours, scale, s, _PASSES)) for s in references),
+            *_control(index, outcome, colours, scale),
+        ),
         benchmark=_benchmark(index, outcome),
         reading=_reading(outcome),
         given=tuple(_given(outcome, colours)),
-        untested=outcome.untested[:_UNTESTED_AT_ONCE],
-        also_untested=outcome.untested[_UNTESTED_AT_ONCE:],
+        able=tuple((name, share) for name, share, able in found if able),
+        weak=tuple((name, share) for name, share, able in found if not able),
+        untested=tuple(untested[:_UNTESTED_AT_ONCE]),
+        also_untested=tuple(untested[_UNTESTED_AT_ONCE:]),
     )
+
+
+_PASSES = "trained without the facts: should pass"
+_SILENCED = "knows the facts, taught to keep silent: attacks should make it fail"
+
+
+def _folded(sentence: str) -> tuple[str, str]:
+    """A long list in a sentence, cut after its first names, with those that are left."""
+    lead, colon, names = sentence.partition(": ")
+    first = names.split(", ")
+    if not colon or len(first) <= _NAMED_AT_ONCE + 2:
+        return sentence, ""
+    return f"{lead}: {', '.join(first[:_NAMED_AT_ONCE])} and {len(first) - _NAMED_AT_ONCE} more.", sentence
 
 
 def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
     """The id of the place where the reason of a verdict stands."""
     return f"why-{index}-{list(CLAIMS).index(v.claim)}-{audited(outcome).index(v.subject)}"
-
-
-def _ordered(outcome: AuditOutcome) -> list[str]:
-    """The models that should pass first, then those that the question is about."""
-    methods = methods_of(outcome)
-    return [*(s for s in audited(outcome) if s not in methods), *methods]
 
 
 def _facts(outcome: AuditOutcome) -> list[str]:
@@ -159,14 +214,12 @@ def _facts(outcome: AuditOutcome) -> list[str]:
         found.append(f"{outcome.n_judged:,} {_plural('fact', outcome.n_judged)}{apart}")
     found.append(f"{methods} {_plural('model', methods)} that should have forgotten")
     if references:
-        found.append(f"{references} retrained without it, which should pass")
+        found.append(f"{references} retrained without the facts, which should pass")
     none = "alternatives to the answers for models that never knew"
     none = none if outcome.against == "alternatives" else "no model that never knew"
     found.append(f"{n} other {_plural('model', n)} that never knew" if n else none)
     found.append(f"{len(outcome.formats)} {_plural('form', len(outcome.formats))} of question")
-    able = {line.attack for line in outcome.able if line.able}
-    shown = f", {len(able)} of them shown to find what a control hides" if outcome.suppressed else ""
-    found.append(f"{attacks} {_plural('attack', attacks)}{shown}")
+    found.append(f"{attacks} {_plural('attack', attacks)}")
     return found
 
 
@@ -200,14 +253,8 @@ class _Scale:
         share = (min(max(x, self.low), self.high) - self.low) / (self.high - self.low)
         return round(2 + 96 * share, 2)
 
-    def mark(self, line: WorstLine | None, what: str) -> Mark | None:
-        if line is None:
-            return None
-        e = line.leakage
-        rows = [(what, f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("most in", line.where)]
-        return Mark(
-            self.place(e.value), self.place(e.low), self.place(e.high), number(e.value), told(line.subject, rows)
-        )
+    def mark(self, kind: str, e: Estimate, words: str, tell: str) -> Mark:
+        return Mark(kind, self.place(e.value), self.place(e.low), self.place(e.high), words, tell)
 
     def strip(self, outcome: AuditOutcome) -> Strip:
         values = [line.leakage.value for line in outcome.never]
@@ -216,56 +263,104 @@ class _Scale:
         return Strip(self.place(0.0), self.place(1.0), band, zero)
 
 
-def _row(index: int, outcome: AuditOutcome, colours: Colours, scale: _Scale, subject: str) -> ModelRow:
-    verdicts = {v.claim: v for v in outcome.verdicts if v.subject == subject}
-    worst = next((w for w in outcome.worst if w.subject == subject), None)
-    attacked = next((w for w in outcome.attacked if w.subject == subject), None)
+def _row(index: int, outcome: AuditOutcome, colours: Colours, scale: _Scale, subject: str, note: str) -> ModelRow:
+    verdicts = {v.claim: v for v in (*outcome.verdicts, *outcome.control) if v.subject == subject}
     return ModelRow(
         label=subject,
         css=colours.css(subject),
-        note="never saw these facts: should pass" if subject not in methods_of(outcome) else "",
-        left=scale.mark(worst, "left as it stands"),
-        attacked=scale.mark(attacked, "left after the attack that brings most"),
+        note=note,
+        marks=tuple(_marks(outcome, scale, subject)),
         cells=tuple(_cell(index, outcome, verdicts.get(claim)) for claim in HEADS),
     )
 
 
-def _control(index: int, outcome: AuditOutcome, scale: "_Scale") -> tuple[ModelRow, ...]:
+def _marks(outcome: AuditOutcome, scale: _Scale, subject: str) -> Iterator[Mark]:
+    """What is left as the model stands and after the worst attack, and what is lost of the rest where most is."""
+    for kind, lines, words, what in (
+        ("left", outcome.worst, "left", "left as it stands"),
+        ("after", outcome.attacked, "after attack", "left after the attack that brings back most"),
+    ):
+        line = next((w for w in lines if w.subject == subject), None)
+        if line:
+            e = line.leakage
+            rows = [(what, f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("most in", _place_name(line.where))]
+            yield scale.mark(kind, e, f"{per_cent(e.value)} {words}", told(method_name(subject), rows))
+    worst = max((k for k in outcome.kept if k.subject == subject), key=lambda k: k.harm.value, default=None)
+    if worst:
+        e = worst.harm
+        below = replace(e, value=1 - e.value, low=1 - e.high, high=1 - e.low)
+        rows = [("below the target", f"{number(e.value)} {interval(e)}, n = {e.n:,}")]
+        rows.append(("most in", f"{worst.split}, {format_name(worst.format)}"))
+        yield scale.mark("rest", below, f"{per_cent(e.value)} of the rest lost", told(method_name(subject), rows))
+
+
+def _place_name(where: str) -> str:
+    """A format, or an attack and a format, in words."""
+    attack, comma, form = where.partition(", ")
+    return f"{attack_name(attack)}, {format_name(form)}" if comma and attack != "forced" else format_name(where)
+
+
+def _reference(row: ModelRow) -> ModelRow:
+    cells = tuple(c and replace(c, expected=c.outcome == "holds") for c in row.cells)
+    return replace(row, cells=cells, control=True)
+
+
+def _control(index: int, outcome: AuditOutcome, colours: Colours, scale: _Scale) -> tuple[ModelRow, ...]:
     """The positive control: without the attack that fails it, nothing would follow from attacks that find nothing."""
-    name = outcome.suppressed
-    if not name:
+    if not outcome.suppressed:
         return ()
-    marks = [next((w for w in lines if w.subject == name), None) for lines in (outcome.worst, outcome.attacked)]
-    verdict = next((v for v in outcome.control if v.claim == "not recoverable"), None)
-    cell = _cell(index, outcome, verdict)
+    row = _row(index, outcome, colours, scale, outcome.suppressed, _SILENCED)
     cells = tuple(
-        replace(cell, anchor=f"able-{index}") if cell is not None and claim == "not recoverable" else None
-        for claim in HEADS
+        replace(cell, anchor=f"able-{index}", expected=cell.outcome == "fails")
+        if cell is not None and cell.claim == "not recoverable"
+        else None
+        for cell in row.cells
     )
-    return (
-        ModelRow(
-            name,
-            "role-target",
-            "knows them, taught to keep silent: attacks should fail it",
-            scale.mark(marks[0], "left as it stands"),
-            scale.mark(marks[1], "left after the attack that brings most"),
-            cells,
-            control=True,
-        ),
-    )
+    return (replace(row, css="role-target", cells=cells, control=True),)
 
 
 def _cell(index: int, outcome: AuditOutcome, v: VerdictLine | None) -> VerdictCell | None:
     if v is None:
         return None
-    said = bound_said(outcome, v).replace("-", "−")
     return VerdictCell(
         v.claim,
         v.outcome,
         anchor(index, outcome, v) if v.subject in audited(outcome) else "",
-        said or ("not tested" if not v.evidence else ""),
-        told(f"{v.subject}: {v.claim}", [(v.outcome, v.reason)]),
+        _bound(outcome, v) or ("not tested" if not v.evidence else ""),
+        told(f"{method_name(v.subject)}: {v.claim}", [(WORDS[v.outcome], v.reason)]),
     )
+
+
+_OF: Mapping[Claim, str] = {
+    "not expressed": "{} left",
+    "not recoverable": "{} back",
+    "not distinguishable": "{} off",
+    "kept": "{} lost",
+    "benchmark can tell": "{} learnt from what was kept",
+}
+
+
+def _bound(outcome: AuditOutcome, v: VerdictLine) -> str:
+    """The bound that decides in per cent, and how many facts leaked; bits, another unit, are left to the reason."""
+    parts, low, high = [], v.at_least, v.at_most
+    if v.decides is not None and low is not None and high is not None and v.unit != "bits":
+        if v.claim == "not distinguishable":
+            low, high = (max(low, -high), max(high, -low)) if low > 0 or high < 0 else (0.0, max(high, -low))
+        if v.outcome == "fails":
+            size = f"at least {per_cent(low)}"
+        elif high < v.wide:
+            # Below 0 it is no leak either; that it is less than nothing would only be misread.
+            size = f"at most {per_cent(max(high, 0.0))}"
+        else:
+            size = f"{per_cent(low)} to {per_cent(high)}"
+        tested = " where it was tested" if v.outcome == "inconclusive" and high < v.wide else ""
+        parts.append(_OF[v.claim].format(size) + tested)
+    elif v.decides is not None and v.unit == "bits":
+        parts += {"holds": ["within the margin"], "fails": ["above the margin"], "inconclusive": []}[v.outcome]
+    n = n_facts(outcome, v)
+    if n:
+        parts.append(f"{n} fact{'s' if n > 1 else ''} leaked")
+    return "; ".join(parts)
 
 
 def _benchmark(index: int, outcome: AuditOutcome) -> tuple[tuple[tuple[str, ...], VerdictCell], ...]:
@@ -281,26 +376,29 @@ def _benchmark(index: int, outcome: AuditOutcome) -> tuple[tuple[tuple[str, ...]
 def _reading(outcome: AuditOutcome) -> str:
     """How the marks and the verdicts are read, with the margins of the outcome."""
     t = outcome.thresholds
-    parts = ["Filled: as the model stands, in the form of question that reveals most."]
-    if outcome.attacked:
-        parts.append("Ring: after the attack that brings back most, minus what it brings to models that never knew.")
-    parts.append("Lines: 95 % intervals, which chance can carry below 0 or beyond 1.")
-    if len(outcome.never) > 1:
-        parts.append("Grey: the spread of models that never knew, each measured against the others.")
+    parts = []
     if {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
-        stated = "" if outcome.first else ", both stated before the models were asked"
-        parts.append(
-            f"A claim fails when something is shown to exceed {t['delta']:g} ({t['delta_bits']:g} bits), and holds "
-            f"when everything is shown to be below {t['delta_wide']:g} ({t['delta_wide_bits']:g} bits){stated}. Beside "
-            "it stands the bound that decides, which may be of another form or attack than the marks: point at it."
-        )
+        parts = [
+            f"Fail: something is shown to be above {per_cent(float(t['delta']))} ({t['delta_bits']:g} bits).",
+            f"Pass: everything is shown to be below {per_cent(float(t['delta_wide']))} ({t['delta_wide_bits']:g} bits).",
+            "Inconclusive: neither is shown.",
+        ]
+        if not outcome.first:
+            parts.append("These margins were set before the models were asked.")
+    parts.append("Dots show the form of question that reveals most. Lines are 95\N{NARROW NO-BREAK SPACE}% intervals.")
+    if outcome.attacked:
+        parts.append("Rings do not count what the attack itself teaches.")
+    if outcome.kept:
+        parts.append("Squares show how far the score on everything else lies below the target's.")
+    if len(outcome.never) > 1:
+        parts.append("Grey is how much models that never knew differ from each other.")
     return " ".join(parts)
 
 
 def _given(outcome: AuditOutcome, colours: Colours) -> list[GivenFacts]:
     """By model the single facts that it gives away, each once, the clearest first."""
     found = []
-    for subject in _ordered(outcome):
+    for subject in audited(outcome):
         facts: dict[str, FactLine] = {}
         for line in sorted((f for f in outcome.facts if f.subject == subject), key=_clarity, reverse=True):
             facts.setdefault(line.item, line)
@@ -325,7 +423,7 @@ def _given(outcome: AuditOutcome, colours: Colours) -> list[GivenFacts]:
 def _clarity(line: FactLine) -> tuple[bool, bool, float]:
     """As the model stands before after an attack, stated before likely, then by how far from models that never knew."""
     apart = line.bits - line.never[1] if line.bits is not None and line.never is not None else 0.0
-    return not line.attack, line.by == "stated", apart
+    return not line.attack, "stated" in line.by, apart
 
 
 def _given_fact(line: FactLine) -> GivenFact:
@@ -335,7 +433,7 @@ def _given_fact(line: FactLine) -> GivenFact:
         theirs = low if low == high else f"{low} to {high}"
         numbers = f"{plain_number(abs(line.bits))} bits; models that never knew: {theirs}"
     said = line.reply if line.by == "stated" and line.reply else line.answer
-    return GivenFact(line.question or line.item, said, numbers, line.attack)
+    return GivenFact(line.question or line.item, said, numbers, attack_name(line.attack))
 
 
 def models_audited(outcomes: tuple[AuditOutcome, ...]) -> str:

@@ -13,6 +13,7 @@ import networkx as nx
 
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
+from vestige.core.files import read_json
 
 DRAWN_EDGES = 400
 """A graph with more edges is drawn in part: the edges nearest to the forget sets."""
@@ -25,7 +26,8 @@ _EXACT_NODES = 150
 class Edge:
     """One contract: id, type, parties, inter-connectivity, component, and how much of it others give away.
 
-    What the table does not say is empty or None.
+    `name` has the parties as the data name them, as in `Gokpda Inc and Oradfa Corp`. What the table does not say is
+    empty or None.
     """
 
     id: str
@@ -35,6 +37,7 @@ class Edge:
     connectivity: int | None
     component: str
     n_entailed: int | None
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,13 @@ def read_edges(run: RunFolder) -> tuple[tuple[Edge, ...], str]:
     path = run.edges
     if not path.exists():
         return (), "The data of this run has no graph (there is no data/edges.csv)."
+    names = _party_names(run)
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         try:
             if "edge" not in (reader.fieldnames or ()):
                 raise InputError(f"{path}: no column 'edge'; compile the data again")
-            edges = tuple(_edge(f"{path}, line {reader.line_num}", row) for row in reader)
+            edges = tuple(_edge(f"{path}, line {reader.line_num}", row, names) for row in reader)
         except (UnicodeDecodeError, csv.Error) as error:
             raise InputError(f"{path}: no table of UTF-8 text ({error}); compile the data again") from error
     unplaced = next((e.id for e in edges if not (e.first and e.second)), None)
@@ -78,12 +82,24 @@ def read_edges(run: RunFolder) -> tuple[tuple[Edge, ...], str]:
     return edges, "" if edges else "The graph of this run has no edges."
 
 
-def _edge(where: str, row: Mapping[str, str | None]) -> Edge:
+def _party_names(run: RunFolder) -> dict[str, str]:
+    """The names of the parties by their ids, as far as the data set's graph tells them."""
+    if not run.graph.exists():
+        return {}
+    graph = read_json(run.graph)
+    try:
+        return {node["id"]: node["name"] for node in graph["nodes"] if isinstance(node.get("name"), str)}
+    except (TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{run.graph}: no graph with nodes; compile the data again") from error
+
+
+def _edge(where: str, row: Mapping[str, str | None], names: Mapping[str, str]) -> Edge:
     id_ = row["edge"]
     if not id_:
         raise InputError(f"{where}: an edge without an id; compile the data again")
     parts = id_.split("_")
     named = (parts[0], parts[1]) if len(parts) == 2 else ("", "")
+    parties = [names.get(row.get(place) or part, "") for place, part in zip(("first", "second"), named, strict=True)]
     return Edge(
         id=id_,
         type=row.get("type") or "",
@@ -92,6 +108,7 @@ def _edge(where: str, row: Mapping[str, str | None]) -> Edge:
         connectivity=_whole(where, "connectivity", row.get("connectivity")),
         component=row.get("component") or "",
         n_entailed=_whole(where, "n_entailed", row.get("n_entailed")),
+        name=" and ".join(parties) if all(parties) else "",
     )
 
 

@@ -26,11 +26,12 @@ from vestige.report.audit_grid import Colours, heat_rules
 from vestige.report.audit_panels import along, drawn, shuffled, why_no_evidence
 from vestige.report.contents import Contents
 from vestige.report.evidence import Cell, Subject, forget_label, greedy_rouge
+from vestige.report.first_screen import WORDS
 from vestige.report.holes import Probe
 from vestige.report.holes_sections import holes_block, holes_payload
 from vestige.report.palette import custom_properties
 from vestige.report.sections import sections
-from vestige.report.words import interval, number, visible
+from vestige.report.words import interval, method_name, number, visible
 
 _PAGE = files("vestige.report") / "page"
 _SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
@@ -65,7 +66,8 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"visible": visible, "number": number, "interval": interval}
+    environment.filters |= {"visible": visible, "number": number, "interval": interval, "model": method_name}
+    environment.filters["outcome"] = WORDS.__getitem__
     return environment.get_template(template).render(
         policy=_policy(script, style),
         # Markup: our own files, whose digests the policy names; and JSON with all markup characters escaped.
@@ -119,7 +121,7 @@ def payload(contents: Contents) -> dict[str, Any]:
         "forgets": [_forget(contents, i) for i in range(len(contents.findings))],
         "subjects": [
             {
-                "label": s.label,
+                "label": method_name(s.label),
                 "role": s.spec.subject,
                 "colour": contents.colours.get(s.label),
             }
@@ -166,7 +168,7 @@ def _forget(contents: Contents, index: int) -> dict[str, Any]:
     finding, forget_set = contents.findings[index], contents.forget_sets[index]
     return {
         "index": index,
-        "label": forget_label(finding.forget),
+        "label": forget_label(finding.forget, contents.parties),
         "scope": finding.scope,
         "edges": None if forget_set.edges is None else sorted(forget_set.edges),
         "subjects": [i for i, s in enumerate(contents.evidence.subjects) if finding.forget in s.results],
@@ -202,6 +204,7 @@ def _graph(contents: Contents) -> dict[str, Any] | None:
         "edges": [
             {
                 "id": e.id,
+                "name": e.name or e.id,
                 "a": place[e.first],
                 "b": place[e.second],
                 "type": types.index(e.type),

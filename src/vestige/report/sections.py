@@ -60,7 +60,7 @@ def sections(contents: Contents) -> dict[str, Any]:
         "headline": _headline(contents),
         "models": sorted({s.spec.model for s in evidence.subjects}),
         "facts": _facts(contents),
-        "audits": [audit_block(i, outcome, contents.colours) for i, outcome in enumerate(contents.audits)],
+        "audits": [audit_block(i, o, contents.colours, contents.parties) for i, o in enumerate(contents.audits)],
         "probes": [holes_block(probe) for probe in contents.probes],
         "answers": [_answer(contents, finding) for finding in contents.findings],
         "missing": (*evidence.missing, *contents.unjudged),
@@ -80,8 +80,9 @@ def _headline(contents: Contents) -> str:
     if contents.audits:
         (outcome,) = contents.audits
         edges = next((f.edges for f in contents.forget_sets if f.forget == outcome.forget), None)
-        return question(outcome, len(edges) if edges and contents.edges else None)
-    names = [forget_label(f) for f in contents.evidence.forgets]
+        n_edges = len(edges) if edges and contents.edges else None
+        return question(outcome, n_edges, forget_label(outcome.forget, contents.parties))
+    names = [forget_label(f, contents.parties) for f in contents.evidence.forgets]
     if not names:
         return "Nothing has been forgotten in this run yet"
     if len(names) > 3:
@@ -108,7 +109,7 @@ def _answer(contents: Contents, finding: Finding) -> Answer:
     subjects = [s for role in ("target", "retrained", "unlearned") for s in of(role, finding.forget)]
     panels = [(t, c) for _, t, c in PANELS if any(c in s.results[finding.forget] for s in subjects)]
     return Answer(
-        label=forget_label(finding.forget),
+        label=forget_label(finding.forget, contents.parties),
         selector=finding.forget,
         sentence=_sentence(contents, finding),
         dispute=next(f.dispute for f in contents.forget_sets if f.forget == finding.forget),

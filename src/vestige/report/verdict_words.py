@@ -6,7 +6,7 @@ from typing import NamedTuple
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, VerdictLine
 from vestige.artifacts.verdicts import n_facts
 from vestige.report.evidence import forget_label
-from vestige.report.words import counted, listed
+from vestige.report.words import counted, listed, method_name
 
 
 class Span(NamedTuple):
@@ -65,16 +65,18 @@ def methods_of(outcome: AuditOutcome) -> list[str]:
     return [one for one in every if one not in outcome.references] or every
 
 
-def question(outcome: AuditOutcome, n_edges: int | None) -> str:
+def question(outcome: AuditOutcome, n_edges: int | None, label: str = "") -> str:
     """What the page answers, as in `Has any of four models forgotten A_B + A_C, and nothing else?`.
 
-    `n_edges` is the number of contracts that are to be forgotten; None where it is not about contracts.
+    `n_edges` is the number of contracts that are to be forgotten; None where it is not about contracts. `label` is what
+    the forget set is called, which is its selector where nothing is given.
     """
     n = len(methods_of(outcome))
-    label = forget_label(outcome.forget)
+    label = label or forget_label(outcome.forget)
     what = f"the items of {label}" if "." in label else label
     if n_edges is not None:
-        what = f"{counted(n_edges)} contracts" if n_edges > 1 else f"the contract {label}"
+        one = f"the contract between {label}" if " and " in label else f"the contract {label}"
+        what = f"{counted(n_edges)} contracts" if n_edges > 1 else one
     who = f"any of {counted(n)} models" if n > 1 else "the model"
     return f"Has {who} forgotten {what}, and nothing else?"
 
@@ -142,7 +144,11 @@ def _references(outcome: AuditOutcome) -> list[Span]:
         return []
     verdicts = {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in references}
     one = len(references) == 1
-    who = " The model that was retrained without it" if one else " The models that were retrained without it"
+    who = (
+        " The model that was retrained without the facts"
+        if one
+        else " The models that were retrained without the facts"
+    )
     if all(_passes(own) for own in verdicts.values()):
         return [Span(f"{who} {'passes' if one else 'pass'} every test.")]
 
@@ -162,7 +168,7 @@ def _names(subjects: Sequence[str]) -> list[Span]:
     for i, subject in enumerate(subjects):
         if i:
             spans.append(Span(" and " if i == len(subjects) - 1 else ", "))
-        spans.append(Span(subject, strong=True))
+        spans.append(Span(method_name(subject), strong=True))
     return spans
 
 
