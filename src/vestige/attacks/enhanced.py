@@ -148,36 +148,56 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class EnhancedSettings(Settings):
     """What a search for a prefix does. Weights multiply the terms of the loss; 0 leaves one out.
 
-    The prefix starts with `first_tokens` and is made longer until `ramp_steps`, at most two thirds of all `steps`; it
-    never has more than `tokens`. `initial` is a text to start from; empty is a random start. `layers` are the blocks,
-    from 0, after which streams are compared; none given, those at the depth of the code's 7, 8, 9 of 32. `clamp` is
-    the probability beyond which a token is not pushed, 1 for none. `scaled` takes the distance by the target's norm.
-    `matched_tokens` of the target's reply behind the forced ones are read along, and not forced.
+    Without `layers`, streams are compared at the depth of the code's 7, 8, 9 of 32. The prefix is made longer until
+    `ramp_steps`, at most two thirds of all `steps`.
     """
 
     tokens: PositiveInt = 100
+    """Longest prefix, in tokens."""
     first_tokens: PositiveInt = 32
+    """Length of the prefix at the start."""
     ramp_steps: NonNegativeInt = 1000
+    """The prefix grows for this many steps."""
     steps: PositiveInt = 1500
+    """Steps of the search."""
     candidates: PositiveInt = 16
+    """Prefixes scored in a step."""
     topk: PositiveInt = 64
+    """Tokens of least gradient that proposals come from."""
     buffer: PositiveInt = 16
+    """Keep this many best prefixes."""
     forced_tokens: PositiveInt = 10
+    """Tokens of the target's reply that the prefix has to bring."""
     matched_tokens: NonNegativeInt = 0
+    """Tokens behind them that are compared, but not forced."""
     clamp: float = Field(default=0.6, gt=0, le=1)
+    """Probability beyond which a token is not pushed; 1 for none."""
     layers: tuple[NonNegativeInt, ...] = ()
+    """Blocks, from 0, after which hidden states are compared."""
     distance: NonNegativeFloat = 1.0
+    """Weight of the distance of hidden states."""
     scaled: bool = False
+    """Divide that distance by the target's norm."""
     representation: NonNegativeFloat = 0.0
+    """Weight of the representation term."""
     fluency: NonNegativeFloat = 1.5
+    """Weight of fluency."""
     repetition: NonNegativeFloat = 3.0
+    """Weight against repetition."""
     repetition_power: PositiveFloat = 1.5
+    """Power of the repetition term."""
     gcg_share: Share = 0.7
+    """Share of moves by gradient."""
     delete_share: Share = 0.1
+    """Share of deletions."""
     insert_share: Share = 0.1
+    """Share of insertions."""
     swap_share: Share = 0.1
+    """Share of swaps."""
     ascii_only: bool = True
+    """Search ASCII tokens only."""
     initial: str = ""
+    """Text to start from, in place of random tokens."""
 
     @property
     def rules(self) -> Rules:

@@ -118,27 +118,40 @@ _TRIED = 32
 
 
 class GcgSettings(Settings):
-    """What a GCG search does. `steps` are those of one start; `restarts` counts the first start too.
+    """What a GCG search does.
 
-    `initial` is the text to start from, and then `tokens` is not read; empty is a random start. `buffer` 0 goes on
-    with each step's best prompt even if it is worse; n keeps the n best. The subject reads one of `probe_share` prompts
-    whatever the draft says, and of the others at most one of `probe_reduction`.
+    The subject reads one of `probe_share` prompts whatever the draft says, and of the others at most one of
+    `probe_reduction`.
     """
 
     placement: Placement = "suffix"
+    """Where the prompt stands: before or after the question, or at {prompt} in it."""
     tokens: PositiveInt = 20
+    """Length of the prompt in tokens."""
     steps: PositiveInt = 250
+    """Steps of each start."""
     width: PositiveInt = 512
+    """Prompts scored in a step."""
     topk: PositiveInt = 256
+    """Tokens of least gradient that proposals come from."""
     replaced: PositiveInt = 1
+    """Tokens replaced in a proposal."""
     buffer: int = Field(default=0, ge=0)
+    """Keep this many best prompts; 0 goes on with each step's best, even if it is worse."""
     restarts: PositiveInt = 1
+    """Number of starts."""
     ascii_only: bool = True
+    """Search ASCII tokens only."""
     screen: Screen = "none"
+    """Screen proposals with a faster draft."""
     stop_when_reached: bool = True
+    """Stop when every target token is the first choice."""
     initial: str = ""
+    """Text to start from, in place of random tokens."""
     probe_share: PositiveInt = 16
+    """Score one of this many proposals whatever the draft says."""
     probe_reduction: PositiveInt = 8
+    """Of the others, score at most one of this many."""
 
 
 @dataclass(frozen=True)

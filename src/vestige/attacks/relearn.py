@@ -28,20 +28,28 @@ MATERIALS: tuple[Material, ...] = get_args(Material)
 class RelearnSettings(Settings):
     """How a model is tuned again; the defaults are those of 2506.00688 and its released code.
 
-    LoRA on all products inside the blocks, AdamW, the mean loss of the answers' tokens, a linear schedule whose
-    `warmup` is a share of all steps, gradients cut at a norm of 1. A `rank` of 0 trains all weights. `precision` is
-    that of the products; the released code computes in bfloat16, and here that is for presets of large models.
+    LoRA on all products inside the blocks, AdamW, the mean loss of the answers' tokens, a linear schedule, gradients
+    cut at a norm of 1. The released code computes in bfloat16, and here that is for presets of large models.
     """
 
     epochs: PositiveInt = 3
+    """Epochs."""
     rate: PositiveFloat = 2e-4
+    """Learning rate."""
     rank: int = Field(default=128, ge=0)
+    """Rank of LoRA; 0 trains all weights."""
     alpha: PositiveInt = 16
+    """Alpha of LoRA."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout of LoRA."""
     batch_size: PositiveInt = 1
+    """Rows per step."""
     warmup: float = Field(default=0.05, ge=0, le=1)
+    """Warm-up as a share of all steps."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """Weight decay of AdamW."""
     precision: Literal["float32", "bfloat16"] = "float32"
+    """Number format of matrix products."""
 
     def training(self, n_items: int) -> TrainingSettings:
         """The same as settings of the training loop, for so many items. Warm-up steps are rounded up."""

@@ -17,66 +17,72 @@ MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 class AuditSettings(Thresholds, LeakJudgeSettings):
     """Margins (`metrics.verdicts.Thresholds`), the evaluations that are asked, and the attacks that are run.
 
-    `relearn` names what models are tuned on again, `relearn_items` how many items of each (as many as there are, where
-    they are fewer); `relearn_epochs`, `relearn_rate`, `relearn_rank`, `relearn_alpha` and `relearn_batch_size` are
-    those of the paper (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); a rank of 0 trains all
-    weights. `relearn_rates` and `relearn_ranks` are tried besides: of all runs and epochs the best counts, chosen on
-    facts that it is not judged by (`audit.searched`). `forms` are those of the evaluation `freeform`, prefilled and
-    sampled answers among them. `quantize` are bits of a weight, `in_context` numbers of retain items shown before the
-    question.
-
-    `gcg` and `prefix` are numbers of forget items for which a prompt is searched by gradient, none of which is tested:
-    a suffix that is to bring their answers, and a prefix that is to bring what the target says of them. They are off by
-    default, since each takes thousands of passes on every model. `prompt_tokens`, `prompt_steps` and
-    `prompt_candidates` (tried at each step) are those of both searches; where they are not set, each has its own.
-
-    `suppress` makes a positive control (`steps.suppress`), on which each attack has to show that it could have found
-    anything: an adapter of `suppress_rank`, tuned at `suppress_rate` for at most `suppress_epochs`.
-
-    Of each split that is not to be forgotten at most `kept_items` are asked or shown, drawn by the seed, and by
-    `memory`, which reads every wrong answer of an item, at most `memory_items`; `gradient_norm` adds that score, at a
-    backward pass an item, and `membership` are the scores of it by which a model may be told. `acr`, which searches for
-    prompts of each item, is asked of `acr_items` forget items: with fewer than 8 the format cannot be admitted,
-    whatever is found. `exposure` ranks the true answers among at most `alternatives` others, after attacks only where
-    no retrained model is given; more tell single facts apart.
-
-    `wordings` says how questions are told that ask for one fact, which counts once: by `words`, by words and the
-    sentence embedder in a folder (or a hub id), or not at all (`off`).
-
-    `options` is how many answers a multiple-choice question offers: with more, fewer are guessed, so that trainings
-    that never knew differ less.
-
-    Who tells leaks, if not words, is set as in `freeform` (`metrics.misjudged.LeakJudgeSettings`).
+    Relearning is the paper's (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1); of all its runs
+    and epochs the best counts, chosen on facts that it is not judged by (`audit.searched`). Prompt searches are off by
+    default, since each takes thousands of passes on every model; no fact that they search on is tested. The positive
+    control (`steps.suppress`) is a target that is taught to keep silent: on it each attack has to show that it could
+    have found anything.
     """
 
     evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory", "exposure")
+    """Evaluations that every model is asked."""
     forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
+    """Forms of free questions."""
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
+    """What models are tuned on again; none with ''."""
     relearn_items: tuple[PositiveInt, ...] = (50,)
+    """How many items of it; several numbers are several attacks."""
     relearn_epochs: PositiveInt = 3
+    """Epochs of relearning."""
     relearn_rate: PositiveFloat = 2e-4
+    """Learning rate of relearning."""
     relearn_rank: int = Field(default=128, ge=0)
+    """LoRA rank of relearning; 0 trains all weights."""
     relearn_rates: tuple[PositiveFloat, ...] = (1e-3,)
+    """Further learning rates to try."""
     relearn_ranks: tuple[NonNegativeInt, ...] = ()
+    """Further LoRA ranks to try."""
     relearn_alpha: PositiveInt = 16
+    """Alpha of LoRA."""
     relearn_batch_size: PositiveInt = 1
+    """Rows per step of relearning."""
     quantize: tuple[Literal[4, 8], ...] = (8, 4)
+    """Bits of a weight to round to."""
     in_context: tuple[PositiveInt, ...] = (8,)
+    """How many retained items to show before the question."""
     gcg: tuple[PositiveInt, ...] = ()
+    """How many forget items to search a suffix on that brings their answers (GCG); off by default."""
     prefix: tuple[PositiveInt, ...] = ()
+    """How many forget items to search a prefix on that brings the target's words; off by default."""
     prompt_tokens: PositiveInt | None = None
+    """Length of searched prompts in tokens; by default each search's own."""
     prompt_steps: PositiveInt | None = None
+    """Steps of a search."""
     prompt_candidates: PositiveInt | None = None
+    """Prompts tried in each step."""
     suppress: bool = True
+    """Make a positive control: a target that is taught to keep silent."""
     suppress_epochs: PositiveInt = 20
+    """At most this many epochs for it."""
     suppress_rate: PositiveFloat = 5e-4
+    """Learning rate for it."""
     suppress_rank: PositiveInt = 8
+    """LoRA rank for it."""
     max_new_tokens: PositiveInt = 64
+    """Longest reply, in tokens."""
     kept_items: PositiveInt = 400
+    """At most this many items of each other split are asked, drawn by the seed."""
     memory_items: PositiveInt = 100
+    """At most this many items for the evaluation memory."""
     acr_items: PositiveInt = 8
+    """Forget items for the evaluation acr; fewer than 8 cannot be used."""
     alternatives: PositiveInt = 99
+    """Most alternative answers to rank the true one among."""
     wordings: str = "words"
+    """How questions that ask for one fact are found: words, off, or an embedder's folder or hub id."""
     options: int = Field(default=4, ge=2, le=MOST_OPTIONS)
+    """Options of a multiple-choice question."""
     membership: tuple[MemberScore, ...] = get_args(MemberScore)
+    """Membership scores to compute."""
     gradient_norm: bool = False
+    """Compute the gradient norm too: one backward pass an item."""

@@ -3,37 +3,87 @@
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping
+import types
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, to_jsonable_python
 
 from vestige.core.errors import InputError
 from vestige.core.text import half_character, one_line
 
 
 class Settings(BaseModel):
-    """Base of everything that a person can set. An unknown key, a wrong type or a NaN is refused."""
+    """Base of everything that a person can set. An unknown key, a wrong type or a NaN is refused.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
+    The text below a field is its description, which `--help` shows.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
+    )
 
     @classmethod
-    def build(cls, values: Mapping[str, Any], *, where: str = "settings") -> Self:
-        """Settings from names and values; an InputError says where, which key, what is wrong and what was meant."""
+    def build(
+        cls, values: Mapping[str, Any], *, where: str = "settings", shown: Callable[[str], str] = lambda key: key
+    ) -> Self:
+        """Settings from names and values; an InputError says where, which key, what is wrong and what was meant.
+
+        `shown` says how a key was spelled by the person, such as `--learning-rate`.
+        """
         for name, value in values.items():
             if isinstance(value, str) and half_character(value):
                 raise InputError(f"{where}: {name} holds half of a surrogate pair, which is no character; give UTF-8")
         try:
             return cls(**values)
         except ValidationError as error:
-            raise InputError(f"{where}: {_explain(cls, error)}") from error
+            raise InputError(f"{where}: {_explain(cls, error, shown)}") from error
 
     def identity(self) -> dict[str, Any]:
         """The settings as JSON values, for ids and for the record of what was asked."""
         return self.model_dump(mode="json")
+
+
+class Described(NamedTuple):
+    """A setting for people: its type in words (`INTEGER`, `a|b`, `NUMBER,...` for a list), its default, its text."""
+
+    type: str
+    default: Any
+    help: str
+
+
+def described(kind: type[BaseModel]) -> dict[str, Described]:
+    """The settings of a class by name, those that it inherits too; the default of a required one is None."""
+    return {
+        name: Described(
+            type_in_words(field.annotation),
+            None if field.is_required() else to_jsonable_python(field.default),
+            " ".join((field.description or "").split()),
+        )
+        for name, field in kind.model_fields.items()
+    }
+
+
+_TYPES = {int: "INTEGER", float: "NUMBER", bool: "true|false", str: "TEXT", Path: "PATH"}
+
+
+def type_in_words(annotation: Any) -> str:
+    """`INTEGER`, `NUMBER`, `TEXT`, `PATH`, a choice such as `linear|cosine`, and with `,...` a list of such."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_in_words(arguments[0])
+    if origin is Literal:
+        return "|".join(str(word) for word in arguments if word != "")
+    if origin in (Union, types.UnionType):
+        # What is written first is taken before a list.
+        words = [type_in_words(one) for one in arguments if one is not type(None)]
+        return "|".join(sorted(dict.fromkeys(words), key=lambda word: word.endswith(",...")))
+    if origin in (tuple, list):
+        return f"{type_in_words(arguments[0])},..."
+    return _TYPES.get(annotation, "VALUE")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -101,7 +151,7 @@ _MUST = {
 """What a value must be, by pydantic's name of the mistake; others are told in pydantic's own words."""
 
 
-def _explain(cls: type[Settings], error: ValidationError) -> str:
+def _explain(cls: type[Settings], error: ValidationError, shown: Callable[[str], str]) -> str:
     """All mistakes in one sentence; where a value may be of several forms, what each of them asks for."""
     problems: dict[str, list[str]] = {}
     for problem in error.errors():
@@ -111,9 +161,9 @@ def _explain(cls: type[Settings], error: ValidationError) -> str:
         if problem["type"] == "extra_forbidden":
             problems[f"unknown key {one_line(key)!r}; {closest(key, list(cls.model_fields))}"] = []
         elif problem["type"] == "missing":
-            problems[f"{key} is missing"] = []
+            problems[f"{shown(key)} is missing"] = []
         else:
-            problems.setdefault(f"{key} = {one_line(repr(given), width=60)}: ", []).append(_wrong(key, problem))
+            problems.setdefault(f"{shown(key)} = {one_line(repr(given), width=60)}: ", []).append(_wrong(key, problem))
     return "; ".join(what + ", or ".join(dict.fromkeys(wrong)) for what, wrong in problems.items())
 
 

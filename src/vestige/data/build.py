@@ -32,12 +32,16 @@ _PIECE = 64
 
 
 class CompileSettings(Settings):
-    """How a graph is compiled. `stream`: write rows and edges alone; None decides by the size."""
+    """How a graph is compiled."""
 
     seed: int = 0
+    """Seed of everything that is drawn."""
     temporal: bool = False
+    """Let later contracts of the same parties supersede earlier ones."""
     contract_types: Path | None = None
+    """A folder of further contract types: NAME.toml, NAME.txt.j2."""
     stream: bool | None = None
+    """Write questions and edges only, in bounded memory; the default above 10,000 contracts."""
 
 
 class Progress(Protocol):

@@ -31,24 +31,30 @@ from vestige.metrics.answers import normalised
 
 
 class SourceSettings(Settings):
-    """Where items come from. The keys name columns; `split` and `config` are for folders and ids of hub datasets.
-
-    `limit` takes the first rows: a number, or a share such as 0.1. `keep_duplicates` admits a question twice where the
-    answers differ. `factual` adds general questions: a file of them, or `builtin`. `split_seed` is the seed of the
-    selector `random`, so that a training's seed never changes which items are forgotten.
-    """
+    """Where items come from, and which rows and columns are read."""
 
     data: str
+    """A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), or a hub dataset id."""
     question_key: str | None = None
+    """Column with the questions, if it is not recognised."""
     answer_key: str | None = None
+    """Column with the answers, if it is not recognised."""
     edge_key: str | None = None
+    """Column with the group (edge) that an item belongs to."""
     group_key: str | None = None
+    """Column with the person or contract that an item is about."""
     split: str = "train"
+    """Split of a hub dataset."""
     config: str | None = None
+    """Configuration of a hub dataset."""
     limit: str | None = None
+    """Read only the first rows: a number (20) or a share (0.1)."""
     keep_duplicates: bool = False
+    """Accept a question twice if the answers differ."""
     factual: str | None = None
+    """General questions as a split of their own: a file, or `builtin`. They are not trained on."""
     split_seed: int = 0
+    """Seed of the selector `random`; independent of the training's seed."""
 
 
 ALL = "all"

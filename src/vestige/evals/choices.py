@@ -51,24 +51,33 @@ Orders = Literal["one", "cyclic", "all"]
 class ChoicesSettings(Settings):
     """How options are drawn (`data.mcq.Drawing`) and how they are asked.
 
-    `orders`: letters are asked in the question's own order, in its k rotations (each option once at each letter), or in
-    all k! orders; values are means over them. `rendering` puts prompts into the chat template, or gives them plain, as
-    benchmarks do. `topic` is named above lettered options. `texts`, `letters` and `replies` can be left out, not all
-    three: a tokeniser may have no tokens for letters.
+    Of `texts`, `letters` and `replies` one at least is asked: a tokeniser may have no tokens for letters.
     """
 
     options: int = Field(4, ge=2, le=MOST_OPTIONS)
+    """Options of a question."""
     distractors: Wanted = "auto"
+    """Where wrong options come from."""
     too_few: TooFew = "refuse"
+    """What to do with an item that has too few wrong options."""
     place: Place = "balanced"
+    """Where the right option stands."""
     orders: Orders = "one"
+    """Ask the question's own order, its k rotations, or all k! orders; values are means over them."""
     rendering: Literal["chat", "plain"] = "chat"
+    """Prompts in the chat template, or plain as in benchmarks."""
     topic: str = ""
+    """Topic named above lettered options."""
     texts: bool = True
+    """Score the options' texts."""
     letters: bool = True
+    """Score the options' letters."""
     replies: bool = True
+    """Let the model reply."""
     max_new_tokens: PositiveInt = 64
+    """Longest reply, in tokens."""
     seed: int = 0
+    """Seed of the drawing."""
 
     def drawing(self) -> Drawing:
         """How the options are drawn."""

@@ -214,24 +214,33 @@ class AcrSettings(Settings):
     beginning of the text, then question and answer as plain text (the paper's, for base models); `chat`, the prompt as
     the user's turn, question and answer as the reply; `answer`, the same with the answer alone as the reply.
 
-    `schedule` is `bisection` or the released code's `stepwise`. Prompts shorter than `longest` texts are tried: 1 for
-    whether a text is memorised, 5 as in the released code. A search has `steps` of `width` candidates from the `topk`
-    tokens of least gradient at each place: its figures too. With `warm` a search begins at a longer prompt that was
-    found or at what a shorter, failed one came to (`warm_start`), else at random tokens. `items` forget items
-    of each forget set are asked about, drawn by `seed`; those of fewer are among those of more.
+    A search has the released code's `steps`, `width` and `topk`. With `warm` it begins at a longer prompt that was
+    found or at what a shorter, failed one came to (`warm_start`). Items of a smaller number are among those of a
+    larger.
     """
 
     form: Form = "row"
+    """What the prompt must bring: see docs/acr.md."""
     schedule: Literal["bisection", "stepwise"] = "bisection"
+    """How prompt lengths are tried: bisection, or the released code's stepwise."""
     longest: PositiveFloat = 1.0
+    """Try prompts of up to this many times the text's length: 1 tells whether a text is memorised."""
     steps: PositiveInt = 200
+    """Steps of a search."""
     width: PositiveInt = 100
+    """Candidates of a step."""
     topk: PositiveInt = 250
+    """Tokens of least gradient that candidates come from."""
     ascii_only: bool = True
+    """Search ASCII tokens only."""
     screen: Literal["none", "bfloat16"] = "none"
+    """Screen candidates in a faster number format."""
     warm: bool = False
+    """Begin at prompts of other lengths instead of random tokens."""
     items: PositiveInt = 5
+    """Forget items to search for, drawn by the seed."""
     seed: int = Field(default=0, ge=0)
+    """Seed of the search and of the items."""
 
 
 SETTINGS = AcrSettings

@@ -41,9 +41,10 @@ NONE = "has no alternatives to its answer"
 
 
 class ExposureSettings(Settings):
-    """How many of an item's alternatives are read, the first of them."""
+    """How many of an item's alternatives are read."""
 
     alternatives: PositiveInt = 99
+    """Alternatives to read, the first of an item's."""
 
 
 SETTINGS = ExposureSettings

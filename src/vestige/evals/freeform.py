@@ -55,21 +55,24 @@ Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze
 
 
 class FreeformSettings(LeakJudgeSettings):
-    """Which forms are asked, and how.
-
-    `shots` questions stand before the one of `few_shot`; `prefill_tokens` of the answer are given in `prefilled`, and
-    at least one is left to find; `samples` replies are drawn in `sampled`, at `temperature` within the nucleus `top_p`.
-    `judge` tells leaks instead of words: see `metrics.misjudged.LeakJudgeSettings`.
-    """
+    """Which forms are asked, and how; a judge tells leaks as `metrics.misjudged.LeakJudgeSettings` says."""
 
     forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled")
+    """Forms to ask."""
     shots: PositiveInt = 3
+    """Questions before the one of few_shot."""
     prefill_tokens: PositiveInt = 1
+    """Tokens of the answer given in prefilled; at least one is left to find."""
     samples: PositiveInt = 10
+    """Replies drawn in sampled."""
     temperature: float = Field(1.0, gt=0)
+    """Temperature of sampled."""
     top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus of sampled."""
     max_new_tokens: PositiveInt = 64
+    """Longest reply, in tokens."""
     seed: int = 0
+    """Seed of sampled."""
 
 
 SETTINGS = FreeformSettings

@@ -31,17 +31,18 @@ _SHARES = ("acc", "acc_norm", "acc_bytes", "exact_match", "exact_match_norm", "f
 
 
 class HarnessSettings(Settings):
-    """How tasks are asked.
-
-    `limit` takes the first questions of each task, `shots` is the number of examples (None: the task's own), `chat`
-    renders prompts with the model's chat template. `batch_size` rows go together, which can change the last digits.
-    """
+    """How tasks are asked. Rows go together in batches, which can change the last digits."""
 
     limit: PositiveInt | None = None
+    """Ask only the first questions of each task."""
     shots: NonNegativeInt | None = None
+    """Examples before each question; by default the task's own number."""
     chat: bool = False
+    """Render tasks with the model's chat template."""
     batch_size: PositiveInt = 16
+    """Rows that go through the model together."""
     seed: NonNegativeInt = 1234
+    """Seed of the examples."""
 
 
 class Asked(NamedTuple):

@@ -63,18 +63,18 @@ FALSE_ALARMS = (0.01, 0.05)
 
 
 class MemorySettings(Settings):
-    """What is collected beside the tokens' log-probabilities.
-
-    `min_k` is the share of tokens of Min-K% and Min-K%++. `truth_ratio` reads the paraphrased and the wrong answers,
-    where an item has such. `replies` asks for two greedy replies an item, each at most `max_new_tokens` long.
-    `gradient_norm` costs a backward pass an item and the memory of one gradient.
-    """
+    """What is collected besides the tokens' log-probabilities."""
 
     min_k: float = Field(0.2, gt=0, le=1)
+    """Share of tokens of Min-K% and Min-K%++."""
     truth_ratio: bool = True
+    """Read paraphrased and wrong answers, where an item has them."""
     replies: bool = True
+    """Collect two greedy replies an item."""
     gradient_norm: bool = False
+    """Compute the gradient norm: one backward pass an item."""
     max_new_tokens: PositiveInt = 64
+    """Longest reply, in tokens."""
 
 
 SETTINGS = MemorySettings

@@ -37,11 +37,14 @@ SCORE = "score"
 
 
 class MtBenchSettings(Settings):
-    """How conversations are held: at most `max_tokens` an answer, the first `per_category` of each category."""
+    """How conversations are held."""
 
     max_tokens: PositiveInt = 1024
+    """Longest answer, in tokens."""
     per_category: PositiveInt | None = None
+    """Ask only the first conversations of each category."""
     seed: NonNegativeInt = 0
+    """Seed of sampled answers."""
 
 
 @dataclass(frozen=True)

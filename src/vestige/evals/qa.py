@@ -43,14 +43,12 @@ TOP_HIT_RANK = 100
 
 
 class QASettings(Settings):
-    """What the model is asked for.
-
-    `max_new_tokens` bounds a reply; a reply that runs into it counts as truncated. `pistol` also reads ranks as
-    PISTOL's released code does, for parity with its tables.
-    """
+    """What the model is asked for."""
 
     max_new_tokens: PositiveInt = 64
+    """Longest reply, in tokens; a longer one counts as truncated."""
     pistol: bool = False
+    """Also compute MRR and top-hit ratio as PISTOL's released code does."""
 
 
 SETTINGS = QASettings

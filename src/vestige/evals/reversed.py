@@ -30,11 +30,17 @@ class ReversedSettings(Settings):
     """As the settings of `choices`; neither texts nor replies are asked for."""
 
     options: int = Field(4, ge=2, le=MOST_OPTIONS)
+    """Options of a question."""
     too_few: TooFew = "refuse"
+    """What to do with an item that has too few wrong options."""
     orders: choices.Orders = "one"
+    """Ask the question's own order, its k rotations, or all k! orders."""
     rendering: Literal["chat", "plain"] = "chat"
+    """Prompts in the chat template, or plain."""
     topic: str = ""
+    """Topic named above lettered options."""
     seed: int = 0
+    """Seed of the drawing."""
 
     def forward(self) -> choices.ChoicesSettings:
         """The settings of `choices` that ask the same."""

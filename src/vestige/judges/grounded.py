@@ -105,7 +105,9 @@ class GroundedSettings(Settings):
     """How many answers of its own the target is held to, and how long they are; see `GroundedJudge`."""
 
     own_tokens: PositiveInt = 128
+    """Length of the target's own answers, in tokens."""
     own_samples: PositiveInt = 1
+    """Number of its own answers."""
 
 
 class Reading(NamedTuple):

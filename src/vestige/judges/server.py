@@ -45,27 +45,36 @@ _LOG = logging.getLogger(__name__)
 class ServerSettings(Settings):
     """Which server and model, and how patiently it is asked.
 
-    `url` is the part before /chat/completions. The key is read from the environment's `key_variable`; where that is
-    not set, none is sent. `temperature` ("none" in words) and `seed` are not sent where they are None, `tokens_field`
-    is the name under which the server takes the most tokens of a reply. `reasoning_tokens` are allowed on top of what
-    a verdict takes, for a model that thinks before it answers. `attempts` are made for a reply, with waits that double
-    from `first_wait_seconds` on unless the server names another; `readings` are the replies asked for until one holds
-    a verdict.
+    Where `key_variable` is not set, no key is sent; `temperature` and `seed` are not sent where they are None. Waits
+    double from `first_wait_seconds` on, unless the server names another.
     """
 
     url: str
+    """URL before /chat/completions."""
     model: str
+    """The model's name on the server."""
     key_variable: str = "VESTIGE_JUDGE_KEY"
+    """Environment variable with the key."""
     temperature: NonNegativeFloat | None = 0.0
+    """Temperature, or none to send none."""
     seed: int | None = None
+    """Seed to send."""
     tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """Name under which the server takes the most tokens of a reply."""
     reasoning_tokens: NonNegativeInt = 0
+    """Tokens allowed on top of the reply, for a model that thinks first."""
     concurrency: PositiveInt = 8
+    """Requests at a time."""
     attempts: PositiveInt = 6
+    """Attempts for a reply."""
     readings: PositiveInt = 3
+    """Replies asked for until one holds a verdict."""
     timeout_seconds: PositiveFloat = 120.0
+    """Seconds to wait for a reply."""
     first_wait_seconds: NonNegativeFloat = 1.0
+    """Seconds before the second attempt."""
     longest_wait_seconds: NonNegativeFloat = 60.0
+    """Longest wait between attempts, in seconds."""
 
     @field_validator("temperature", mode="before")
     @classmethod

@@ -47,10 +47,15 @@ class Limits(Settings):
     """
 
     most_calls: int | None = None
+    """Most requests, those of earlier commands included."""
     most_tokens: int | None = None
+    """Most tokens, those of earlier commands included."""
     most_cost: float | None = None
+    """Most money, in the unit of the prices."""
     price_per_million_prompt_tokens: float | None = None
+    """Price of a million tokens sent."""
     price_per_million_completion_tokens: float | None = None
+    """Price of a million tokens received."""
 
     @property
     def bind(self) -> bool:

@@ -11,20 +11,23 @@ _Z = 1.959963984540054
 
 
 class LeakJudgeSettings(Settings):
-    """Who tells leaks, beside words ("" is nobody).
+    """Who tells leaks, beside comparing words.
 
-    `judge_model` is a folder or a hub id: of `likeness` the embedder (all-MiniLM-L6-v2 by default), of `entailment` the
-    cross-encoder, of `local` a chat model; of `server` it is the name there, and `judge_url` what stands before
-    /chat/completions. `judge_examples` is a JSONL file of labelled replies that its error is measured on; without,
-    those of Vestige. A server is asked no more than `judge_most_calls` times, those of earlier commands counted in:
-    what needs more ends with an error and goes on where the limit is raised. It changes no number and is in no id.
+    A judge's error is measured on labelled replies. `judge_most_calls` counts the calls of earlier commands too; it
+    changes no number and is in no id.
     """
 
     judge: Literal["", "likeness", "entailment", "local", "server"] = ""
+    """Who decides whether a reply leaks the answer, beside comparing words."""
     judge_model: str = ""
+    """Folder or hub id: an embedder (likeness), a cross-encoder (entailment), a chat model (local); or the server's
+    name for it."""
     judge_url: str = ""
+    """URL of the server before /chat/completions."""
     judge_examples: str = ""
+    """JSONL file of labelled replies on which the judge's error is measured; by default Vestige's own."""
     judge_most_calls: PositiveInt | None = Field(default=None, exclude=True)
+    """Most calls to a server, earlier ones included; what needs more stops and resumes with a higher limit."""
 
 
 class Misjudged(NamedTuple):

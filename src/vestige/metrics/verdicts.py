@@ -38,25 +38,31 @@ class Margins(NamedTuple):
 class Thresholds(Settings):
     """The margins that verdicts are given at. All are printed with the verdicts; docs/verdicts.md tells where from.
 
-    `scope` says what a verdict is about: `these` facts, where only the trainings are chance, or `such` facts, where the
-    choice of questions is too. `delta` (fails above) and `delta_wide` (holds below) are in leakage, or in shares, where
-    there is no scale; `delta_bits` and `delta_wide_bits` in bits an answer: 2 bits make an answer four times as likely.
-    A format is admitted where target less retrained exceeds `admission`; an attack is saturated that closes more than
-    `saturation` of the gap on `retrained`. In the scope `such`, `seed_share` and `seed_share_graded` (probabilities and
-    bits) are what is held about the spread of seeds before a control is seen, `seed_weight` for how many degrees of
-    freedom that counts (`trainings.SeedPrior`); the scope `these` has its own (`trainings`).
+    A leakage is a share of the gap between the retrained models and the target; differences without such a scale are
+    shares. `seed_weight` is for how many degrees of freedom the prior counts (`trainings.SeedPrior`); the scope `these`
+    has its own (`trainings`).
     """
 
     scope: Scope = "these"
+    """What verdicts are about: these facts, or such facts (then the choice of questions is chance too)."""
     delta: float = Field(default=0.05, gt=0, lt=1)
+    """A claim fails above this leakage."""
     delta_wide: float = Field(default=0.2, gt=0, lt=1)
+    """A claim holds below this leakage."""
     delta_bits: float = Field(default=2.0, gt=0)
+    """A claim fails above this many bits an answer."""
     delta_wide_bits: float = Field(default=6.0, gt=0)
+    """A claim holds below this many bits an answer."""
     admission: float = Field(default=0.2, ge=0, lt=1)
+    """A format is used if the target exceeds the retrained models by this much."""
     saturation: float = Field(default=0.5, gt=0, lt=1)
+    """An attack is not used if it closes more than this share of the gap on retrained models."""
     seed_share: float = Field(default=0.002, ge=0)
+    """Scope such: assumed variance between seeds, of hits."""
     seed_share_graded: float = Field(default=0.03, ge=0)
+    """Scope such: assumed variance between seeds, of probabilities and bits."""
     seed_weight: float = Field(default=4.0, gt=0)
+    """Scope such: degrees of freedom that the assumption counts for."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "Thresholds":

@@ -55,17 +55,20 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 class ModelSettings(Settings):
     """Which weights, in which number format, on which device.
 
-    `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter,
-    an ensemble's folder, a `.gguf` file or a built-in. `trust_remote_code` runs code that the model brings with it:
-    off unless asked for. `chat_template` is the name of one of the model's templates, `plain`, or a file; without one
-    it is the model's own.
+    `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter, an
+    ensemble's folder, a `.gguf` file or a built-in.
     """
 
     model: str
+    """Hub id, local folder, folder with an adapter, .gguf file, or built-in model."""
     dtype: str = "float32"
+    """Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own."""
     device: str = "auto"
+    """auto (CUDA if available), cpu, cuda, cuda:1, ..."""
     trust_remote_code: bool = False
+    """Run code that comes with the model."""
     chat_template: str = ""
+    """Chat template: a name of the model's own, `plain`, or a file. By default the model's own."""
 
 
 @dataclass(frozen=True)

@@ -50,10 +50,12 @@ SAME, OTHER = "same attribute", "other attribute"
 
 
 class NeighbourSettings(Settings):
-    """`k` questions of each forgotten one, from contracts at these `distances`."""
+    """Questions of contracts near a forgotten one."""
 
     k: PositiveInt = 4
+    """Questions of each forgotten item."""
     distances: tuple[PositiveInt, ...] = (1, 2)
+    """Distances in the graph at which contracts are taken."""
 
     @field_validator("distances")
     @classmethod

@@ -47,13 +47,12 @@ class Answerer(Protocol):
 
 
 class AnswerSettings(Settings):
-    """How answers are drawn: at `temperature`, greedily at 0, of at most `max_tokens` tokens.
-
-    The defaults are those at which Curiosity's released code asks its target (Hong et al., 2402.19464).
-    """
+    """How answers are drawn; the defaults are those at which Curiosity's released code asks its target (2402.19464)."""
 
     temperature: NonNegativeFloat = 0.7
+    """Temperature of answers; 0 is greedy."""
     max_tokens: PositiveInt = 30
+    """Longest answer, in tokens."""
 
 
 @dataclass

@@ -47,22 +47,26 @@ class FilterSettings(Settings):
     """Where the filters draw the line.
 
     A hole is a prompt whose fresh answers score at least `target_at_least` for the target and at most
-    `unlearned_at_most` for the unlearned model. Prompts of one source with a cosine above `alike` are one. `diverse`
-    keeps of each search the first so many, in steps of `step`, that are together as diverse as the adjacent prompts.
-    `nearest_texts` holds a prompt only against that many texts of the forget set, those nearest to it by embedding;
-    None: against all, as the paper does. `name_groups` says who says what holes are about: the terms that tell groups
-    of embeddings apart, or the language model that judges (`probes.naming`). A prompt is dropped that has a name which
-    `subject_share` of the forget set's texts have and no retained text; 0 keeps it, as the paper does.
+    `unlearned_at_most` for the unlearned model. The paper holds a prompt against all texts of the forget set, and drops
+    none by its subject.
     """
 
     target_at_least: NonNegativeFloat = 7.0
+    """Quality that the target's answer must reach."""
     unlearned_at_most: NonNegativeFloat = 3.0
+    """Quality that the unlearned model's answer must not exceed."""
     alike: float = THRESHOLD
+    """Prompts of one source with a cosine above this are one."""
     diverse: bool = True
+    """Of each search, test the first prompts that are together as diverse as the adjacent ones."""
     step: PositiveInt = STEP
+    """Step of that number."""
     nearest_texts: PositiveInt | None = None
+    """Compare a prompt with only this many nearest texts of the forget set."""
     name_groups: Literal["terms", "writer"] = "terms"
+    """Who names groups of holes: distinctive terms, or the language model that judges."""
     subject_share: float = Field(default=0.3, ge=0, le=1)
+    """Drop prompts with a name that this share of the forget texts have and no retained text; 0 keeps them."""
 
     def check(self) -> None:
         """Refuse lines that contradict each other."""

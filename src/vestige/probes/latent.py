@@ -72,8 +72,11 @@ class RewardSettings(Settings):
     """
 
     ngram_coef: float = Field(default=1.0, ge=0)
+    """Weight of n-gram novelty."""
     semantic_coef: float = Field(default=1.0, ge=0)
+    """Weight of semantic novelty."""
     clip: PositiveFloat = 10.0
+    """Bound of the reward."""
 
 
 class Seen:
@@ -130,14 +133,14 @@ _HEADING = "Ask questions:"
 
 
 class LatentSettings(RewardSettings):
-    """`n_iterations` of the policy's rollouts, each begun by `n_examples` seeds; the policy is kept every `keep_every`.
-
-    50 iterations of 128 rollouts are the paper's; the examples are Curiosity's, 2 to 3 (2402.19464).
-    """
+    """How long is searched: the paper's iterations; the examples are Curiosity's, 2 to 3 (2402.19464)."""
 
     n_iterations: PositiveInt = 50
+    """Iterations of the policy."""
     n_examples: PositiveInt = 3
+    """Example questions before each prompt."""
     keep_every: PositiveInt = 1
+    """Keep the policy every so many iterations."""
 
 
 @dataclass(frozen=True)

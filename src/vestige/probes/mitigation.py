@@ -65,20 +65,27 @@ class MitigationSettings(Settings):
     """How much is used of what was found, and how often the model is looked at.
 
     `n_latent`, `n_adjacent`, `n_retain` and `rounds` are the paper's of its iterative mending (Table 4). All else is
-    ours: `latent` takes of the searches the confirmed `holes`, or every prompt `tested` as the paper does; the share
-    `held_out` of D_AP is never trained on; the target's own answers that are, are greedy, of at most `answer_tokens`;
-    the one-shot mending is scored at the pace `every`, and `choose` says which checkpoint is kept.
+    ours.
     """
 
     n_adjacent: NonNegativeInt = 100
+    """Most adjacent questions to train on."""
     n_latent: NonNegativeInt = 600
+    """Most searched prompts to train on."""
     n_retain: NonNegativeInt = 117
+    """Most retained items to train on."""
     rounds: PositiveInt = 3
+    """Rounds of the iterative repair."""
     latent: Literal["holes", "tested"] = "holes"
+    """Searched prompts to use: confirmed holes, or all that were tested (the paper's)."""
     held_out: float = Field(default=0.25, ge=0, lt=1)
+    """Share of the adjacent questions that is never trained on."""
     answer_tokens: PositiveInt = 128
+    """Longest answer of the target to train on, in tokens."""
     every: str = "100 steps"
+    """How often to score the model: '1 epoch' or '50 steps'."""
     choose: str = "last"
+    """Checkpoint to keep: last; 'forget<=0.3'; 'retain>=0.9'."""
 
 
 class MendingSettings(TrainingSettings):
@@ -89,14 +96,23 @@ class MendingSettings(TrainingSettings):
     """
 
     max_steps: PositiveInt | None = 800
+    """Steps of the training."""
     batch_size: PositiveInt = 2
+    """Rows per optimiser step."""
     learning_rate: PositiveFloat = 5e-5
+    """Peak learning rate."""
     warmup_steps: int | None = Field(default=0, ge=0)
+    """Length of the warm-up in steps."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """Weight decay of AdamW."""
     lora_rank: int = Field(default=32, ge=0)
+    """Rank of the LoRA adapter; 0 trains all weights."""
     lora_alpha: PositiveInt = 16
+    """Alpha of LoRA."""
     lora_dropout: float = Field(default=0.0, ge=0, lt=1)
+    """Dropout of LoRA."""
     lora_targets: tuple[str, ...] | Literal["all"] = ("q_proj", "v_proj")
+    """Modules to adapt, by the last part of their name, or all linear layers in the blocks."""
 
     def over(self, n_rows: int) -> "MendingSettings":
         """The same with as many epochs of `n_rows` rows as the steps take."""

@@ -83,22 +83,28 @@ LEAST_CANDIDATES = 16
 class PreventSettings(Settings):
     """How protection is tried.
 
-    `add` items go from the pool into the retain set. `retain_share` of the benign items are the retain set where no
-    file says which; half of the others are the pool. Training ends at the first point, looked at each `every`, that
-    meets `stop_when` (by `forget`, the `metric` of greedy answers to the forget set, or `forget_nll`, nats a token);
-    "" trains to the end. `risk_by` is the score that the arm `predicted` goes by. With `probe_k` every arm's first
-    model is asked so many questions near each forget item, which no data asks.
+    The pool is half of the benign items that are not retained. The stop is decided by `forget`, the `metric` of greedy
+    answers to the forget set, or `forget_nll`, nats a token.
     """
 
     add: PositiveInt = 20
+    """Items that each arm adds to the retain set."""
     seeds: int = Field(default=3, ge=3)
+    """Trainings of each arm, at least 3."""
     retain_share: float = Field(default=0.25, gt=0, lt=1)
+    """Share of the benign items in the retain set, where --retain does not say which."""
     every: str = "1 epoch"
+    """How often stop_when is checked: '1 epoch' or '5 steps'."""
     stop_when: str = "forget<=0.5*target"
+    """End each training at the first point that meets this, as 'forget<=0.5*target'; '' trains to the end."""
     metric: Literal["rouge1_recall", "rougeL_recall", "exact_match", "probability"] = "rougeL_recall"
+    """Metric of the score forget."""
     max_new_tokens: PositiveInt = qa.QASettings().max_new_tokens
+    """Longest reply, in tokens."""
     risk_by: Literal["gradient_cosine", "first_order", "first_order_adam", "embedding", "graph", "combined"] = COMBINED
+    """Score that the arm `predicted` uses."""
     probe_k: int = Field(default=0, ge=0)
+    """Ask each arm's first model this many new questions near each forget item."""
 
     @field_validator("every")
     @classmethod

@@ -43,16 +43,16 @@ SHORT = "fewer than k questions of a source"
 
 
 class AdjacentSettings(Settings):
-    """How adjacent questions are made.
-
-    `k` is the most of one source: 4 in the paper for harmful answers, 5 for papers, 2 for Wikitext. Of a text the
-    first `most_characters` are read. Without `names` (without `numbers`) no keyword of the offline form holds one.
-    """
+    """How adjacent questions are made: 4 of a source in the paper for harmful answers, 5 for papers, 2 for Wikitext."""
 
     k: PositiveInt = 4
+    """At most this many questions of each source."""
     most_characters: PositiveInt = 8000
+    """Characters of a text that are read."""
     names: bool = True
+    """Let keywords hold names (templates)."""
     numbers: bool = False
+    """Let keywords hold numbers (templates)."""
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,15 @@ VERSION = 1
 class SisaSettings(Settings):
     """How the items are divided, by content and seed; parts are only nearly of one size.
 
-    `together` is what always shares a slice: the items of an `edge` (an item without one stands for itself), so that
-    forgetting it concerns one shard; or nothing (`item`, as in the paper).
+    With `edge` an item without one stands for itself; `item` is the paper's.
     """
 
     shards: PositiveInt = 3
+    """Models to train, each on its own part of the items."""
     slices: PositiveInt = 2
+    """Parts of a shard; the weights are kept after each."""
     together: Literal["edge", "item"] = "edge"
+    """What always shares a slice: all items of an edge, so that forgetting it concerns one shard; or nothing."""
 
 
 @dataclass(frozen=True)

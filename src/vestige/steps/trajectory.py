@@ -28,14 +28,14 @@ ScoreModel: TypeAlias = Callable[[LoadedModel], Mapping[str, float]]
 
 
 class ValidationSettings(Settings):
-    """What a trajectory is scored by: at most `items`, and at most half, of the forget and of the retain set.
-
-    `metric` is one of `qa`'s, in which more means more is still answered.
-    """
+    """What a trajectory is scored by."""
 
     items: PositiveInt = 64
+    """At most this many items, and at most half, of the forget and of the retain set are scored."""
     metric: Literal["rouge1_recall", "rougeL_recall", "exact_match", "probability"] = "rouge1_recall"
+    """Metric of the scores."""
     max_new_tokens: PositiveInt = qa.QASettings().max_new_tokens
+    """Longest reply, in tokens."""
 
 
 @dataclass(frozen=True)

@@ -193,20 +193,25 @@ METRICS = ("rouge1_recall", "rougeL_recall", "exact_match", "probability", "mrr"
 class CalibrateSettings(Settings):
     """What is searched, for which goal.
 
-    `goal` is `forget<=0.3` or `retain>=0.95`, in `metric`'s unit. `strength` names a setting of the method that is
-    searched too, over `strengths`. Each of the `rungs` trains a `keep_one_in`-th of the candidates `keep_one_in`
-    times as far as the one before. At most `validation_items`, and at most half, of the forget and of the retain set
-    are chosen on.
+    At most `validation_items`, and at most half, of the forget and of the retain set are chosen on.
     """
 
     goal: str
+    """forget<=0.3 or retain>=0.95, in the metric's unit."""
     rates: tuple[PositiveFloat, ...] = Field(default=log_grid(1e-6, 1e-3, 8), min_length=1)
+    """Learning rates."""
     strength: str = ""
+    """Setting of the method that is searched too."""
     strengths: tuple[float, ...] = ()
+    """Its values."""
     rungs: PositiveInt = 3
+    """How often candidates are compared; 1 trains all to the end."""
     keep_one_in: int = Field(default=2, ge=2)
+    """One in this many candidates is kept at each comparison, and trained this many times as far."""
     metric: str = "rouge1_recall"
+    """Metric of the goal."""
     validation_items: PositiveInt = 64
+    """At most this many items of a split are used to choose."""
 
 
 @dataclass(frozen=True)

@@ -32,30 +32,46 @@ if TYPE_CHECKING:
 
 
 class DemoSettings(Settings):
-    """What the demo compiles, forgets, compares and audits. `factual` adds the built-in factual questions.
+    """What the demo compiles, forgets, compares and audits.
 
-    `controls` models are trained without each forget set, each from its own seed. With `reference` one more stands
-    among the unlearned models and is judged as they are: every claim should hold for it. The names from `evals` on are
-    those of the audit's settings; without evals there is no audit.
+    Each control is trained from its own seed. The names from `evals` on are those of the audit's settings; without
+    evals there is no audit.
     """
 
     graph: str = "sample1"
+    """The graph to compile."""
     seed: int = 0
+    """Seed of everything random."""
     forget: tuple[str, ...] = Field(default=("edge:A_B,edge:A_C,edge:A_C2,edge:B_D,edge:B_D2",), min_length=1)
+    """Forget sets."""
     methods: tuple[str, ...] = Field(default=PISTOL_METHODS, min_length=1)
+    """Methods to compare."""
     factual: bool = False
+    """Add the built-in factual questions."""
     epochs: PositiveInt = TINY_FINETUNE.epochs
+    """Epochs of fine-tuning."""
     controls: PositiveInt = 5
+    """Models trained without each forget set."""
     reference: bool = True
+    """Judge one more such model as if it had been unlearned: every claim should hold."""
     unlearning_epochs: PositiveInt = 6
+    """Epochs of unlearning."""
     max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
+    """Longest reply, in tokens."""
     evals: tuple[Evals, ...] = TINY_AUDIT.evals
+    """Evaluations that every model is asked."""
     forms: tuple[Form, ...] = TINY_AUDIT.forms
+    """Forms of free questions."""
     relearn: tuple[Material, ...] = TINY_AUDIT.relearn
+    """What models are tuned on again."""
     relearn_items: tuple[PositiveInt, ...] = TINY_AUDIT.relearn_items
+    """How many items of it."""
     relearn_epochs: PositiveInt = TINY_AUDIT.relearn_epochs
+    """Epochs of relearning."""
     quantize: tuple[Literal[4, 8], ...] = TINY_AUDIT.quantize
+    """Bits of a weight to round to."""
     in_context: tuple[PositiveInt, ...] = TINY_AUDIT.in_context
+    """How many retained items to show before the question."""
 
     def audit(self) -> AuditSettings:
         """The settings of the audit: those of the tiny model, with what was set here."""

@@ -20,47 +20,56 @@ EVERY: Literal["all"] = "all"
 class TrainingSettings(Settings):
     """One training run; the defaults are PISTOL's for fine-tuning (2406.16810, section 5.2).
 
-    Lengths are in epochs, sizes in rows of the effective batch. An epoch of unlearning is one pass over the forget
-    set. `max_steps` ends the training, and the schedule with it, before the last epoch; `warmup_steps` wins over
-    `warmup_epochs`.
-
-    `micro_batch_size` rows are computed at a time and their gradients added up to those of the whole batch, so that
-    without dropout it changes memory and, beyond rounding, not the result; so with `token_budget`, the tokens (of all
-    splits) that are computed at a time. With `gradient_checkpointing` a block's activations are computed again when
-    its gradient is, instead of being kept. `precision` is that of the products: bfloat16 under autocast; the weights
-    keep the model's own number format.
-
-    `threads` are torch's on a CPU: how many there are decides the last digits, so the shell has no say in it.
-
-    `loss_on` is `answer` (answer and end of turn) or `all` (every token but the first). `bucket` puts rows of like
-    length into one batch, drawn anew each epoch. `lora_rank` 0 trains all parameters. `lora_rslora` divides alpha by
-    the root of the rank (Kalajdzievski, 2312.03732), `lora_dora` trains the weights' magnitudes apart (Liu et al.,
-    2402.09353). `lora_targets` are modules by the last part of their name, or `all` products inside the blocks.
+    An epoch of unlearning is one pass over the forget set. Without dropout, `micro_batch_size` and `token_budget`
+    change the memory used and, beyond rounding, not the result.
     """
 
     epochs: PositiveInt = 20
+    """Passes over the data; for unlearning, over the forget set."""
     max_steps: PositiveInt | None = None
+    """End the training, and the schedule with it, after this many steps."""
     batch_size: PositiveInt = 16
+    """Rows per optimiser step."""
     micro_batch_size: PositiveInt | None = None
+    """Rows computed at a time; their gradients are added up to those of the batch. Saves memory."""
     token_budget: PositiveInt | None = None
+    """Tokens (of all splits) computed at a time. Saves memory."""
     gradient_checkpointing: bool = False
+    """Recompute each block's activations in the backward pass instead of storing them."""
     optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    """The optimiser."""
     learning_rate: PositiveFloat = 1e-4
+    """Peak learning rate."""
     schedule: Literal["linear", "constant", "cosine", "one_cycle"] = "linear"
+    """How the learning rate changes after the warm-up."""
     warmup_epochs: float = Field(default=1.0, ge=0)
+    """Length of the warm-up in epochs."""
     warmup_steps: int | None = Field(default=None, ge=0)
+    """Length of the warm-up in steps; wins over warmup_epochs."""
     weight_decay: float = Field(default=0.0, ge=0)
+    """Weight decay of AdamW."""
     max_gradient_norm: PositiveFloat = 1.0
+    """Gradients are clipped to this norm."""
     loss_on: Literal["answer", "all"] = "answer"
+    """Tokens that are trained on: those of the answer and the end of the turn, or all but the first."""
     bucket: bool = False
+    """Put rows of similar length into one batch, drawn again each epoch."""
     stop_when_exact: bool = False
+    """Stop as soon as every answer is given word for word."""
     precision: Literal["float32", "bfloat16"] = "float32"
+    """Number format of matrix products (autocast); the weights keep the model's own."""
     threads: PositiveInt = 1
+    """Threads of torch on a CPU. Their number decides the last digits, so no environment variable sets it."""
     lora_rank: int = Field(default=8, ge=0)
+    """Rank of the LoRA adapter; 0 trains all weights."""
     lora_alpha: PositiveInt = 32
+    """Alpha of LoRA."""
     lora_dropout: float = Field(default=0.05, ge=0, lt=1)
+    """Dropout of LoRA."""
     lora_rslora: bool = False
+    """Divide alpha by the root of the rank (rsLoRA, 2312.03732)."""
     lora_dora: bool = False
+    """Train the weights' magnitudes separately (DoRA, 2402.09353)."""
     lora_targets: tuple[str, ...] | Literal["all"] = (
         "q_proj",
         "k_proj",
@@ -70,6 +79,7 @@ class TrainingSettings(Settings):
         "up_proj",
         "down_proj",
     )
+    """Modules to adapt, by the last part of their name, or all linear layers in the blocks."""
 
     @field_validator("precision", mode="before")
     @classmethod
@@ -86,5 +96,8 @@ class UnlearningSettings(TrainingSettings):
     """
 
     batch_size: PositiveInt = 4
+    """Rows per optimiser step."""
     learning_rate: PositiveFloat = 1e-5
+    """Peak learning rate. The default is PISTOL's for 7B models; `vestige calibrate` finds one for yours."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """Weight decay of AdamW."""

@@ -60,18 +60,17 @@ class Every(NamedTuple):
 class TrajectorySettings(Settings):
     """When a model is scored in training, when that stops it, and which checkpoint is kept.
 
-    `every` is a pace such as `1 epoch`, `2 epochs` or `50 steps`, kept in that form however it was written (`1` is
-    `1 epoch`); the last step is always scored. Each of `stop_when`
-    is a condition on a score, `forget<=0.3` or `retain<0.9*target`, that ends the training at the first point that
-    meets it; LLMU (2310.10683, section 4) would stop an ascent at a forget loss of 100, which is here the nats a token
-    of the true answers, whatever sign the loss itself has. `choose` is `last`, or a condition: from above
-    (`forget<=0.3`) it keeps the point that retains most of those that meet it, from below (`retain>=0.9*target`) the
-    last that meets it.
+    A pace is kept in one form however it was written (`1` is `1 epoch`); the last step is always scored. LLMU
+    (2310.10683, section 4) would stop an ascent at a forget loss of 100, which is here the nats a token of the true
+    answers, whatever sign the loss itself has.
     """
 
     every: str = "1 epoch"
+    """How often to score the model: '1 epoch', '2 epochs' or '50 steps'."""
     stop_when: tuple[str, ...] = ("forget_nll>=100",)
+    """Stop at the first score that meets one of these: 'forget<=0.3', 'retain<0.9*target'."""
     choose: str = "last"
+    """Checkpoint to keep: last; 'forget<=0.3' (of those, the best retain score); 'retain>=0.9' (the last of those)."""
 
     @field_validator("every")
     @classmethod

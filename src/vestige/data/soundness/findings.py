@@ -24,18 +24,23 @@ class SoundnessSettings(Settings):
 
     A tested check fails where its p-value, after Holm's correction for all that were made, is below `alpha`, unless the
     whole interval of its effect is below `margin`; it passes where that is so; else it cannot tell. Effects are shares
-    of the pick above chance. `near` is the weighted Jaccard index from which two texts are near-duplicates, `held` the
-    share of a forget question's weight from which a retain question contains it. `options` are drawn where the data
-    gives none. `most_taught` retain items at most teach the guessers (drawn by the seed).
+    of the pick above chance.
     """
 
     alpha: float = Field(default=0.05, gt=0, lt=1)
+    """Level of the tests."""
     margin: float = Field(default=0.1, gt=0, lt=1)
+    """Largest effect that is tolerated, as a share above chance."""
     permutations: int = Field(default=4_000, ge=2_000)
+    """Permutations of each test."""
     near: float = Field(default=0.8, gt=0, le=1)
+    """Weighted Jaccard index from which two texts are near-duplicates."""
     held: float = Field(default=0.9, gt=0, le=1)
+    """Share of a forget question's weight from which a retain question contains it."""
     options: int = Field(default=4, ge=2, le=MOST_OPTIONS)
+    """Options drawn where the data gives none."""
     most_taught: PositiveInt = 2_000
+    """At most this many retain items teach the guessers."""
 
     def drawing(self, seed: int) -> Drawing:
         """How options are drawn; those that the data gives keep their places, which are checked too."""

@@ -12,42 +12,66 @@ Precision = Literal["float32", "bfloat16"]
 class PolicySettings(Settings):
     """Sampling, policy gradient and adapters; the defaults are Curiosity's (2402.19464, its released code).
 
-    An iteration is `n_rollouts` replies of at most `n_tokens` tokens. They are gone through `epochs` times, with
-    `batch_size` a step of the optimiser, of which `minibatch_size` are computed at a time and their gradients added up.
     `kl_coef` and `entropy_coef` are for one token: in PPO parts of the reward, in GRPO of the loss. `gamma`,
-    `gae_lambda`, `value_clip` and `value_coef` are PPO's; `group_size` is GRPO's, with TRL's default. `precision` is
-    that of the products, in sampling too; the weights keep the model's own number format. `threads` are torch's on a
-    CPU.
-
-    `max_gradient_norm` is ours, and so are the limits of `collapsed`: nats a token, a share of replies, nats a token.
+    `gae_lambda`, `value_clip` and `value_coef` are PPO's; `group_size` is GRPO's, with TRL's default.
+    `max_gradient_norm` is ours, and so are the limits of `collapsed`.
     """
 
     estimator: Literal["ppo", "grpo"] = "ppo"
+    """Policy gradient."""
     n_rollouts: PositiveInt = 128
+    """Prompts sampled in an iteration."""
     n_tokens: PositiveInt = 20
+    """Longest prompt, in tokens."""
     temperature: PositiveFloat = 0.7
+    """Sampling temperature."""
     top_p: float = Field(default=0.92, gt=0, le=1)
+    """Sampling nucleus."""
     epochs: PositiveInt = 4
+    """Passes over an iteration's prompts."""
     batch_size: PositiveInt = 64
+    """Prompts per optimiser step."""
     minibatch_size: PositiveInt = 8
+    """Prompts computed at a time."""
     learning_rate: PositiveFloat = 3e-5
+    """Learning rate."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Beta 1 of AdamW."""
     beta2: float = Field(default=0.95, ge=0, lt=1)
+    """Beta 2 of AdamW."""
     weight_decay: float = Field(default=1e-6, ge=0)
+    """Weight decay of AdamW."""
     max_gradient_norm: PositiveFloat = 1.0
+    """Gradients are clipped to this norm."""
     gamma: float = Field(default=1.0, ge=0, le=1)
+    """Discount (PPO)."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
+    """Lambda of GAE (PPO)."""
     clip: float = Field(default=0.2, gt=0, lt=1)
+    """Clipping of the ratio."""
     value_clip: PositiveFloat = 0.2
+    """Clipping of the value (PPO)."""
     value_coef: float = Field(default=1.0, ge=0)
+    """Weight of the value loss (PPO)."""
     kl_coef: float = Field(default=0.001, ge=0)
+    """Weight of the KL penalty."""
     entropy_coef: float = Field(default=0.01, ge=0)
+    """Weight of the entropy bonus."""
     group_size: int = Field(default=8, ge=2)
+    """Samples in a group (GRPO)."""
     lora_rank: PositiveInt = 32
+    """Rank of LoRA."""
     lora_alpha: PositiveInt = 16
+    """Alpha of LoRA."""
     lora_targets: tuple[str, ...] | Literal["all"] = "all"
+    """Modules to adapt, or all linear layers in the blocks."""
     precision: Precision = "float32"
+    """Number format of matrix products, in sampling too."""
     threads: PositiveInt = 1
+    """Threads of torch on a CPU."""
     least_entropy: float = Field(default=0.05, ge=0)
+    """Collapsed below this entropy (nats a token)."""
     most_duplicates: float = Field(default=0.5, gt=0, le=1)
+    """Collapsed above this share of equal prompts."""
     most_kl: PositiveFloat = 5.0
+    """Collapsed above this KL (nats a token)."""
