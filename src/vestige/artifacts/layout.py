@@ -366,3 +366,43 @@ class RunFolder:
         """The subjects that are there: controls first, then cells, each in the order of their names."""
         for spec in [*sorted(self.path.glob("models/*/spec.json")), *sorted(self.path.glob("cells/*/spec.json"))]:
             yield SubjectFolder(spec.parent)
+
+
+@dataclass(frozen=True)
+class StudyState:
+    """What is known of a study's cells: small files named by their keys. `study/engine.py` says how they are used."""
+
+    path: Path
+
+    done = Entry("done")
+    """A file for each cell that is whole: what it took, and where its results lie."""
+    leases = Entry("leases")
+    """Who works on a cell."""
+    failed = Entry("failed")
+    """Why a cell failed, and in which run."""
+
+
+@dataclass(frozen=True)
+class StudyFolder(RunFolder):
+    """One or several studies whose cells are shared: a run's folders for data and models, and the state of cells."""
+
+    @property
+    def state(self) -> StudyState:
+        """What is known of the cells."""
+        return StudyState(self.path / "state")
+
+    def dataset(self, name: str) -> Path:
+        """One compiled data set."""
+        return self.data / slug(name)
+
+    def plan(self, name: str) -> Path:
+        """The cells of the study of that name as last run, a line each; the first line says of which settings."""
+        return self.path / "plans" / f"{slug(name)}.jsonl"
+
+    def tables_of(self, name: str) -> Path:
+        """The tables of the study of that name."""
+        return self.tables / slug(name)
+
+    def figures_of(self, name: str) -> Path:
+        """The figures of the study of that name."""
+        return self.figures / slug(name)

@@ -219,16 +219,22 @@ def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "Queue[tuple[str,
 def _start_worker(reports: "Queue[tuple[str, float]]", parent: int, cards: "Queue[str] | None") -> None:
     global _reports
     _reports = reports
-    if cards is not None:
-        # Before torch is imported: the only card that this process sees is its own.
-        os.environ["CUDA_VISIBLE_DEVICES"] = cards.get()
-    # Ctrl-C reaches the whole group; the parent decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    settle_in(parent, None if cards is None else cards.get())
     import torch
 
     torch.set_num_threads(1)
+
+
+def settle_in(parent: int | None, card: str | None) -> None:
+    """Prepare a worker process: it sees no GPU but `card`, and ends with the process `parent`, if there is one."""
+    if card is not None:
+        # Before torch is imported.
+        os.environ["CUDA_VISIBLE_DEVICES"] = card
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if parent is not None:
+        # Ctrl-C reaches the whole group; the parent decides what it means.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
 
 
 def _die_with(parent: int) -> None:
