@@ -50,7 +50,7 @@ class EvaluateRequest:
     """Which items to ask, how, and from which forget sets to sum up; `eval` is a name of `EVALS`.
 
     With `only`, those items alone are asked and summed up; the others are there for what an evaluation draws from them,
-    such as wrong options and questions to show.
+    such as wrong options and questions to show. Without `summed` there are scores of items and no summaries.
     """
 
     items: tuple[Item, ...]
@@ -59,6 +59,7 @@ class EvaluateRequest:
     seed: int
     eval: str = next(iter(EVALS))
     only: frozenset[str] | None = None
+    summed: bool = True
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,8 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     records = read_records(place)
     scores = [evaluation.score(r) for r in records]
     write_scores(place, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
-    for view in request.views if request.only is None else _restricted(request.views, request.only):
+    views = request.views if request.only is None else _restricted(request.views, request.only)
+    for view in views if request.summed else ():
         results = evaluation.summarize(records, scores, view, seed=request.seed)
         splits = {name: tuple(ids) for name, ids in view.splits.items()}
         summary = Summary(evaluation.NAME, evaluation.SUMMARY_VERSION, subject.spec, view.forget, splits, results)

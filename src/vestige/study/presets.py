@@ -1,8 +1,12 @@
 """Settings that were found for the built-in tiny model, with where they come from."""
 
+import json
+from importlib import resources
 from typing import Any
 
 from vestige.audit.settings import AuditSettings
+from vestige.core.errors import InputError
+from vestige.core.settings import closest
 from vestige.training.settings import TrainingSettings
 
 TINY_FINETUNE = TrainingSettings(
@@ -27,6 +31,16 @@ DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
 
 PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
 """The four methods that PISTOL compares (2406.16810, section 5.3)."""
+
+PAPER_RATES = {
+    **{("sample1", "llama-2", method): 2e-5 for method in ("ga", "gd", "kl")},
+    **{("sample1", "llama-2", method): 1.5e-5 for method in ("dpo", "idk_gd")},
+    **{("sample1", "mistral", method): 1e-5 for method in ("ga", "gd", "dpo", "idk_gd")},
+    ("sample1", "mistral", "kl"): 2e-5,
+    **{("sample2", model, m): 1e-5 for model in ("llama-2", "mistral") for m in ("ga", "gd", "dpo", "idk_gd")},
+    **{("sample2", model, "kl"): 2e-5 for model in ("llama-2", "mistral")},
+}
+"""PISTOL's learning rates by data set, family of models and method (2406.16810, Appendix B)."""
 
 TINY_AUDIT = AuditSettings(
     evals=("qa", "choices", "freeform", "memory"),
@@ -63,3 +77,34 @@ def tiny_unlearning(method: str) -> dict[str, Any]:
     """
     rate = {"learning_rate": TINY_RATES[method]} if method in TINY_RATES else {}
     return {"lora_rank": 0, **rate}
+
+
+STUDIES = {
+    "pistol-q1": "PISTOL, question 1: connectivity (Tables 1 and 2, Figures 5 a, b and 6)",
+}
+"""The studies that come with Vestige, by what they ask."""
+
+
+def study_preset(name: str, *, model: str | None = None, cpu: bool = False) -> str:
+    """A study as the text of a TOML file: of the paper's size and models, with `model` in their place, or for a CPU."""
+    if name not in STUDIES:
+        raise InputError(f"no study {name!r}; {closest(name, list(STUDIES))}")
+    if cpu and model is not None:
+        raise InputError("the CPU size is that of builtin:tiny; give --model or --cpu")
+    size = "cpu" if cpu else "paper" if model is None else "any"
+    text = _resource(name)
+    for part in ("models", "training"):
+        text = text.replace(f"@{part.upper()}@", _resource(part).strip())
+    text = text.replace("@MODEL@", json.dumps(model)).replace("@NAME@", f"{name}-cpu" if cpu else name)
+    kept, sizes = [], ["paper", "any", "cpu"]
+    for line in text.splitlines():
+        if line.startswith("#: "):
+            sizes = ["paper", "any", "cpu"] if line == "#: end" else line.removeprefix("#: ").split()
+        elif size in sizes:
+            kept.append(line)
+    return "\n".join(kept) + "\n"
+
+
+def _resource(name: str) -> str:
+    place = resources.files("vestige.study") / "resources" / "presets" / f"{name}.toml"
+    return place.read_text(encoding="utf-8")

@@ -1,0 +1,134 @@
+"""`vestige study`: a grid of trainings and evaluations from one file, made by any number of processes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vestige.cli.asked import refuse_torchrun, say
+from vestige.cli.options import AsJson
+from vestige.core.errors import InputError, PartialFailure
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.study.studies import Progress
+
+study_app = typer.Typer(
+    name="study",
+    help="Experiments of many cells from one file: plan, run, status; resumes, on one machine or on many.",
+    no_args_is_help=True,
+)
+
+File = Annotated[Path, typer.Argument(help="The study, a TOML file; `vestige study preset` writes one.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--output-dir", help="The folder of the cells, which studies may share; FILE's name by default."),
+]
+
+
+@study_app.command("plan")
+def plan_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
+    """Say which cells FILE has, which of them exist, and what the others take by what was measured. Runs nothing."""
+    from vestige.study.studies import open_study_file, plan
+
+    study = open_study_file(file, output_dir)
+    _show(plan(study), as_json=as_json)
+
+
+@study_app.command("status")
+def status_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
+    """Say how many cells of FILE are done, being made and failed, and why."""
+    from vestige.study.studies import open_study_file, status
+
+    _show(status(open_study_file(file, output_dir)), as_json=as_json)
+
+
+@study_app.command("run")
+def run_command(
+    file: File,
+    output_dir: Folder = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default one a GPU or processor, as far as memory goes.")
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(help="processes (here), slurm, ray, or local: submitit's own on this machine.")
+    ] = "processes",
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="For the executor, as in gpus_per_node=1 or num_gpus=1."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make every cell of FILE that is not there. The same command resumes, and may run on many machines at once.
+
+    Ends with 5 if a cell failed; the same command tries it again.
+    """
+    refuse_torchrun("study run")
+    from vestige.cli.progress import progress_bar
+    from vestige.study.engine import EXECUTORS, Status
+    from vestige.study.studies import open_study_file, run, status
+
+    if executor not in EXECUTORS:
+        raise InputError(f"no executor {executor!r}; known: {', '.join(EXECUTORS)}")
+    study = open_study_file(file, output_dir)
+    keys = {cell.key: cell.name for cell in study.cells}
+    with progress_bar(study.settings.name) as bar:
+
+        def show(now: Status, cells: int) -> None:
+            bar(len(now.done & keys.keys()) / cells, ", ".join(sorted(keys[k] for k in now.at_work & keys.keys())))
+
+        failed = run(study, jobs=jobs, executor=executor, options=_options(option), show=show)
+    _show(status(study), as_json=as_json)
+    if failed:
+        raise PartialFailure(f"{len(failed)} of {len(keys)} cells failed; the same command tries them again")
+
+
+@study_app.command("preset")
+def preset_command(
+    name: Annotated[str, typer.Argument(help="A study that comes with Vestige; all are listed without it.")] = "",
+    model: Annotated[str | None, typer.Option(help="Any model in the place of the paper's.")] = None,
+    cpu: Annotated[bool, typer.Option("--cpu", help="A size that finishes on a CPU, with builtin:tiny.")] = False,
+) -> None:
+    """Print the study NAME as a TOML file with comments: `vestige study preset pistol-q1 > q1.toml`."""
+    from vestige.study.presets import STUDIES, study_preset
+
+    if name:
+        typer.echo(study_preset(name, model=model, cpu=cpu), nl=False)
+        return
+    for one, about in STUDIES.items():
+        typer.echo(f"{one}: {about}")
+
+
+def _options(given: list[str] | None) -> dict[str, Any]:
+    """Names with numbers where they are numbers."""
+    found: dict[str, Any] = {}
+    for one in given or ():
+        key, equals, value = one.partition("=")
+        if not equals:
+            raise InputError(f"--option {one_line(one)} is not of the form KEY=VALUE")
+        found[key] = int(value) if value.isdigit() else value
+    return found
+
+
+def _show(progress: "Progress", *, as_json: bool) -> None:
+    from vestige.cli.tables import print_columns, print_json
+
+    if as_json:
+        return print_json(progress)
+    kinds = progress.kinds
+    columns = [
+        ["cells", *(f"{k.cells:,}" for k in kinds)],
+        ["done", *(f"{k.done:,}" for k in kinds)],
+        ["at work", *(f"{k.at_work:,}" for k in kinds)],
+        ["failed", *(f"{k.failed:,}" for k in kinds)],
+        ["seconds each", *("" if k.seconds is None else f"{k.seconds:.1f}" for k in kinds)],
+        ["peak MB", *("" if k.peak_mb is None else f"{k.peak_mb:,}" for k in kinds)],
+    ]
+    print_columns("", [["kind", *(k.kind for k in kinds)]], columns)
+    typer.echo(f"{progress.done:,} of {progress.cells:,} cells are done")
+    if progress.left is not None:
+        typer.echo(f"work left for one process, by what was measured: {progress.left / 3600:.2f} hours")
+    elif progress.done < progress.cells:
+        typer.echo("work left: unknown until a cell of each kind was made")
+    for name, why in progress.failed.items():
+        say(f"failed: {one_line(name)}: {one_line(why, width=500)}")

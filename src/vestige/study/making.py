@@ -1,0 +1,243 @@
+"""How the cells of a study are made: each by the step that its command runs, in a folder that its key names."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vestige.artifacts.layout import StudyFolder, SubjectFolder
+from vestige.core.errors import InputError
+from vestige.core.files import read_json, write_json
+from vestige.core.ids import changed_keys
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed, generator
+from vestige.data.build import CompileSettings, compile_to_folder
+from vestige.data.corpus import Corpus, NamedSplits, everything, left_out, named_splits, open_corpus
+from vestige.data.factual import idk_answers
+from vestige.evals import find_eval
+from vestige.methods import build_method
+from vestige.models.load import ModelSettings
+from vestige.steps import finetune as finetuning
+from vestige.steps import unlearn as unlearning
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate_together, finished_subject, view_of
+from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.making import pick_form, read_done
+from vestige.steps.subjects import any_subject, origin_of
+from vestige.steps.unlearn import UnlearnRequest, unlearn
+from vestige.study.cells import Point, Study, folder_of
+from vestige.study.engine import Cell
+from vestige.study.settings import StudyModel, StudySettings
+
+
+@lru_cache(maxsize=1)
+def open_study(settings: str, folder: str) -> Study:
+    """The study of these settings (JSON), read once in a process."""
+    torch.set_num_threads(1)
+    return Study(StudySettings.model_validate_json(settings), StudyFolder(Path(folder)))
+
+
+def make_cell(cell: Cell, *, settings: str, folder: str) -> Mapping[str, Any]:
+    """Make one cell; gives back where its results lie within the study's folder."""
+    kinds = {"data": _data, "target": _taught, "retrained": _taught, "given": _given, "unlearned": _unlearned}
+    return {**kinds, "evaluate": _evaluated}[cell.kind](open_study(settings, folder), cell)
+
+
+def plan_cells(settings: str, folder: str) -> tuple[Cell, ...]:
+    """The cells, in a process of its own."""
+    return Study(StudySettings.model_validate_json(settings), StudyFolder(Path(folder))).cells
+
+
+def check_study(study: Study) -> None:
+    """Refuse what would fail only after something has been trained, and a folder that other code has worked in."""
+    for method in study.settings.methods:
+        build_method(method.method, method.settings)
+    for name in study.settings.evaluate.evals:
+        find_eval(name).SETTINGS.build(
+            study.settings.evaluate.settings.get(name, {}), where=f"evaluate.settings.{name}"
+        )
+    strange = set(study.settings.evaluate.settings) - set(study.settings.evaluate.evals)
+    if strange:
+        raise InputError(f"evaluate.settings has {min(strange)!r}, which is none of evals")
+    for model in study.settings.models:
+        pick_form(model.save)
+    ours, path = versions(study), study.folder.state.path / "versions.json"
+    theirs = read_json(path) if path.exists() else {}
+    changed = [name for name in changed_keys(ours, {**ours, **theirs}) if name in ours]
+    if changed:
+        raise InputError(
+            f"{study.folder.path} was made by another version of {', '.join(changed)}, so new cells would not compare "
+            "with old ones; choose another --output-dir"
+        )
+    write_json(path, {**theirs, **ours})
+
+
+def versions(study: Study) -> dict[str, int]:
+    """The versions of all code that can change what the study's cells hold."""
+    methods = {m.method: build_method(m.method, m.settings).version for m in study.settings.methods}
+    evals = {name: find_eval(name).COLLECT_VERSION for name in study.settings.evaluate.evals}
+    return {
+        "finetune": finetuning.VERSION,
+        "unlearn": unlearning.VERSION,
+        **{f"method {name}": version for name, version in methods.items()},
+        **{f"evaluation {name}": version for name, version in evals.items()},
+    }
+
+
+@lru_cache(maxsize=4)
+def corpus_of(study: Study, data: str) -> Corpus:
+    """The items of a data set."""
+    own = study.data(data)
+    compiled = next((c.key for c in study.cells if c.kind == "data" and c.name == data), None)
+    return open_corpus(own.source(place_of(study, compiled) if compiled else Path()))
+
+
+def place_of(study: Study, key: str) -> Path:
+    """The folder of a finished cell, which another study may have made under names of its own."""
+    return study.folder.path / str(read_json(study.folder.state.done / key)["made"]["path"])
+
+
+@lru_cache(maxsize=64)
+def splits_of(study: Study, data: str, forget: str, member: str) -> NamedSplits:
+    """The items as one forget set sees them, all of those that are asked and no others."""
+    corpus = corpus_of(study, data)
+    steps = study.member(data, forget, member).steps
+    splits = named_splits(corpus, ",".join(steps), retain=study.data(data).retain)
+    asked, most = study.settings.evaluate, study.data(data).most_items
+    kept = {n: items for n, items in splits.splits.items() if not asked.splits or n in asked.splits or n == "forget"}
+    if most is not None:
+        drawn = _drawn(everything([replace(splits, splits={"all": corpus.items + corpus.factual})]), most, study, data)
+        kept = {n: items if n == "forget" else tuple(i for i in items if i.id in drawn) for n, items in kept.items()}
+    return replace(splits, forget=member, splits={n: items for n, items in kept.items() if items})
+
+
+def _drawn(items: tuple[Item, ...], most: int, study: Study, data: str) -> set[str]:
+    """The same items for every forget set: at most `most` of those with an edge, and of those without."""
+    found: set[str] = set()
+    for kind in (True, False):
+        own = [i for i in items if (i.edge is None) is kind]
+        order = generator(study.data(data).seed, "asked", str(kind)).permutation(len(own))[:most]
+        found |= {own[n].id for n in order.tolist()}
+    return found
+
+
+def _data(study: Study, cell: Cell) -> Mapping[str, Any]:
+    data = study.data(cell.name)
+    place = study.folder.dataset(f"{cell.name}-{cell.key}")
+    own = CompileSettings(seed=data.seed, temporal=data.temporal, contract_types=data.contract_types)
+    compile_to_folder(data.compile, place, own)
+    return {"path": str(place.relative_to(study.folder.path))}
+
+
+def _settings_of(study: Study, model: StudyModel, path: Path | None = None) -> ModelSettings:
+    return ModelSettings(
+        model=str(path) if path else model.model,
+        dtype=model.dtype,
+        device=study.settings.device,
+        trust_remote_code=model.trust_remote_code,
+        chat_template="" if path else model.chat_template,
+    )
+
+
+def _taught(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """A target, or a model that never sees a forget set."""
+    point: Point = cell.given
+    model, corpus = study.model(point.model), corpus_of(study, point.data)
+    factual = corpus.factual if study.data(point.data).train_factual else ()
+    splits = None
+    if point.role == "retrained":
+        steps = study.member(point.data, point.forget, point.member).steps
+        splits = named_splits(corpus, ",".join(steps), retain=study.data(point.data).retain)
+    request = FinetuneRequest(
+        model=_settings_of(study, model),
+        items=(*(left_out(corpus, splits) if splits else corpus.items), *factual),
+        # One tokeniser for all models of a data set.
+        vocabulary=(*corpus.items, *corpus.factual),
+        training=study.settings.teaching(model, study.data(point.data)),
+        seed=derive_seed(point.seed, "control", point.step) if point.step else point.seed,
+        role=point.role,
+        name=point.role,
+        forget=point.member,
+        forgotten=(splits.resolved,) if splits else (),
+    )
+    place = folder_of("models", point, cell.key)
+    made = finetune(SubjectFolder(study.folder.path / place), request)
+    return {"path": place, "steps": made.steps, "stopped": made.stopped}
+
+
+def _given(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """A model that knows already: its folder is for evidence, and its weights stay where they are."""
+    place = folder_of("models", cell.given, cell.key)
+    subject = _from_elsewhere(study, study.folder.path / place, study.model(cell.given.model))
+    return {"path": place, "digest": subject.made.digest.id}
+
+
+def _from_elsewhere(study: Study, folder: Path, model: StudyModel) -> Subject:
+    return any_subject(_settings_of(study, model), str(folder), role="target", name=model.label)
+
+
+def _unlearned(study: Study, cell: Cell) -> Mapping[str, Any]:
+    point: Point = cell.given
+    model, method, data = study.model(point.model), study.method(point.method), study.data(point.data)
+    corpus, member = corpus_of(study, point.data), study.member(point.data, point.forget, point.member)
+    done = tuple(named_splits(corpus, step).resolved for step in member.steps[: point.step])
+    splits = named_splits(corpus, member.steps[point.step], retain=data.retain, before=done).splits
+    target, start, digest = _parent(study, cell, model)
+    place = folder_of("cells", point, cell.key)
+    request = UnlearnRequest(
+        target=target,
+        target_digest=digest,
+        start=start,
+        method=method.method,
+        method_settings=dict(method.settings),
+        forget=member.steps[point.step],
+        forget_items=splits["forget"],
+        retain_items=splits.get("retain", ()),
+        idk=idk_answers(),
+        training=study.settings.training(model, method, point.rate),
+        seed=point.seed,
+        save=pick_form(model.save),
+        before=done,
+    )
+    made = unlearn(SubjectFolder(study.folder.path / place), request)
+    return {"path": place, "steps": made.steps, "stopped": made.stopped}
+
+
+def _parent(study: Study, cell: Cell, model: StudyModel) -> tuple[ModelSettings, str, str]:
+    """The model that unlearning starts from, where its history began, and its digest."""
+    if not model.teach and cell.given.step == 0:
+        settings = _settings_of(study, model)
+        origin = origin_of(settings)
+        return settings, origin.model, origin.digest
+    folder = SubjectFolder(place_of(study, cell.after[0]))
+    made = read_done(folder)
+    if made is None:
+        raise InputError(f"{folder.path} holds no finished model; delete its mark in state/done and run again")
+    return _settings_of(study, model, folder.model), model.model, made.digest.id
+
+
+def _evaluated(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """Ask a model; what it scores on each item lies in the folders that are named by evaluation."""
+    point: Point = cell.given
+    asked = study.settings.evaluate
+    if point.member:
+        seen = [splits_of(study, point.data, point.forget, point.member)]
+    else:
+        places = [(forget, m.name) for (data, forget), own in study.members.items() if data == point.data for m in own]
+        seen = [splits_of(study, point.data, *place) for place in places]
+    items, views = everything(seen), tuple(view_of(s) for s in seen)
+    requests = []
+    for name in asked.evals:
+        settings = find_eval(name).SETTINGS.build(asked.settings.get(name, {}), where=name)
+        requests.append(EvaluateRequest(items, views, settings, study.data(point.data).seed, name, summed=False))
+    model, place = study.model(point.model), place_of(study, cell.after[0])
+    if point.role == "target" and not model.teach:
+        subject = _from_elsewhere(study, place, model)
+    else:
+        trusted = model.trust_remote_code
+        subject = finished_subject(SubjectFolder(place), device=study.settings.device, trust_remote_code=trusted)
+    found = evaluate_together(subject, requests)
+    paths = (str(f.path.relative_to(study.folder.path)) for f in found)
+    return {"evals": dict(zip(asked.evals, paths, strict=True))}
