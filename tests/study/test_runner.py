@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -140,24 +139,23 @@ def test_progress_reaches_the_parent(tmp_path):
     assert seen[-1] == 1.0
 
 
+SCRIPT = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_runner import Task, linger, run_tasks, write
+"""
+
+
+def linger(folder, report):
+    Path(folder, "worker").write_text(str(os.getpid()))
+    time.sleep(60)
+    Path(folder, "late").write_text("late")
+
+
 @pytest.mark.slow
 def test_workers_die_with_a_killed_parent(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(f"""
-        import os, time
-        from pathlib import Path
-        from vestige.study.runner import Task, run_tasks
-
-        def linger(report):
-            Path({str(tmp_path / "worker")!r}).write_text(str(os.getpid()))
-            time.sleep(60)
-            Path({str(tmp_path / "late")!r}).write_text("late")
-
-        if __name__ == "__main__":
-            run_tasks([Task("linger", linger, {{}})], workers=1)
-        """)
-    )
+    script.write_text(f"{SCRIPT}run_tasks([Task('linger', linger, {{'folder': {str(tmp_path)!r}}})], workers=1)")
     parent = subprocess.Popen([sys.executable, str(script)])
     worker = tmp_path / "worker"
     for _ in range(300):
@@ -174,3 +172,15 @@ def test_workers_die_with_a_killed_parent(tmp_path):
     else:
         pytest.fail("the worker outlived its parent")
     assert not (tmp_path / "late").exists()
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_runs_once(tmp_path):
+    script, log = tmp_path / "script.py", tmp_path / "log"
+    task = f"Task('a', write, {{'path': {str(log)!r}, 'text': 'a'}})"
+    script.write_text(
+        f"{SCRIPT}print('begun')\nassert run_tasks([{task}], workers=1) == {{}}\nprint(__file__, __spec__)"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert (done.stderr, done.stdout) == ("", f"begun\n{script} None\n")
+    assert log.read_text() == "a"

@@ -10,6 +10,7 @@ import os
 import pickle
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,8 +126,25 @@ def _submit(
         if len(futures) >= workers:
             return
         if all(state.shares[a] == 1.0 for a in task.after):
-            futures[pool.submit(_work, task.name, task.run, dict(task.arguments))] = waiting.pop(name)
+            with _script_left_out():
+                futures[pool.submit(_work, task.name, task.run, dict(task.arguments))] = waiting.pop(name)
             state.running.add(name)
+
+
+@contextlib.contextmanager
+def _script_left_out() -> Iterator[None]:
+    """Within it a process that is started does not run the program's own script first, as multiprocessing would.
+
+    No task lies there, and a script that audits would audit again, or end in an error unless it is guarded.
+    """
+    main = vars(sys.modules["__main__"])
+    kept = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.pop("__file__", None)
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(kept)
 
 
 def _skip_orphans(waiting: dict[str, Task], state: State) -> None:
