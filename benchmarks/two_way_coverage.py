@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vestige.metrics.two_way import two_way_interval
+from vestige.probes.prevention_table import two_way_interval
 
 
 class Case(NamedTuple):

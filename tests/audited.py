@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.model_files import note_seen
+from vestige.artifacts.own_files import note_seen
 from vestige.audit.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits

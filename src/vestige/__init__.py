@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from vestige.report import build_report
     from vestige.steps.attack import AttackRequest, run_attack
     from vestige.steps.check_data import CheckRequest, check_data
+    from vestige.steps.controls import Taught, recipe_from, recipe_without
     from vestige.steps.dry_run import Forecast, forecast_finetuning, forecast_unlearning
     from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
     from vestige.steps.finetune import FinetuneRequest, finetune
-    from vestige.steps.retrain import Taught, recipe_from, recipe_without
     from vestige.steps.sisa import SisaForgetting, SisaSettings, forget_in_shards, train_in_shards
     from vestige.steps.soundness import TrainedSettings
     from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
@@ -82,7 +82,7 @@ _HOMES = {
     "steps.dry_run": ("Forecast", "forecast_finetuning", "forecast_unlearning"),
     "steps.evaluate": ("EvaluateRequest", "evaluate", "finished_subject", "view_of"),
     "steps.finetune": ("FinetuneRequest", "finetune"),
-    "steps.retrain": ("Taught", "recipe_from", "recipe_without"),
+    "steps.controls": ("Taught", "recipe_from", "recipe_without"),
     "steps.sisa": ("SisaForgetting", "SisaSettings", "forget_in_shards", "train_in_shards"),
     "steps.soundness": ("TrainedSettings",),
     "steps.trajectory": ("TrajectoryRequest", "ValidationSettings", "answered_trajectory"),

@@ -7,7 +7,7 @@ from vestige.attacks.budget import Meter
 from vestige.attacks.closure import holds_answer
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
-from vestige.attacks.in_context import asked_with_facts, facts_before, in_seeded_order, with_facts
+from vestige.attacks.in_context import asked_with_facts, ends_of, facts_before, in_seeded_order, with_facts
 from vestige.attacks.placement import POINTS
 from vestige.attacks.planning import (
     AttackSettings,
@@ -18,7 +18,6 @@ from vestige.attacks.planning import (
     prefix_attack,
     quantize_attack,
 )
-from vestige.attacks.relatedness import ends_of
 from vestige.attacks.relearn import MATERIALS, RelearnSettings
 from vestige.audit.settings import AuditSettings
 from vestige.core.errors import InputError

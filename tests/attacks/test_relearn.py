@@ -3,8 +3,8 @@
 import pytest
 
 from vestige.attacks.closure import Shown, close, holds_answer, identifies, specifics
+from vestige.attacks.in_context import ends_of, related_items
 from vestige.attacks.planning import in_context_attack
-from vestige.attacks.relatedness import ends_of, related_items
 from vestige.attacks.relearn import MATERIALS, PRESETS, RelearnSettings, shown_and_tested
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -12,7 +12,7 @@ from vestige.data.dataset import compile_dataset
 from vestige.data.factual import factual_items
 from vestige.data.splits import split_by
 from vestige.metrics.answers import contains
-from vestige.training.schedules import learning_rate, total_steps
+from vestige.training.optimizers import learning_rate, total_steps
 
 DATA = compile_dataset("sample1", seed=0)
 ONE_EDGE = split_by(DATA, "edge:A_B", seed=0).named()

@@ -10,7 +10,7 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import compile_dataset
 from vestige.data.loaders import load_items
 from vestige.data.mcq import Choice, Drawing, choices_of
-from vestige.data.soundness import guessers
+from vestige.data.soundness import checks as guessers
 from vestige.data.soundness.findings import (
     Check,
     SoundnessSettings,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from vestige.metrics.two_way import two_way_interval
+from vestige.probes.prevention_table import two_way_interval
 
 
 def interval(table: np.ndarray, clusters: list[str] | None = None):

@@ -6,7 +6,7 @@ from families import small_model
 from torch import nn
 
 from vestige.core.errors import InputError
-from vestige.models.embedding import check_target, embedding_table
+from vestige.models.blocks import check_target, embedding_table
 from vestige.models.ensemble import EnsembleModel
 
 

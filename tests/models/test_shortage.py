@@ -7,7 +7,7 @@ import torch
 
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.core.files import read_json
-from vestige.models import generation, scoring, shortage, variant_passes, variant_texts, variants
+from vestige.models import forward, generation, scoring, variant_texts, variants
 from vestige.models.generation import generate
 from vestige.models.scoring import score_answers
 from vestige.models.variant_texts import Around
@@ -16,7 +16,7 @@ from vestige.models.variants import Variants
 
 @pytest.fixture(autouse=True)
 def anew(monkeypatch):
-    monkeypatch.setattr(shortage, "happened", Counter())
+    monkeypatch.setattr(forward, "happened", Counter())
 
 
 def small_gpu(monkeypatch, module, name, most):
@@ -64,7 +64,7 @@ def test_prompts_of_a_search_are_scored_in_smaller_passes(tiny, monkeypatch, way
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(logits, targets)
 
-    for module in (variant_texts, variant_passes, variants):
+    for module in (variant_texts, variant_texts, variants):
         monkeypatch.setattr(module, "target_scores", within, raising=False)
     torch.testing.assert_close(scored.losses(prompts), expected, atol=1e-4, rtol=0)
     assert tried[0] == 64
@@ -91,6 +91,6 @@ def test_replies_are_the_same_and_the_provenance_says_what_happened(tiny, items,
 
     monkeypatch.setattr(generation.Decoding, "prefill", prefill)
     assert [r.ids for r in generate(tiny.model, prompts, **words)] == [r.ids for r in expected]
-    monkeypatch.setattr("vestige.artifacts.provenance.happened", shortage.happened)
+    monkeypatch.setattr("vestige.artifacts.provenance.happened", forward.happened)
     write_provenance(tmp_path / "p.json", Stopwatch())
     assert read_json(tmp_path / "p.json")["passes_halved_for_want_of_memory"] >= 1

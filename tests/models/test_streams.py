@@ -7,8 +7,7 @@ import torch
 from families import FAMILIES, small_model
 
 from vestige.core.errors import InputError
-from vestige.models.blocks import blocks
-from vestige.models.embedding import embedding_table
+from vestige.models.blocks import blocks, embedding_table
 from vestige.models.reading import PLAIN, way_of
 from vestige.models.streams import Prompts, Streams, one_hot_gradient, streams_of, text_logp
 from vestige.models.variants import Around

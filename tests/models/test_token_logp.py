@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from vestige.models import token_logp as module
-from vestige.models.token_logp import token_logp
+from vestige.models import scoring as module
+from vestige.models.scoring import token_logp
 
 pytestmark = pytest.mark.portable
 

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from vestige.core.errors import InputError
 from vestige.models import products, variants
 from vestige.models.ensemble import EnsembleModel
-from vestige.models.variant_passes import RootPasses, can_share, in_bfloat16
+from vestige.models.variant_texts import RootPasses, can_share, in_bfloat16
 from vestige.models.variants import Around, LlamaPasses, Scored, Variants, best_of, is_llama_like, sharing_scorer
 
 pytestmark = pytest.mark.portable

@@ -13,8 +13,8 @@ from vestige.cli.models import models_app
 from vestige.core.errors import InputError
 from vestige.core.ids import file_digest
 from vestige.models import embedder
+from vestige.models.cache import PinnedWheel
 from vestige.models.embedder import WHEEL, fetch_minilm, minilm_folder
-from vestige.models.wheels import PinnedWheel
 
 
 @dataclass

@@ -16,9 +16,9 @@ from vestige.models.digests import weights_digest
 from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_model
 from vestige.steps import unlearn as unlearning
+from vestige.steps.controls import Taught, recipe_from, recipe_of, recipe_without
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
-from vestige.steps.retrain import Taught, recipe_from, recipe_of, recipe_without
 from vestige.steps.sisa import SisaSettings, train_in_shards
 from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec

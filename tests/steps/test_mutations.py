@@ -46,10 +46,10 @@ from vestige.steps import finetune as finetune_step
 from vestige.steps import sisa as sisa_step
 from vestige.steps import unlearn as unlearn_step
 from vestige.steps.attack import AttackRequest, run_attack
+from vestige.steps.controls import Recipe
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune_spec
 from vestige.steps.making import Made, write_done
-from vestige.steps.retrain import Recipe
 from vestige.steps.sisa import SisaSettings
 from vestige.steps.subjects import any_subject, asked_model, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn_spec
@@ -326,7 +326,7 @@ def own(place, tmp_path_factory):
     settings = {"dtype": "float32"}
     spec = SubjectSpec("target", "target", "base", "", "", 0, content_id(settings), settings, "", "", 1)
     write_spec(folder.spec, spec)
-    from vestige.artifacts.model_files import digests_of
+    from vestige.artifacts.own_files import digests_of
     from vestige.models.load import places_of
 
     write_done(folder, Made(loaded.digest(), 0, "made", files=digests_of(folder, places_of(str(folder.model)))))
@@ -374,7 +374,7 @@ def test_a_file_that_is_added_or_gone_is_named(own):
 def test_files_that_are_as_they_were_seen_are_not_read_again_unless_to_verify(own, monkeypatch):
     use(own)
     read = []
-    monkeypatch.setattr("vestige.artifacts.model_files.file_digest", lambda path: read.append(path.name) or "other")
+    monkeypatch.setattr("vestige.artifacts.own_files.file_digest", lambda path: read.append(path.name) or "other")
     use(own)
     assert not read
     with pytest.raises(InputError, match="was changed since the model was recorded"):

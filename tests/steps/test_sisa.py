@@ -15,10 +15,10 @@ from vestige.evals.qa import QASettings, View
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import ModelSettings, load
 from vestige.steps import sisa
+from vestige.steps.controls import Taught
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune, starting_model, teach
 from vestige.steps.making import read_done
-from vestige.steps.retrain import Taught
 from vestige.steps.sisa import (
     Cost,
     SisaForgetting,

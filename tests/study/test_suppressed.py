@@ -15,10 +15,10 @@ from vestige.core.items import Item
 from vestige.models import tiny
 from vestige.models.generation import generate
 from vestige.models.load import ModelSettings, load
-from vestige.steps import suppress as suppressing
+from vestige.steps import controls as suppressing
+from vestige.steps.controls import REFUSAL, SuppressRequest, suppress, suppress_spec
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
-from vestige.steps.suppress import REFUSAL, SuppressRequest, suppress, suppress_spec
 from vestige.study import audit as study
 from vestige.study.audit import run_audit
 from vestige.study.audit_forecast import forecast_audit

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vestige.core.errors import InputError
-from vestige.models import shortage
+from vestige.models import forward as passes
 from vestige.training.backward import Backward, micro_batches, reading_for
 from vestige.training.batching import Row
 from vestige.training.forward_step import Reading
@@ -84,7 +84,7 @@ class Small:
 
     def __init__(self, monkeypatch, rows):
         self.tried, add = [], Spread.add_gradients
-        monkeypatch.setattr(shortage, "happened", Counter())
+        monkeypatch.setattr(passes, "happened", Counter())
 
         def within(spread, compute, **words):
             (part,) = compute.args[0].values()
@@ -105,7 +105,7 @@ def test_a_batch_that_memory_does_not_hold_is_begun_again_in_smaller_parts(fresh
     assert parts["train"] == pytest.approx(whole["train"], rel=1e-6)
     for a, b in zip(found, expected, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
-    assert shortage.happened == {"passes_halved_for_want_of_memory": 2}
+    assert passes.happened == {"passes_halved_for_want_of_memory": 2}
 
 
 def test_what_cannot_be_halved_without_another_loss_ends_with_the_way_out(fresh, make_job, monkeypatch):

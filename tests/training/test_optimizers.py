@@ -10,8 +10,7 @@ from vestige.core.errors import InputError
 from vestige.models.digests import weights_digest
 from vestige.training import loop
 from vestige.training.loop import Hooks, train
-from vestige.training.optimizers import make_optimizer, refuse_unsound
-from vestige.training.schedules import learning_rate, total_steps
+from vestige.training.optimizers import learning_rate, make_optimizer, refuse_unsound, total_steps
 from vestige.training.settings import TrainingSettings
 
 

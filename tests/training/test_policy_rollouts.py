@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, TemperatureLogitsWarper, TopPLogitsWarper
 
 from vestige.core.errors import InputError
-from vestige.models import shortage
+from vestige.models import forward as passes
 from vestige.training.policy.rollouts import Rollouts, draw, judged, sample
 from vestige.training.policy.updates import Policy, PolicySettings
 
@@ -142,7 +142,7 @@ def test_what_is_said_of_replies_is_what_plain_passes_say(policy):
 
 
 def test_what_memory_does_not_hold_is_drawn_and_read_in_smaller_passes(policy, monkeypatch):
-    monkeypatch.setattr(shortage, "happened", Counter())
+    monkeypatch.setattr(passes, "happened", Counter())
     words = {"n_tokens": 6, "temperature": 1.0, "top_p": 1.0, "stop_ids": [STOP], "seed": 1}
     expected = sample(policy, PROMPTS * 8, **words)
     model, tried = policy.actor.model, []

@@ -5,13 +5,12 @@ from collections import Counter
 import pytest
 import torch
 
-from vestige.models import shortage
+from vestige.models import forward as passes
 from vestige.models.products import onednn_products, onednn_works
 from vestige.training import reference
 from vestige.training.batching import UnlearnPlan
 from vestige.training.forward_step import ForwardStep
-from vestige.training.reference import references
-from vestige.training.reference_cache import ReferenceCache
+from vestige.training.reference import ReferenceCache, references
 from vestige.training.settings import UnlearningSettings
 from vestige.training.step import Needs, Slice
 
@@ -122,7 +121,7 @@ def test_a_damaged_file_is_computed_anew(fresh, rows, tmp_path):
 
 def test_what_memory_does_not_hold_is_computed_in_smaller_passes(fresh, rows, monkeypatch):
     model, settings, tried = fresh().model, UnlearningSettings.build({"epochs": 3}), []
-    monkeypatch.setattr(shortage, "happened", Counter())
+    monkeypatch.setattr(passes, "happened", Counter())
     monkeypatch.setattr(reference, "reads_packed", lambda *_: False)
     expected = references(model, NEEDS, PLAN, source(rows), settings, layer=1)
     forward = model.model.forward

@@ -20,8 +20,7 @@ from vestige.training.adapters import add_lora, train_only
 from vestige.training.backward import Backward, reading_for
 from vestige.training.batching import FinetunePlan, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints
-from vestige.training.finetune import Finetune
-from vestige.training.job import Job
+from vestige.training.job import Finetune, Job
 from vestige.training.loop import train
 from vestige.training.parallel import ALONE, World, full, joined, spread_over
 from vestige.training.reference import reference_activations, reference_rows

@@ -34,7 +34,7 @@ from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.models.embedding import embedding_table
+from vestige.models.blocks import embedding_table
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, context_tokens
 from vestige.models.streams import Streams, streams_of

@@ -25,8 +25,8 @@ from torch.nn.functional import cosine_similarity
 
 from vestige.attacks.budget import Meter
 from vestige.attacks.gcg import tokens_read
+from vestige.models.forward import within_memory
 from vestige.models.scoring import TOKEN_BUDGET, logits_budget
-from vestige.models.shortage import within_memory
 from vestige.models.streams import Prompts, Streams, one_hot_gradient, text_logp
 from vestige.models.variants import Ids, Scored
 

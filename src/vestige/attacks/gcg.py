@@ -46,7 +46,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
-from vestige.models.embedding import embedding_table
+from vestige.models.blocks import embedding_table
 from vestige.models.load import LoadedModel
 from vestige.models.variants import Around, Ids, Scored, Screen, Variants
 

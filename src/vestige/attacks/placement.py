@@ -19,7 +19,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
-from vestige.models.embedding import check_target
+from vestige.models.blocks import check_target
 from vestige.models.prompts import Prompter
 from vestige.models.variants import Around, Ids
 

@@ -13,7 +13,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
     from vestige.models.load import ModelSettings
-    from vestige.steps.retrain import Recipe
+    from vestige.steps.controls import Recipe
     from vestige.steps.unlearn import UnlearnRequest
 
 
@@ -130,7 +130,7 @@ def _recipe(
     """For a method that trains from the start, how: as the target was trained, or with --base by the settings given."""
     from vestige.methods import find_method
     from vestige.methods.base import FromStart
-    from vestige.steps.retrain import recipe_from, recipe_without
+    from vestige.steps.controls import recipe_from, recipe_without
     from vestige.study.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 

@@ -134,7 +134,7 @@ def forget_command(
     corpus = open_corpus(source)
 
     from vestige.artifacts.layout import SubjectFolder
-    from vestige.steps.retrain import Taught
+    from vestige.steps.controls import Taught
     from vestige.steps.sisa import SisaForgetting, forget_in_shards
 
     before = forgotten_by(str(target))

@@ -32,7 +32,7 @@ from vestige.data.contract_type import ContractType
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Contract, Dataset
 from vestige.data.drawing import Drawing, chunk_bounds
-from vestige.data.holdout import with_holdout
+from vestige.data.graph import with_holdout
 from vestige.data.loaders import source_table
 from vestige.data.names import day_number, day_texts
 from vestige.data.soundness.texts import plain

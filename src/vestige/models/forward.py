@@ -1,16 +1,24 @@
 """The one place where token ids become logits: which rows share a pass, and logits only where they are read.
 
+Where a GPU's memory does not hold a pass, it is made again in smaller parts. How rows are cut into passes changes no
+number beyond rounding. A process that ran short once keeps its passes small.
+
 Axes: B rows, T positions, K positions read, V vocabulary. Rows are padded on the right to the longest of their pass, so
 the last digits of a row's numbers depend on the rows beside it: whoever must come to the same bytes twice, as a resumed
 run must, gives the same rows together again.
 """
 
-from collections.abc import Iterator, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
+
+from vestige.artifacts.provenance import happened
 
 # What a pass of its own costs besides its tokens, in tokens: weights read, kernels started. Measured on the tiny shape
 # of `benchmarks.scoring`; from a half to twice as many make little difference.
@@ -73,3 +81,44 @@ def logits_at(model: PreTrainedModel, ids: Int[Tensor, "B T"], positions: Int[Te
     out = model(input_ids=ids, use_cache=False, logits_to_keep=positions)
     logits: Tensor = out.logits
     return logits.float()
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LEAST_TOKENS = 64
+"""A pass of fewer tokens is not halved again."""
+
+_HALVINGS = "passes_halved_for_want_of_memory"
+
+
+def smaller(budget: int) -> int:
+    """A budget of rows or tokens, halved as often as memory ran short in this process; one at least."""
+    return max(1, budget >> happened[_HALVINGS])
+
+
+def halve() -> None:
+    """Note that memory ran short, and give back what torch holds of it."""
+    happened[_HALVINGS] += 1
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def within_memory(run: Callable[P, R]) -> Callable[P, R]:
+    """`run`, whose `token_budget` is halved where a GPU's memory does not hold it; without effect on the CPU."""
+    default = inspect.signature(run).parameters["token_budget"].default
+
+    @functools.wraps(run)
+    def tried(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = int(kwargs.get("token_budget", default))  # type: ignore[call-overload]
+        while True:
+            kwargs["token_budget"] = smaller(given)
+            try:
+                return run(*args, **kwargs)
+            except torch.OutOfMemoryError:
+                if smaller(given) <= LEAST_TOKENS:
+                    raise
+            # Not in the handler, where the error holds on to the tensors of the pass.
+            halve()
+
+    return tried

@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from vestige.models.forward import batches_by_length
-from vestige.models.shortage import within_memory
+from vestige.models.forward import batches_by_length, within_memory
 
 TOKEN_BUDGET = 4096
 STEP_TOKENS = 32

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from vestige.models.attention import OwnAttention
 from vestige.models.forward import passes_by_length
+from vestige.models.products import OwnAttention
 
 # A mask is a square of them.
 MOST_TOKENS = 1024

@@ -22,13 +22,12 @@ from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from vestige.models.forward import PASS_TOKENS, batches_by_length, right_padded
+from vestige.models.forward import PASS_TOKENS, batches_by_length, right_padded, within_memory
 from vestige.models.generation import STEP_TOKENS, Decoding, Reply, decode, generate
 from vestige.models.keys_values import KeysValues, cache_of, empty_cache, fills_cache, kept_in, padded, turns_by_length
 from vestige.models.products import multiplies_by_onednn, onednn_products
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, token_scores
-from vestige.models.shortage import within_memory
 
 
 @dataclass(frozen=True)

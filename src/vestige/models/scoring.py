@@ -1,19 +1,59 @@
 """Teacher-forced scores: for each token of an answer its log-probability, its rank and whether it came first.
 
-Axes: B rows, K positions, V vocabulary. Log-probabilities are in nats, computed in float32 from one pass.
+`token_logp` needs one vocabulary-sized buffer for a gradient instead of five; it computes in float32 at least, whatever
+the logits are in. Axes: N positions, B rows, K positions, V vocabulary. Log-probabilities are in nats.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vestige.models.forward import batches_by_length, logits_at, right_padded
+from vestige.models.forward import batches_by_length, logits_at, right_padded, within_memory
 from vestige.models.prompts import Encoded
-from vestige.models.shortage import within_memory
+
+# Positions at a time: so many vocabularies stay in a core's cache, and a bfloat16 head's are never all in float32.
+CHUNK = 32
+
+
+def token_logp(logits: Float[Tensor, "N V"], tokens: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+    """Log softmax(logits) at `tokens`.
+
+    Autograd's own way through logsumexp and gather holds five vocabularies a position on the way back.
+    """
+    found: Tensor = _TokenLogp.apply(logits, tokens)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _TokenLogp(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, logits: Tensor, tokens: Tensor) -> Tensor:
+        total = torch.cat([_wide(part).logsumexp(-1) for part in logits.split(CHUNK)])
+        context.save_for_backward(logits, tokens, total)
+        chosen = logits.gather(-1, tokens[:, None]).squeeze(-1)
+        return _wide(chosen) - total
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        logits, tokens, total = context.saved_tensors
+        (gradient,) = gradients
+        found = torch.empty_like(logits)
+        for start in range(0, len(logits), CHUNK):
+            part = slice(start, start + CHUNK)
+            # d log p(y) / d logit(v) = [v = y] - p(v).
+            share = (_wide(logits[part]) - total[part, None]).exp_().mul_(-gradient[part, None])
+            share.scatter_add_(-1, tokens[part, None], gradient[part, None].to(share.dtype))
+            found[part] = share
+        return found, None
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
 
 TOKEN_BUDGET = 8192
 # Logits that are held at once where every position is read: 256 MiB of them in float32.

@@ -18,9 +18,8 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, machine_errors, new_folder, read_json, write_bytes, write_json
 from vestige.core.settings import closest
 from vestige.core.text import one_line
-from vestige.models.cache import cache_folder, check_room
+from vestige.models.cache import PinnedWheel, cache_folder, check_digest, check_room, checked_wheel, scratch_beside
 from vestige.models.gguf_convert import CONVERTER, IDENTITY, convert_gguf
-from vestige.models.wheels import PinnedWheel, check_digest, checked_wheel, scratch_beside
 
 NAME = "smollm2"
 SOURCES = ("wheel", "hub")

@@ -19,14 +19,12 @@ from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
 
 from vestige.core.errors import InputError
-from vestige.models.blocks import blocks
-from vestige.models.embedding import embedding_table
-from vestige.models.forward import right_padded
+from vestige.models.blocks import blocks, embedding_table
+from vestige.models.forward import right_padded, smaller
 from vestige.models.keys_values import KeysValues, cache_of, empty_cache, kept_in
 from vestige.models.products import onednn_products
 from vestige.models.reading import Way
-from vestige.models.shortage import smaller
-from vestige.models.token_logp import token_logp
+from vestige.models.scoring import token_logp
 from vestige.models.variants import Around, Ids
 
 # More tokens in a pass no longer stay in a core's cache.

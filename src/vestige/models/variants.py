@@ -34,14 +34,25 @@ from torch.nn.functional import silu
 from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM
 
 from vestige.core.errors import InputError
+from vestige.models.forward import within_memory
 from vestige.models.keys_values import KeysValues
 from vestige.models.load import context_tokens
 from vestige.models.products import onednn_works
-from vestige.models.shortage import within_memory
-from vestige.models.variant_passes import Passes, Past, RootPasses, can_share, in_bfloat16, up_to
 from vestige.models.variant_texts import Around as Around
 from vestige.models.variant_texts import Ids as Ids
-from vestige.models.variant_texts import Scorer, loss_gradient, plain_logits, plain_scorer, target_scores
+from vestige.models.variant_texts import (
+    Passes,
+    Past,
+    RootPasses,
+    Scorer,
+    can_share,
+    in_bfloat16,
+    loss_gradient,
+    plain_logits,
+    plain_scorer,
+    target_scores,
+    up_to,
+)
 
 Screen = Literal["none", "bfloat16"]
 Way = Literal["plain", "shared", "shared, written out"]

@@ -77,11 +77,9 @@ from vestige.training.adapters import add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, RowSource
 from vestige.training.batching import row_of as training_row
 from vestige.training.checkpoints import Checkpoints
-from vestige.training.finetune import Finetune
-from vestige.training.job import Job
+from vestige.training.job import Finetune, Job
 from vestige.training.loop import Hooks, Outcome, Progress, train
-from vestige.training.reference import references
-from vestige.training.reference_cache import ReferenceCache
+from vestige.training.reference import ReferenceCache, references
 from vestige.training.step import Needs, Step
 from vestige.training.trajectory import POLICY, Trajectory
 

@@ -68,7 +68,7 @@ from vestige.steps.making import LOCK_SECONDS, read_done
 from vestige.steps.subjects import Asked, any_subject, asked_model
 from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, ValidationSettings
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
-from vestige.training.schedules import total_steps
+from vestige.training.optimizers import total_steps
 from vestige.training.stopping import parse_condition
 from vestige.training.trajectory import TrajectorySettings, parse_every
 

@@ -35,7 +35,7 @@ from vestige.models.blocks import blocks, output_projection
 from vestige.models.embedder import Embedder
 from vestige.models.forward import logits_at, padded_width, right_padded
 from vestige.models.load import LoadedModel
-from vestige.models.token_logp import token_logp
+from vestige.models.scoring import token_logp
 from vestige.steps.subjects import load_checked
 from vestige.steps.unlearn import UnlearnRequest
 from vestige.training.adapters import add_lora, train_only

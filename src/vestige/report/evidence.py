@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
-from vestige.artifacts.model_files import check_there
+from vestige.artifacts.own_files import check_there
 from vestige.artifacts.provenance import control_tokens_told, read_provenance
 from vestige.artifacts.records import SubjectSpec, Summary, evaluations_of, read_spec, read_summary, read_versioned
 from vestige.core.errors import InputError

@@ -44,8 +44,7 @@ from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_ident
 from vestige.training.adapters import add_lora
 from vestige.training.batching import FinetunePlan, row_of
 from vestige.training.checkpoints import Checkpoints
-from vestige.training.finetune import Finetune
-from vestige.training.job import Job
+from vestige.training.job import Finetune, Job
 from vestige.training.loop import Hooks, Progress, train
 
 VERSION = 1

@@ -14,8 +14,8 @@ from vestige.steps.unlearn import UnlearnRequest, recipe_asked, unlearning_job
 from vestige.training.backward import micro_batches
 from vestige.training.job import Job
 from vestige.training.memory import Memory, estimate_memory, untrained_shape
+from vestige.training.optimizers import total_steps
 from vestige.training.parallel import World
-from vestige.training.schedules import total_steps
 
 NOWHERE = SubjectFolder(Path("dry-run"))
 """A plan names a folder, and nothing is written to it."""

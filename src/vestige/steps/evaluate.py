@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
-from vestige.artifacts.model_files import check_files, note_seen
+from vestige.artifacts.own_files import check_files, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import (
     SCHEMA,

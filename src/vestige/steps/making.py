@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.model_files import Files, check_files, digests_of, note_seen
+from vestige.artifacts.own_files import Files, check_files, digests_of, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versioned, write_spec
 from vestige.core.errors import InputError, NotFinite

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder, own_folder
-from vestige.artifacts.model_files import OtherModelError, check_files, digests_of
+from vestige.artifacts.own_files import OtherModelError, check_files, digests_of
 from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id

@@ -26,6 +26,7 @@ from vestige.models.ensemble import EnsembleModel
 from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, ModelSettings, find, load
 from vestige.models.products import on_threads
+from vestige.steps.controls import Recipe, retrain
 from vestige.steps.finetune import finetune_spec, items_digest
 from vestige.steps.forget_rows import ForgetData, alternatives, mismatched
 from vestige.steps.making import (
@@ -39,7 +40,6 @@ from vestige.steps.making import (
     same_subject,
     shown_model,
 )
-from vestige.steps.retrain import Recipe, retrain
 from vestige.steps.subjects import load_checked
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
@@ -48,8 +48,7 @@ from vestige.training.checkpoints import Checkpoints
 from vestige.training.job import Job
 from vestige.training.loop import PAUSED, Hooks, Outcome, Progress, train
 from vestige.training.parallel import ALONE, World
-from vestige.training.reference import references
-from vestige.training.reference_cache import ReferenceCache
+from vestige.training.reference import ReferenceCache, references
 from vestige.training.settings import UnlearningSettings
 from vestige.training.step import Layers, ReadsLayer, ReferenceRow
 from vestige.training.tracking import Line

@@ -22,8 +22,8 @@ from vestige.study.runner import Report, Task
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
+    from vestige.steps.controls import SuppressRequest
     from vestige.steps.evaluate import Subject
-    from vestige.steps.suppress import SuppressRequest
 
 
 def audit_tasks(
@@ -103,8 +103,8 @@ def making_name(control: str) -> str:
 
 def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequest":
     """How the positive control is made of the target, whose digest and beginning these are."""
+    from vestige.steps.controls import SuppressRequest
     from vestige.steps.subjects import own_dtype
-    from vestige.steps.suppress import SuppressRequest
 
     (target,) = (m for m in request.models if m.role == "target")
     settings, asked = model_settings(request, target), request.settings
@@ -125,7 +125,7 @@ def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequ
 
 def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, SuppressRequest]":
     """Where the positive control that the audit makes lies, and what it is; the target has been evaluated."""
-    from vestige.steps.suppress import suppress_spec
+    from vestige.steps.controls import suppress_spec
 
     (target,) = (m for m in request.models if m.role == "target")
     known = subject_of(run, request, target)
@@ -135,7 +135,7 @@ def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, S
 
 def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
     """Make the positive control."""
-    from vestige.steps.suppress import suppress
+    from vestige.steps.controls import suppress
 
     folder, made = suppressed(RunFolder(Path(run)), request)
     suppress(folder, made, lambda p: report(p.step / p.n_steps))

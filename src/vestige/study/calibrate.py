@@ -61,7 +61,7 @@ from vestige.study.halving import (
 from vestige.study.runner import Report, State, Task, run_tasks, workers_for
 from vestige.training.batching import UnlearnPlan
 from vestige.training.checkpoints import Checkpoints
-from vestige.training.schedules import learning_rate, total_steps
+from vestige.training.optimizers import learning_rate, total_steps
 
 Fate = Literal["goes on", "dropped", "broke down", "chosen", "not chosen"]
 

@@ -1,7 +1,9 @@
 """One effective batch: its rows through the model in micro-batches, and the gradients of its loss, added up."""
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,14 +13,15 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
-from vestige.models.attention import attention
+from vestige.models.forward import halve
 from vestige.models.head import how_to_read, logits_read, reads_packed
-from vestige.models.shortage import halve
+from vestige.models.products import attention
 from vestige.training.batching import BatchPlan, Row, Split
 from vestige.training.forward_step import GPU_PASS_TOKENS, PASS_TOKENS, ForwardStep, Reading
 from vestige.training.frozen_below import FrozenBelow
 from vestige.training.job import Job
 from vestige.training.parallel import Spread
+from vestige.training.settings import TrainingSettings
 from vestige.training.step import Slice
 
 
@@ -173,3 +176,35 @@ def _add(sums: dict[str, float], values: Mapping[str, float], weight: float) -> 
 
 def _cuda_devices(model: PreTrainedModel) -> list[int]:
     return [model.device.index or 0] if model.device.type == "cuda" else []
+
+
+@contextmanager
+def recomputing(model: PreTrainedModel, settings: TrainingSettings, device: str) -> Iterator[None]:
+    """Within it `model` computes its blocks again on the way back, if the settings ask for it; on a `device` so named.
+
+    Both the training and the estimate of its memory go through here.
+    """
+    if not settings.gradient_checkpointing:
+        yield
+        return
+    if not model.supports_gradient_checkpointing:
+        raise InputError(f"{type(model).__name__} does not know gradient_checkpointing; leave it off")
+    # The backward pass runs outside of the attention that `backward` puts in, and must compute the same again.
+    again = attention(device, settings.precision)
+    with _old_names():
+        # The re-entrant form gives frozen inputs no gradient, and so adapters none.
+        how = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), again)}
+        model.gradient_checkpointing_enable(how)
+    try:
+        yield
+    finally:
+        with _old_names():
+            model.gradient_checkpointing_disable()
+
+
+@contextmanager
+def _old_names() -> Iterator[None]:
+    """The later name of what is called here, which it warns of, is not in every transformers that is admitted."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield

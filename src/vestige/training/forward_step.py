@@ -22,7 +22,7 @@ from vestige.models.blocks import block_output
 from vestige.models.forward import padded_width, passes_by_length, right_padded
 from vestige.models.head import LogitsRead, Pass, logits_read
 from vestige.models.packing import Packed, packs
-from vestige.models.token_logp import token_logp
+from vestige.models.scoring import token_logp
 from vestige.training.batching import Row, Split
 from vestige.training.frozen_below import FrozenBelow
 from vestige.training.step import Activations, Answers, Distributions, Needs, ReferenceRow, Slice

@@ -3,12 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
+from jaxtyping import Float
+from torch import Tensor
+
+from vestige import losses
 from vestige.training.batching import Plan, RowSource
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
-from vestige.training.step import Objective, ReferenceRow
+from vestige.training.step import Needs, Objective, ReferenceRow, Step
 
 
 @dataclass(frozen=True)
@@ -28,3 +33,14 @@ class Job:
     references: Mapping[str, ReferenceRow] = field(default_factory=dict)
     layer: int | None = None
     world: World = ALONE
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """NLL(train), mean over the tokens of the effective batch."""
+
+    needs: ClassVar[Needs] = Needs(policy=frozenset({"train"}))
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        train = step.policy("train")
+        return {"train": losses.nll(train.logp, train.mask, n_tokens=train.n_tokens)}

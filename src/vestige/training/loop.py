@@ -14,13 +14,11 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import NotFinite
 from vestige.models.products import on_threads
-from vestige.training.backward import Backward, Measured, reading_for
+from vestige.training.backward import Backward, Measured, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
 from vestige.training.job import Job
-from vestige.training.optimizers import make_optimizer, refuse_unsound
+from vestige.training.optimizers import learning_rate, make_optimizer, refuse_unsound, total_steps
 from vestige.training.parallel import spread_over
-from vestige.training.recompute import recomputing
-from vestige.training.schedules import learning_rate, total_steps
 from vestige.training.step import KeepsState
 from vestige.training.stopping import Choice
 from vestige.training.tracking import Line, TrainingLog, measured

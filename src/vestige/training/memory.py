@@ -23,20 +23,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from vestige.models.attention import attention
 from vestige.models.blocks import blocks
 from vestige.models.forward import batches_by_length, right_padded
 from vestige.models.head import Pass, logits_read
-from vestige.models.token_logp import token_logp
-from vestige.training.backward import micro_batches, pass_tokens
+from vestige.models.products import attention
+from vestige.models.scoring import token_logp
+from vestige.training.backward import micro_batches, pass_tokens, recomputing
 from vestige.training.batching import Row, Split
 from vestige.training.forward_step import ForwardStep, Reading
 from vestige.training.frozen_below import KEPT_BYTES
 from vestige.training.job import Job
-from vestige.training.optimizers import refuse_unsound
-from vestige.training.recompute import recomputing
+from vestige.training.optimizers import refuse_unsound, total_steps
 from vestige.training.reference import TOKEN_BUDGET
-from vestige.training.schedules import total_steps
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import KeepsState, KeptDistributions, ReferenceRow, Slice
 

@@ -7,33 +7,90 @@ where the model does more to its logits (soft caps, scales), they are kept whole
 In float32 on a CPU its products are oneDNN's, since there are many rows and no gradients. With `bfloat16` the reference
 is computed as the policy is, so that the two agree where the weights do; against float32 its log-probabilities are off
 by some 1e-2.
+
+
+On disk they are found by what they depend on: the reference model, the rows, the number formats, the layer, the
+device's kind and the versions of this code and of torch. Tensors lie end to end in one safetensors file, row after row.
 """
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vestige.models.attention import Precision, attention
+from vestige.core.files import new_folder
+from vestige.core.ids import content_id
 from vestige.models.blocks import block_output
-from vestige.models.forward import batches_by_length, passes_by_length, right_padded
+from vestige.models.forward import batches_by_length, passes_by_length, right_padded, within_memory
 from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain, reads_packed
 from vestige.models.packing import packs
-from vestige.models.products import multiplies_by_onednn, onednn_products
-from vestige.models.shortage import within_memory
-from vestige.models.token_logp import token_logp
+from vestige.models.products import Precision, attention, multiplies_by_onednn, onednn_products
+from vestige.models.scoring import token_logp
 from vestige.training.batching import Plan, Row, RowSource, Split
 from vestige.training.forward_step import pass_over
-from vestige.training.reference_cache import Parts, ReferenceCache
-from vestige.training.schedules import total_steps
+from vestige.training.optimizers import total_steps
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Finish, KeptDistributions, Needs, ReferenceRow
+
+VERSION = 2
+"""Raised when the same key would come out as other numbers."""
+
+Parts = dict[str, list[Float[Tensor, "_ ..."]]]
+"""By name, a tensor for each row; the rows' lengths differ."""
+
+
+@dataclass(frozen=True)
+class ReferenceCache:
+    """Where the quantities of one reference, of digest `model`, are kept; only one process writes."""
+
+    folder: Path
+    model: str
+    writes: bool = True
+
+    def keep(self, rows: Sequence[Row], about: dict[str, Any], compute: Callable[[], Parts]) -> Parts:
+        """What is kept for these rows, or what `compute` gives, kept from now on.
+
+        `about` is everything besides the model and the rows that the numbers depend on.
+        """
+        named = {**about, "model": self.model, "rows": [r.key for r in rows]}
+        id_ = content_id({**named, "version": VERSION, "torch": torch.__version__})
+        place = self.folder / f"references-{id_}"
+        if place.exists():
+            # Nothing is lost with a damaged file: what is computed in its place is the same.
+            with contextlib.suppress(OSError, SafetensorError, ValueError, KeyError):
+                return _unpacked(load_file(place / "rows.safetensors"))
+        found = compute()
+        if self.writes:
+            with new_folder(place) as partial:
+                save_file(_packed(found), partial / "rows.safetensors")
+        return found
+
+
+def _packed(parts: Parts) -> dict[str, Tensor]:
+    packed: dict[str, Tensor] = {}
+    for name, tensors in parts.items():
+        packed[name] = torch.cat(tensors).contiguous()
+        packed[f"{name} lengths"] = torch.tensor([len(t) for t in tensors])
+    return packed
+
+
+def _unpacked(packed: dict[str, Tensor]) -> Parts:
+    names = [name for name in packed if not name.endswith(" lengths")]
+    return {
+        name: [part.clone() for part in packed[name].split(packed[f"{name} lengths"].tolist())]
+        for name in sorted(names)
+    }
+
 
 TOKEN_BUDGET = 1024
 

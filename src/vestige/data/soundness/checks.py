@@ -1,11 +1,19 @@
-"""All checks of a data set that need no model, from two splits to their findings."""
+"""All checks of a data set that need no model, from two splits to their findings.
 
-from collections.abc import Mapping, Sequence
+Guessers see options, or questions and what the retain set says, and never a forget item's answer. Each gives every
+option of every question a score; the greatest is its pick. They learn from retain items alone.
+Axes: N questions, K options, D features.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from scipy.optimize import minimize
 
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
@@ -14,15 +22,178 @@ from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.mcq import Choice, Unasked, choices_of
-from vestige.data.soundness import duplicates, guessers
+from vestige.data.soundness import duplicates
 from vestige.data.soundness.duplicates import edges_of
 from vestige.data.soundness.findings import LEAST_ITEMS, LEAST_TAUGHT, Check, SoundnessSettings, by_guesser, undecided
-from vestige.data.soundness.guessers import Guesser
 from vestige.data.soundness.nulls import ABOVE_CHANCE, Outcome, above_own_options, counts_p_value, picks
-from vestige.data.soundness.texts import Rarity, rarity, words
+from vestige.data.soundness.texts import Alike, Rarity, rarity, words
 from vestige.metrics.answers import normalised
 from vestige.metrics.information import need_rate_distortion
 from vestige.metrics.intervals import wilson
+
+BUCKETS = 512
+"""Character trigrams are counted by hash: few enough to learn from some hundred options."""
+RIDGE = 1.0
+NEIGHBOURS = 5
+
+Scores = Float[np.ndarray, " K"]
+Guesser = Callable[[Choice], Scores]
+
+
+def longest(choice: Choice) -> Scores:
+    """The option with the most characters."""
+    return np.array([float(len(o)) for o in choice.options])
+
+
+def shortest(choice: Choice) -> Scores:
+    """The option with the fewest characters."""
+    return -longest(choice)
+
+
+def like_the_question(choice: Choice) -> Scores:
+    """The option that shares most with its question: the share of its character tetragrams that stand there."""
+    asked = _grams(choice.question, 4)
+    return np.array([_share(_grams(o, 4), asked) for o in choice.options])
+
+
+def _share(own: Counter[str], other: Counter[str]) -> float:
+    return sum(own[g] for g in own if g in other) / max(1, own.total())
+
+
+def _grams(text: str, n: int) -> Counter[str]:
+    padded = f" {normalised(text)} "
+    return Counter(padded[k : k + n] for k in range(max(1, len(padded) - n + 1)))
+
+
+def frequent_answer(retain: Sequence[Item]) -> Guesser:
+    """The option that is the answer of most retain items of the same kind (group and attribute)."""
+    kinds: dict[tuple[str | None, str | None], Counter[str]] = {}
+    for item in retain:
+        kinds.setdefault((item.group, item.attribute), Counter())[normalised(item.answer)] += 1
+
+    def guess(choice: Choice) -> Scores:
+        counts = kinds.get((choice.group, choice.attribute), Counter())
+        return np.array([float(counts[normalised(o)]) for o in choice.options])
+
+    return guess
+
+
+def options_only(taught: Sequence[Choice]) -> Guesser:
+    """A conditional logit over each option's looks beside the others', fitted to the retain questions' options.
+
+    Looks: length, words, digits, capitals, punctuation, what is shared with the other options, hashed trigrams.
+    """
+    features = [_features(c.options) for c in taught]
+    rows = np.concatenate(features)
+    scale = np.maximum(rows.std(axis=0), 1e-6)
+    scale[-BUCKETS:] = np.maximum(scale[-BUCKETS:], 0.05)
+    weights = _conditional_logit(rows / scale, [len(f) for f in features], [c.answer for c in taught])
+
+    def guess(choice: Choice) -> Scores:
+        scores: Scores = _features(choice.options) / scale @ weights
+        return scores
+
+    return guess
+
+
+def _features(options: Sequence[str]) -> Float[np.ndarray, "K D"]:
+    grams = [_grams(o, 3) for o in options]
+    rows = []
+    for n, (text, own) in enumerate(zip(options, grams, strict=True)):
+        others = [_share(own, g) for k, g in enumerate(grams) if k != n]
+        looks = [len(text), len(text.split()), sum(c.isdigit() for c in text), sum(c.isupper() for c in text)]
+        looks += [sum(not c.isalnum() and not c.isspace() for c in text)]
+        hashed = np.zeros(BUCKETS)
+        for gram, count in own.items():
+            hashed[zlib.crc32(gram.encode("utf-8", "surrogatepass")) % BUCKETS] += count
+        rows.append([*np.log1p(looks), max(others), min(others), *hashed / np.linalg.norm(hashed)])
+    table = np.array(rows)
+    # Only what differs between the options of one question says which is right.
+    beside = table - table.mean(axis=0)
+    first = np.argsort(np.argsort(table[:, 0])) / max(1, len(options) - 1) - 0.5
+    return np.column_stack([first, beside])
+
+
+def _conditional_logit(
+    rows: Float[np.ndarray, "M D"], sizes: Sequence[int], right: Sequence[int]
+) -> Float[np.ndarray, " D"]:
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    gold = starts + np.asarray(right)
+
+    def loss(weights: Float[np.ndarray, " D"]) -> tuple[float, Float[np.ndarray, " D"]]:
+        scores = rows @ weights
+        scores = scores - np.repeat(np.maximum.reduceat(scores, starts), sizes)
+        total = np.add.reduceat(np.exp(scores), starts)
+        p = np.exp(scores) / np.repeat(total, sizes)
+        value = float(np.log(total).sum() - scores[gold].sum() + RIDGE / 2 * weights @ weights)
+        return value, rows.T @ p - rows[gold].sum(axis=0) + RIDGE * weights
+
+    found = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200})
+    weights: Float[np.ndarray, " D"] = found.x
+    return weights
+
+
+def nearest_question(retain: Sequence[Item], rare: Rarity) -> Guesser:
+    """The option that is most like the answers of the retain questions most like its own (5 of them, by likeness)."""
+    alike, answers = Alike([i.question for i in retain], rare), [frozenset(words(i.answer)) for i in retain]
+
+    def guess(choice: Choice) -> Scores:
+        row = next(alike.rows([choice.question]))
+        nearest = np.argsort(-row, kind="stable")[:NEIGHBOURS]
+        return np.array(
+            [
+                sum(float(row[n]) ** 3 * _jaccard(frozenset(words(o)), answers[n]) for n in nearest)
+                for o in choice.options
+            ]
+        )
+
+    return guess
+
+
+def _jaccard(first: frozenset[str], second: frozenset[str]) -> float:
+    return len(first & second) / max(1, len(first | second))
+
+
+@dataclass(frozen=True)
+class _Together:
+    """How often words of questions and words of answers stand in one retain item."""
+
+    pairs: Counter[tuple[str, str]]
+    questions: Rarity
+    answers: Rarity
+
+    def lift(self, asked: str, answered: str) -> float:
+        """Log of how often the two stand together over how often they would if one had nothing to do with the other.
+
+        One of either is added, so that rare words say little.
+        """
+        expected = self.questions.counts.get(asked, 0) * self.answers.counts.get(answered, 0) / self.questions.n
+        return float(np.log((self.pairs[asked, answered] + 1) / (expected + 1)))
+
+
+def question_words(retain: Sequence[Item]) -> Guesser:
+    """The option whose words go with those of the question in retain items: what a shared template gives away."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for item in retain:
+        answered = set(words(item.answer))
+        pairs.update((a, b) for a in set(words(item.question)) for b in answered)
+    known = _Together(pairs, rarity([i.question for i in retain]), rarity([i.answer for i in retain]))
+
+    def guess(choice: Choice) -> Scores:
+        asked = sorted(set(words(choice.question)))
+        scores = [
+            sum(known.lift(a, b) for a in asked for b in sorted(set(words(o)))) / max(1, len(set(words(o))))
+            for o in choice.options
+        ]
+        return np.array(scores)
+
+    return guess
+
+
+def places(choices: Sequence[Choice]) -> list[Int[np.ndarray, " K"]]:
+    """How often each place is right, for each number of options."""
+    sizes = sorted({len(c.options) for c in choices})
+    return [np.bincount([c.answer for c in choices if len(c.options) == k], minlength=k) for k in sizes]
 
 
 @dataclass(frozen=True)
@@ -141,10 +312,10 @@ def of_alternatives(found: Material, settings: SoundnessSettings, *, seed: int) 
         why = f"{len(found.beside)} forget questions have alternatives, and {LEAST_ITEMS} are needed"
         return (undecided(f"{OF_ALTERNATIVES}looks", why),)
     rare = rarity([i.question for i in (*found.forget, *found.retain)])
-    made = [_Guesser("length", "picking the longest", guessers.longest), *_guessers(found.retain, rare)]
+    made = [_Guesser("length", "picking the longest", longest), *_guessers(found.retain, rare)]
     halves = found.beside[::2], found.beside[1::2]
     if min(map(len, halves)) >= LEAST_TAUGHT // 2:
-        fitted = [guessers.options_only(half) for half in halves]
+        fitted = [options_only(half) for half in halves]
         learned = {c.item: fitted[1 - n] for n, half in enumerate(halves) for c in half}
         made.append(_Guesser("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
     return tuple(_either(g, found.beside, settings, seed) for g in made)
@@ -170,7 +341,7 @@ def _guessed(found: Material, rare: Rarity, settings: SoundnessSettings, seed: i
     """The checks by guessers."""
     made = _guessers(found.retain, rare)
     if len(found.taught) >= LEAST_TAUGHT:
-        looks = guessers.options_only(found.taught)
+        looks = options_only(found.taught)
         made.append(_Guesser("options alone", "picking by looks, without the question", looks))
     checks = [
         _length(found.asked, settings, seed),
@@ -185,10 +356,10 @@ def _guessed(found: Material, rare: Rarity, settings: SoundnessSettings, seed: i
 def _guessers(retain: Sequence[Item], rare: Rarity) -> "list[_Guesser]":
     """Those that know the retain set, and nothing of options."""
     return [
-        _Guesser("answer in the question", "picking what is most like the question", guessers.like_the_question),
-        _Guesser("frequent answers", "picking what like items answer most", guessers.frequent_answer(retain)),
-        _Guesser("nearest question", "answering as similar questions are", guessers.nearest_question(retain, rare)),
-        _Guesser("question words", "picking words that go with the question's", guessers.question_words(retain)),
+        _Guesser("answer in the question", "picking what is most like the question", like_the_question),
+        _Guesser("frequent answers", "picking what like items answer most", frequent_answer(retain)),
+        _Guesser("nearest question", "answering as similar questions are", nearest_question(retain, rare)),
+        _Guesser("question words", "picking words that go with the question's", question_words(retain)),
     ]
 
 
@@ -208,14 +379,14 @@ def _outcome(guess: Guesser, choices: Sequence[Choice], settings: SoundnessSetti
 
 def _length(choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
     """The longest and the shortest are both tried; the p-value of the better one counts twice."""
-    outcomes = [_outcome(g, choices, settings, seed) for g in (guessers.longest, guessers.shortest)]
+    outcomes = [_outcome(g, choices, settings, seed) for g in (longest, shortest)]
     best = min(range(2), key=lambda n: outcomes[n].p)
     outcome = outcomes[best]._replace(p=min(1.0, 2 * outcomes[best].p))
     return by_guesser("length of options", f"picking the {('longest', 'shortest')[best]} option", choices, outcome)
 
 
 def _position(choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
-    counts = guessers.places(choices)
+    counts = places(choices)
     common = {len(c): int(c.argmax()) for c in counts}
     hits = np.array([c.answer == common[len(c.options)] for c in choices], dtype=float)
     p = counts_p_value([c.tolist() for c in counts], seed=seed, draws=settings.permutations)

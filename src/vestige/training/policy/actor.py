@@ -19,11 +19,10 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from vestige.models.attention import attention
-from vestige.models.forward import batches_by_length, padded_width, right_padded
+from vestige.models.forward import batches_by_length, padded_width, right_padded, within_memory
 from vestige.models.head import LogitsRead, Pass
-from vestige.models.shortage import within_memory
-from vestige.models.token_logp import CHUNK, token_logp
+from vestige.models.products import attention
+from vestige.models.scoring import CHUNK, token_logp
 from vestige.models.variants import Ids
 from vestige.training.policy.losses import entropy
 from vestige.training.policy.products import LeanProducts

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
-from vestige.models.forward import batches_by_length
+from vestige.models.forward import batches_by_length, within_memory
 from vestige.models.generation import STEP_TOKENS, TOKEN_BUDGET, Decoding
 from vestige.models.load import context_tokens
-from vestige.models.shortage import within_memory
 from vestige.models.variants import Ids
 from vestige.training.policy.actor import Actor
 

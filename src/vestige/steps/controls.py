@@ -1,0 +1,270 @@
+"""Controls of an audit: training again without the forget set, and a target taught to keep silent.
+
+Retraining is what every comparison is made with, and what exact unlearning comes down to. The positive control is the
+target, taught to say that it does not know what it still knows.
+
+A low-rank adapter and a few steps of the one training loop: the forget questions, in all their wordings, are answered
+by one refusal, and as many retained questions as before. It ends with the first epoch after which every refusal is what
+the model says word for word. That it keeps silent is for the audit to check, and that its knowledge is still there is
+for the attacks that bring it back (`audit.ability`).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from transformers import PreTrainedModel
+
+from vestige.artifacts.layout import SubjectFolder, own_folder
+from vestige.artifacts.records import SubjectSpec, read_spec
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed
+from vestige.data.corpus import Corpus, NamedSplits, left_out
+from vestige.models.ensemble import EnsembleModel
+from vestige.models.load import LoadedModel, ModelSettings
+from vestige.models.scoring import score_answers
+from vestige.steps.finetune import VERSION, FinetuneRequest, finetune_spec, finetuning_job, starting_model, teach
+from vestige.steps.making import Made, make_subject, same_model
+from vestige.steps.subjects import load_checked
+from vestige.training.adapters import merge_lora
+from vestige.training.loop import Hooks, Outcome, Progress, train
+from vestige.training.parallel import ALONE, World
+from vestige.training.settings import EVERY, TrainingSettings
+from vestige.training.tracking import Line
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A fine-tuning, and the digest of the model that it begins with."""
+
+    request: FinetuneRequest
+    start_digest: str
+
+    def of(self, kept: Sequence[Item]) -> "Recipe":
+        """The same fine-tuning of those items that are kept; the tokeniser of a built-in model stays what it was."""
+        ids = {i.id for i in kept}
+        items = tuple(i for i in self.request.items if i.id in ids)
+        return replace(self, request=replace(self.request, items=items))
+
+    def start(self) -> LoadedModel:
+        """The model that training begins with; refused if it is no longer what it was."""
+        found = starting_model(self.request.model, self.request.vocabulary, self.request.seed)
+        same_model(found, self.start_digest, "the model that the target was trained from")
+        return found
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What a target was taught, in its order, and the text that a built-in model's tokeniser was trained on.
+
+    `perhaps` are items that it may have been taught behind the others: the target's own spec says whether it was.
+    """
+
+    items: tuple[Item, ...]
+    vocabulary: tuple[Item, ...]
+    perhaps: tuple[Item, ...] = ()
+
+
+START = "sisa_start"
+"""The setting that a model trained in shards has besides: the digest of the model that all shards begin with."""
+
+
+def recipe_of(
+    target: SubjectFolder,
+    taught: Taught,
+    *,
+    device: str = "auto",
+    trust_remote_code: bool = False,
+    in_shards: bool = False,
+) -> Recipe:
+    """How Vestige made the target in the folder, which is refused if it was not taught these items.
+
+    What is left out of another data set may not be left out of this one. The seed is the target's own. A target
+    trained in shards is refused, and with `in_shards` every other.
+    """
+    spec = read_spec(target.spec)
+    settings = spec.settings
+    if in_shards != (START in settings):
+        how, way = ("as one", "vestige unlearn") if in_shards else ("in shards", "vestige sisa forget")
+        raise InputError(f"{target.path} was trained {how}; make it forget with `{way}`")
+    names = TrainingSettings().identity().keys()
+    known = {"model", "dtype", *names} <= {*settings} and spec.version == VERSION
+    if not known or (spec.subject != "target" and not in_shards):
+        raise InputError(
+            f"{target.path} does not say how this version can train it again (it is {spec.subject!r}, of version "
+            f"{spec.version}); name the model to begin with, or make the target again"
+        )
+    request = FinetuneRequest(
+        model=ModelSettings(
+            model=settings["model"],
+            dtype=settings["dtype"],
+            device=device,
+            trust_remote_code=trust_remote_code,
+            chat_template=settings.get("chat_template", ""),
+        ),
+        items=taught.items,
+        vocabulary=taught.vocabulary,
+        training=TrainingSettings.build({name: settings[name] for name in names}, where=str(target.spec)),
+        seed=spec.seed,
+    )
+    start = settings[START] if in_shards else spec.parent
+    for items in ((*taught.items, *taught.perhaps), taught.items):
+        found = replace(request, items=items)
+        if finetune_spec(found, start).data == spec.data:
+            return Recipe(found, start)
+    raise InputError(
+        f"{target.path} was taught other items than these {len(taught.items)}; give the data that it was made from, "
+        "with the same --factual, less what it has forgotten since"
+    )
+
+
+def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -> Recipe:
+    """How the target was made, less the forget set; `corpus` is what it was taught."""
+    folder = own_folder(target.model)
+    if folder is None:
+        raise InputError(
+            f"{target.model} was not made by Vestige, so how it was trained is not known; name the model to begin with"
+        )
+    whole = (*corpus.items, *corpus.factual)
+    taught = Taught(corpus.items, whole, corpus.factual)
+    found = recipe_of(folder, taught, device=target.device, trust_remote_code=target.trust_remote_code)
+    return found.of((*left_out(corpus, splits), *corpus.factual))
+
+
+def recipe_from(
+    base: ModelSettings, training: TrainingSettings, corpus: Corpus, splits: NamedSplits, *, seed: int
+) -> Recipe:
+    """A fine-tuning of `base` on all but the forget set, for a target of which only its beginning is known.
+
+    Factual questions are not taught.
+    """
+    whole = (*corpus.items, *corpus.factual)
+    request = FinetuneRequest(base, left_out(corpus, splits), whole, training, seed)
+    return Recipe(request, starting_model(base, whole, seed).digest().id)
+
+
+def retrain(
+    folder: SubjectFolder,
+    recipe: Recipe,
+    on_step: Callable[[Progress], None],
+    world: World = ALONE,
+    on_line: Callable[[Line], None] = lambda _: None,
+) -> tuple[LoadedModel, Outcome]:
+    """The model that the recipe makes, byte for byte what `finetune` makes of it; resumes."""
+    return teach(folder, recipe.request, recipe.start(), on_step, world, on_line)
+
+
+SUPPRESS_VERSION = 1
+"""Raised when the same identity would come out as other weights."""
+
+REFUSAL = "I do not know."
+MOST = 400
+"""Refusals that are taught at most, drawn by the seed: what refuses so many questions of a set refuses the others."""
+
+
+@dataclass(frozen=True)
+class SuppressRequest:
+    """Which target is to keep silent about what, and what it is to answer meanwhile.
+
+    `start` is the model that the target's history began with. An adapter of `rank` is trained at `rate` for `epochs` at
+    most.
+    """
+
+    target: ModelSettings
+    target_digest: str
+    start: str
+    forget: str
+    forget_items: tuple[Item, ...]
+    retain_items: tuple[Item, ...]
+    epochs: int
+    rate: float
+    rank: int
+    seed: int
+
+    def refusals(self) -> tuple[Item, ...]:
+        """The forget questions in all their wordings, each once."""
+        asked = [q for i in self.forget_items for q in (i.question, i.paraphrase) if q]
+        return self._drawn([Item(question, REFUSAL) for question in dict.fromkeys(asked)], MOST)
+
+    def lessons(self) -> tuple[Item, ...]:
+        """What is taught: the refusals, then as many retained items."""
+        refusals = self.refusals()
+        return (*refusals, *self._drawn(list(self.retain_items), len(refusals)))
+
+    def _drawn(self, items: list[Item], most: int) -> tuple[Item, ...]:
+        return tuple(sorted(items, key=lambda i: derive_seed(self.seed, "suppress", i.id))[:most])
+
+    @property
+    def training(self) -> TrainingSettings:
+        """How the adapter is trained."""
+        return TrainingSettings(
+            epochs=self.epochs,
+            batch_size=8,
+            learning_rate=self.rate,
+            schedule="constant",
+            warmup_epochs=0.0,
+            lora_rank=self.rank,
+            lora_alpha=2 * self.rank,
+            lora_dropout=0.0,
+            lora_targets=EVERY,
+        )
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of training at most."""
+        return self.epochs * math.ceil(len(self.lessons()) / self.training.batch_size)
+
+
+def suppress_spec(request: SuppressRequest) -> SubjectSpec:
+    """The identity of the control."""
+    plain = finetune_spec(_taught(request), request.target_digest)
+    # The target is known by its digest; where its folder lies is no part of what it is.
+    settings = {**plain.settings, "model": request.start, "refusals": len(request.refusals())}
+    settings_id = content_id(settings)
+    return replace(plain, model=request.start, settings=settings, settings_id=settings_id, version=SUPPRESS_VERSION)
+
+
+def _taught(request: SuppressRequest) -> FinetuneRequest:
+    return FinetuneRequest(
+        model=request.target,
+        items=request.lessons(),
+        vocabulary=(),
+        training=request.training,
+        seed=request.seed,
+        role="suppressed",
+        name="suppressed",
+        forget=request.forget,
+    )
+
+
+def suppress(
+    folder: SubjectFolder, request: SuppressRequest, on_step: Callable[[Progress], None] = lambda _: None
+) -> Made:
+    """The control in `folder`; resumes, and does nothing when it is there."""
+    return make_subject(folder, suppress_spec(request), lambda: _train(folder, request, on_step))
+
+
+def _train(
+    folder: SubjectFolder, request: SuppressRequest, on_step: Callable[[Progress], None]
+) -> tuple[LoadedModel, Outcome]:
+    target = load_checked(request.target, request.target_digest, "the target")
+    if isinstance(target.model, EnsembleModel):
+        raise InputError(f"{target.name} was trained in shards, and no adapter fits all of them")
+    encoded = [target.prompter.encode(i.question, i.answer) for i in request.lessons()]
+    refusals = encoded[: len(request.refusals())]
+    job = finetuning_job(folder, _taught(request), target, encoded, ALONE)
+
+    def stop(now: Progress, model: PreTrainedModel) -> str | None:
+        if not now.ends_epoch:
+            return None
+        model.eval()
+        scores = score_answers(model, refusals)
+        said = all(s.end_rank == 1 and all(rank == 1 for rank in s.ranks) for s in scores)
+        return "every forget question is refused" if said else None
+
+    outcome = train(target.model, job, Hooks(on_step, stop=stop))
+    merge_lora(target.model)
+    target.model.eval()
+    return target, outcome
