@@ -69,6 +69,15 @@ def test_the_files_own_alignment_is_kept(tmp_path: Path, alignment: int):
     np.testing.assert_array_equal(tensor_values(read_gguf(path), "vector"), [1.5, -2.5])
 
 
+def test_quantised_rows_are_read_by_the_formula_of_their_blocks(tmp_path: Path):
+    # Q4_1: the weight is d q + m; weight 1 of a block is the low nibble of byte 1, weight 17 its high one.
+    rows = [struct.pack("<ee", d, -1) + bytes([0, 0x3A]) + bytes(14) for d in (0.5, 2)]
+    path = write_gguf(tmp_path / "model.gguf", {}, {"w": Stored([2, 32], Q4_1, b"".join(rows))})
+    values = tensor_values(read_gguf(path), "w")
+    assert values.dtype == np.float32
+    assert values[:, [0, 1, 17]].tolist() == [[-1, 4, 0.5], [-1, 19, 5]]
+
+
 def one_tensor(shape: list[int], kind: int, content: bytes, offset: int = 0) -> bytes:
     return gguf_bytes({}, {"w": Stored(shape, kind, content, offset=offset)})
 

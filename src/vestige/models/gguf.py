@@ -5,7 +5,8 @@ number of tensors, u64 number of metadata entries, the entries, the tensors' nam
 then, from the next multiple of `general.alignment` on, their blocks. Strings are a u64 length and UTF-8.
 
 A file is hostile until read: every length is held against the bytes that are left before anything is
-allocated, and whatever is wrong is an InputError with the file and the byte.
+allocated, and whatever is wrong is an InputError with the file and the byte. The package `gguf` has the formulas of the
+quantised blocks; its reader trusts the file, so it is not used.
 """
 
 import math
@@ -17,11 +18,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize
 from jaxtyping import Float32
 
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
-from vestige.models.gguf_quants import OTHER_TYPES, QUANTS, Quant, dequantise
 
 # Version 2 differs from 3 only in that big-endian files were not yet foreseen. Version 1 had other widths.
 _VERSIONS = (2, 3)
@@ -40,6 +42,8 @@ _SCALARS: dict[int, np.dtype[Any]] = {
 }
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _MAX_DIMENSIONS = 4
+_READABLE = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+"""The number formats in which weights are read; their formulas are bit for bit those of ggml-quants.c."""
 # The least that an entry or a tensor's description can take: lengths, type, and no name at all.
 _LEAST_ENTRY, _LEAST_TENSOR = 13, 32
 
@@ -53,7 +57,7 @@ class Tensor:
 
     name: str
     shape: tuple[int, ...]
-    quant: Quant
+    quant: GGMLQuantizationType
     start: int
     n_bytes: int
 
@@ -90,13 +94,15 @@ def tensor_values(file: GGUF, name: str) -> Float32[np.ndarray, "..."]:
     """A tensor's weights as float32, dequantised. NaN and infinities are refused: no model has any."""
     tensor = file.tensors[name]
     raw = np.frombuffer(file.data, dtype=np.uint8, count=tensor.n_bytes, offset=tensor.start)
-    values = dequantise(raw, tensor.quant)
+    # By rows, of which the package expands a few at a time. From a scale that is not finite come weights as bad.
+    with np.errstate(invalid="ignore", over="ignore"):
+        values = dequantize(raw.reshape(*tensor.shape[:-1], -1), tensor.quant)
     if not np.isfinite(values).all():
         raise InputError(
             f"{file.path}, byte {tensor.start}: tensor {_shown(name)} holds weights that are not finite; "
             "the file is damaged, fetch it again"
         )
-    return values.reshape(tensor.shape)
+    return values
 
 
 def need(file: GGUF, key: str, kind: type[T]) -> T:
@@ -241,17 +247,19 @@ def _read_tensor(cursor: _Cursor, alignment: int) -> Tensor:
     sizes = [cursor.number("<Q", f"the shape of {shown}") for _ in range(n_dimensions)]
     kind = cursor.number("<I", f"the type of {shown}")
     offset = cursor.number("<Q", f"the offset of {shown}")
-    if kind not in QUANTS:
+    name_of = {quant.value: quant.name for quant in GGMLQuantizationType}
+    if name_of.get(kind) not in _READABLE:
         raise InputError(
-            f"{cursor.path}: {shown} is stored as {OTHER_TYPES.get(kind, f'type {kind}')}, and only "
-            f"{', '.join(q.name for q in QUANTS.values())} can be read; take the model as Q8_0 or its folder"
+            f"{cursor.path}: {shown} is stored as {name_of.get(kind, f'type {kind}')}, and only "
+            f"{', '.join(_READABLE)} can be read; take the model as Q8_0 or its folder"
         )
-    quant = QUANTS[kind]
-    if min(sizes) < 1 or sizes[0] % quant.weights:
+    quant = GGMLQuantizationType(kind)
+    block_weights, block_bytes = GGML_QUANT_SIZES[quant]
+    if min(sizes) < 1 or sizes[0] % block_weights:
         cursor.refuse(f"{shown} of {quant.name} has the shape {sizes}, in which no whole blocks fit")
     if offset % alignment:
         cursor.refuse(f"{shown} lies at offset {offset}, which is no multiple of {alignment}")
-    n_bytes = math.prod(sizes) // quant.weights * quant.layout.itemsize
+    n_bytes = math.prod(sizes) // block_weights * block_bytes
     return Tensor(name, tuple(reversed(sizes)), quant, offset, n_bytes)
 
 
