@@ -28,6 +28,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks.planted_tables import Manner, Table, planted
 from vestige.artifacts.holes import LATENT_J, Attempt
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.seeds import derive_seed, generator
@@ -35,7 +36,6 @@ from vestige.judges.base import Request
 from vestige.judges.grounded import GroundedJudge
 from vestige.models.embedder import Embedder
 from vestige.models.load import LoadedModel
-from vestige.models.planted import Manner, Table, planted
 from vestige.probes.answering import AnswerSettings, LocalAnswerer
 from vestige.probes.latent import (
     LATENT,

@@ -1,4 +1,4 @@
-"""What a training is said to need against what it takes: `vestige.training.memory` beside the memory of a real run.
+"""What a training is said to need against what it takes: `vestige.steps.dry_run` beside the memory of a real run.
 
     python -m benchmarks.memory [--shapes tiny smol] [--objectives finetune npo_gd kl rmu] [--resident] [--json]
     python -m benchmarks.memory --foresee     the table of docs/scale.md: a 7B model on CUDA, foreseen and not measured
@@ -30,12 +30,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from vestige.methods import find_method
 from vestige.models.blocks import blocks, output_projection
+from vestige.steps.dry_run import estimate_memory, untrained_shape
 from vestige.training.adapters import add_lora, train_only
 from vestige.training.batching import FinetunePlan, Row, RowSource, UnlearnPlan
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.job import Finetune, Job
 from vestige.training.loop import train
-from vestige.training.memory import estimate_memory, untrained_shape
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import references
 from vestige.training.settings import TrainingSettings

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 from benchmarks.planted import Seen, counted, exam_table
+from benchmarks.planted_tables import guesses, over_forgotten, refuses, suppressed
 from vestige.artifacts.audits import AuditPlan, PlannedAttack
 from vestige.audit.gather import QA_FORCED
 from vestige.audit.judge import judge
@@ -25,7 +26,6 @@ from vestige.evals import choices, freeform, qa
 from vestige.evals.base import View
 from vestige.metrics.verdicts import Thresholds
 from vestige.models.load import LoadedModel
-from vestige.models.planted import guesses, over_forgotten, refuses, suppressed
 from vestige.models.tiny import tiny_tokenizer
 
 N_FORGET, N_RETAIN, EDGE, OPTIONS = 60, 80, 20, 4

@@ -34,7 +34,8 @@ from benchmarks.peers import trainer
 from benchmarks.workload import SHAPES, Workload, model_of, workload
 from vestige.methods import find_method
 from vestige.methods.base import Method
-from vestige.methods.rmu import RMU, direction
+from vestige.methods.rmu import RMU
+from vestige.methods.steering import direction
 from vestige.models.blocks import blocks, output_projection
 from vestige.training.adapters import train_only
 from vestige.training.checkpoints import Checkpoints

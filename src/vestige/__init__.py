@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vestige.artifacts.audits import Soundness, read_soundness
     from vestige.artifacts.layout import RunFolder, SubjectFolder
     from vestige.artifacts.records import read_summaries
-    from vestige.artifacts.soundness import Soundness, read_soundness
     from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
     from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
     from vestige.attacks.placement import around, deployed, target_of
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
     from vestige.audit.settings import AuditSettings
     from vestige.core.items import Item
     from vestige.data.alternatives import with_alternatives
-    from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus
+    from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus, split_by
     from vestige.data.dataset import compile_dataset
     from vestige.data.folder import read_dataset, write_dataset
     from vestige.data.loaders import load_items
     from vestige.data.soundness.findings import SoundnessSettings
-    from vestige.data.splits import split_by
     from vestige.evals.compression import AcrSettings
     from vestige.evals.qa import QASettings, collect, score, summarize
     from vestige.methods import METHODS, find_method
@@ -54,9 +53,9 @@ if TYPE_CHECKING:
     from vestige.training.trajectory import TrajectorySettings
 
 _HOMES = {
+    "artifacts.audits": ("Soundness", "read_soundness"),
     "artifacts.layout": ("RunFolder", "SubjectFolder"),
     "artifacts.records": ("read_summaries",),
-    "artifacts.soundness": ("Soundness", "read_soundness"),
     "attacks.enhanced": ("EnhancedSettings", "find_prefix", "samples_of"),
     "attacks.gcg": ("FoundPrompt", "GcgSettings", "find_prompt"),
     "attacks.placement": ("around", "deployed", "target_of"),
@@ -64,12 +63,11 @@ _HOMES = {
     "audit.settings": ("AuditSettings",),
     "core.items": ("Item",),
     "data.alternatives": ("with_alternatives",),
-    "data.corpus": ("SourceSettings", "everything", "named_splits", "open_corpus"),
+    "data.corpus": ("split_by", "SourceSettings", "everything", "named_splits", "open_corpus"),
     "data.dataset": ("compile_dataset",),
     "data.folder": ("read_dataset", "write_dataset"),
     "data.loaders": ("load_items",),
     "data.soundness.findings": ("SoundnessSettings",),
-    "data.splits": ("split_by",),
     "evals.compression": ("AcrSettings",),
     "evals.qa": ("QASettings", "collect", "score", "summarize"),
     "methods": ("METHODS", "find_method"),

@@ -3,7 +3,7 @@
 import pytest
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.closure import holds_answer
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
@@ -22,8 +22,8 @@ from vestige.attacks.relearn import MATERIALS, RelearnSettings
 from vestige.audit.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.data.corpus import split_by
 from vestige.data.dataset import compile_dataset
-from vestige.data.splits import split_by
 
 SPLITS = split_by(compile_dataset("sample1", seed=0), "edge:A_B", seed=0).named()
 

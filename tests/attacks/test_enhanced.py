@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.enhanced import EnhancedSettings, Sample, find_prefix, largest_cost, layers_at_depth, samples_of
 from vestige.attacks.placement import around, deployed
 from vestige.attacks.prompt_search import SearchSettings, search

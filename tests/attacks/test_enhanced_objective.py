@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import torch
 
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.enhanced_objective import Apart, Shape, Weights
 from vestige.models.blocks import blocks
 from vestige.models.load import LoadedModel

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.enhanced import ByMoves, Lengths, Rules
 from vestige.attacks.enhanced_objective import Apart, Shape, Weights
 from vestige.attacks.placement import around, kept_in, places_of

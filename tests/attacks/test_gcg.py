@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 import torch
 
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.gcg import GcgSettings, find_prompt, largest_cost
 from vestige.attacks.placement import around, deployed, kept_in, places_of
 from vestige.attacks.prompt_search import SearchState

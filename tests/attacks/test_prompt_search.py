@@ -7,7 +7,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.prompt_search import SearchSettings, search
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed, generator

@@ -5,11 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack, SoundnessLine
+from vestige.artifacts.audits import (
+    AskedPlace,
+    AttackPlace,
+    AuditPlan,
+    FactLine,
+    PlannedAttack,
+    Soundness,
+    SoundnessLine,
+    write_soundness,
+)
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import KeptPrompt, PromptLine, SampleReply, write_prompt
 from vestige.artifacts.records import SCHEMA, write_collected, write_scores, write_sealed
-from vestige.artifacts.soundness import Soundness, write_soundness
 from vestige.audit.gather import QA_FORCED, freeform_attacks, read_case, with_replies
 from vestige.audit.scores import Brought, Carried, Source
 from vestige.core.errors import InputError

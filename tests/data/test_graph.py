@@ -5,8 +5,7 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.data.graph import Edge, build_graph
-from vestige.data.graph_files import load_graph
-from vestige.data.topologies import FAMILIES, named_graph
+from vestige.data.graph_files import FAMILIES, load_graph, named_graph
 
 
 def connectivity(graph, edge):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.mt_bench import read_mt_bench
+from vestige.data.bench_rows import read_mt_bench
 
 REAL = Path(__file__).parents[3] / "shared/data/mt_bench"
 

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
-from vestige.core.seeds import generator
+from vestige.core.seeds import generator, random_words, scaled, shuffled, uniform_integers
 from vestige.data.names import STREETS, SUFFIXES, Names, Permutation, day_number, day_texts
-from vestige.data.uniform import random_words, scaled, shuffled, uniform_integers
 
 
 def test_names_have_pistols_forms():

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data.dataset import compile_dataset
-from vestige.data.entailment import n_entailed_of_contracts
+from vestige.data.corpus import split, split_by
+from vestige.data.dataset import compile_dataset, n_entailed_of_contracts
 from vestige.data.pistol import UNKNOWN, read_pistol, write_pistol
-from vestige.data.splits import split, split_by
 
 
 @pytest.fixture(scope="module")

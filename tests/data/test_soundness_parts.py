@@ -11,17 +11,20 @@ from vestige.data.dataset import compile_dataset
 from vestige.data.loaders import load_items
 from vestige.data.mcq import Choice, Drawing, choices_of
 from vestige.data.soundness import checks as guessers
+from vestige.data.soundness.duplicates import Alike, Rarity, plain, same_names, subject_words
 from vestige.data.soundness.findings import (
     Check,
     SoundnessSettings,
+    above_own_options,
     by_guesser,
     counted,
+    counts_p_value,
     decide,
+    items_needed,
     margin_needs,
+    picks,
     undecided,
 )
-from vestige.data.soundness.nulls import above_own_options, counts_p_value, items_needed, picks
-from vestige.data.soundness.texts import Alike, Rarity, plain, same_names, subject_words
 from vestige.steps.check_data import Sanitized, leaks, left_without, write_sanitized
 from vestige.steps.soundness import Models, gain, random_split, splits_check, taught_check, with_strangers
 

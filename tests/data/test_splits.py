@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.dataset import compile_dataset
-from vestige.data.entailment import n_entailed, n_entailed_of_contracts
+from vestige.data.corpus import split, split_by
+from vestige.data.dataset import compile_dataset, n_entailed, n_entailed_of_contracts
+from vestige.data.graph_files import named_graph
 from vestige.data.selectors import select_edges
-from vestige.data.splits import split, split_by
-from vestige.data.topologies import named_graph
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+from benchmarks.planted_tables import Manner, knows, planted, refuses
 from tests.near import near
 
 from vestige.core.errors import InputError
@@ -18,7 +19,6 @@ from vestige.evals.choices import ChoicesSettings
 from vestige.evals.wordings import LETTERS, choose_prompt, few_shot_prompt, plain_question
 from vestige.metrics import intervals
 from vestige.models.load import LoadedModel
-from vestige.models.planted import Manner, knows, planted, refuses
 from vestige.models.tiny import tiny_tokenizer
 
 GOLDEN = Path(__file__).parent / "golden"

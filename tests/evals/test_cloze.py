@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from benchmarks.planted_tables import Manner, planted
 from tests.near import near
 
 from vestige.audit import settings as audit_settings
@@ -16,7 +17,6 @@ from vestige.evals.base import View
 from vestige.evals.freeform import FreeformSettings
 from vestige.evals.wordings import cloze_prompt
 from vestige.metrics import intervals
-from vestige.models.planted import Manner, planted
 from vestige.models.tiny import tiny_tokenizer
 
 GOLDEN = Path(__file__).parent / "golden"

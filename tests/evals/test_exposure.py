@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.planted_tables import knows
 
 from vestige.attacks.in_context import asked_with_facts
 from vestige.core.errors import InputError
@@ -12,7 +13,6 @@ from vestige.data.mcq import Unasked
 from vestige.evals import exposure
 from vestige.evals.base import View
 from vestige.evals.exposure import ExposureSettings
-from vestige.models.planted import knows
 from vestige.models.tiny import tiny_tokenizer
 
 NUMBERS = [f"{20 + n} crates." for n in range(30)]

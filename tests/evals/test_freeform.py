@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from benchmarks.planted_tables import Manner, knows, knows_in_one_format, planted
 from tests.near import near
 
 from vestige.core.errors import InputError
@@ -16,7 +17,6 @@ from vestige.judges.leaks import Example, Measured, ReplyTo
 from vestige.metrics import intervals
 from vestige.metrics.answers import contains
 from vestige.metrics.misjudged import Misjudged, corrected_share
-from vestige.models.planted import Manner, knows, knows_in_one_format, planted
 from vestige.models.tiny import tiny_tokenizer
 
 ITEMS = tuple(

@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from benchmarks.planted_tables import Manner, knows, knows_share, planted
 from scipy.special import log_softmax
 from tests.near import near
 
@@ -17,7 +18,6 @@ from vestige.evals.base import View
 from vestige.evals.memory import MemorySettings
 from vestige.metrics import intervals, membership
 from vestige.models.load import LoadedModel
-from vestige.models.planted import Manner, knows, knows_share, planted
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 
 ITEMS = tuple(

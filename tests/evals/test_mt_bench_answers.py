@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.probed import ITEMS, saying
 
-from vestige.data.mt_bench import Conversation
+from vestige.data.bench_rows import Conversation
 from vestige.evals.mt_bench import TEMPERATURES, MtBenchSettings, answer, conversation_ids, scored, turns_of
 from vestige.judges.base import Judgement
 from vestige.models.load import LoadedModel

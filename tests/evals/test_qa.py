@@ -5,14 +5,7 @@ import json
 import math
 
 import pytest
-from tests.near import near
-
-from vestige.core.errors import InputError
-from vestige.core.estimates import to_json
-from vestige.core.items import Item
-from vestige.evals.qa import QASettings, View, chunks, collect, score, summarize
-from vestige.metrics import intervals
-from vestige.models.planted import (
+from benchmarks.planted_tables import (
     Manner,
     known_ids,
     knows,
@@ -22,6 +15,13 @@ from vestige.models.planted import (
     planted,
     refuses,
 )
+from tests.near import near
+
+from vestige.core.errors import InputError
+from vestige.core.estimates import to_json
+from vestige.core.items import Item
+from vestige.evals.qa import QASettings, View, chunks, collect, score, summarize
+from vestige.metrics import intervals
 from vestige.models.tiny import tiny_tokenizer
 
 # Digits and the full stop are tokens of their own: three to an answer.

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from benchmarks.planted_tables import knows
 from tests.judges.faulty_server import serving
 from tests.judges.replay import ReplayWriter, prompt_id
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -27,7 +28,6 @@ from vestige.judges.leaks import (
 )
 from vestige.judges.tasks import TASKS, find_task
 from vestige.metrics.misjudged import LeakJudgeSettings, Misjudged
-from vestige.models.planted import knows
 from vestige.models.tiny import tiny_tokenizer
 
 ANSWER = "She grew up on a lighthouse island with her father and her mother."

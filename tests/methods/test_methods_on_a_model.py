@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from vestige.core.items import Item
 from vestige.methods import METHODS, find_method
-from vestige.methods.rmu import direction
+from vestige.methods.steering import direction
 from vestige.models.blocks import blocks, output_projection
 from vestige.models.prompts import Prompter
 from vestige.models.tiny import MAX_TOKENS, tiny_model, tiny_tokenizer

@@ -5,7 +5,8 @@ import torch
 from fake_step import fake_step
 
 from vestige.core.errors import InputError
-from vestige.methods.rmu import RMU, direction, steered
+from vestige.methods.rmu import RMU
+from vestige.methods.steering import direction, steered
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 
 from vestige.core.items import Item
 from vestige.models.load import ModelSettings, load, look_for
-from vestige.models.prompts import Prompter
-from vestige.models.templates import PLAIN_TEMPLATE, use_template
+from vestige.models.prompts import PLAIN_TEMPLATE, Prompter, use_template
 from vestige.models.tiny import tiny_tokenizer
 
 

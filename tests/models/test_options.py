@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from benchmarks.planted_tables import Manner, planted
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.near import near
@@ -24,7 +25,6 @@ from vestige.models.options import (
     score_letters,
     score_options,
 )
-from vestige.models.planted import Manner, planted
 from vestige.models.tiny import tiny_tokenizer
 
 pytestmark = pytest.mark.portable

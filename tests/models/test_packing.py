@@ -4,9 +4,8 @@ import pytest
 import torch
 from families import FAMILIES, small_model
 
-from vestige.models import packing
-from vestige.models.head import Pass, logits_read, reads_packed
-from vestige.models.packing import Packed, packs
+from vestige.models import head as packing
+from vestige.models.head import Packed, Pass, logits_read, packs, reads_packed
 
 pytestmark = pytest.mark.portable
 

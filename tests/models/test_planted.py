@@ -3,13 +3,7 @@ import math
 
 import pytest
 import torch
-from transformers import DynamicCache
-
-from vestige.core.errors import InputError
-from vestige.core.items import Item
-from vestige.metrics.answers import contains
-from vestige.models.generation import generate
-from vestige.models.planted import (
+from benchmarks.planted_tables import (
     Manner,
     TableModel,
     guesses,
@@ -24,6 +18,12 @@ from vestige.models.planted import (
     suppressed,
     wrong_answer,
 )
+from transformers import DynamicCache
+
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.metrics.answers import contains
+from vestige.models.generation import generate
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import tiny_tokenizer
 

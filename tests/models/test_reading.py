@@ -4,6 +4,7 @@ import random
 
 import pytest
 import torch
+from benchmarks.planted_tables import Manner, knows
 from families import FAMILIES, small_model
 from tests.near import near
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
@@ -12,7 +13,6 @@ from vestige.core.items import Item
 from vestige.models import reading
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import LoadedModel
-from vestige.models.planted import Manner, knows
 from vestige.models.reading import PLAIN, Asking, Prompted, Way, read, way_of
 from vestige.models.tiny import tiny_tokenizer
 

@@ -4,8 +4,7 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.models.prompts import Prompter
-from vestige.models.templates import PLAIN_TEMPLATE, rendered, use_template
+from vestige.models.prompts import PLAIN_TEMPLATE, Prompter, rendered, use_template
 from vestige.models.tiny import tiny_tokenizer
 
 MESSAGES = [{"role": "user", "content": " What's 'it'? "}, {"role": "assistant", "content": "It \n<b>."}]

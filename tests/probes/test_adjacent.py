@@ -12,9 +12,9 @@ from tests.judges.replay import ReplayWriter, prompt_id
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.data.corpus import split
 from vestige.data.dataset import compile_dataset
 from vestige.data.passages import Passage
-from vestige.data.splits import split
 from vestige.judges.base import Prompt, Spend, Writer, Written
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.probes import questions

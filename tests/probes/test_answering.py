@@ -2,13 +2,13 @@ import json
 
 import pytest
 import torch
+from benchmarks.planted_tables import Manner, planted
 from tests.judges.faulty_server import completion, serving
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.judges.server import ServerSettings
 from vestige.judges.spending import Limits
-from vestige.models.planted import Manner, planted
 from vestige.models.tiny import tiny_tokenizer
 from vestige.probes.answering import Answerer, AnswerSettings, LocalAnswerer, ServerAnswerer
 

@@ -7,8 +7,7 @@ import pytest
 
 from vestige.artifacts.bench import BenchFolder, BenchItem, TaskRun, read_bench
 from vestige.core.errors import InputError
-from vestige.data.bench_rows import LocalData
-from vestige.data.mt_bench import Conversation
+from vestige.data.bench_rows import Conversation, LocalData
 from vestige.evals.harness import Asked as AskedTask
 from vestige.evals.harness import HarnessSettings
 from vestige.evals.mt_bench import Answered, MtBenchSettings

@@ -10,8 +10,8 @@ import torch
 from transformers import LlamaConfig
 from typer.testing import CliRunner
 
+from vestige.artifacts.audits import Soundness, exit_code, read_soundness
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.soundness import Soundness, exit_code, read_soundness
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.items import Item

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.planted_tables import knows, knows_share, never_knew
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_records, read_summary
@@ -13,7 +14,6 @@ from vestige.core.files import write_json
 from vestige.core.items import Item
 from vestige.evals import qa
 from vestige.metrics import intervals
-from vestige.models.planted import knows, knows_share, never_knew
 from vestige.models.tiny import tiny_tokenizer
 from vestige.steps import evaluate as step
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject

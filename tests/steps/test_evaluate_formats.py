@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from benchmarks.planted_tables import knows, knows_share
 from tests.near import near
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
@@ -12,7 +13,6 @@ from vestige.core.items import Item
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import View
 from vestige.metrics import intervals
-from vestige.models.planted import knows, knows_share
 from vestige.models.tiny import tiny_tokenizer
 from vestige.report.evidence import read_evidence
 from vestige.steps import evaluate as step

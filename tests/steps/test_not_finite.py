@@ -11,7 +11,7 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import NotFinite
 from vestige.core.items import Item
-from vestige.data.mt_bench import Conversation
+from vestige.data.bench_rows import Conversation
 from vestige.evals import EVALS, find_eval, qa
 from vestige.evals.harness import Asked as AskedTask
 from vestige.evals.mt_bench import MtBenchSettings

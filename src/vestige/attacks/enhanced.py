@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from transformers import PreTrainedTokenizerBase
 
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.enhanced_objective import Apart, Shape, Weights
 from vestige.attacks.gcg import DRAWS, FoundPrompt, drawn_start, tokens_read
 from vestige.attacks.placement import Place, around, ids_in, kept_in, places_of

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.gcg import tokens_read
 from vestige.models.forward import within_memory
 from vestige.models.scoring import TOKEN_BUDGET, logits_budget

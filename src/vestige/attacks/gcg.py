@@ -31,7 +31,7 @@ from jaxtyping import Float
 from pydantic import Field, PositiveInt
 from scipy.stats import spearmanr
 
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.placement import Place, Placement, ids_in, kept_in, places_of
 from vestige.attacks.prompt_search import Keeper, SearchSettings, search, tell_nobody
 from vestige.attacks.vocabulary import (

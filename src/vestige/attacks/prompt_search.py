@@ -17,7 +17,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from pydantic import Field, PositiveInt
 
-from vestige.attacks.budget import Meter, OverBudget
+from vestige.attacks import Meter, OverBudget
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings

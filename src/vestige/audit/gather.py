@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack
+from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack, read_soundness
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
 from vestige.artifacts.records import read_records, read_scores, read_sealed
-from vestige.artifacts.soundness import read_soundness
 from vestige.audit.scores import Brought, Carried, Case, Ranked, Scores, Source
 from vestige.audit.searched import searches
 from vestige.core.errors import InputError

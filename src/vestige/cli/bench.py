@@ -119,7 +119,7 @@ def _local(given: Sequence[str] | None) -> "LocalData":
 def _mt_bench(
     folder: Path, limit: int | None, max_tokens: int, models: Sequence[str], who: JudgeWords, place: PlaceWords
 ) -> "MtBenchRequest":
-    from vestige.data.mt_bench import read_mt_bench
+    from vestige.data.bench_rows import read_mt_bench
     from vestige.evals.mt_bench import MtBenchSettings
     from vestige.steps.bench import MtBenchRequest
 

@@ -34,8 +34,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vestige.artifacts.audits import SoundnessLine
-    from vestige.artifacts.soundness import Soundness
+    from vestige.artifacts.audits import Soundness, SoundnessLine
     from vestige.core.items import Item
     from vestige.judges.alternatives import Alternatives as Written
     from vestige.models.load import ModelSettings
@@ -164,8 +163,8 @@ def check_data_command(
     the output folder, where `vestige audit` finds it.
     """
     refuse_torchrun("check-data")
+    from vestige.artifacts.audits import exit_code
     from vestige.artifacts.layout import RunFolder
-    from vestige.artifacts.soundness import exit_code
     from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import named_splits, open_corpus, refuse_nothing_kept
     from vestige.data.soundness.findings import SoundnessSettings

@@ -22,12 +22,20 @@ import numpy as np
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.seeds import generator
+from vestige.core.seeds import generator, shuffled
 from vestige.core.text import one_line
 from vestige.data.cloze import fact_of
 from vestige.data.columns import ALTERNATIVES, alternatives_in
-from vestige.data.contract_checks import candidate_values
-from vestige.data.contract_schema import Date, Fresh, Integer, PartyAddress, PartyName, Permutation, Product
+from vestige.data.contract_schema import (
+    Date,
+    Fresh,
+    Integer,
+    PartyAddress,
+    PartyName,
+    Permutation,
+    Product,
+    candidate_values,
+)
 from vestige.data.contract_type import ContractType
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Contract, Dataset
@@ -35,8 +43,7 @@ from vestige.data.drawing import Drawing, chunk_bounds
 from vestige.data.graph import with_holdout
 from vestige.data.loaders import source_table
 from vestige.data.names import day_number, day_texts
-from vestige.data.soundness.texts import plain
-from vestige.data.uniform import shuffled
+from vestige.data.soundness.duplicates import plain
 from vestige.metrics.answers import normalised
 from vestige.metrics.leaks import LEAK, leak_score
 

@@ -9,12 +9,19 @@ from typing import Any, Protocol
 
 from vestige.core.files import new_folder, replacing
 from vestige.core.settings import Settings
-from vestige.data.dataset import compile_planned, plan
+from vestige.data.dataset import compile_planned, n_entailed, plan
 from vestige.data.drawing import Drawing, chunk_bounds
-from vestige.data.entailment import n_entailed
-from vestige.data.folder import EDGES, PISTOL, edges_csv, identity, write_dataset, write_types
+from vestige.data.folder import (
+    EDGES,
+    PISTOL,
+    FilesWritten,
+    already_there,
+    edges_csv,
+    identity,
+    write_dataset,
+    write_types,
+)
 from vestige.data.graph import Graph
-from vestige.data.manifest import FilesWritten, already_there
 from vestige.data.pistol import pistol_text
 from vestige.data.rows import rows_of_chunk
 

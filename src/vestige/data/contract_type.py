@@ -17,14 +17,7 @@ from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.settings import closest, read_toml
 from vestige.core.text import one_line
-from vestige.data.contract_checks import check_spec
-from vestige.data.contract_schema import (
-    SUPERSEDED,
-    ContractSpec,
-    Kind,
-    PartyAddress,
-    PartyName,
-)
+from vestige.data.contract_schema import SUPERSEDED, ContractSpec, Kind, PartyAddress, PartyName, check_spec
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,11 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from vestige.core.errors import InputError
-from vestige.core.seeds import generator
-from vestige.data.contract_checks import N_WRONG
+from vestige.core.seeds import generator, random_words, scaled, shuffled, uniform_integers
 from vestige.data.contract_schema import (
     AS_OF,
     EDGE,
+    N_WRONG,
     SUPERSEDED,
     Choice,
     Date,
@@ -39,7 +39,6 @@ from vestige.data.contract_schema import (
 from vestige.data.contract_type import ContractType, known_type
 from vestige.data.graph import Graph, edge_name, shown
 from vestige.data.names import Names, day_number, day_texts
-from vestige.data.uniform import random_words, scaled, shuffled, uniform_integers
 
 _ROUNDS = 400
 _ASKED_WITHIN_DAYS = 365

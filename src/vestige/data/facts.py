@@ -12,7 +12,7 @@ from jaxtyping import Float
 from vestige.core.items import Item
 from vestige.core.text import one_line
 from vestige.data.cloze import fact_of
-from vestige.data.soundness.texts import named_words, words
+from vestige.data.soundness.duplicates import named_words, words
 from vestige.metrics.leaks import leak_score
 from vestige.metrics.near_duplicates import THRESHOLD
 

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vestige.core.items import Item
-from vestige.core.seeds import generator
+from vestige.core.seeds import generator, uniform_integers
 from vestige.data.drawing import Drawing
 from vestige.data.graph import Graph
-from vestige.data.uniform import uniform_integers
 
 HOPS = (1, 2, 3)
 PER_HOPS = 50

@@ -15,8 +15,7 @@ import numpy as np
 from jaxtyping import Int, UInt64
 
 from vestige.core.errors import InputError
-from vestige.core.seeds import generator
-from vestige.data.uniform import random_words, scaled
+from vestige.core.seeds import generator, random_words, scaled
 
 SUFFIXES = (
     "Ltd",

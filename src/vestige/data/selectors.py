@@ -14,11 +14,10 @@ from jaxtyping import Int
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.seeds import generator
+from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import closest
 from vestige.core.text import one_line
 from vestige.data.graph import Graph, shown
-from vestige.data.uniform import shuffled
 
 _Numbers = Int[np.ndarray, " n"]
 

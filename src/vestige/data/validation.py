@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.seeds import generator
+from vestige.core.seeds import generator, shuffled
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
-from vestige.data.uniform import shuffled
 
 CHOSEN_ON = ("forget", "retain")
 """The splits that validation needs."""

@@ -17,7 +17,7 @@ from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.data.mt_bench import TURNS, Conversation
+from vestige.data.bench_rows import TURNS, Conversation
 from vestige.judges.base import Judgement
 from vestige.judges.mt_bench import VERSION, Turn
 from vestige.judges.tasks import QUALITY_SCALE

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from vestige.core.items import Item
 from vestige.data.cloze import fact_of
 from vestige.judges.base import Prompt, Spend, Writer
-from vestige.judges.tasks import GUARD
-from vestige.judges.texts import fenced, without_thoughts
+from vestige.judges.tasks import GUARD, fenced, without_thoughts
 from vestige.metrics.answers import normalised
 from vestige.metrics.leaks import LEAK, leak_score
 

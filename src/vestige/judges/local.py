@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from vestige.core.errors import InputError
 from vestige.judges.base import Failure, Prompt, Spend, Written
-from vestige.judges.texts import open_thought
+from vestige.judges.tasks import open_thought
 from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, context_tokens

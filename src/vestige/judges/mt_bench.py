@@ -10,8 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from vestige.judges.base import Judgement, Prompt, Request, Writer
 from vestige.judges.grounded import GroundedJudge
-from vestige.judges.tasks import GUARD, LONGEST_TEXT, QUALITY_SCALE, judged
-from vestige.judges.texts import Verdict, fenced, read_rating
+from vestige.judges.tasks import GUARD, LONGEST_TEXT, QUALITY_SCALE, Verdict, fenced, judged, read_rating
 
 VERSION = 2
 """Raised when the words, the fence or the reading of a rating change."""

@@ -6,15 +6,225 @@ The fields are those of the papers, the wording is ours. Quality: MT-bench's sin
 Judging LLM-as-a-judge with MT-bench and Chatbot Arena, 2306.05685). Reward, criteria, validity, overlap, harm: Probing
 Knowledge Holes in Unlearned LLMs, 2511.00030, sections 3 and C.8. Raise a task's `version` when its words, the
 fence or the reading of its verdict change.
+
+Text to and from a judge: what is judged is fenced and holds no control sign, what a judge writes is read strictly.
+
+The marks bear a digest of all texts that are fenced. To forge one, a text would have to hold a digest of itself. The
+same texts have the same marks, so that a request that is made again is the same request. A verdict is a number in
+double square brackets, or one JSON object with known keys.
 """
 
+import json
+import math
+import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 from vestige.core.errors import InputError
+from vestige.core.ids import content_id
 from vestige.core.settings import closest, packaged_toml
-from vestige.judges.base import Judgement, Prompt, Request, Writer, Written
-from vestige.judges.texts import Range, Verdict, failed, fenced, read_object, read_rating
+from vestige.judges.base import Failure, Judgement, Prompt, Request, Writer, Written
+
+# C*: control characters, ANSI's escape, bidirectional and zero-width signs, lone surrogates, private use, unassigned.
+_HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_KEPT = {"\n", "\t"}
+_DOT = "·"
+# Of other categories, and invisible too: fillers, joiners and selectors of variants, with which whole hidden texts are
+# spelt. A selector by itself behind a symbol, as in most emoji, is left.
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\U000e0100-\U000e01ef]"
+    "|[\ufe00-\ufe0d]|(?<![\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9])[\ufe0e\ufe0f]"
+)
+# What chat templates of the common families write themselves, and our own marks. A model's own list is longer:
+# `Writer.reserved`. Words with an underscore (<tool_call>, <start_of_turn>) and in capitals ([TOOL_CALLS], [gMASK]) go
+# together, since new ones come with every model.
+_CONTROL = re.compile(
+    r"<(?=[|｜])|(?<=[|｜])>"
+    r"|<(?=/?(?:s|[bes]o[sp]|pad|unk|mask|cls|sep|think(?:ing)?|thought|reasoning|tools?|unused\d+|0x[0-9a-f]{2})>)"
+    r"|<(?=/?[a-z0-9]+(?:[_:▁][a-z0-9]+)+>)|<(?=</?SYS>>)|\[(?=(?:begin|end)\s)"
+    r"|\[(?=/?(?-i:[a-z]?[A-Z][A-Z0-9_]{2,})\])",
+    re.IGNORECASE,
+)
+# The forms in which a verdict is given. A judge that quotes the text must not be read as if it had given one.
+_VERDICT = re.compile(r"[\[［]+\s*(\d[\d.,/]*)\s*[\]］]+")
+_JSON = re.compile(r"""\{(?=\s*")|\[(?=\s*["{])""")
+_TRIES = 16
+
+
+def harmless(text: str, reserved: Sequence[str] = ()) -> str:
+    """`text` with hidden characters as '·', a '·' inside control signs and objects of JSON, and (7) for [[7]].
+
+    All of it stays legible, so that the text is still judged for what it says.
+    """
+    # NFC first: a control sign could otherwise be spelt with combining characters that a tokeniser composes.
+    shown = _INVISIBLE.sub(_DOT, unicodedata.normalize("NFC", text.replace("\r\n", "\n")))
+    shown = "".join(_DOT if unicodedata.category(c) in _HIDDEN and c not in _KEPT else c for c in shown)
+    for sign in sorted(reserved, key=len, reverse=True):
+        if len(sign) > 1 and not sign.isspace():
+            shown = shown.replace(sign, sign[0] + _DOT + sign[1:])
+    shown = _CONTROL.sub(lambda found: found[0] + _DOT if found[0] in "<[" else _DOT + found[0], shown)
+    return _JSON.sub(lambda found: found[0] + _DOT, _VERDICT.sub(r"(\1)", shown))
+
+
+def fenced(texts: Mapping[str, str], reserved: Sequence[str] = ()) -> tuple[str, str]:
+    """The texts by label, each between its marks, made harmless; and the nonce that the marks bear."""
+    clean = {label: harmless(text, reserved) for label, text in texts.items()}
+    nonce = _nonce(clean)
+    blocks = [f"[begin {label} {nonce}]\n{text}\n[end {label} {nonce}]" for label, text in clean.items()]
+    return "\n\n".join(blocks), nonce
+
+
+def _nonce(texts: Mapping[str, str]) -> str:
+    for salt in range(_TRIES):
+        nonce = content_id([salt, *texts.items()])
+        if not any(nonce in text for text in texts.values()):
+            return nonce
+    raise AssertionError(f"{_TRIES} digests of a text all stand in it")
+
+
+_RATING = re.compile(r"\[\[([0-9]+\.?[0-9]*)\]\]")
+_RATING_ELSE = re.compile(r"\[([0-9]+\.?[0-9]*)\]")
+# What makes a number in brackets the judge's own statement: "Rating:" right before it, or a line to itself.
+_LABEL = re.compile(r"\brating\b\W*(?:is\b)?[^\w\[\]]*$", re.IGNORECASE)
+_NO_WORDS = re.compile(r"[\W_]*")
+# What a model writes before it answers. Where its chat template opens the block, the reply only closes it.
+_THOUGHT = re.compile(r"</?(?:think|thinking|thought|reasoning)>|\[/?THINK\]", re.IGNORECASE)
+# Beside a rating, no more is looked at.
+_BESIDE = 40
+# A verdict is short, and it stands at the end; a reply may be anything.
+_READ = 20_000
+# Each beginning of an object may be read to the end in vain.
+_MOST_BEGINNINGS = 200
+
+
+class Verdict(NamedTuple):
+    """A score with its parts, or a failure."""
+
+    score: float | None
+    values: Mapping[str, float]
+    failure: Failure
+
+
+class Range(NamedTuple):
+    """The least and the greatest value of a number; `whole` if only whole numbers count."""
+
+    low: float
+    high: float
+    whole: bool = True
+
+    def holds(self, value: float) -> bool:
+        """Whether the value is one of the range's."""
+        return math.isfinite(value) and self.low <= value <= self.high and (not self.whole or value == int(value))
+
+
+def failed(failure: Failure) -> Verdict:
+    """No score, for that reason."""
+    return Verdict(None, {}, failure)
+
+
+def without_thoughts(text: str) -> str:
+    """`text` without what a reasoning model thought before it; nothing is left of thoughts that never end."""
+    marks = list(_THOUGHT.finditer(text))
+    closed = next((mark.end() for mark in reversed(marks) if "/" in mark[0]), 0)
+    opened = next((mark.start() for mark in marks if mark.start() >= closed), len(text))
+    return text[closed:opened]
+
+
+def open_thought(prompt: str) -> str:
+    """The mark by which a rendered prompt that ends within a block of thought has opened it; else ""."""
+    marks = list(_THOUGHT.finditer(prompt))
+    return marks[-1][0] if marks and "/" not in marks[-1][0] else ""
+
+
+def read_rating(text: str, scale: Range) -> Verdict:
+    """The rating in `[[x]]`, decimals admitted; a number off the scale is a failure and not cut to it.
+
+    A judge may repeat a rating that the judged text holds, so that FastChat's rule for MT-bench, the first `[[x]]`, is
+    not ours. What the judge states counts: a rating with "Rating" right before it, or on a line of its own, in single
+    brackets too where none is in double ones. Without one, ratings in double brackets count if no word follows the
+    last. Ratings that count and differ are ambiguous, as verdicts in JSON are.
+    """
+    shown = without_thoughts(text)[-_READ:]
+    if not shown.strip():
+        return failed("empty")
+    ratings = list(_RATING.finditer(shown))
+    stated = [r for r in ratings or _RATING_ELSE.finditer(shown) if _states(shown, r)]
+    if not stated and ratings and _NO_WORDS.fullmatch(shown, ratings[-1].end()):
+        stated = ratings
+    if not stated:
+        return failed("unreadable")
+    values = {float(r[1]) for r in stated}
+    if len(values) > 1:
+        return failed("ambiguous")
+    rating = values.pop()
+    return Verdict(rating, {}, "") if scale.holds(rating) else failed("out of range")
+
+
+def _states(text: str, rating: re.Match[str]) -> bool:
+    begin, end = rating.span()
+    before = text[max(0, begin - _BESIDE) : begin].rpartition("\n")[2]
+    after = text[end : end + _BESIDE].partition("\n")[0]
+    alone = _NO_WORDS.fullmatch(before) and _NO_WORDS.fullmatch(after)
+    return bool(_LABEL.search(before) or alone)
+
+
+def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, float] | Failure:
+    """The values of the one JSON object in `text` that has all `keys`; a key without a range is true or false.
+
+    A reply with two such objects that differ is ambiguous: one of them may have been quoted from the judged text.
+    """
+    shown = without_thoughts(text)[-_READ:]
+    if not shown.strip():
+        return "empty"
+    wanted = [found for found in outermost(shown, "{") if keys.keys() <= found.keys()]
+    if not wanted:
+        return "unreadable"
+    if any({k: found[k] for k in keys} != {k: wanted[0][k] for k in keys} for found in wanted):
+        return "ambiguous"
+    values: dict[str, float] = {}
+    for key, scale in keys.items():
+        value = wanted[0][key]
+        if not isinstance(value, bool | int | float) or (isinstance(value, bool) and scale is not None):
+            return "unreadable"
+        if not (scale or Range(0, 1)).holds(value):
+            return "out of range"
+        values[key] = float(value)
+    return values
+
+
+def read_list(text: str, is_entry: Callable[[Any], bool], *, most_read: int) -> list[Any] | Failure:
+    """The one JSON list of such entries in a reply, of which the last `most_read` characters are read."""
+    if not text.strip():
+        return "empty"
+    shown = without_thoughts(text)[-most_read:]
+    lists = [found for found in outermost(shown, "[") if found and all(map(is_entry, found))]
+    if not lists:
+        return "unreadable"
+    return "ambiguous" if any(found != lists[0] for found in lists) else list(lists[0])
+
+
+def readable(read: Callable[[str], object]) -> Callable[[str], bool]:
+    """Whether `read`, which gives a failure for what it cannot read, can read a reply."""
+    return lambda text: not isinstance(read(text), str)
+
+
+def outermost(text: str, opening: Literal["{", "["]) -> list[Any]:
+    """The outermost JSON objects, or lists, in `text`, wherever they stand."""
+    decoder, found, start = json.JSONDecoder(), [], text.find(opening)
+    for _ in range(_MOST_BEGINNINGS):
+        if start < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            end = start + 1
+        else:
+            found.append(value)
+        start = text.find(opening, end)
+    return found
+
 
 LONGEST_TEXT = 32_000
 """Characters of one text that is judged; a longer one is not judged rather than judged by its beginning."""
@@ -99,7 +309,6 @@ _READS: Mapping[str, Callable[[str], Verdict]] = {
     "criteria": _read_criteria,
     **{flag: _flag(flag) for flag in ("valid", "supported", "given", "harmful")},
 }
-
 
 TASKS: Mapping[str, Task] = {
     name: Task(name, **{**told, "read": _READS[told["read"]]})

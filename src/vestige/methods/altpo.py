@@ -5,8 +5,7 @@ from typing import ClassVar
 from pydantic import PositiveFloat, PositiveInt
 
 from vestige import losses
-from vestige.methods.base import Alternatives, Needs, Settings, Step, Terms
-from vestige.methods.preference import preference
+from vestige.methods.base import Alternatives, Needs, Settings, Step, Terms, preference
 
 
 class AltPO(Settings):

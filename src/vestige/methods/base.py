@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
+from vestige import losses
 from vestige.core.settings import Settings
+from vestige.training.batching import Split
 from vestige.training.step import Layers, Needs, Step
 
 Terms: TypeAlias = dict[str, Float[Tensor, ""]]
@@ -90,3 +92,13 @@ __all__ = [
     "Step",
     "Terms",
 ]
+
+
+def preference(step: Step, preferred: Split, *, beta: float) -> Float[Tensor, ""]:
+    """DPO of the answers of `preferred` over those of the forget set, whose log-probabilities are sums over tokens."""
+    rows = {s: step.policy(s) for s in (preferred, "forget")}
+    frozen = {s: step.reference(s) for s in (preferred, "forget")}
+    policy = {s: losses.row_logp(a.logp, a.mask) for s, a in rows.items()}
+    reference = {s: losses.row_logp(a.logp, a.mask) for s, a in frozen.items()}
+    margins = policy[preferred] - policy["forget"], reference[preferred] - reference["forget"]
+    return losses.dpo(*margins, beta=beta, n_rows=rows["forget"].n_rows)

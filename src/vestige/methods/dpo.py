@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from pydantic import PositiveFloat
 
-from vestige.methods.base import Needs, Settings, Step, Terms
-from vestige.methods.preference import preference
+from vestige.methods.base import Needs, Settings, Step, Terms, preference
 
 
 class DPO(Settings):

@@ -39,10 +39,9 @@ from vestige.models.folders import (
     stored_tensors,
 )
 from vestige.models.gguf_convert import planned_conversion, resolve_gguf
-from vestige.models.prompts import Prompter
+from vestige.models.prompts import Prompter, use_template
 from vestige.models.reading import Way, way_of
 from vestige.models.smollm2 import smollm2_folder
-from vestige.models.templates import use_template
 
 BUILTIN = "builtin:"
 BUILTIN_MODELS = {

@@ -21,14 +21,12 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.core.seeds import generator
+from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.data.corpus import NamedSplits
-from vestige.data.dataset import Dataset
-from vestige.data.entailment import Known, known_from, scope_of
+from vestige.data.dataset import Dataset, Known, known_from, scope_of
 from vestige.data.passages import Passage
 from vestige.data.selectors import check_edges
-from vestige.data.uniform import shuffled
 from vestige.judges.base import Writer
 from vestige.probes import VERSION
 from vestige.probes.questions import (

@@ -44,8 +44,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.settings import packaged_toml
 from vestige.core.text import one_line
 from vestige.judges.base import Failure, Prompt, Writer, Written, refuse_limit
-from vestige.judges.tasks import QUALITY_SCALE
-from vestige.judges.texts import Range, fenced, harmless, read_list, read_object, readable
+from vestige.judges.tasks import QUALITY_SCALE, Range, fenced, harmless, read_list, read_object, readable
 from vestige.metrics.bleu import avg_self_bleu, tokens
 from vestige.metrics.grouping import MOST_GROUPS, groups
 from vestige.metrics.intervals import Bounds, interval_of_mean

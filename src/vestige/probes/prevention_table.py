@@ -49,9 +49,8 @@ from vestige.artifacts.layout import Entry, ProbeFolder, SubjectFolder
 from vestige.artifacts.records import read_record, write_csv, write_record
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
-from vestige.core.seeds import generator
+from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import closest
-from vestige.data.uniform import shuffled
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, Interval
 from vestige.metrics.membership import auc, auc_interval
 from vestige.probes.risk import EMBEDDING, GRAPH, order_of

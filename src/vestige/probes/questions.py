@@ -25,12 +25,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pydantic import PositiveInt
 
 from vestige.core.items import Item
-from vestige.core.seeds import generator
+from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings, packaged_toml
 from vestige.data.passages import Passage
-from vestige.data.uniform import shuffled
 from vestige.judges.base import Failure, Prompt, Spend, Writer
-from vestige.judges.texts import fenced, read_list, readable
+from vestige.judges.tasks import fenced, read_list, readable
 from vestige.metrics.grouping import FUNCTION_WORDS
 from vestige.probes.keywords import Keyword, Kind, keywords, tokens
 

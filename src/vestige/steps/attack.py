@@ -18,7 +18,7 @@ from vestige.artifacts.audits import BESIDE, SEARCHES
 from vestige.artifacts.layout import AttackFolder, EvalFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SCHEMA, read_sealed, write_sealed
-from vestige.attacks.budget import Meter
+from vestige.attacks import Meter
 from vestige.attacks.in_context import asked_with_facts
 from vestige.attacks.placement import asked_with_prompt
 from vestige.attacks.planning import GIVEN, Attack, n_steps

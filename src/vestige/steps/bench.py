@@ -29,8 +29,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import append_lines, json_line, locked, read_log, write_json
 from vestige.core.ids import content_id
-from vestige.data.bench_rows import WHOLE, LocalData, Splits
-from vestige.data.mt_bench import TURNS, Conversation
+from vestige.data.bench_rows import TURNS, WHOLE, Conversation, LocalData, Splits
 from vestige.evals.harness import Catalogue, HarnessSettings, harness_version, run_task
 from vestige.evals.mt_bench import TASK, Answered, MtBenchSettings, answer, scored, turns_of
 from vestige.judges.base import Failure, Judgement

@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vestige.artifacts.audits import SoundnessLine
+from vestige.artifacts.audits import Soundness, SoundnessLine, exit_code, write_soundness
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.soundness import Soundness, exit_code, write_soundness
 from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, replacing, write_json, write_jsonl
 from vestige.core.items import Item, Options

@@ -39,8 +39,16 @@ from vestige.data.mcq import Choice
 from vestige.data.names import Names
 from vestige.data.soundness.checks import Material, material
 from vestige.data.soundness.duplicates import edges_of
-from vestige.data.soundness.findings import LEAST_ITEMS, Check, SoundnessSettings, by_guesser
-from vestige.data.soundness.nulls import Outcome, Values, above_own_options, picks
+from vestige.data.soundness.findings import (
+    LEAST_ITEMS,
+    Check,
+    Outcome,
+    SoundnessSettings,
+    Values,
+    above_own_options,
+    by_guesser,
+    picks,
+)
 from vestige.metrics.information import need_rate_distortion, relearning_generalization_index
 from vestige.metrics.intervals import interval_of_mean, wilson
 from vestige.models.load import LoadedModel, ModelSettings

@@ -32,8 +32,7 @@ from vestige.core.files import new_folder
 from vestige.core.ids import content_id
 from vestige.models.blocks import block_output
 from vestige.models.forward import batches_by_length, passes_by_length, right_padded, within_memory
-from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain, reads_packed
-from vestige.models.packing import packs
+from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain, packs, reads_packed
 from vestige.models.products import Precision, attention, multiplies_by_onednn, onednn_products
 from vestige.models.scoring import token_logp
 from vestige.training.batching import Plan, Row, RowSource, Split

@@ -23,10 +23,20 @@ from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.mcq import Choice, Unasked, choices_of
 from vestige.data.soundness import duplicates
-from vestige.data.soundness.duplicates import edges_of
-from vestige.data.soundness.findings import LEAST_ITEMS, LEAST_TAUGHT, Check, SoundnessSettings, by_guesser, undecided
-from vestige.data.soundness.nulls import ABOVE_CHANCE, Outcome, above_own_options, counts_p_value, picks
-from vestige.data.soundness.texts import Alike, Rarity, rarity, words
+from vestige.data.soundness.duplicates import Alike, Rarity, edges_of, rarity, words
+from vestige.data.soundness.findings import (
+    ABOVE_CHANCE,
+    LEAST_ITEMS,
+    LEAST_TAUGHT,
+    Check,
+    Outcome,
+    SoundnessSettings,
+    above_own_options,
+    by_guesser,
+    counts_p_value,
+    picks,
+    undecided,
+)
 from vestige.metrics.answers import normalised
 from vestige.metrics.information import need_rate_distortion
 from vestige.metrics.intervals import wilson
