@@ -194,8 +194,8 @@ def unlearn(
     from vestige.data.factual import idk_answers
     from vestige.methods import find_method
     from vestige.methods.base import FromStart
+    from vestige.steps.controls import recipe_without
     from vestige.steps.making import pick_form
-    from vestige.steps.retrain import recipe_without
     from vestige.steps.subjects import origin_of, own_dtype
     from vestige.steps.unlearn import UnlearnRequest
     from vestige.steps.unlearn import unlearn as made_by_unlearning
