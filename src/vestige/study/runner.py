@@ -138,7 +138,7 @@ def _script_left_out() -> Iterator[None]:
     No task lies there, and a script that audits would audit again, or end in an error unless it is guarded.
     """
     main = vars(sys.modules["__main__"])
-    kept = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    kept: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
     main.pop("__file__", None)
     main["__spec__"] = None
     try:
