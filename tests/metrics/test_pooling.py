@@ -2,9 +2,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from vestige.metrics.intervals import interval_of_mean
-from vestige.metrics.pooling import interval_over_seeds
+from vestige.metrics.pooling import contrast_over_seeds, interval_over_seeds
 
 
 def test_seeds_that_agree_add_nothing():
@@ -54,3 +55,35 @@ def test_the_truth_is_covered_whatever_part_the_seeds_have():
             hits += found.low <= truth <= found.high
         # Of 200 intervals of 95 %, 182 or more hold the truth in 99 of 100 such tests.
         assert hits >= 182, (spread, hits)
+
+
+def test_a_difference_between_paired_items_counts_items_and_seeds():
+    first = np.array([[0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.4, 0.5]])
+    # By item the mean differences are 0.1, 0.1, 0.3, 0.3 (variance 0.04 / 3, over 4 items); by seed 0.15 and 0.25.
+    second = first + np.array([[0.05, 0.05, 0.25, 0.25], [0.15, 0.15, 0.35, 0.35]])
+    found = contrast_over_seeds(first, second, paired=True)
+    by_item, by_seed = 0.04 / 3 / 4, 0.005 / 2
+    assert found.difference == pytest.approx(0.2)
+    assert found.t == pytest.approx(0.2 / math.sqrt(by_item + by_seed))
+    assert found.df == pytest.approx((by_item + by_seed) ** 2 / (by_item**2 / 3 + by_seed**2 / 1))
+    assert found.low < 0.2 < found.high
+    assert found.p == pytest.approx(2 * stats.t.sf(found.t, found.df))
+    back = contrast_over_seeds(second, first, paired=True)
+    assert (back.difference, back.t, back.p) == pytest.approx((-0.2, -found.t, found.p))
+
+
+def test_unpaired_sides_bring_their_own_spread_and_clusters_from_five_on():
+    first, second = np.array([[0.0, 0.2, 0.4]]), np.array([[0.1, 0.3, 0.5, 0.7, 0.9]])
+    found = contrast_over_seeds(first, second, paired=False)
+    welch = stats.ttest_ind(second[0], first[0], equal_var=False)
+    assert (found.t, found.p, found.df) == pytest.approx((welch.statistic, welch.pvalue, welch.df))
+    # Ten items in five clusters of equal ones are five items.
+    doubled = np.repeat(second, 2, axis=1)
+    clustered = contrast_over_seeds(first, doubled, paired=False, clusters=(None, list("aabbccddee")))
+    assert clustered.t == pytest.approx(found.t)
+    assert contrast_over_seeds(first, doubled, paired=False).t > found.t
+
+
+def test_without_spread_there_is_no_test():
+    found = contrast_over_seeds(np.zeros((3, 4)), np.ones((3, 4)), paired=True)
+    assert (found.difference, found.t, found.p) == (1.0, None, None)

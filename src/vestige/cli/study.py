@@ -83,6 +83,41 @@ def run_command(
         raise PartialFailure(f"{len(failed)} of {len(keys)} cells failed; the same command tries them again")
 
 
+@study_app.command("report")
+def report_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
+    """Write the tables and figures of FILE from the cells that are there. No model is loaded."""
+    from vestige.cli.tables import print_json
+    from vestige.study.studies import open_study_file
+    from vestige.study.tables import write_report
+
+    paths = [str(path) for path in write_report(open_study_file(file, output_dir))]
+    if as_json:
+        print_json({"files": paths})
+    else:
+        typer.echo("\n".join(paths))
+
+
+@study_app.command("export")
+def export_command(
+    file: File,
+    output_file: Annotated[Path, typer.Argument(help="Where the results go.")],
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="csv: pooled scores; parquet: scores of items; latex, markdown: tables. By suffix."
+        ),
+    ] = None,
+    output_dir: Folder = None,
+) -> None:
+    """Write the results of FILE as one file for other tools."""
+    from vestige.study.studies import open_study_file
+    from vestige.study.tables import export
+
+    suffixes = {".csv": "csv", ".parquet": "parquet", ".tex": "latex", ".md": "markdown"}
+    form = format_ or suffixes.get(output_file.suffix.lower(), output_file.suffix)
+    typer.echo(str(export(open_study_file(file, output_dir), output_file, form)))
+
+
 @study_app.command("preset")
 def preset_command(
     name: Annotated[str, typer.Argument(help="A study that comes with Vestige; all are listed without it.")] = "",

@@ -6,17 +6,19 @@ and settings. The versions of the code that makes cells are held by the folder (
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import StudyFolder, own_folder
 from vestige.core.errors import InputError
-from vestige.core.files import read_jsonl, write_jsonl
+from vestige.core.files import read_json, read_jsonl, write_jsonl
 from vestige.core.ids import content_id, file_digest, slug
+from vestige.core.items import Item
+from vestige.core.seeds import generator
 from vestige.core.text import one_line
-from vestige.data.corpus import Corpus, items_of, open_corpus
+from vestige.data.corpus import Corpus, NamedSplits, everything, items_of, named_splits, open_corpus
 from vestige.data.graph import Graph
 from vestige.data.graph_files import load_graph
 from vestige.data.selectors import is_selector, select_edges, select_items, with_seed
@@ -93,9 +95,20 @@ class Study:
         return next(m for m in self.members[data, forget] if m.name == name)
 
     @cached_property
+    def places(self) -> tuple[Cell, ...]:
+        """The cell of every combination, each after those that it needs; what is asked of a model comes right after it.
+
+        Two combinations may come to one cell, as where one contract is in two forget sets.
+        """
+        return tuple(Planner(self).cells())
+
+    @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """All cells, each after those that it needs; what is asked of a model comes right after it."""
-        return tuple(_unique(Planner(self).cells()))
+        """What is made, each once."""
+        found: dict[str, Cell] = {}
+        for cell in self.places:
+            found.setdefault(cell.key, cell)
+        return tuple(found.values())
 
 
 @dataclass(frozen=True)
@@ -286,15 +299,6 @@ def _of_model(model: StudyModel) -> dict[str, Any]:
     return {"content": content, "dtype": model.dtype, "template": model.chat_template, "teach": model.teach}
 
 
-def _unique(cells: Iterator[Cell]) -> Iterator[Cell]:
-    """Each cell once: two names may mean one thing."""
-    seen: set[str] = set()
-    for cell in cells:
-        if cell.key not in seen:
-            seen.add(cell.key)
-            yield cell
-
-
 def folder_of(room: str, point: Point, key: str) -> str:
     """The folder of a model within the study's."""
     parts = (point.method or point.role, point.member, point.model.rpartition("/")[2], point.data, f"s{point.seed}")
@@ -316,3 +320,40 @@ def saved_plan(study: Study) -> list[Cell] | None:
     if next(rows, None) != {"study": study.id}:
         return None
     return [Cell(key, kind, name) for key, kind, name in rows]
+
+
+@lru_cache(maxsize=4)
+def corpus_of(study: Study, data: str) -> Corpus:
+    """The items of a data set."""
+    own = study.data(data)
+    compiled = next((c.key for c in study.cells if c.kind == "data" and c.name == data), None)
+    return open_corpus(own.source(place_of(study, compiled) if compiled else Path()))
+
+
+def place_of(study: Study, key: str) -> Path:
+    """The folder of a finished cell, which another study may have made under names of its own."""
+    return study.folder.path / str(read_json(study.folder.state.done / key)["made"]["path"])
+
+
+@lru_cache(maxsize=64)
+def splits_of(study: Study, data: str, forget: str, member: str) -> NamedSplits:
+    """The items as one forget set sees them, all of those that are asked and no others."""
+    corpus = corpus_of(study, data)
+    steps = study.member(data, forget, member).steps
+    splits = named_splits(corpus, ",".join(steps), retain=study.data(data).retain)
+    asked, most = study.settings.evaluate, study.data(data).most_items
+    kept = {n: items for n, items in splits.splits.items() if not asked.splits or n in asked.splits or n == "forget"}
+    if most is not None:
+        drawn = _drawn(everything([replace(splits, splits={"all": corpus.items + corpus.factual})]), most, study, data)
+        kept = {n: items if n == "forget" else tuple(i for i in items if i.id in drawn) for n, items in kept.items()}
+    return replace(splits, forget=member, splits={n: items for n, items in kept.items() if items})
+
+
+def _drawn(items: tuple[Item, ...], most: int, study: Study, data: str) -> set[str]:
+    """The same items for every forget set: at most `most` of those with an edge, and of those without."""
+    found: set[str] = set()
+    for kind in (True, False):
+        own = [i for i in items if (i.edge is None) is kind]
+        order = generator(study.data(data).seed, "asked", str(kind)).permutation(len(own))[:most]
+        found |= {own[n].id for n in order.tolist()}
+    return found

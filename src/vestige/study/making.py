@@ -1,7 +1,6 @@
 """How the cells of a study are made: each by the step that its command runs, in a folder that its key names."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,9 @@ from vestige.artifacts.layout import StudyFolder, SubjectFolder
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 from vestige.core.ids import changed_keys
-from vestige.core.items import Item
-from vestige.core.seeds import derive_seed, generator
+from vestige.core.seeds import derive_seed
 from vestige.data.build import CompileSettings, compile_to_folder
-from vestige.data.corpus import Corpus, NamedSplits, everything, left_out, named_splits, open_corpus
+from vestige.data.corpus import everything, left_out, named_splits
 from vestige.data.factual import idk_answers
 from vestige.evals import find_eval
 from vestige.methods import build_method
@@ -27,7 +25,7 @@ from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import pick_form, read_done
 from vestige.steps.subjects import any_subject, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn
-from vestige.study.cells import Point, Study, folder_of
+from vestige.study.cells import Point, Study, corpus_of, folder_of, place_of, splits_of
 from vestige.study.engine import Cell
 from vestige.study.settings import StudyModel, StudySettings
 
@@ -84,43 +82,6 @@ def versions(study: Study) -> dict[str, int]:
         **{f"method {name}": version for name, version in methods.items()},
         **{f"evaluation {name}": version for name, version in evals.items()},
     }
-
-
-@lru_cache(maxsize=4)
-def corpus_of(study: Study, data: str) -> Corpus:
-    """The items of a data set."""
-    own = study.data(data)
-    compiled = next((c.key for c in study.cells if c.kind == "data" and c.name == data), None)
-    return open_corpus(own.source(place_of(study, compiled) if compiled else Path()))
-
-
-def place_of(study: Study, key: str) -> Path:
-    """The folder of a finished cell, which another study may have made under names of its own."""
-    return study.folder.path / str(read_json(study.folder.state.done / key)["made"]["path"])
-
-
-@lru_cache(maxsize=64)
-def splits_of(study: Study, data: str, forget: str, member: str) -> NamedSplits:
-    """The items as one forget set sees them, all of those that are asked and no others."""
-    corpus = corpus_of(study, data)
-    steps = study.member(data, forget, member).steps
-    splits = named_splits(corpus, ",".join(steps), retain=study.data(data).retain)
-    asked, most = study.settings.evaluate, study.data(data).most_items
-    kept = {n: items for n, items in splits.splits.items() if not asked.splits or n in asked.splits or n == "forget"}
-    if most is not None:
-        drawn = _drawn(everything([replace(splits, splits={"all": corpus.items + corpus.factual})]), most, study, data)
-        kept = {n: items if n == "forget" else tuple(i for i in items if i.id in drawn) for n, items in kept.items()}
-    return replace(splits, forget=member, splits={n: items for n, items in kept.items() if items})
-
-
-def _drawn(items: tuple[Item, ...], most: int, study: Study, data: str) -> set[str]:
-    """The same items for every forget set: at most `most` of those with an edge, and of those without."""
-    found: set[str] = set()
-    for kind in (True, False):
-        own = [i for i in items if (i.edge is None) is kind]
-        order = generator(study.data(data).seed, "asked", str(kind)).permutation(len(own))[:most]
-        found |= {own[n].id for n in order.tolist()}
-    return found
 
 
 def _data(study: Study, cell: Cell) -> Mapping[str, Any]:
