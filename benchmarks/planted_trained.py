@@ -24,8 +24,8 @@ from vestige.core.seeds import generator
 from vestige.data.corpus import NamedSplits
 from vestige.models import tiny
 from vestige.models.load import ModelSettings
+from vestige.steps.controls import REFUSAL, SuppressRequest, suppress
 from vestige.steps.finetune import FinetuneRequest, finetune
-from vestige.steps.suppress import REFUSAL, SuppressRequest, suppress
 from vestige.study.audit import run_audit
 from vestige.study.audit_request import AuditedModel, AuditRequest
 from vestige.training.settings import TrainingSettings
