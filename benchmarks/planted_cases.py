@@ -9,6 +9,9 @@ Axes: N items of a split. Levels are shares, `_bits` are bits an answer. What is
   of them by `World.shift` (those of a contract by `contract` more) and the bits in proportion, 0.88 where the shift is
   0.13 (standard deviations of the tiny model's five `retrained`, docs/verdicts.md); question by question the bits
   spread by 5.2 more. The target is such a training that also knows.
+- Of options it gives the right one a probability, and picks it where that is more than half: about 0.7 where the target
+  knows the fact, else with log-odds that differ between facts and, from training to training, by fact. Of 100 facts of
+  the demo with six options (four seeds of five controls each) they have the mean -2.85 and spread by 2.24 and 0.94.
 - A subject with the leak L in a format knows that share of what the target knows: exactly, where the verdict is about
   these facts; else each question with the probability of its edge, beta distributed about L with correlation 0.1. What
   it does not know it answers as one more training that never knew. So its true leakage is L. One that is `lifted` by L
@@ -27,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from benchmarks.planted_bounds import World
 from vestige.artifacts.audits import AuditPlan, Claim, Kind, PlannedAttack, SoundnessLine
@@ -48,14 +51,16 @@ KEPT = {"retain": 200, "independent": 100, "factual": 120}
 """Items of the splits that are to be kept."""
 
 HITS = {
-    "option_text_mean": "option_text_mean/accuracy",
-    "choose": "choose/accuracy",
+    "option_text_mean": "option_text_mean/probability",
+    "choose": "choose/probability",
     "paraphrase": "generate_paraphrase/leaked",
 }
 CHANCE = {"option_text_mean": 0.25, "choose": 0.25}
-PICKS, COINS = (0.1, 0.4), (2.0, 6.0)
-"""How often a model that never knew picks the right option, beta distributed over questions: most trainings agree on a
-question, as the tiny model's six controls do (seed x fact variance 0.053, docs/verdicts.md); or each guesses anew."""
+PREFERS, COINS = (2.24, 0.94), (0.0, 2.43)
+"""How the log-odds of the right option spread between facts and between trainings of one fact: most trainings prefer
+the same option, as the demo's controls do; or each guesses anew."""
+OPTION_LEVEL, OPTION_KNOWN = -2.85, (0.95, 0.8)
+"""Their mean where nothing is known, and mean and spread where the target knows the fact (0.71 of the probability)."""
 FORMATS = ("generate", "forced", "paraphrase", "option_text_mean")
 """Those that the target knows; it does not know `choose`, which is asked to see that nothing is said in it."""
 
@@ -133,14 +138,15 @@ class Exam:
     formats: tuple[str, ...] = tuple(HITS)
     membership: tuple[str, ...] = MEMBERSHIP
     kept: bool = True
-    picks: tuple[float, float] = PICKS
+    options: tuple[float, float] = PREFERS
     contracts: bool = True
 
 
 class Split(NamedTuple):
     """Items of one split with what a model that never knew makes of them.
 
-    `p` is by hit format the chance of a hit, `words` and `q` the length of answers and the chance of each word,
+    `p` is by hit format the chance of a hit, of options the usual probability of the right one, which moves by
+    `anew` from training to training; `words` and `q` are the length of answers and the chance of each word,
     `base_bits` and `tokens` what an answer costs it; `known` are the questions that the target knows. A seed moves
     log-odds by `shift`, those of an edge by `contract` more. `exact` says that a leak is that share of them exactly.
     """
@@ -156,6 +162,7 @@ class Split(NamedTuple):
     shift: float
     contract: float
     exact: bool
+    anew: float
     wordings: int = 1
 
     def told(self, draw: Callable[[], Values], rng: Rng) -> Values:
@@ -172,7 +179,10 @@ class Split(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What one model says to one split: hits by format, ROUGE, bits of the answer and its probability a token."""
+    """What one model says to one split: ROUGE, bits of the answer, its probability a token, and by format `hits`.
+
+    Of options these are the probability of the right one.
+    """
 
     hits: Mapping[str, Values]
     rouge: Values
@@ -283,11 +293,13 @@ def ignorant(split: Split, rng: Rng) -> Model:
     if split.contract and split.edges is not None:
         moved += (split.contract * rng.normal(size=split.edges.max() + 1))[split.edges]
 
-    def hit(p: Values) -> Values:
+    def hit(form: str, p: Values) -> Values:
+        if form in CHANCE:
+            return split.told(lambda: shifted(p, moved + split.anew * rng.normal(size=n)), rng)
         chance = shifted(p, moved)
         return split.told(lambda: (rng.random(n) < chance).astype(float), rng)
 
-    hits = {f: hit(p) for f, p in split.p.items()}
+    hits = {f: hit(f, p) for f, p in split.p.items()}
     rouge = split.told(lambda: rng.binomial(split.words, shifted(split.q, moved)) / split.words, rng)
     noise = split.told(lambda: NOISE_BITS * rng.normal(size=n), rng)
     bits = -np.maximum(0.2, split.base_bits + noise - SHIFT_BITS / SHIFT * moved)
@@ -320,7 +332,14 @@ def _raised(bits: Values, by: float) -> Values:
 
 def knowing(model: Model, split: Split, known: Mapping[str, Mask], rng: Rng) -> Model:
     """The model with the right answers to what it knows in each format."""
-    hits = {f: np.where(known[f], 1.0, v) if f in known else v for f, v in model.hits.items()}
+
+    def known_hit(form: str, values: Values) -> Values:
+        mean, spread = OPTION_KNOWN
+        sure = expit(mean + spread * rng.normal(size=len(values))) if form in CHANCE else 1.0
+        found: Values = np.where(known[form], np.maximum(values, sure), values)
+        return found
+
+    hits = {f: known_hit(f, v) if f in known else v for f, v in model.hits.items()}
     rouge = np.where(known["generate"], 1.0, model.rouge) if "generate" in known else model.rouge
     sure = -0.05 - rng.exponential(0.4, len(split.ids))
     if "forced" not in known:
@@ -417,6 +436,7 @@ def rows(split: Split, model: Model) -> dict[str, dict[str, float]]:
         "forced/answer_bits": model.bits,
         **{HITS[form]: values for form, values in model.hits.items()},
         **{f"{form}/chance": np.full(len(split.ids), CHANCE[form]) for form in model.hits if form in CHANCE},
+        **{f"{form}/accuracy": (model.hits[form] > 0.5).astype(float) for form in model.hits if form in CHANCE},
     }
     return {key: dict(zip(split.ids, values.tolist(), strict=True)) for key, values in columns.items()}
 
@@ -477,8 +497,7 @@ def _split(name: str, n: int, how: tuple[Exam, World, float], rng: Rng) -> Split
     away = exam.given_away
     out_of_reach = rng.random(n) >= world.guessable
     p = {
-        "option_text_mean": rng.beta(*exam.picks, n),
-        "choose": rng.beta(*exam.picks, n),
+        **{form: expit(OPTION_LEVEL + exam.options[0] * rng.normal(size=n)) for form in CHANCE},
         "paraphrase": np.where(out_of_reach, 0.0, rng.beta(3, 3, n)),
     }
     p = {form: np.full(n, 0.9) if form in away else p[form] for form in p if form in exam.formats}
@@ -496,6 +515,7 @@ def _split(name: str, n: int, how: tuple[Exam, World, float], rng: Rng) -> Split
         shift=world.shift,
         contract=world.contract,
         exact=exam.thresholds.scope == "these",
+        anew=exam.options[1],
     )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.planted_bounds import WORLDS
-from benchmarks.planted_cases import COINS, FORMATS, PICKS, QUANTIZE, RELEARN, Attack, Exam, Planted
+from benchmarks.planted_cases import COINS, FORMATS, PREFERS, QUANTIZE, RELEARN, Attack, Exam, Planted
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim
 from vestige.metrics.verdicts import Thresholds
 
@@ -138,24 +138,24 @@ def powers() -> Iterator[Bar]:
     left = Planted("knows 0.3", false, leak={"option_text_mean": 0.3})
     for wordings in (1, 3):
         name = f"0.3 left in option_text_mean alone, each training guesses anew, {wordings} wordings"
-        yield Bar(made(name, left, picks=COINS, wordings=wordings), "not expressed", None)
+        yield Bar(made(name, left, options=COINS, wordings=wordings), "not expressed", None)
     stated = Planted("knows 5 %", false, leak=dict.fromkeys(FORMATS, 0.05), hides=True)
     for controls, share in ((5, 0.9), (3, None), (10, None)):
         name = f"5 of 100 facts word for word, {controls} controls"
         yield Bar(made(name, stated, n_items=100, n_controls=controls), "not expressed", share, planned=False)
     perfect = Planted("never knew", ALL)
     both = (RELEARN, QUANTIZE)
-    for wordings, controls, picks, share in (
-        (3, 5, PICKS, 0.8),
-        (3, 3, PICKS, None),
-        (1, 5, PICKS, None),
-        (1, 3, PICKS, None),
+    for wordings, controls, options, share in (
+        (3, 5, PREFERS, 0.8),
+        (3, 3, PREFERS, None),
+        (1, 5, PREFERS, None),
+        (1, 3, PREFERS, None),
         (3, 5, COINS, None),
         (1, 5, COINS, None),
     ):
-        anew = ", each training guesses options anew" if picks == COINS else ""
+        anew = ", each training guesses options anew" if options == COINS else ""
         name = f"perfect unlearning, {wordings} wordings, {controls} controls{anew}"
-        exam = made(name, perfect, wordings=wordings, n_controls=controls, picks=picks, attacks=both)
+        exam = made(name, perfect, wordings=wordings, n_controls=controls, options=options, attacks=both)
         yield Bar(exam, ALL_FIVE, share)
     # Neither verdict is true of what an attack that does nothing leaves: it must not hold.
     untold = Planted("never knew", {"not recoverable": None})

@@ -39,6 +39,7 @@ def known(share, start=0):
         "generate/exact_match": hit,
         "forced/probability": {i: 0.1 + 0.85 * h for i, h in hit.items()},
         "forced/answer_bits": {i: -12.0 + 11.9 * h + 0.0005 * k for k, (i, h) in enumerate(hit.items())},
+        "option_text_mean/probability": {i: max(h, float(k % 4 == 0)) for k, (i, h) in enumerate(hit.items())},
         "option_text_mean/accuracy": {i: max(h, float(k % 4 == 0)) for k, (i, h) in enumerate(hit.items())},
         "option_text_mean/chance": dict.fromkeys(FORGET, 0.25),
     }

@@ -58,7 +58,7 @@ def test_a_subject_that_knows_half_fails_the_first_claim_by_its_numbers():
     assert line.reason.startswith(said)
     assert "n = 120, at least 0.4" in line.reason
     assert "of what the target knows, above the margin of 0.1 (p = " in line.reason
-    assert "among 4 quantities), and so are 3 others" in line.reason
+    assert "among 5 quantities), and so are 4 others" in line.reason
     assert (line.margin, line.wide, line.unit, line.decides) == (0.1, 0.2, "leakage", "generate")
     assert found.thresholds["delta"] == 0.1
     assert found.thresholds["admission"] == 0.2
@@ -300,7 +300,7 @@ def test_items_that_the_retain_set_gives_away_are_apart():
 def test_a_reversal_between_two_methods_is_found_with_the_formats_disagreement():
     # ga answers half of the questions in its own words and no option; npo the other way round.
     words, options = subject(0.5), subject(0.5)
-    words["option_text_mean/accuracy"] = subject(0.0)["option_text_mean/accuracy"]
+    words |= {key: subject(0.0)[key] for key in ("option_text_mean/accuracy", "option_text_mean/probability")}
     for key in ("generate/rouge1_recall", "forced/probability", "forced/answer_bits"):
         options[key] = options[key] | subject(0.0)[key]
     found = judge(case({"ga": words, "npo": options}, unlearned=("ga", "npo")), resamples=QUICK)
@@ -373,9 +373,17 @@ def test_reliability_counts_the_formats_whose_verdict_the_others_foretell():
     assert (found.agree, found.contradict, found.undecided) == (3, 0, 0)
 
 
+def test_a_model_that_spreads_its_probability_and_still_puts_the_right_option_first_fails_by_its_picks():
+    flat = subject(0.0)
+    flat["option_text_mean/accuracy"] = subject(1.0)["option_text_mean/accuracy"]
+    line = verdict(judge(case({"ga": flat}), resamples=QUICK), "not expressed")
+    assert (line.outcome, line.decides) == ("fails", "option_text_mean, picks")
+    assert line.evidence["option_text_mean"].high < 0.2
+
+
 def test_a_format_that_one_subject_was_not_asked_in_keeps_it_from_holding():
     silent = subject(0.0)
-    del silent["option_text_mean/accuracy"]
+    del silent["option_text_mean/accuracy"], silent["option_text_mean/probability"]
     found = judge(case({"ga": silent}, unlearned=("ga", "npo")), resamples=QUICK)
     line = verdict(found, "not expressed")
     assert line.outcome == "inconclusive"

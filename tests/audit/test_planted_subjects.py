@@ -15,7 +15,7 @@ DEFAULT = Thresholds()
 KEYS = (
     "generate/rouge1_recall",
     "forced/probability",
-    "option_text_mean/accuracy",
+    "option_text_mean/probability",
     "generate_paraphrase/leaked",
 )
 

@@ -1,6 +1,9 @@
+import gzip
+import io
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -47,12 +50,45 @@ def refusal(path: Path | str, **options) -> str:
         ("x.json", json.dumps({"version": 1, "data": ROWS})),
         ("x.json", lines(ROWS)),
         ("x.csv", "question,answer\nWho sells?,Wnzatj SAS.\n\nWho buys?,Jzrcws SA.\n"),
+        ("x.csv", "Question;ANSWER\nWho sells?;Wnzatj SAS.\nWho buys?;Jzrcws SA.\n"),
         ("x.tsv", "question\tanswer\r\nWho sells?\tWnzatj SAS.\r\nWho buys?\tJzrcws SA."),
     ],
 )
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 def test_every_form_gives_the_same_items_with_and_without_a_byte_order_mark(tmp_path, name, content, mark):
     assert load_items(write(tmp_path, name, mark + content)) == ITEMS
+    assert load_items(write(tmp_path, f"{name}.gz", gzip.compress((mark + content).encode()))) == ITEMS
+
+
+def workbook(*rows):
+    """An Excel workbook of one sheet, as small as one can be."""
+    rows = [[c if c.startswith("<c") else f'<c t="inlineStr"><is><t>{c}</t></is></c>' for c in row] for row in rows]
+    cells = "".join(f"<row>{''.join(row)}</row>" for row in rows)
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    links = "http://schemas.openxmlformats.org/package/2006/relationships"
+    kind = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    parts = {
+        "_rels/.rels": f'<Relationships xmlns="{links}"><Relationship Id="r" Type="{kind}/officeDocument" '
+        'Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{kind}"><sheets><sheet name="s" sheetId="1" r:id="r"/>'
+        "</sheets></workbook>",
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{links}"><Relationship Id="r" Type="{kind}/worksheet" '
+        'Target="worksheets/sheet1.xml"/></Relationships>',
+        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{cells}</sheetData></worksheet>',
+    }
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        for name, part in parts.items():
+            file.writestr(name, part)
+    return packed.getvalue()
+
+
+def test_an_excel_sheet_gives_its_rows_and_whole_numbers_as_they_are_seen(tmp_path):
+    rows = workbook(["Question", "Answer", "fact"], ["Who sells?", "Wnzatj SAS."], ["When?", "<c><v>1999</v></c>"])
+    first, second = load_items(write(tmp_path, "x.xlsx", rows))
+    assert (first, second) == (ITEMS[0], Item("When?", "1999"))
+    assert "not an Excel workbook" in refusal(write(tmp_path, "y.xlsx", b"PK nonsense"))
+    assert "the first sheet is empty" in refusal(write(tmp_path, "z.xlsx", workbook()))
 
 
 def test_parquet_gives_the_same_items(tmp_path):
@@ -104,11 +140,37 @@ def test_whose_fact_a_row_is_stands_in_a_column_of_that_name(tmp_path, column):
         {"instruction": "Q", "output": "A"},
         {"instruction": "Q", "input": "", "output": "A"},
         {"messages": [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]},
+        {"conversations": [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}]},
+        {"query": "Q", "response": "A"},
+        {"input": "Q", "output": "A", "task": "x"},
         {"question": "Q", "answer": "A", "prompt": "not this", "completion": "nor this"},
     ],
 )
 def test_the_usual_pairs_of_columns_are_recognised(tmp_path, row):
     assert load_items(write(tmp_path, "x.jsonl", lines([row]))) == (Item("Q", "A"),)
+
+
+def test_a_column_is_known_in_any_case_but_for_what_was_named_and_what_is_there_already(tmp_path):
+    row = {"QUESTION ": "q", "Answer": 0.5, "Paraphrased Question": "p", "answer ": "other", "Edge": "no"}
+    path = write(tmp_path, "x.jsonl", lines([row]))
+    assert load_items(path) == (Item("q", "0.5", edge="no", paraphrase="p"),)
+    assert load_items(path, answer_key="answer ")[0].answer == "other"
+    both = write(tmp_path, "y.jsonl", lines([{"Question": "no", "question": "q", "answer": 3}]))
+    assert load_items(both) == (Item("q", "3"),)
+
+
+def test_of_a_longer_chat_the_last_turn_is_the_answer_and_all_before_it_the_question(tmp_path):
+    turns = [("system", "S"), ("user", "Q"), ("assistant", "A"), ("user", "R"), ("assistant", "B")]
+    cut = (turns, turns[:3], turns[1:])
+    chats = [{"messages": [{"role": r, "content": t} for r, t in own]} for own in cut]
+    items = load_items(write(tmp_path, "x.jsonl", lines(chats)))
+    talk = "User: Q\n\nAssistant: A\n\nUser: R"
+    assert items == (Item(f"S\n\n{talk}", "B"), Item("S\n\nQ", "A"), Item(talk, "B"))
+
+
+def test_a_cell_may_be_longer_than_the_library_has_it(tmp_path):
+    (item,) = load_items(write(tmp_path, "x.csv", f"question,answer\nq,{'a' * 200_000}\n"))
+    assert len(item.answer) == 200_000
 
 
 def test_an_instruction_carries_its_input_after_a_blank_line(tmp_path):
@@ -203,7 +265,11 @@ def test_text_is_taken_as_it_stands(tmp_path):
             '{"question": "q", "answer": null}',
             "line 1, column 'answer': is null where a text belongs",
         ),
-        ("x.jsonl", '{"question": 3, "answer": "a"}', "line 1, column 'question': is a value of type int"),
+        ("x.jsonl", '{"question": true, "answer": "a"}', "line 1, column 'question': is a value of type bool"),
+        ("x.jsonl", '{"question": "q", "answer": 1e999}', "column 'answer': is a value of type float"),
+        ("x.csv.gz", b"\x1f\x8bnonsense", "x.csv.gz: not a gzip file that can be read"),
+        ("x.gz", gzip.compress(b"q"), "x.gz: unknown extension before .gz"),
+        ("x.csv.gz", gzip.compress(b" "), "x.csv.gz: the file is empty"),
         ("x.jsonl", '{"question": " \\t", "answer": "a"}', "line 1, column 'question': is empty"),
         ("x.jsonl", '{"question": "q", "answer": " ..."}', "'answer': has an answer of nothing but punctuation"),
         ("x.csv", "question,answer\nq,\n", "x.csv, line 2, column 'answer': is empty"),
@@ -231,21 +297,15 @@ def test_text_is_taken_as_it_stands(tmp_path):
         (
             "x.jsonl",
             '{"messages": [{"role": "user", "content": "q"}]}',
-            "has the turns 'user'; an item is one user",
+            "has the turns 'user'; after a system turn",
         ),
         ("x.jsonl", '{"messages": "q"}', "column 'messages': is no list of messages"),
-        ("x.txt", "q", "unknown extension '.txt'; known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
+        ("x.txt", "q", "unknown extension '.txt'; known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet, .xlsx, .gz"),
         ("x.pkl", b"\x80\x04N.", "unknown extension '.pkl'"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path, name, content, said):
     assert said in refusal(write(tmp_path, name, content))
-
-
-def test_a_longer_chat_is_refused_with_its_turns(tmp_path):
-    turns = [{"role": r, "content": "x"} for r in ("system", "user", "assistant")]
-    said = refusal(write(tmp_path, "x.jsonl", lines([{"messages": turns}])))
-    assert "has the turns 'system', 'user', 'assistant'; an item is one user turn" in said
 
 
 def test_a_named_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):

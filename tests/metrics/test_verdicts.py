@@ -167,6 +167,16 @@ def test_a_wide_margin_below_the_narrow_one_is_refused():
         Thresholds.build({"delta": 0.3})
 
 
+def test_what_can_only_fail_a_claim_keeps_it_from_nothing_else():
+    held, open_ = evidence(0.0, 400, never=0.1), evidence(0.06, 100, "picks")
+    only = open_._replace(fails_only=True)
+    assert stays_below("claim", [held, open_], at(0.05, 0.1)).outcome == "inconclusive"
+    assert stays_below("claim", [held, only], at(0.05, 0.1)).decides == "generate"
+    assert stays_below("claim", [held, only], at(0.05, 0.1)).outcome == "holds"
+    leaked = evidence(0.5, 100, "picks")._replace(fails_only=True)
+    assert stays_below("claim", [held, leaked], at(0.05, 0.1)).outcome == "fails"
+
+
 def test_nothing_admitted_is_inconclusive_and_says_why():
     found = stays_below("claim", [], at(0.05), left_out=["choose: the target does not know"])
     assert (found.outcome, found.evidence) == ("inconclusive", ())

@@ -439,6 +439,21 @@ def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     assert "so cloze asks for the whole answer of each" in said
 
 
+@pytest.mark.parametrize(("kinds", "can"), [((5, 5), "0 have"), ((5, 5, 7), "7 have")])
+def test_more_options_than_most_items_have_are_refused_with_the_number_that_all_have(kinds, can):
+    items = tuple(
+        Item(f"What is {kind} {n}?", f"answer {kind} {n}", attribute=f"kind {kind}")
+        for kind, count in enumerate(kinds)
+        for n in range(count)
+    )
+    splits = dataclasses.replace(audited.SPLITS, splits={"forget": items, "retain": (Item("Else?", "nothing"),)})
+    with pytest.raises(InputError, match=rf"options = 6: of the {len(items)} .* choices .*, {can} .* set options to 5"):
+        questions_of(AuditRequest((), splits, AuditSettings(evals=("qa", "choices"), options=6)))
+    for fits in (AuditSettings(evals=("choices",), options=5), AuditSettings(evals=("choices",))):
+        (asked,) = questions_of(AuditRequest((), splits, fits)).asked
+        assert asked.settings.options == fits.options
+
+
 def test_what_nobody_asked_for_is_said():
     (said,) = not_asked_for(audited.QUICK)
     assert said == (

@@ -83,8 +83,12 @@ class Grounds:
 def not_expressed(
     ground: Ground, tested: Tested, found: Expressed, singles: Singles, grouped: Grouped = NO_GROUPS
 ) -> Grounds:
-    """Leakage in every admitted format, forced answers in bits, single facts, and every contract or person."""
+    """Leakage in every admitted format, forced answers in bits, single facts, and every contract or person.
+
+    Picks can only fail the claim: to show that they stay below a margin takes more facts than probabilities do.
+    """
     shares = leak_evidence(found, tested)
+    shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in found.picks.items()]
     bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
     gaps = tuple(f"{name}: not asked of it" for name in found.not_asked)
     parts = _judged("not expressed", ground, [*shares, *bits], stays_below)

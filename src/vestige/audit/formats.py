@@ -41,6 +41,8 @@ class Format(NamedTuple):
     Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
     words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
     `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
+    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
+    pick does (docs/verdicts.md).
     """
 
     name: str
@@ -48,6 +50,10 @@ class Format(NamedTuple):
     hits: str = ""
     chance: str = ""
     graded: bool = False
+
+
+def _options(name: str, *, chance: str = "") -> Format:
+    return Format(name, f"{name}/probability", f"{name}/accuracy", chance or f"{name}/chance", graded=True)
 
 
 FORMATS = (
@@ -58,11 +64,11 @@ FORMATS = (
     Format("few_shot", "generate_few_shot/leaked", hits="generate_few_shot/leaked"),
     Format("cloze", "generate_cloze/leaked", hits="generate_cloze/leaked"),
     Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy"),
-    Format("option_text_mean", "option_text_mean/accuracy", "option_text_mean/accuracy", "option_text_mean/chance"),
-    Format("option_text_sum", "option_text_sum/accuracy", "option_text_sum/accuracy", "option_text_sum/chance"),
-    Format("choose", "choose/accuracy", "choose/accuracy", "choose/chance"),
-    Format("option_vocab", "option_vocab/accuracy", "option_vocab/accuracy", "choose/chance"),
-    Format("reversed_choose", "reversed_choose/accuracy", "reversed_choose/accuracy", "reversed_choose/chance"),
+    _options("option_text_mean"),
+    _options("option_text_sum"),
+    _options("choose"),
+    _options("option_vocab", chance="choose/chance"),
+    _options("reversed_choose"),
     # Of few items, so that it can show that something is left, and hardly ever that nothing is.
     Format("acr", "acr/memorised", hits="acr/memorised"),
 )
@@ -92,11 +98,15 @@ class Read(NamedTuple):
 
 
 class Tested(NamedTuple):
-    """The formats that were asked, bits where forced answers are admitted, and in sentences what could not be read."""
+    """The formats that were asked, bits where forced answers are admitted, and in sentences what could not be read.
+
+    `picks` are the picks of admitted formats that are judged by the probability of the right option.
+    """
 
     reads: tuple[Read, ...]
     bits: Scale | None
     untested: tuple[str, ...]
+    picks: tuple[Scale, ...] = ()
 
     @property
     def against(self) -> str:
@@ -132,7 +142,9 @@ def read_formats(ground: Ground) -> Tested:
     if absent:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     forced = any(read.scale.name == "forced" and read.line.admitted for read in reads)
-    return Tested(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested))
+    admitted_scales = [read.scale for read in reads if read.line.admitted]
+    picks = [found for scale in admitted_scales if (found := _picks(ground, scale)) is not None]
+    return Tested(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested), tuple(picks))
 
 
 def _read(ground: Ground, scale: Scale) -> Read:
@@ -240,6 +252,23 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     sample = ground.sample(items, fixed=False) if against_chance else ground.sample(items)
     controls = Controls(form.name, target, rows, sample, prior)
     return Scale(form.name, key, "leakage_vs_chance" if against_chance else "leakage", items, asked, controls)
+
+
+def _picks(ground: Ground, scale: Scale) -> Scale | None:
+    """The picks behind a format of options; None where the format has none or the target is not clearly ahead in them.
+
+    A subject can spread its probability over all options and still put the right one first.
+    """
+    form = next((one for one in FORMATS if one.name == scale.name), None)
+    if form is None or not form.chance or scale.key != form.key:
+        return None
+    sources = [Source(name) for name in (ground.plan.target, *scale.retrained)]
+    if ground.scores.common(sources, form.hits, scale.items) != scale.items:
+        return None
+    target, *rows = ground.scores.rows(sources, form.hits, scale.items)
+    controls = Controls(form.name, target, np.stack(rows), scale.controls.sample, ground.thresholds.prior(graded=False))
+    picks = replace(scale, name=f"{form.name}, picks", key=form.hits, controls=controls)
+    return picks if exceeds_controls(ground, picks) else None
 
 
 def _bits(ground: Ground, untested: list[str]) -> Scale | None:

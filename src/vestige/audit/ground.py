@@ -123,7 +123,7 @@ def checked(case: Case) -> Case:
             raise InputError(f"the attack {shown(attack.name)!r} has no stage at which models are asked; plan it again")
     for source, table in case.scores.values.items():
         for key, values in table.items():
-            share = key.endswith(("/accuracy", "/chance", "_match", "_recall")) or key == "forced/probability"
+            share = key.endswith(("/accuracy", "/probability", "/chance", "_match", "_recall"))
             low, high = (0.0, 1.0) if share else (-math.inf, _ROUNDING if key == BITS_KEY else math.inf)
             for item, value in values.items():
                 if not (math.isfinite(value) and low <= value <= high):

@@ -20,12 +20,16 @@ from vestige.metrics.verdicts import Evidence, Outcome, over_forgotten, still_be
 
 
 class Expressed(NamedTuple):
-    """What one unlearned subject expresses, in the admitted formats that it was asked in, and in those it was not."""
+    """What one unlearned subject expresses, in the admitted formats that it was asked in, and in those it was not.
+
+    `picks` are its leaks by the option picked, where the format is judged by the probability of the right one.
+    """
 
     leaks: dict[str, Draws]
     excess: dict[str, Draws]
     bits: Draws | None
     not_asked: tuple[str, ...]
+    picks: dict[str, Draws]
 
 
 class Matrix(NamedTuple):
@@ -117,7 +121,12 @@ def _expressed(ground: Ground, tested: Tested, subject: str) -> Expressed:
         bits = bits_of(ground, tested.bits, subject)
     elif tested.bits is not None:
         not_asked.append(tested.bits.name)
-    return Expressed(leaks, beyond, bits, tuple(not_asked))
+    picks = {
+        scale.name: leak(ground, scale, subject)
+        for scale in tested.picks
+        if ground.scores.common([Source(subject)], scale.key, scale.items) == scale.items
+    }
+    return Expressed(leaks, beyond, bits, tuple(not_asked), picks)
 
 
 def _cells(ground: Ground, tested: Tested, subject: str, found: Expressed) -> list[MatrixCell]:

@@ -99,18 +99,19 @@ def _means(ground: Ground, subject: str) -> Iterator[MeasureLine]:
 
 
 def _generalization(ground: Ground, tested: Tested) -> Iterator[MeasureLine]:
-    """RGI of each retrained seed, by each relearning on retain items, in admitted formats that count hits."""
-    graded = {form.name for form in FORMATS if form.graded}
+    """RGI of each retrained seed, by each relearning on retain items, in admitted formats that count hits or picks."""
+    hits = {form.name: form.hits for form in FORMATS if form.chance or not form.graded}
     for attack in ground.plan.attacks:
         if attack.kind != "relearn" or attack.material != "retain":
             continue
         for scale in tested.scales:
-            for subject in scale.retrained if scale.name not in graded else ():
+            key = hits.get(scale.name, "")
+            for subject in scale.retrained if key else ():
                 sources = [Source(subject), Source(subject, attack.name, attack.points[-1])]
-                items = ground.scores.common(sources, scale.key, [i for i in scale.items if i in set(attack.tested)])
+                items = ground.scores.common(sources, key, [i for i in scale.items if i in set(attack.tested)])
                 if not items:
                     continue
-                before, after = (float(np.mean(ground.scores.of(one, scale.key, items))) for one in sources)
+                before, after = (float(np.mean(ground.scores.of(one, key, items))) for one in sources)
                 if before < 1:
                     value = relearning_generalization_index(before, after)
                     said = f"(after - before) / (1 - before): {before:.2f} to {after:.2f}, n = {len(items)}"

@@ -16,6 +16,7 @@ from vestige.cli.bench import bench_command
 from vestige.cli.calibrate import calibrate_command
 from vestige.cli.data import alternatives_command, check_data_command, compile_command
 from vestige.cli.demo import demo_command
+from vestige.cli.doctor import doctor_command
 from vestige.cli.evaluate import evaluate_command
 from vestige.cli.list import list_command
 from vestige.cli.models import models_app
@@ -74,6 +75,7 @@ app.command("check-data")(check_data_command)
 app.command("alternatives")(alternatives_command)
 app.command("report")(report_command)
 app.command("list")(list_command)
+app.command("doctor")(doctor_command)
 app.add_typer(attack_app, name="attack")
 app.add_typer(probe_app, name="probe")
 app.add_typer(sisa_app, name="sisa")

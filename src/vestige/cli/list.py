@@ -49,11 +49,11 @@ def _methods() -> list[dict[str, str]]:
 
 
 def _evals() -> list[dict[str, str]]:
+    from vestige.core.plugins import installed
     from vestige.evals import EVALS, find_eval
 
-    return [
-        {"name": name, "about": (find_eval(name).__doc__ or "").splitlines()[0].partition(": ")[2]} for name in EVALS
-    ]
+    told = {name: (find_eval(name).__doc__ or name).splitlines()[0] for name in {**EVALS, **installed("evals")}}
+    return [{"name": name, "about": line.removeprefix(f"`{name}`: ")} for name, line in told.items()]
 
 
 def _attacks() -> list[dict[str, str]]:

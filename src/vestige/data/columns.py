@@ -1,9 +1,11 @@
 """From a row's columns to an item: which column is the question, which the answer, and what both must be.
 
-Named keys win over recognised columns. Text is taken as it stands: no trimming, no repair.
+Named keys win over recognised columns, and those are recognised in any case (`Paraphrased Question`). Text is taken as
+it stands: no trimming, no repair; a number is the text that writes it.
 """
 
 import json
+import math
 import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
@@ -14,9 +16,14 @@ from vestige.core.items import Item, Options
 from vestige.core.text import half_character, one_line
 from vestige.data.tables import Row, Table, shown
 
-PAIRS = (("question", "answer"), ("prompt", "completion"), ("instruction", "output"))
-"""Question and answer columns that are recognised; the first pair that is there is taken, `messages` last."""
-MESSAGES = "messages"
+PAIRS = (
+    *(("question", "answer"), ("prompt", "completion"), ("instruction", "output")),
+    *(("query", "response"), ("input", "output")),
+)
+"""Question and answer columns that are recognised; the first pair that is there is taken, chats last."""
+CHATS = ("messages", "conversations")
+"""A list of turns: {"role": ..., "content": ...}, or as ShareGPT has it {"from": ..., "value": ...}."""
+_ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant"}
 CONTEXT = "input"
 """Beside `instruction`: text that belongs to the question and follows it after a blank line."""
 EDGES = ("edge", "contract", "person")
@@ -33,7 +40,7 @@ ALTERNATIVES = "alternatives"
 RECOGNISED = frozenset(
     (
         *(name for pair in PAIRS for name in pair),
-        MESSAGES,
+        *CHATS,
         CONTEXT,
         *EDGES,
         *GROUPS,
@@ -64,7 +71,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Columns:
-    """Where an item's parts lie: in `messages`, or where that is empty in `question` and `answer`."""
+    """Where an item's parts lie: in the chat `messages`, or where that is empty in `question` and `answer`."""
 
     question: str = ""
     answer: str = ""
@@ -74,6 +81,23 @@ class Columns:
     group: str | None = None
     paraphrase: str | None = None
     perturbed: str | None = None
+
+
+def known_name(name: str) -> str:
+    """The recognised column that `name` is but for case, blanks and hyphens; else `name` itself."""
+    plain = "_".join(name.casefold().replace("-", " ").split())
+    return plain if plain in RECOGNISED else name
+
+
+def with_known_names(source: Table, kept: Collection[str] = ()) -> Table:
+    """The table with recognised columns under their own names; those `kept`, or there already, stay as they are."""
+    names: dict[str, str] = {}
+    for name in source.names:
+        known = known_name(name)
+        free = name not in kept and known not in source.names and known not in names.values()
+        names[name] = known if free else name
+    rows = (Row(row.place, {names[k]: v for k, v in row.values.items()}) for row in source.rows)
+    return Table(source.source, tuple(names.values()), tuple(rows))
 
 
 def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
@@ -93,8 +117,8 @@ def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
             if question in names and answer in names:
                 context = CONTEXT if question == "instruction" and CONTEXT in names else None
                 return replace(beside, question=question, answer=answer, context=context)
-        if MESSAGES in names:
-            return replace(beside, messages=MESSAGES)
+        if (chat := _first(CHATS, names)) is not None:
+            return replace(beside, messages=chat)
     found_question = keys.question or _first([question for question, _ in PAIRS], names)
     found_answer = keys.answer or _first([answer for _, answer in PAIRS], names)
     if found_question is None or found_answer is None:
@@ -132,6 +156,7 @@ def items_of(source: Table, columns: Columns, *, keep_duplicates: bool) -> tuple
 
 def alternatives_in(source: Table) -> dict[str, tuple[str, ...]]:
     """By question the alternatives of a table with the columns `question` and `alternatives`; no question twice."""
+    source = with_known_names(source)
     for column in ("question", ALTERNATIVES):
         if column not in source.names:
             raise InputError(f"{source.source}: no column {column!r}; a row is a question and a list of alternatives")
@@ -164,6 +189,8 @@ class _Cells:
         return self.checked(column, self.row.values[column])
 
     def checked(self, column: str, value: Any) -> str:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return str(value)
         if not isinstance(value, str):
             raise self.wrong(column, f"is {_kind(value)} where a text belongs")
         if not value.strip():
@@ -245,17 +272,28 @@ def _item(cells: _Cells, columns: Columns) -> Item:
 
 
 def _turns(cells: _Cells, column: str) -> tuple[str, str]:
-    """Question and answer of a chat of one user turn and one assistant turn."""
+    """Question and answer of a chat: its last turn is the answer, and all before it the question.
+
+    A system turn stands before the question, with a blank line between; of several user turns all but the text of the
+    turns is lost, so each is headed by who speaks.
+    """
     turns = cells.row.values.get(column)
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         raise cells.wrong(column, 'is no list of messages like {"role": "user", "content": "..."}')
-    if [turn.get("role") for turn in turns] != ["user", "assistant"]:
-        roles = shown(str(turn.get("role")) for turn in turns)
+    said = [str(turn.get("role", turn.get("from"))) for turn in turns]
+    roles = [_ROLES.get(role, role) for role in said]
+    first = 1 if roles[:1] == ["system"] else 0
+    if len(roles) < first + 2 or roles[first:] != ["user", "assistant"] * ((len(roles) - first) // 2):
         raise cells.wrong(
             column,
-            f"has the turns {roles}; an item is one user turn and one assistant turn: split or cut the chat",
+            f"has the turns {shown(said)}; after a system turn, if any, a user and an assistant take turns, and the "
+            "assistant's last turn is the answer: split or cut the chat",
         )
-    return cells.checked(column, turns[0].get("content")), cells.checked(column, turns[1].get("content"))
+    *before, answer = [cells.checked(column, turn.get("content", turn.get("value"))) for turn in turns]
+    if len(before) > first + 1:
+        spoken = zip(roles[first:], before[first:], strict=False)
+        before[first:] = [f"{role.capitalize()}: {text}" for role, text in spoken]
+    return "\n\n".join(before), answer
 
 
 def _first(candidates: Iterable[str], names: Collection[str]) -> str | None:

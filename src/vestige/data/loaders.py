@@ -1,7 +1,8 @@
 """Items from data of people's own: a file, a folder, or a dataset on the hub.
 
-Recognised columns, the first that fit: `question`/`answer`, `prompt`/`completion`, `instruction`/`output`
-(with `input` after a blank line), `messages` (one user turn, one assistant turn). Beside them, where there:
+Recognised columns, in any case, the first that fit: `question`/`answer`, `prompt`/`completion`, `instruction`/`output`
+(with `input` after a blank line), `query`/`response`, `input`/`output`, and the chats `messages` and `conversations`,
+whose last turn is the answer. Beside them, where there:
 `edge`, `contract` or `person`, `group` or `type`, `paraphrase` or `paraphrased_question`, `paraphrased_answer`,
 `perturbed_answer` or `perturbed`, `fact` (the part of the answer that gives it away), `accepted` (other ways to say
 that) and `alternatives` (a list of answers that cannot be told from the true one). The files that PISTOL and TOFU
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.core.text import one_line
-from vestige.data.columns import RECOGNISED, Keys, choose_columns, items_of
+from vestige.data.columns import RECOGNISED, Keys, choose_columns, items_of, known_name, with_known_names
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.data.tables import FORMS, Row, Table, read_table, shown
 
@@ -122,7 +123,7 @@ def _table(source: str, stored: "Dataset", wanted: Collection[str]) -> Table:
     if not len(stored):
         raise InputError(f"{source}: holds no rows")
     # Decoding a column of pictures or sound would need libraries that a question has no use for.
-    used = stored.select_columns([name for name in names if name in wanted])
+    used = stored.select_columns([name for name in names if name in wanted or known_name(name) in wanted])
     rows = tuple(Row(f"row {i}", dict(row)) for i, row in enumerate(used, 1)) if used.column_names else ()
     return Table(source, names, rows)
 
@@ -299,8 +300,8 @@ def load_items(
     found = source_table(source, split=split, config=config, wanted=RECOGNISED | OPTION_COLUMNS | keys.named)
     kept = found.rows if limit is None else found.rows[: n_first(limit, len(found.rows))]
     found = Table(found.source, found.names, kept)
-    if keys.question is None and keys.answer is None:
-        found = as_questions(found)
+    asked = as_questions(found) if keys.question is None and keys.answer is None else found
+    found = with_known_names(found, keys.named) if asked is found else asked
     columns = choose_columns(found.source, found.names, keys)
     return items_of(found, columns, keep_duplicates=keep_duplicates)
 

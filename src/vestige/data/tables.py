@@ -1,12 +1,16 @@
-"""Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet.
+"""Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet, Excel; the text forms also behind gzip.
 
 Bytes in, rows out, and nothing else: no pickle, no code, no guess about a damaged file. Whatever is wrong is
 an InputError that names the file and the line or row. Lines count from 1 with the header, rows without it.
 """
 
 import csv
+import datetime
+import gzip
 import io
 import json
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -85,6 +89,8 @@ def shown(names: Iterable[str]) -> str:
 
 _BOM = b"\xef\xbb\xbf"
 _LINES = (".jsonl", ".ndjson")
+_LONGEST = 2**31 - 1
+"""The longest cell, and the most bytes that a packed file may hold."""
 
 
 def _json_lines(source: str, content: bytes) -> Table:
@@ -127,9 +133,14 @@ def _holds_lines(text: str) -> bool:
     return False
 
 
-def _separated(delimiter: str) -> Callable[[str, bytes], Table]:
+def _separated(delimiters: str) -> Callable[[str, bytes], Table]:
+    """A reader by the first of `delimiters` that the header has: Excel writes semicolons where commas are decimal."""
+
     def read(source: str, content: bytes) -> Table:
         text = _decoded(source, content.removeprefix(_BOM))
+        header = next(line for line in text.splitlines() if line.strip())
+        delimiter = next((d for d in delimiters if d in header), delimiters[0])
+        csv.field_size_limit(_LONGEST)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
         lines: list[tuple[int, list[str]]] = []
         while True:
@@ -147,7 +158,7 @@ def _separated(delimiter: str) -> Callable[[str, bytes], Table]:
     return read
 
 
-def _with_header(source: str, lines: list[tuple[int, list[str]]]) -> Table:
+def _with_header(source: str, lines: Sequence[tuple[int, list[Any]]]) -> Table:
     if not lines:
         raise InputError(f"{source}: the file is empty")
     header = lines[0][1]
@@ -159,6 +170,57 @@ def _with_header(source: str, lines: list[tuple[int, list[str]]]) -> Table:
                 "quote cells that hold a separator or a line break"
             )
     return table(source, [Row(f"line {n}", dict(zip(header, cells, strict=True))) for n, cells in lines[1:]])
+
+
+def _excel(source: str, content: bytes) -> Table:
+    """The first sheet of a workbook. Whole numbers and dates become what a person sees in the cell, dates as in ISO."""
+    try:
+        from python_calamine import CalamineWorkbook
+    except ImportError as error:
+        raise InputError(
+            f"{source}: reading Excel needs python-calamine (pip install 'vestige[excel]'), or save the sheet as CSV"
+        ) from error
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as parts:
+            if sum(part.file_size for part in parts.infolist()) > _LONGEST:
+                raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
+        found = CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0).to_python()
+    except InputError:
+        raise
+    # A panic of the library is no Exception.
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise
+        raise InputError(f"{source}: not an Excel workbook that can be read ({one_line(str(error))})") from error
+    lines = [(n, [_cell(c) for c in cells]) for n, cells in enumerate(found, 1) if any(c != "" for c in cells)]
+    if not lines:
+        raise InputError(f"{source}: the first sheet is empty")
+    width = max(i for i, cell in enumerate(lines[0][1], 1) if cell != "") if any(lines[0][1]) else 0
+    return _with_header(source, [(n, [*map(str, c[:width])] if n == lines[0][0] else c[:width]) for n, c in lines])
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
+
+
+def _gzipped(source: str, content: bytes) -> Table:
+    """A table behind gzip; what is inside is told by the extension before `.gz`."""
+    inner = Path(source.lower()).suffixes[-2:-1]
+    reader = FORMS.get("".join(inner))
+    if reader is None or reader is _gzipped:
+        raise InputError(f"{source}: unknown extension before .gz; known: {', '.join(f for f in FORMS if f != '.gz')}")
+    try:
+        with gzip.open(io.BytesIO(content)) as packed:
+            plain = packed.read(_LONGEST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{source}: not a gzip file that can be read ({one_line(str(error))})") from error
+    if len(plain) > _LONGEST:
+        raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
+    if not plain.removeprefix(_BOM).strip():
+        raise InputError(f"{source}: the file is empty")
+    return reader(source, plain)
 
 
 def _parquet(source: str, content: bytes) -> Table:
@@ -234,8 +296,10 @@ FORMS: Mapping[str, Callable[[str, bytes], Table]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json,
-    ".csv": _separated(","),
+    ".csv": _separated(",;\t"),
     ".tsv": _separated("\t"),
     ".parquet": _parquet,
+    ".xlsx": _excel,
+    ".gz": _gzipped,
 }
 """The forms of file that can be read, by extension."""

@@ -4,9 +4,11 @@ The table below is all there is: to add one, write its file, with the names of `
 """
 
 from importlib import import_module
+from inspect import isfunction
 from typing import Any, cast
 
 from vestige.core.errors import InputError
+from vestige.core.plugins import installed
 from vestige.core.settings import closest
 from vestige.evals.base import Evaluation
 
@@ -20,10 +22,19 @@ EVALS = {
     "exposure": "vestige.evals.exposure",
 }
 
+_MEMBERS = (*Evaluation.__annotations__, *(n for n, own in vars(Evaluation).items() if isfunction(own) and n[0] != "_"))
+
 
 def find_eval(name: str) -> Evaluation[Any, Any]:
-    """The evaluation of that name; loads its file and no other."""
-    if name not in EVALS:
-        raise InputError(f"unknown evaluation {name!r}; {closest(name, list(EVALS))}")
+    """The evaluation of that name, which another package may bring; loads its file and no other."""
+    known = {**installed("evals"), **EVALS}
+    if name not in known:
+        raise InputError(f"unknown evaluation {name!r}; {closest(name, list(known))}")
+    try:
+        found = import_module(known[name])
+    except ImportError as error:
+        raise InputError(f"evaluation {name!r}: {error}; its package has to be whole") from error
     # A module, whose names a test holds against the protocol's.
-    return cast(Evaluation[Any, Any], import_module(EVALS[name]))
+    if lacking := [n for n in _MEMBERS if not hasattr(found, n)]:
+        raise InputError(f"evaluation {name!r}: {known[name]} has no {lacking[0]}; see docs/extend.md")
+    return cast(Evaluation[Any, Any], found)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from pydantic import create_model
 
 from vestige.core.errors import InputError
+from vestige.core.plugins import installed
 from vestige.core.settings import closest
 from vestige.methods.base import Method
 
@@ -62,14 +63,15 @@ COMMANDS = ("sisa",)
 
 
 def find_method(name: str) -> type[Method]:
-    """The method of that name, of a preset, or of `package.module:Class`; loads its file and no other."""
+    """The method of that name, of a preset, of another package, or `package.module:Class`; loads no other file."""
     if name in PRESETS:
         return _of_preset(name)
     if name in COMMANDS:
         raise InputError(f"{name} is no objective and has a command of its own: vestige {name} --help")
-    module, _, attribute = METHODS.get(name, name).partition(":")
+    known = {**installed("methods"), **METHODS}
+    module, _, attribute = known.get(name, name).partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
-        raise InputError(f"unknown method {name!r}; {closest(name, [*METHODS, *PRESETS])}")
+        raise InputError(f"unknown method {name!r}; {closest(name, [*known, *PRESETS])}")
     try:
         found: Any = vars(import_module(module)).get(attribute)
     except ImportError as error:

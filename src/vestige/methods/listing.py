@@ -3,6 +3,7 @@
 import inspect
 from typing import NamedTuple
 
+from vestige.core.plugins import installed
 from vestige.methods import METHODS, PRESETS, find_method
 from vestige.methods.base import Method, Needs
 
@@ -28,8 +29,9 @@ PROCEDURES = (
 
 
 def listed() -> list[Listed]:
-    """All methods, presets and procedures."""
-    methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in METHODS]
+    """All methods, those of other packages too, presets and procedures."""
+    names = {**METHODS, **installed("methods")}
+    methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in names]
     return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()], *PROCEDURES]
 
 

@@ -88,12 +88,16 @@ class Thresholds(Settings):
 
 
 class Evidence(NamedTuple):
-    """One quantity behind a claim: its name (a format, an attack in a format), its draws, its metric and unit."""
+    """One quantity behind a claim: its name (a format, an attack in a format), its draws, its metric and unit.
+
+    With `fails_only` it can fail its claim, and need not be shown to stay below the wide margin for it to hold.
+    """
 
     name: str
     draws: Draws
     metric: str
     unit: str
+    fails_only: bool = False
 
     def __str__(self) -> str:
         """As in `leakage in generate is 0.42 [0.31, 0.55], n = 120`."""
@@ -208,7 +212,8 @@ def _verdict(
     outcome = _outcome(judged, p_values)
     failing = [(p, one) for p, one in zip(p_values, judged, strict=True) if p <= _TAIL]
     wide = [one for one in judged if one.reach >= 1]
-    advice = advise([(j.one.draws, j.margins.wide) for j in judged], both=both) if outcome == "inconclusive" else None
+    shown = [(j.one.draws, j.margins.wide) for j in judged if not j.one.fails_only]
+    advice = advise(shown, both=both) if outcome == "inconclusive" else None
     if failing:
         p, main = min(failing, key=lambda pair: (pair[0], -pair[1].beyond))
         reason = _why_failed(main, p, len(failing), len(judged))
@@ -261,6 +266,8 @@ class _Judged(NamedTuple):
     @property
     def reach(self) -> float:
         """How far the quantity may go to the side where the margin is, or either side, in wide margins."""
+        if self.one.fails_only:
+            return -math.inf
         low, high = self.one.draws.bounds
         return (max(high, -low) if self.both else high) / self.margins.wide
 

@@ -130,7 +130,12 @@ MOVED = 0.6
 UNSTEADY = 9.0
 """In the second column of a plan tau^2 is so many times what it is on the tiny model, and at least a twentieth of
 sigma^2."""
-_SHARES = {"words": (0.058, 0.83), "forced": (0.027, 0.75), "options": (0.053, 0.79)}
+_SHARES = {
+    "words": (0.058, 0.83),
+    "forced": (0.027, 0.75),
+    "options a token": (0.0123, 0.535),
+    "options": (0.0322, 0.80),
+}
 """sigma^2 of a fact, and by how much the target exceeds its controls: of the tiny model's (docs/verdicts.md)."""
 _BITS, _PLACEMENTS, _AUC = 20.0, 0.015, 4e-4
 """sigma^2 of bits and of placements by text, tau^2 of an AUC: of the same."""
@@ -317,7 +322,7 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
         if one.eval == "qa":
             kinds |= {"generate": "words", "forced": "forced"}
         elif one.eval == "choices":
-            kinds["option_text_mean"] = kinds["option_text_sum"] = "options"
+            kinds |= {"option_text_mean": "options a token", "option_text_sum": "options"}
         elif one.eval == "freeform":
             forms = {"plain": "generate_plain", "paraphrase": "paraphrase", "few_shot": "few_shot", "cloze": "cloze"}
             asked = one.settings.model_dump()["forms"]

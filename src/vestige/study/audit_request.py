@@ -281,8 +281,26 @@ def _settings(name: Evals, request: AuditRequest, shown: NamedSplits) -> tuple[S
     why: list[str] = []
     if isinstance(settings, FreeformSettings):
         settings, why = _forms(settings, shown)
+    if "options" in values and "options" in asked.model_fields_set:
+        _enough_options(name, settings, asked.options, shown)
     reason = _unaskable(name, settings, shown)
     return (None, [*why, reason]) if reason else (settings, why)
+
+
+def _enough_options(name: Evals, settings: Settings, options: int, shown: NamedSplits) -> None:
+    """Refuse a number of options that was set and that leaves out most of the forget items which fewer would ask."""
+
+    def count(n: int) -> int:
+        return len(_asked_of(name, settings.model_copy(update={"options": n}), shown)[0])
+
+    can, most = count(options), count(2)
+    if 2 * can >= most:
+        return
+    enough = next(n for n in range(options - 1, 1, -1) if count(n) == most)
+    raise InputError(
+        f"options = {options}: of the {most} forget items that {name} can ask, {can} have so many answers to offer; "
+        f"{enough} is the most that all of them have, so set options to {enough} or fewer"
+    )
 
 
 def _forms(settings: "Settings", shown: NamedSplits) -> tuple["Settings", list[str]]:
@@ -309,6 +327,14 @@ def _forms(settings: "Settings", shown: NamedSplits) -> tuple["Settings", list[s
 
 def _unaskable(name: Evals, settings: Settings, shown: NamedSplits) -> str:
     """Why no forget item can be asked in this evaluation; empty where one can."""
+    asked, reasons = _asked_of(name, settings, shown)
+    if asked:
+        return ""
+    return f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}"
+
+
+def _asked_of(name: Evals, settings: Settings, shown: NamedSplits) -> tuple[list[object], list[str]]:
+    """What is asked about forget items, and why the others cannot be."""
     from vestige.data.mcq import Unasked
     from vestige.evals import find_eval
     from vestige.steps.evaluate import view_of
@@ -316,10 +342,7 @@ def _unaskable(name: Evals, settings: Settings, shown: NamedSplits) -> str:
     drawn: Mapping[str, object] = find_eval(name).asked(everything([shown]), (view_of(shown),), settings)
     forget = [drawn.get(i.id) for i in shown.splits["forget"]]
     asked = [d for d in forget if d is not None and not isinstance(d, Unasked)]
-    if asked:
-        return ""
-    reasons = sorted({d.reason for d in forget if isinstance(d, Unasked)})
-    return f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}"
+    return asked, sorted({d.reason for d in forget if isinstance(d, Unasked)})
 
 
 def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[Question]) -> str:

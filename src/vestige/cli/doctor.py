@@ -1,0 +1,152 @@
+"""`vestige doctor`: would a run work here? Packages, arithmetic, memory, cards, and the folder to be written."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from vestige.cli.options import AsJson
+from vestige.core.errors import VestigeError
+from vestige.core.text import one_line
+
+GIB = 2**30
+_LITTLE_DISK = 2.0
+"""GiB free below which a run of the demo's size may not fit."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at: `fault` stops a run, `note` is worth knowing."""
+
+    name: str
+    state: Literal["ok", "note", "fault"]
+    text: str
+
+
+def doctor_command(
+    folder: Annotated[Path, typer.Argument(help="Where runs would be written.")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Check this machine: packages, arithmetic, memory, cards, and the folder that runs would be written to.
+
+    Nothing is sent anywhere and nothing is left behind. Exit code 0: nothing stops a run. 2: something does.
+    """
+    found = [
+        finding for check in (_packages, _hardware, _torch, lambda: _folder(folder), _models) for finding in check()
+    ]
+    if as_json:
+        typer.echo(json.dumps([asdict(f) for f in found], indent=2))
+    else:
+        width = max(len(f.name) for f in found)
+        for f in found:
+            typer.echo(f"{f.state:5}  {f.name:{width}}  {one_line(f.text, width=300)}")
+    if any(f.state == "fault" for f in found):
+        raise typer.Exit(2)
+
+
+def _packages() -> Iterator[Finding]:
+    """The packages that Vestige requires, against their bounds, and the extras that are whole."""
+    from packaging.requirements import Requirement
+
+    from vestige.artifacts.provenance import source_commit
+
+    commit = source_commit()
+    yield Finding("vestige", "ok", version("vestige") + (f", source at {commit[:12]}" if commit else ""))
+    extras: dict[str, list[str]] = {}
+    wrong = []
+    for requirement in map(Requirement, requires("vestige") or ()):
+        problem = _unmet(requirement.name, requirement.specifier.contains)
+        extra = next((e for e in _EXTRAS if requirement.marker and requirement.marker.evaluate({"extra": e})), None)
+        if requirement.marker is None:
+            wrong += [f"{requirement} is wanted, and {problem}"] if problem else []
+        elif extra is not None:
+            extras.setdefault(extra, []).append(problem)
+    yield Finding("packages", "fault" if wrong else "ok", "; ".join(wrong) or "all within their bounds")
+    whole = sorted(name for name, problems in extras.items() if not any(problems))
+    lacking = sorted(set(extras) - set(whole))
+    yield Finding(
+        "extras", "note" if lacking else "ok", f"here: {', '.join(whole) or 'none'}; not: {', '.join(lacking)}"
+    )
+
+
+_EXTRAS = ("excel", "lmeval", "bitsandbytes", "trackio", "wandb")
+
+
+def _unmet(name: str, within: Callable[[str], bool]) -> str:
+    try:
+        installed = version(name)
+    except PackageNotFoundError:
+        return "it is not installed"
+    return "" if within(installed) else f"{installed} is installed"
+
+
+def _hardware() -> Iterator[Finding]:
+    from vestige.artifacts.provenance import processor_name
+
+    yield Finding("processor", "ok", f"{processor_name()}, {os.cpu_count()} cores")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
+    yield Finding("memory", "ok", f"{memory:.1f} GiB")
+
+
+def _torch() -> Iterator[Finding]:
+    """Whether torch multiplies rightly, and sees the cards that the system has."""
+    import torch
+
+    torch.manual_seed(0)
+    a, b = torch.randn(2, 96, 96)
+    off = float((a @ b - (a.double() @ b.double()).float()).abs().max())
+    good = off < 1e-3  # Rounding of 96 products comes to some 1e-5; NaN is no less.
+    yield Finding("arithmetic", "ok" if good else "fault", f"a float32 product is off by {off:.1g} at most")
+    cards = (
+        [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    )
+    seen = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True) if shutil.which("nvidia-smi") else None
+    if cards:
+        yield Finding("cards", "ok", ", ".join(cards))
+    elif seen is not None and seen.returncode == 0 and seen.stdout.strip():
+        yield Finding(
+            "cards", "fault", f"the system has one and torch {torch.__version__} sees none: install its CUDA build"
+        )
+    else:
+        yield Finding("cards", "note", "none; everything runs on the processor")
+
+
+def _folder(folder: Path) -> Iterator[Finding]:
+    """Whether files can be written whole, renamed and locked there, and how much room there is."""
+    from vestige.core.files import locked, write_text
+
+    name = f"folder {folder.resolve()}"
+    there = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.is_dir())
+    try:
+        import tempfile
+
+        with tempfile.TemporaryDirectory(dir=there, prefix=".vestige-doctor-") as scratch:
+            write_text(Path(scratch) / "file.txt", "x")
+            with locked(Path(scratch) / ".lock", patience_seconds=0.0):
+                pass
+    except (OSError, VestigeError) as error:
+        yield Finding(name, "fault", str(error))
+        return
+    free = shutil.disk_usage(there).free / GIB
+    yield Finding(name, "note" if free < _LITTLE_DISK else "ok", f"files are written and locked; {free:.1f} GiB free")
+
+
+def _models() -> Iterator[Finding]:
+    from vestige.models.cache import cache_folder
+    from vestige.models.embedder import minilm_folder
+
+    offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+    here = "is here" if minilm_folder() else "is not here (vestige models get minilm); only probe and likeness need it"
+    yield Finding("models", "ok", f"cache {cache_folder()}; the sentence embedder {here}")
+    yield Finding(
+        "hub",
+        "note" if offline else "ok",
+        "HF_HUB_OFFLINE is set: only local models" if offline else "asked only when a hub id is named",
+    )

@@ -1,0 +1,43 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from vestige.cli import doctor
+from vestige.cli.app import app
+
+
+def told(*words):
+    ended = CliRunner().invoke(app, ["doctor", *map(str, words), "--json"])
+    return ended.exit_code, {row["name"].split()[0]: row for row in json.loads(ended.stdout)}
+
+
+def test_a_machine_on_which_the_tests_run_is_fit_and_nothing_is_left_behind(tmp_path):
+    code, rows = told(tmp_path / "not yet")
+    assert code == 0
+    assert {row["state"] for row in rows.values()} <= {"ok", "note"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_stops_a_run_is_a_fault_and_the_exit_code_says_so(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("vestige.core.files.write_text", refused)
+    monkeypatch.setattr(doctor, "requires", lambda _: ["torch>=99", "nothing-like-this", "wandb; extra == 'wandb'"])
+    code, rows = told(tmp_path)
+    assert code == 2
+    assert rows["folder"]["state"] == rows["packages"]["state"] == "fault"
+    assert "nothing-like-this is wanted, and it is not installed" in rows["packages"]["text"]
+    assert "torch>=99 is wanted" in rows["packages"]["text"]
+
+
+@pytest.mark.parametrize(("listed", "state"), [("GPU 0: some card", "fault"), ("", "note")])
+def test_a_card_that_torch_does_not_see_is_a_fault(monkeypatch, listed, state):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr(doctor.shutil, "which", lambda _: "nvidia-smi")
+    monkeypatch.setattr(
+        doctor.subprocess, "run", lambda *_, **__: doctor.subprocess.CompletedProcess([], 0, listed, "")
+    )
+    found = {f.name: f for f in doctor._torch()}
+    assert (found["arithmetic"].state, found["cards"].state) == ("ok", state)
