@@ -8,7 +8,6 @@ import pytest
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import (
     COLUMNS,
-    SCHEMA,
     Result,
     SubjectSpec,
     Summary,
@@ -18,7 +17,6 @@ from vestige.artifacts.records import (
     read_spec,
     read_summaries,
     read_summary,
-    read_versioned,
     result_rows,
     write_collected,
     write_csv,
@@ -30,6 +28,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import ForgetSet
+from vestige.core.store import SCHEMA, read_versioned
 
 SPEC = SubjectSpec(
     subject="unlearned",
@@ -43,6 +42,7 @@ SPEC = SubjectSpec(
     data="d" * 32,
     parent="p" * 64,
     version=2,
+    forgotten=(),
 )
 RESULTS = (
     Result("forget", "free", "generate", "", Estimate("rouge1_recall", "share", 0.25, 0.1, 0.4, 8, "Wilson")),
@@ -125,8 +125,8 @@ def test_an_identity_without_one_of_its_fields_is_refused_by_name(tmp_path, name
     [
         *(((name,), name) for name in ("eval", "version", "subject", "forget", "splits", "results")),
         *((("subject", name), f"subject.{name}") for name in asdict(SPEC)),
-        *((("results", 1, name), f"results[1].{name}") for name in ("split", "scope", "format", "attack", "estimate")),
-        *((("results", 0, "estimate", name), f"results[0].estimate.{name}") for name in ("value", "low", "n", "unit")),
+        *((("results", 1, name), f"results.1.{name}") for name in ("split", "scope", "format", "attack", "estimate")),
+        *((("results", 0, "estimate", name), f"results.0.estimate.{name}") for name in ("value", "low", "n", "unit")),
     ],
 )
 def test_a_summary_without_one_of_its_fields_is_refused_by_name(place, keys, named):
@@ -142,13 +142,13 @@ def test_a_summary_without_one_of_its_fields_is_refused_by_name(place, keys, nam
     ("value", "keys", "named"),
     [
         ([], ("splits",), "splits: Input should be an object"),
-        ({}, ("results",), "results are not"),
+        ({}, ("results",), "results: Input should be a valid array"),
         ("i1", ("splits", "forget"), "splits.forget: Input should be a valid"),
         ([1, 2], ("splits", "forget"), "splits.forget.0: Input should be a valid string"),
         (3, ("subject", "name"), "subject.name: Input should be a valid string"),
         ("x", ("version",), "version: Input should be a valid integer"),
-        ("ga", ("subject",), "subject is not a JSON object"),
-        ("x", ("results", 1), "results[1] is not a JSON object"),
+        ("ga", ("subject",), "subject: Input should be an object"),
+        ("x", ("results", 1), "results.1: Input should be an object"),
         ("0.5", ("results", 0, "estimate", "value"), "results.0.estimate.value: Input should be a valid number"),
         (
             0,

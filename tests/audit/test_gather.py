@@ -17,11 +17,12 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import KeptPrompt, PromptLine, SampleReply, write_prompt
-from vestige.artifacts.records import SCHEMA, write_collected, write_scores, write_sealed
+from vestige.artifacts.records import write_collected, write_scores
 from vestige.audit.gather import QA_FORCED, freeform_attacks, read_case, with_replies
 from vestige.audit.scores import Brought, Carried, Source
 from vestige.core.errors import InputError
 from vestige.core.files import write_json, write_jsonl
+from vestige.core.store import SCHEMA, write_sealed
 from vestige.evals import qa
 
 

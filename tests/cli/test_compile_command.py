@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from vestige.cli.data import compile_command
 from vestige.core.errors import InputError
 from vestige.core.files import replacing
-from vestige.data import build
 
 app = typer.Typer()
 app.command()(compile_command)
@@ -59,7 +58,7 @@ def test_fresh_replaces_what_was_compiled_before(tmp_path, graph):
 
 
 def test_two_at_once_in_one_folder_never_mix(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "LOCK_SECONDS", 0.0)
+    monkeypatch.setitem(replacing.__wrapped__.__kwdefaults__, "patience_seconds", 0.0)
     with replacing(tmp_path / "d", patience_seconds=0):
         result = run("chain:3", "--output-dir", tmp_path / "d")
     assert isinstance(result.exception, InputError)

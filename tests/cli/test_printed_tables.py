@@ -28,6 +28,7 @@ def summary(*, few: tuple[str, str] = ("", "")) -> Summary:
         data="",
         parent="",
         version=1,
+        forgotten=(),
     )
     results = tuple(
         Result(

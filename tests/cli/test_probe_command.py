@@ -89,7 +89,7 @@ def test_a_search_is_not_gone_on_with_by_another_embedder_whose_novelty_it_would
         assert done.exit_code == 0, done.output
         assert "random" in done.stdout
         refused = probe(probed, out, *search, *judged_by(log, probed)[:-1], tmp_path / "other")
-    assert "holds the part 'search' made otherwise (it differs in embedder)" in str(refused.exception)
+    assert "holds another part 'search' (it differs in embedder)" in str(refused.exception)
 
 
 def test_parts_by_themselves_are_the_whole_and_the_judge_needs_no_other_model(probed, tmp_path):
@@ -224,8 +224,8 @@ def test_another_forget_set_or_model_does_not_take_over_a_folder(probed, tmp_pat
     out = tmp_path / "out"
     assert probe(probed, out, "adjacent", *data(probed)).exit_code == 0
     refused = probe(probed, out, "adjacent", *data(probed), "--k", 2)
-    assert "holds the part 'adjacent' made otherwise (it differs in settings)" in str(refused.exception)
+    assert "holds another part 'adjacent' (it differs in settings)" in str(refused.exception)
     embedder = ["--embedder", probed / "embedder"]
     assert probe(probed, out, "filter", *models(probed), *data(probed), *embedder).exit_code == 0
     swapped = probe(probed, out, "filter", *reversed(models(probed)), *data(probed), *embedder)
-    assert "holds the part 'holes' made otherwise (it differs in target, unlearned)" in str(swapped.exception)
+    assert "holds another part 'holes' (it differs in target, unlearned)" in str(swapped.exception)

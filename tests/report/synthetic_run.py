@@ -11,7 +11,6 @@ import numpy as np
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import (
-    SCHEMA,
     Result,
     SubjectSpec,
     Summary,
@@ -25,6 +24,7 @@ from vestige.core.files import write_json, write_jsonl, write_text
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item
 from vestige.core.seeds import generator
+from vestige.core.store import SCHEMA
 
 SALES = ["A_B", "A_C", "A_C2", "A_C3", "B_D", "B_D2", "B_D3", "E1_F1", "E2_F2", "E3_F3"]
 JOBS = ["A_m", "A_n", "A_n2", "A_n3", "B_p", "B_p2", "B_p3", "E1_q1", "E2_q2", "E3_q3"]

@@ -27,8 +27,8 @@ from test_page import Elements, contrast
 from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, GroupLine, write_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.prompts import PromptLine
-from vestige.artifacts.records import read_sealed, write_sealed
 from vestige.core.errors import InputError
+from vestige.core.store import read_sealed, write_sealed
 from vestige.report import build_report
 from vestige.report.audit_grid import heat
 from vestige.report.audit_sections import audit_block
@@ -431,7 +431,7 @@ def test_an_outcome_that_lacks_something_is_refused_by_file_and_field(tmp_path):
     stored = read_sealed(path)
     del stored["verdicts"][0]["reason"]
     write_sealed(path, stored)
-    with pytest.raises(InputError, match=r"outcome\.json: verdicts\.0\.reason: Field required; run the audit again"):
+    with pytest.raises(InputError, match=r"outcome\.json: no field 'verdicts\.0\.reason', .*; run the audit again"):
         read_contents(RunFolder(run))
 
 

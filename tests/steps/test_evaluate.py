@@ -28,7 +28,7 @@ FORGET = tuple(i for i in ITEMS if i.edge == "e0")
 VIEW = qa.View("edge:e0", {"forget": [i.id for i in FORGET], "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
 REQUEST = EvaluateRequest(ITEMS, (VIEW,), qa.QASettings(max_new_tokens=8), seed=7)
 WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge=e0.json")
-SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
+SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1, ())
 
 
 class Stopped(Exception):

@@ -33,7 +33,7 @@ ITEMS = tuple(
 TOKENIZER = tiny_tokenizer((*ITEMS, Item("A B C D Answer:", "x")))
 FORGET = [i.id for i in ITEMS if i.edge == "e0"]
 VIEW = View("edge:e0", {"forget": FORGET, "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
-SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
+SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1, ())
 QUICK = {
     "qa": {"max_new_tokens": 8},
     "choices": {"max_new_tokens": 8},

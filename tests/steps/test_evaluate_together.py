@@ -30,7 +30,7 @@ ITEMS = tuple(
     for n in range(12)
 )
 VIEW = View("edge:e0", {"forget": [i.id for i in ITEMS if i.edge == "e0"], "retain": [ITEMS[1].id]}, {})
-SPEC = SubjectSpec("unlearned", "random", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1)
+SPEC = SubjectSpec("unlearned", "random", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1, ())
 WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge=e0.json")
 
 

@@ -116,7 +116,7 @@ def test_another_request_in_the_folder_is_refused_with_what_differs(target, chan
 
 
 def test_a_folder_in_which_another_command_works_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(making, "LOCK_SECONDS", 0.0)
+    monkeypatch.setitem(locked.__wrapped__.__kwdefaults__, "patience_seconds", 0.0)
     folder = SubjectFolder(tmp_path / "busy")
     with locked(folder.lock, patience_seconds=0), pytest.raises(InputError, match="another command is at work in"):
         finetune(folder, asked())

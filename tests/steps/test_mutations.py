@@ -324,7 +324,7 @@ def own(place, tmp_path_factory):
     shutil.copytree(place / "adapter", folder.model)
     loaded = load(ModelSettings(model=str(folder.model), device="cpu"))
     settings = {"dtype": "float32"}
-    spec = SubjectSpec("target", "target", "base", "", "", 0, content_id(settings), settings, "", "", 1)
+    spec = SubjectSpec("target", "target", "base", "", "", 0, content_id(settings), settings, "", "", 1, ())
     write_spec(folder.spec, spec)
     from vestige.artifacts.own_files import digests_of
     from vestige.models.load import places_of

@@ -37,7 +37,7 @@ ITEMS = tuple(
     for n in range(8)
 )
 VIEW = qa.View("edge:e", {"forget": [i.id for i in ITEMS[:4]], "retain": [i.id for i in ITEMS[4:]]}, {})
-SPEC = SubjectSpec("base", "diverged", "builtin:tiny", "", "", 0, "s", {}, "d", "", 1)
+SPEC = SubjectSpec("base", "diverged", "builtin:tiny", "", "", 0, "s", {}, "d", "", 1, ())
 SAID = r"the model diverged gives logits that are NaN or infinite at .*How many crates does 0 name.*down_proj on"
 
 

@@ -12,11 +12,12 @@ from tests.probed import make_embedder
 from typer.testing import CliRunner
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import read_rows, read_spec
+from vestige.artifacts.records import read_spec
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.core.items import Item
+from vestige.core.store import read_rows
 from vestige.models import tiny
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings

@@ -12,12 +12,12 @@ import audited
 import vestige
 from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
-from vestige.artifacts.records import SCHEMA
 from vestige.audit.settings import AuditSettings
 from vestige.core.errors import InputError, NotFinite, PartialFailure
 from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import Item
 from vestige.core.settings import read_toml
+from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits
 from vestige.metrics import intervals
 from vestige.models import tiny

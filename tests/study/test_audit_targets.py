@@ -5,15 +5,16 @@ from pathlib import Path
 import pytest
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
-from vestige.artifacts.records import SCHEMA, SubjectSpec, write_spec
+from vestige.artifacts.records import SubjectSpec, write_spec
 from vestige.core.files import write_json
+from vestige.core.store import SCHEMA
 from vestige.study.audit import made_from_others
 
 
 def subject(run: RunFolder, place: str, parent: str, method: str) -> None:
     """A folder whose model began with the weights `parent` and has weights called after its place."""
     folder = SubjectFolder(run.path / place)
-    spec = SubjectSpec("unlearned", place, "m", method, "edge:A_B", 0, "", {}, "", parent, 1)
+    spec = SubjectSpec("unlearned", place, "m", method, "edge:A_B", 0, "", {}, "", parent, 1, ())
     write_spec(folder.spec, spec)
     write_json(folder.done, {"schema": SCHEMA, "digest": f"weights of {place}"})
 

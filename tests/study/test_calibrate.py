@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import put_request, read_spec
+from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_jsonl
 from vestige.core.items import Item
+from vestige.core.store import claim
 from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.models.load import ModelSettings
@@ -79,7 +80,7 @@ def asked(target: ModelSettings, **settings) -> CalibrateRequest:
 
 
 def put(folder: CalibrationFolder, request: CalibrateRequest) -> None:
-    put_request(folder.asked, calibrate_study.request_identity(request), "calibration")
+    claim(folder.asked, calibrate_study.request_identity(request), "calibration")
 
 
 def run(folder: Path, request: CalibrateRequest) -> None:

@@ -14,9 +14,9 @@ from pydantic import TypeAdapter
 
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.prompts import PromptLine
-from vestige.artifacts.records import read_record, read_sealed, typed, write_record, write_sealed
 from vestige.core.estimates import Estimate, from_json, to_json
 from vestige.core.items import Scope
+from vestige.core.store import load, read_sealed, save, typed, write_sealed
 
 Claim = Literal["not expressed", "not recoverable", "not distinguishable", "kept", "benchmark can tell"]
 """The five statements about an unlearned model; `CLAIMS` has them in words."""
@@ -592,9 +592,9 @@ def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
 
 def write_soundness(path: Path, found: Soundness) -> None:
     """Write what the checks found."""
-    write_record(path, found)
+    save(path, found)
 
 
 def read_soundness(path: Path) -> Soundness:
     """What the checks found; a file that lacks something is refused by file and field."""
-    return read_record(path, Soundness, again="run vestige check-data again")
+    return load(path, Soundness, again="run vestige check-data again")

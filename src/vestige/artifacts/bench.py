@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.layout import Entry
-from vestige.artifacts.records import AGAIN, SCHEMA, read_versioned, typed, write_csv
+from vestige.artifacts.records import write_csv
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, end, from_json, to_json
 from vestige.core.files import read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id, file_digest, slug
+from vestige.core.store import AGAIN, SCHEMA, read_versioned, typed
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder, VarianceFolder
-from vestige.artifacts.records import AGAIN, SCHEMA, read_rows, read_versioned, typed
-from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate, from_json, to_json
+from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import write_json, write_jsonl
-from vestige.core.ids import changed_keys, content_id
+from vestige.core.store import AGAIN, SCHEMA, load, read_rows, read_versioned, refuse_another
 
 LATENT_J = 10.0
 """The J of an attempt that belongs to D_RL: a valid question that got gibberish."""
@@ -206,8 +204,7 @@ def _write_table(path: Path, table: Any, identity: Mapping[str, Any]) -> None:
 
 def _read_table(path: Path, kind: type[T]) -> tuple[T, dict[str, Any]]:
     """A table of that kind, with the identity of what it was made from."""
-    stored = read_versioned(path, "identity", "table")
-    return typed(path, kind, from_json(stored["table"]), again=AGAIN), stored["identity"]
+    return load(path, kind, part="table", again=AGAIN), read_versioned(path, "identity")["identity"]
 
 
 def read_attempts(folder: ProbeFolder) -> list[Attempt]:
@@ -263,7 +260,7 @@ def read_map(folder: ProbeFolder) -> HoleMap | None:
     if not folder.map.exists():
         return None
     again = f"delete it and {folder.summary.name} and run the same command again"
-    return typed(folder.map, HoleMap, read_versioned(folder.map, "map")["map"], again=again)
+    return load(folder.map, HoleMap, part="map", again=again)
 
 
 Way = Literal["gd", "kl", "iterative"]
@@ -545,23 +542,14 @@ def read_variance(folder: VarianceFolder) -> tuple[VarianceTable, dict[str, Any]
 
 
 def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> bool:
-    """Whether the part is done; another one in its place is refused."""
-    refuse_another(folder, part, identity)
-    return folder.asked(part).exists()
-
-
-def refuse_another(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds the part with another identity; the error names what differs."""
+    """Whether the part is done; a folder that holds the part with another identity is refused."""
     if not folder.asked(part).exists():
-        return
+        return False
     theirs = read_versioned(folder.asked(part), "identity")["identity"]
-    # Both as they come from the disk, where a tuple is a list.
-    if content_id(theirs) != content_id(dict(identity)):
-        changed = ", ".join(changed_keys(dict(identity), theirs)) or "the form of its values"
-        raise InputError(
-            f"{folder.path} holds the part {part!r} made otherwise (it differs in {changed}); choose another "
-            "--output-dir or delete this one"
-        )
+    refuse_another(
+        folder.path, f"part {part!r}", identity, theirs, out="choose another --output-dir or delete this one"
+    )
+    return True
 
 
 def put_down(folder: ProbeFolder, part: str, identity: Mapping[str, Any], found: Mapping[str, Any]) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vestige.artifacts.layout import AttackFolder
-from vestige.artifacts.records import read_record, write_record
 from vestige.core.errors import InputError
+from vestige.core.store import load, save
 
 TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"
 CODE_BOUND = "code length of the prompt, under the subject"
@@ -123,11 +123,11 @@ def prompt_line(subject: str, attack: str, prompt: KeptPrompt) -> PromptLine:
 
 def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
     """Write the prompt of an attack."""
-    write_record(folder.prompt, prompt)
+    save(folder.prompt, prompt)
 
 
 def read_prompt(folder: AttackFolder) -> KeptPrompt:
     """The prompt of an attack; one that lacks something is refused by file and field."""
     if not folder.prompt.is_file():
         raise InputError(f"{folder.path} holds no prompt that was searched for; name the folder of such an attack")
-    return read_record(folder.prompt, KeptPrompt, again="delete the attack's folder and run again")
+    return load(folder.prompt, KeptPrompt, again="delete the attack's folder and run again")

@@ -2,35 +2,21 @@
 
 import csv
 import io
-import json
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-from pydantic import TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate, end, from_json, to_json
-from vestige.core.files import read_json, read_jsonl, write_json, write_jsonl, write_text
-from vestige.core.ids import changed_keys, content_id, file_digest
+from vestige.core.estimates import Estimate, end
+from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
+from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet
-from vestige.core.text import one_line
+from vestige.core.store import OR_DELETE, SCHEMA, load, read_versioned, save
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-T = TypeVar("T")
-
-SCHEMA = 2
-"""Version of every schema in this file. A file of another version is refused, never guessed at."""
-
-_AGAIN = "delete it, or run again with --fresh"
-OR_FRESH = "choose another folder or start over with --fresh"
-AGAIN = "delete it and run the same command again"
-"""The way out where a command has no --fresh."""
+    pass
 
 
 @dataclass(frozen=True)
@@ -56,7 +42,7 @@ class SubjectSpec:
     data: str
     parent: str
     version: int
-    forgotten: tuple[ForgetSet, ...] = ()
+    forgotten: tuple[ForgetSet, ...]
 
     def not_forgotten(self, items: Collection[str]) -> int:
         """How many of these items (by id) the model neither left out nor was made to forget.
@@ -151,7 +137,7 @@ def check_bytes(folder: EvalFolder, path: Path) -> None:
 def write_summary(folder: EvalFolder, summary: Summary) -> None:
     """Write a summary whole; its existence means that the evaluation is done for this forget set."""
     path = folder.summary(summary.forget)
-    write_json(path, {"schema": SCHEMA, **to_json(summary)})
+    save(path, summary)
     note_bytes(folder, path)
 
 
@@ -166,130 +152,19 @@ def read_summary(path: Path) -> Summary:
 
     So is one that is not as it was written.
     """
-    stored = _fields(path, Summary, read_versioned(path))
-    if not isinstance(stored["results"], list):
-        raise InputError(f"{path}: results are not what Vestige writes; {_AGAIN}")
-    rows = [_fields(path, Result, row, f"results[{i}]") for i, row in enumerate(stored["results"])]
-    for i, row in enumerate(rows):
-        row["estimate"] = _fields(path, Estimate, from_json(row["estimate"]), f"results[{i}].estimate")
-    subject = _spec_fields(path, stored["subject"], "subject")
-    found = typed(path, Summary, {**stored, "results": rows, "subject": subject})
+    found = load(path, Summary)
     check_bytes(EvalFolder(path.parent), path)
     return found
 
 
-def typed(where: Path | str, kind: type[T], stored: Any, *, again: str = _AGAIN) -> T:
-    """`stored` as the record `kind`, with values of the types that its fields have; the error says which has not.
-
-    `where` is the file, with the line if it has several records, and `again` the way out.
-    """
-    try:
-        # As JSON, where a list may stand for a tuple and a text for nothing but a text.
-        found: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(stored), strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the record"
-        raise InputError(f"{where}: {one_line(place)}: {first['msg']}; {again}") from error
-    return found
-
-
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    # For lines of a file as for whole ones: to make it takes longer than to read a line.
-    return TypeAdapter(kind)
-
-
-def read_record(path: Path, kind: type[T], *, again: str = _AGAIN) -> T:
-    """The record in `path`, as `write_record` put it there."""
-    stored = read_versioned(path)
-    del stored["schema"]
-    return typed(path, kind, from_json(stored), again=again)
-
-
-def write_record(path: Path, record: "DataclassInstance") -> None:
-    """Write a record whole, with the version of its schema."""
-    write_json(path, {"schema": SCHEMA, **to_json(record)})
-
-
-def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
-    """The records of one kind in a file of JSON Lines; a line that is none is an InputError with its number."""
-    return (typed(f"{path}, record {n}", kind, row, again=AGAIN) for n, row in enumerate(read_jsonl(path), 1))
-
-
-def _fields(path: Path, kind: type[Any], stored: Any, where: str = "") -> dict[str, Any]:
-    """What `stored`, the object at `where` in the file, holds for the fields of the dataclass `kind`."""
-    if not isinstance(stored, dict):
-        raise InputError(f"{path}: {where} is not a JSON object; {_AGAIN}")
-    names = [f.name for f in fields(kind)]
-    _refuse_absent(path, where, stored, names)
-    return {name: stored[name] for name in names}
-
-
-def _refuse_absent(path: Path, where: str, stored: dict[str, Any], needed: Iterable[str]) -> None:
-    for name in needed:
-        if name not in stored:
-            field = f"{where}.{name}" if where else name
-            raise InputError(f"{path}: no field {field!r}, so another version of Vestige made it; {_AGAIN}")
-
-
 def write_spec(path: Path, spec: SubjectSpec) -> None:
     """Write a subject's identity."""
-    write_json(path, {"schema": SCHEMA, **asdict(spec)})
+    save(path, spec)
 
 
 def read_spec(path: Path) -> SubjectSpec:
     """The identity in `path`."""
-    return typed(path, SubjectSpec, _spec_fields(path, read_versioned(path)))
-
-
-def _spec_fields(path: Path, stored: Any, where: str = "") -> dict[str, Any]:
-    own = _fields(path, SubjectSpec, stored, where)
-    if not isinstance(own["forgotten"], list):
-        raise InputError(f"{path}: forgotten is not a list of forget sets; {_AGAIN}")
-    places = [f"{where}{'.' if where else ''}forgotten[{n}]" for n in range(len(own["forgotten"]))]
-    sets = [_fields(path, ForgetSet, one, place) for one, place in zip(own["forgotten"], places, strict=True)]
-    return {**own, "forgotten": sets}
-
-
-def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
-    """The JSON object in `path`, if its schema is ours and it has the fields `needed`."""
-    stored = read_json(path)
-    if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
-        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}); {_AGAIN}")
-    _refuse_absent(path, "", stored, needed)
-    return stored
-
-
-def write_sealed(path: Path, body: dict[str, Any], files: Iterable[Path] = ()) -> None:
-    """Write what ends a piece of work, with a checksum of itself and of `files`, which lie beside it or below."""
-    of_files = {file.relative_to(path.parent).as_posix(): file_digest(file) for file in files}
-    whole = {"schema": SCHEMA, **body, "files": of_files}
-    write_json(path, {**whole, "seal": content_id(whole, length=64)})
-
-
-def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
-    """What `write_sealed` wrote, without schema and checksums; refused unless it and its files are as they were."""
-    stored = read_versioned(path, *needed, "files", "seal")
-    seal, files = stored.pop("seal"), stored["files"]
-    if not isinstance(files, dict) or content_id(stored, length=64) != seal:
-        changed = [path]
-    else:
-        there = {path.parent / name: digest for name, digest in files.items()}
-        changed = [file for file, digest in there.items() if not file.is_file() or file_digest(file) != digest]
-    if changed:
-        raise InputError(
-            f"{changed[0]} is gone or was changed after it was written; delete {path} and run the command that made it "
-            "again"
-        )
-    return {name: value for name, value in stored.items() if name not in ("schema", "files")}
-
-
-def put_request(path: Path, ours: dict[str, Any], what: str, *, out: str = "choose another folder") -> None:
-    """Put down what a folder is asked for; refused where it holds `what` that was asked for otherwise."""
-    theirs = read_versioned(path) if path.exists() else {"schema": SCHEMA, **ours}
-    if changed := changed_keys({"schema": SCHEMA, **ours}, theirs):
-        raise InputError(f"{path.parent} holds another {what} (it differs in {', '.join(changed)}); {out}")
-    write_json(path, {"schema": SCHEMA, **ours})
+    return load(path, SubjectSpec)
 
 
 def read_records(folder: EvalFolder) -> list[dict[str, Any]]:
@@ -308,7 +183,7 @@ def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
     """The records with the values of their metrics beside what was collected."""
     records, scores = read_records(folder), list(read_scores(folder))
     if not all(isinstance(row, dict) for row in (*records, *scores)):
-        raise InputError(f"{folder.records} or {folder.scores.name} holds a line that is no JSON object; {_AGAIN}")
+        raise InputError(f"{folder.records} or {folder.scores.name} holds a line that is no JSON object; {OR_DELETE}")
     return [{**r, **s} for r, s in zip(records, scores, strict=True)]
 
 

@@ -16,12 +16,13 @@ from jaxtyping import Float
 from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack, read_soundness
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
-from vestige.artifacts.records import read_records, read_scores, read_sealed
+from vestige.artifacts.records import read_records, read_scores
 from vestige.audit.scores import Brought, Carried, Case, Ranked, Scores, Source
 from vestige.audit.searched import searches
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.ids import content_id
+from vestige.core.store import read_sealed
 from vestige.metrics.exposure import answer_scores, kept
 from vestige.metrics.leaks import leak_score
 from vestige.metrics.misjudged import Misjudged

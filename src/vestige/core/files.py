@@ -174,7 +174,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def locked(lock: Path, *, patience_seconds: float | None) -> Iterator[None]:
+def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[None]:
     """Hold a file's lock, so that two commands never write one place; a dead process's lock is gone with it.
 
     Waits for as long as `patience_seconds` says (None: for ever), then raises InputError.
@@ -190,7 +190,7 @@ def locked(lock: Path, *, patience_seconds: float | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(folder: Path, *, patience_seconds: float | None) -> Iterator[None]:
+def replacing(folder: Path, *, patience_seconds: float | None = 10.0) -> Iterator[None]:
     """Hold a folder that is written as a whole: its lock lies beside it, and goes when the work is done."""
     lock = folder.absolute().with_name(f".{folder.absolute().name}.lock")
     with locked(lock, patience_seconds=patience_seconds):
@@ -201,7 +201,7 @@ def replacing(folder: Path, *, patience_seconds: float | None) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def begun(lock: Path, announced: Collection[str], *, patience_seconds: float | None) -> Iterator[None]:
+def begun(lock: Path, announced: Collection[str]) -> Iterator[None]:
     """Hold the lock of a folder in which work begins, and leave nothing of work that is refused.
 
     Where an InputError comes while the folder holds no file but the lock and those `announced`, it is removed, with the
@@ -210,7 +210,7 @@ def begun(lock: Path, announced: Collection[str], *, patience_seconds: float | N
     made = [above for above in lock.parent.parents if not above.exists()]
     refused = False
     try:
-        with locked(lock, patience_seconds=patience_seconds):
+        with locked(lock):
             try:
                 yield
             except InputError:

@@ -28,8 +28,6 @@ from vestige.data.rows import rows_of_chunk
 STREAM_ABOVE = 10_000
 """Graphs with more edges are written as a stream unless told otherwise."""
 
-LOCK_SECONDS = 10.0
-"""How long to wait for another command in the same folder."""
 
 LEFT_OUT = ("paraphrase", "perturbed", "text", "holdout", "khop", "graph")
 """What a stream does not write."""
@@ -74,7 +72,7 @@ def compile_to_folder(
     drawing, graph = plan(source, seed=settings.seed, temporal=settings.temporal, own_types=settings.contract_types)
     stream = graph.n_edges > STREAM_ABOVE if settings.stream is None else settings.stream
     about = identity(graph, settings.seed, temporal=settings.temporal, stream=stream, types=drawing.used_types)
-    with replacing(folder, patience_seconds=LOCK_SECONDS):
+    with replacing(folder):
         manifest = already_there(folder, about, fresh=fresh)
         if manifest is not None:
             return manifest

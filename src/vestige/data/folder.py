@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.own_files import refuse_strangers
-from vestige.artifacts.records import read_rows, typed
 from vestige.core.errors import InputError
 from vestige.core.files import json_line, new_folder, read_json, write_json
-from vestige.core.ids import changed_keys, file_digest
+from vestige.core.ids import file_digest
 from vestige.core.items import Item
+from vestige.core.store import read_rows, refuse_another, typed
 from vestige.core.text import one_line
 from vestige.data.contract_type import ContractType, read_types
 from vestige.data.dataset import Contract, Dataset, item_row, n_entailed_of_contracts
@@ -126,13 +126,9 @@ def already_there(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> 
         refuse_strangers(folder, folder.iterdir())
         return None
     manifest = read_manifest(folder)
-    changed = changed_keys(identity, {key: manifest.get(key) for key in identity})
-    if changed:
-        raise InputError(
-            f"{folder}: holds another data set (it differs in {', '.join(changed)}); give another "
-            "--output-dir, or "
-            "replace it with --fresh"
-        )
+    theirs = {key: manifest.get(key) for key in identity}
+    out = "give another --output-dir, or replace it with --fresh"
+    refuse_another(folder, "data set", identity, theirs, out=out)
     check_files(folder, manifest)
     return manifest
 

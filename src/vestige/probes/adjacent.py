@@ -16,13 +16,13 @@ from pydantic import PositiveInt, field_validator
 
 from vestige.artifacts.holes import is_there, put_down
 from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
+from vestige.core.store import read_rows
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset, Known, known_from, scope_of
 from vestige.data.passages import Passage
@@ -41,7 +41,6 @@ from vestige.probes.questions import (
     plain,
     source_text,
 )
-from vestige.steps.making import LOCK_SECONDS
 
 STATED = "the forget set states it"
 SAME, OTHER = "same attribute", "other attribute"
@@ -253,7 +252,7 @@ class AdjacentRequest:
 
 def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQuestion]:
     """The adjacent questions of both sets, in the folder; made unless they are there."""
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         identity = _adjacent_identity(request)
         if is_there(folder, "adjacent", identity):
             return read_adjacent(folder)

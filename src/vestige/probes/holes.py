@@ -12,10 +12,10 @@ from vestige.artifacts.holes import (
     Candidate,
     HoleTable,
     candidates_of,
+    is_there,
     put_down,
     read_attempts,
     read_table,
-    refuse_another,
     write_tested,
 )
 from vestige.artifacts.layout import ProbeFolder
@@ -43,7 +43,6 @@ from vestige.probes.hole_table import (
     place_prompt,
 )
 from vestige.probes.questions import Source, source_text
-from vestige.steps.making import LOCK_SECONDS
 from vestige.steps.subjects import Asked
 
 FIXED = ("target", "unlearned", "forget")
@@ -114,14 +113,14 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
     """
     candidates = candidates_in(folder)
     check_naming(request.settings, request.grader.writer)
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         identity = _filter_identity(request, candidates)
         if folder.summary.exists():
             table, theirs = read_table(folder)
             if content_id(theirs) == content_id(identity):
                 return table
         fixed = {key: identity[key] for key in FIXED}
-        refuse_another(folder, "holes", fixed)
+        is_there(folder, "holes", fixed)
         put_down(folder, "holes", fixed, {})
         watch = Stopwatch()
         embed = request.embedder.embed

@@ -28,14 +28,14 @@ from jaxtyping import Float
 from pydantic import Field, PositiveFloat, PositiveInt
 from transformers import PreTrainedTokenizerBase
 
-from vestige.artifacts.holes import LATENT_J, Attempt, put_down, read_attempts, refuse_another
+from vestige.artifacts.holes import LATENT_J, Attempt, is_there, put_down, read_attempts
 from vestige.artifacts.layout import ProbeFolder
-from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, locked
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings
+from vestige.core.store import read_rows
 from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import is_empty, normalised
@@ -47,7 +47,6 @@ from vestige.models.products import on_threads
 from vestige.probes import VERSION
 from vestige.probes.adjacent import beginnings_in
 from vestige.probes.answering import Answerer, AnswerSettings, Grader, Served, answerer
-from vestige.steps.making import LOCK_SECONDS
 from vestige.steps.subjects import Asked, asked_model
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.settings import PolicySettings
@@ -450,10 +449,10 @@ def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:
     """All attempts of one search, which begins from the adjacent questions; made, or gone on with, in the folder."""
     questions = beginnings_in(folder)
     place = folder.search(request.source)
-    with locked(place.lock, patience_seconds=LOCK_SECONDS):
+    with locked(place.lock):
         model = asked_model(request.policy)
         identity = _search_identity(request, model, questions)
-        refuse_another(place, "search", identity)
+        is_there(place, "search", identity)
         put_down(place, "search", identity, {})
         drop_torn_line(place.attempts)
         made = read_attempts(place)

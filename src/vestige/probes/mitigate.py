@@ -39,11 +39,12 @@ from vestige.artifacts.holes import (
 )
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder, own_folder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec
+from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
+from vestige.core.store import SCHEMA
 from vestige.methods import build_method
 from vestige.models.load import LoadedModel
 from vestige.probes.holes import forget_texts
@@ -70,7 +71,7 @@ from vestige.probes.mitigation_scores import (
     with_answers,
 )
 from vestige.steps.finetune import items_digest
-from vestige.steps.making import LOCK_SECONDS, Made, Saving, make_subject, shown_model
+from vestige.steps.making import Made, Saving, make_subject, shown_model
 from vestige.steps.subjects import Asked, asked_model, load_checked, own_dtype
 from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.training.adapters import add_lora, merge_lora
@@ -94,7 +95,7 @@ def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable
     if place.table.exists():
         return read_mitigation(place)
     picked = picked_in(folder, request.forget_items, request.settings, tested, seed=request.seed)
-    with locked(place.lock, patience_seconds=LOCK_SECONDS):
+    with locked(place.lock):
         watch = Stopwatch()
         write_json(place.asked, {"schema": SCHEMA, "identity": identity})
         samples = _with_answers(place, request, picked)

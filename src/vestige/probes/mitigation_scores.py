@@ -28,12 +28,12 @@ from vestige.artifacts.holes import (
     read_tested,
 )
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder
-from vestige.artifacts.records import read_rows
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
+from vestige.core.store import read_rows
 from vestige.judges.base import Judge, Request, refuse_limit
 from vestige.metrics.rouge import rouge, words
 from vestige.models.finite import finite_logits

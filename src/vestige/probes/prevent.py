@@ -19,12 +19,13 @@ from pydantic import Field, PositiveInt, field_validator
 from vestige.artifacts.holes import HoleTable
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import put_request, read_rows, read_scored_records
+from vestige.artifacts.records import read_scored_records
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
+from vestige.core.store import claim, read_rows
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset
 from vestige.data.validation import balanced_draw
@@ -64,7 +65,7 @@ from vestige.probes.risk import COMBINED, order_of, risk_scores
 from vestige.probes.risk import VERSION as RISK_VERSION
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
 from vestige.steps.finetune import items_digest
-from vestige.steps.making import LOCK_SECONDS, read_done
+from vestige.steps.making import read_done
 from vestige.steps.subjects import Asked, any_subject, asked_model
 from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, ValidationSettings
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
@@ -252,9 +253,9 @@ def watched_for(request: PreventRequest) -> TrajectoryRequest | None:
 def prevent(folder: PreventionFolder, request: PreventRequest) -> PreventionTable:
     """The table of the trial in `folder`; made unless it is there. Of other arms the missing ones are made."""
     check_request(request)
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         embedder = request.embeds()
-        put_request(folder.asked, request_identity(request, embedder.digest), "trial of prevention")
+        claim(folder.asked, request_identity(request, embedder.digest), "trial of prevention")
         if folder.table.exists():
             table = read_table(folder)
             if set(table.steps) == set(request.arms) and table.probe_k == request.settings.probe_k:

@@ -46,11 +46,12 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import stdtrit
 
 from vestige.artifacts.layout import Entry, ProbeFolder, SubjectFolder
-from vestige.artifacts.records import read_record, write_csv, write_record
+from vestige.artifacts.records import write_csv
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import closest
+from vestige.core.store import load, save
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, Interval
 from vestige.metrics.membership import auc, auc_interval
 from vestige.probes.risk import EMBEDDING, GRAPH, order_of
@@ -188,14 +189,14 @@ def write_table(folder: PreventionFolder, table: PreventionTable) -> None:
     numbers += [(one.auroc, (one.score, "auroc", "logp", "")) for one in table.predictions]
     rows = ({**to_json(estimate), **dict(zip(_COLUMNS, place, strict=False))} for estimate, place in numbers)
     write_csv(folder.rows, _COLUMNS, ({c: row[c] for c in _COLUMNS} for row in rows))
-    write_record(folder.table, table)
+    save(folder.table, table)
 
 
 def read_table(folder: PreventionFolder) -> PreventionTable:
     """The table of a finished trial."""
     if not folder.table.exists():
         raise InputError(f"{folder.path} holds no finished trial of prevention; run `vestige probe prevent` again")
-    return read_record(folder.table, PreventionTable)
+    return load(folder.table, PreventionTable)
 
 
 NONE, RANDOM, ADJACENT, PREDICTED, ORACLE = "none", "random", "adjacent", "predicted", "oracle"

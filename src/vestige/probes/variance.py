@@ -46,7 +46,6 @@ from vestige.metrics.t_tests import TTest, paired_test, student_test, welch_test
 from vestige.probes.answering import AnswerSettings, Grader, KeptJudge, Served, answerer
 from vestige.probes.hole_table import CHANGE, SCALE, by_source, mean_estimate
 from vestige.probes.holes import candidates_in
-from vestige.steps.making import LOCK_SECONDS
 from vestige.steps.subjects import Asked
 
 VERSION = 1
@@ -143,7 +142,7 @@ def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
             f"{request.target.id}); give that one, since its answers chose the prompts"
         )
     place = folder.variance
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         watch = Stopwatch()
         said = {name: one for name, one in _all_said(folder, request, prompts)}
         _refuse_twice(said)

@@ -40,7 +40,7 @@ def build_report(run: Path, *, verify: bool = False) -> Path:
     refused. So are evaluations whose model is there with other files than they were made of; with `verify` all files
     are read, without only those whose size, time or inode is another. One report is written at a time.
     """
-    alone = replacing(RunFolder(run).report, patience_seconds=LOCK_SECONDS) if run.is_dir() else nullcontext()
+    alone = replacing(RunFolder(run).report) if run.is_dir() else nullcontext()
     with alone:
         if is_probe(ProbeFolder(run)):
             return _build_holes(ProbeFolder(run))

@@ -17,7 +17,6 @@ from transformers import PreTrainedModel
 from vestige.artifacts.audits import BESIDE, SEARCHES
 from vestige.artifacts.layout import AttackFolder, EvalFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, read_sealed, write_sealed
 from vestige.attacks import Meter
 from vestige.attacks.in_context import asked_with_facts
 from vestige.attacks.placement import asked_with_prompt
@@ -29,6 +28,7 @@ from vestige.core.files import begun, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
+from vestige.core.store import SCHEMA, read_sealed, write_sealed
 from vestige.data.dataset import item_row
 from vestige.evals import find_eval
 from vestige.evals.base import View
@@ -39,7 +39,7 @@ from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
 from vestige.steps.evaluate import EvaluateRequest, Subject, announce, check_known, evaluate_together, loaded_subject
 from vestige.steps.finetune import items_digest
-from vestige.steps.making import LOCK_SECONDS, Made
+from vestige.steps.making import Made
 from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_identity
 from vestige.training.adapters import add_lora
 from vestige.training.batching import FinetunePlan, row_of
@@ -90,7 +90,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
     identity = attack_identity(subject, request)
     folder = subject.folder.attack(plan.name, content_id(identity, length=12))
     announced = [folder.spec.name, folder.shown.name, folder.asked.name]
-    with begun(folder.lock, announced, patience_seconds=LOCK_SECONDS):
+    with begun(folder.lock, announced):
         if not folder.done.exists():
             watch = Stopwatch()
             work = _Work(subject, request, folder, content_id(identity, length=64), on_progress)

@@ -24,11 +24,11 @@ from vestige.artifacts.bench import (
     write_table,
 )
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import append_lines, json_line, locked, read_log, write_json
 from vestige.core.ids import content_id
+from vestige.core.store import SCHEMA
 from vestige.data.bench_rows import TURNS, WHOLE, Conversation, LocalData, Splits
 from vestige.evals.harness import Catalogue, HarnessSettings, harness_version, run_task
 from vestige.evals.mt_bench import TASK, Answered, MtBenchSettings, answer, scored, turns_of
@@ -37,7 +37,6 @@ from vestige.judges.mt_bench import VERSION as JUDGE_VERSION
 from vestige.judges.mt_bench import Turn, TurnJudge
 from vestige.metrics.intervals import Bounds, interval_of_mean
 from vestige.models.finite import finite_logits
-from vestige.steps.making import LOCK_SECONDS
 from vestige.steps.subjects import Asked
 
 
@@ -319,7 +318,7 @@ def bench(folder: BenchFolder, entrants: Sequence[Entrant], request: BenchReques
     if len(set(names)) < len(names):
         raise InputError(f"a model is given twice ({', '.join(names)}); give each once")
     plan, rated = _planned(request), list[str]()
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         runs, held = _measured(folder, entrants, plan, request)
         if request.mt_bench is not None:
             rated = _rate_all(folder, names, held, runs, request.mt_bench, request)

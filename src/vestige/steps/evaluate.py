@@ -14,7 +14,6 @@ from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.own_files import check_files, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import (
-    SCHEMA,
     SubjectSpec,
     Summary,
     read_records,
@@ -29,6 +28,7 @@ from vestige.core.files import append_lines, begun, drop_torn_line, json_line, r
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
+from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, View
@@ -36,7 +36,7 @@ from vestige.evals.readings import Reads, collected
 from vestige.models.finite import finite_logits
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.prompts import Prompter
-from vestige.steps.making import LOCK_SECONDS, Made, read_done, same_model, same_subject, stored_done, write_done
+from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done, write_done
 
 CHUNK = 64
 """Items that are asked together."""
@@ -138,7 +138,7 @@ def evaluate_together(
     with ExitStack() as locks:
         # In one order, so that two processes never wait for each other.
         for place in {plan.place.path: plan.place for plan in sorted(plans, key=lambda p: p.place.path)}.values():
-            locks.enter_context(begun(place.lock, [place.identity.name], patience_seconds=LOCK_SECONDS))
+            locks.enter_context(begun(place.lock, [place.identity.name]))
         missing = {plan.place.path: plan for plan in plans if not plan.place.collected.exists()}
         if missing:
             loaded = loaded_subject(subject)

@@ -157,6 +157,7 @@ def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[
         data=_data_digest(model, (), vocabulary),
         parent="",
         version=VERSION,
+        forgotten=(),
     )
 
     def build() -> tuple[LoadedModel, Outcome]:

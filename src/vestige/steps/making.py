@@ -12,10 +12,10 @@ from typing import Any, Literal
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.own_files import Files, check_files, digests_of, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versioned, write_spec
+from vestige.artifacts.records import SubjectSpec, read_spec, write_spec
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, new_folder, write_json, write_text
-from vestige.core.ids import changed_keys
+from vestige.core.store import OR_FRESH, SCHEMA, read_versioned, refuse_another
 from vestige.models.digests import ModelDigest
 from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, places_of
@@ -25,9 +25,6 @@ from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import Outcome
 from vestige.training.parallel import ALONE, World
 from vestige.training.stopping import Choice
-
-LOCK_SECONDS = 10.0
-"""How long to wait for another process before saying that it is in the way."""
 
 
 @dataclass(frozen=True)
@@ -104,17 +101,12 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
     """Refuse a folder that belongs to another subject, naming what differs."""
     if not folder.spec.exists():
         return
-    ours, theirs = asdict(spec), asdict(read_spec(folder.spec))
-    if ours == theirs:
-        return
-    changed = changed_keys(ours, theirs)
-    if "settings" in changed:
-        changed.remove("settings")
-        changed += [f"settings.{k}" for k in changed_keys(ours["settings"], theirs["settings"])]
-    raise InputError(
-        f"{folder.path} holds another subject (it differs in {', '.join(changed)}); choose another folder or "
-        "start over with --fresh"
+    # Each setting under a name of its own, so that the one which differs is named.
+    ours, theirs = (
+        {**one, "settings": "", **{f"settings.{k}": v for k, v in one["settings"].items()}}
+        for one in (asdict(spec), asdict(read_spec(folder.spec)))
     )
+    refuse_another(folder.path, "subject", ours, theirs, out=OR_FRESH)
 
 
 def same_model(loaded: LoadedModel, digest: ModelDigest | str, what: str) -> None:
@@ -168,7 +160,7 @@ def make_subject(
     """
     if not world.leads:
         return _help_to_make(folder, spec, build, world)
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         same_subject(folder, spec)
         done = read_done(folder)
         if world.agreed(done is not None) and done is not None:

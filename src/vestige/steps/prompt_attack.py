@@ -24,7 +24,6 @@ from vestige.artifacts.prompts import (
     read_prompt,
     write_prompt,
 )
-from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
 from vestige.attacks.placement import Placement, around, deployed, target_of, tokens_at
@@ -34,6 +33,7 @@ from vestige.attacks.vocabulary import inner_texts
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id
+from vestige.core.store import SCHEMA, read_versioned
 from vestige.metrics.information import code_length
 from vestige.models.generation import Reply, generate
 from vestige.models.load import LoadedModel

@@ -31,13 +31,14 @@ from pydantic import PositiveInt
 from torch import nn
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SCHEMA, SubjectSpec, read_spec, read_versioned
+from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.files import new_folder, write_json
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
+from vestige.core.store import SCHEMA, read_versioned
 from vestige.core.text import one_line
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import LoadedModel, ModelSettings, load

@@ -26,13 +26,13 @@ from scipy.stats import binom
 
 from vestige.artifacts.audits import SoundnessLine
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SCHEMA, read_versioned
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import locked, write_json
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
+from vestige.core.store import SCHEMA, read_versioned
 from vestige.data.corpus import NamedSplits, without
 from vestige.data.dataset import Dataset
 from vestige.data.mcq import Choice
@@ -54,7 +54,6 @@ from vestige.metrics.intervals import interval_of_mean, wilson
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.models.options import score_options
 from vestige.steps.finetune import FinetuneRequest, finetune_spec, starting_model, teach
-from vestige.steps.making import LOCK_SECONDS
 from vestige.training.settings import TrainingSettings
 
 TAUGHT = "retain-only training"
@@ -318,7 +317,7 @@ class Bench:
         name = f"{'base' if request is None else 'taught'}-{content_id(identity)}"
         path = self.folder / "trained" / f"{name}.json"
         work = SubjectFolder(self.folder / "work" / name)
-        with locked(self.folder / "work" / f"{name}.lock", patience_seconds=LOCK_SECONDS):
+        with locked(self.folder / "work" / f"{name}.lock"):
             if not path.exists():
                 if request is not None:
                     teach(work, request, start, lambda _: None)

@@ -115,6 +115,7 @@ def any_subject(
         data="",
         parent="",
         version=1,
+        forgotten=(),
     )
     evidence = SubjectFolder(Path(output_dir))
     # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).

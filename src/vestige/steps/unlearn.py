@@ -30,7 +30,6 @@ from vestige.steps.controls import Recipe, retrain
 from vestige.steps.finetune import finetune_spec, items_digest
 from vestige.steps.forget_rows import ForgetData, alternatives, mismatched
 from vestige.steps.making import (
-    LOCK_SECONDS,
     Form,
     Made,
     Saving,
@@ -183,7 +182,7 @@ def unlearn_part(
     Nothing is saved but the checkpoint.
     """
     spec = unlearn_spec(request)
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         same_subject(folder, spec)
         with claimed(folder, spec), on_threads(request.training.threads):
             return _train(folder, request, Hooks(on_step), until=until)

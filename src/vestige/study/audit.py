@@ -28,7 +28,7 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.provenance import control_tokens_told
-from vestige.artifacts.records import read_spec, read_versioned
+from vestige.artifacts.records import read_spec
 from vestige.artifacts.verdicts import verdict_rows
 from vestige.audit.gather import freeform_attacks, read_case, with_replies
 from vestige.audit.incomplete import without_what_failed
@@ -39,6 +39,7 @@ from vestige.core.files import locked, write_json, write_text
 from vestige.core.ids import content_id
 from vestige.core.items import Item, digest_of
 from vestige.core.settings import closest, read_toml, to_toml
+from vestige.core.store import read_versioned
 from vestige.core.text import one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import NamedSplits
@@ -60,9 +61,6 @@ from vestige.study.runner import State, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
-
-LOCK_SECONDS = 10.0
-"""How long to wait for another command in the same folder."""
 
 
 class Planned(NamedTuple):
@@ -100,7 +98,7 @@ def run_audit(
     folder = RunFolder(Path(run))
     check_request(request)
     workers = workers_for(request.device, workers, on_cpu=2)
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         _keep_settings(folder, request)
         return conduct(folder, request, workers=workers, show=show)
 
@@ -379,7 +377,7 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
     places = [AuditFolder(p.parent) for p in sorted(folder.path.glob("audit/*/plan.json"))]
     if not places:
         raise InputError(f"{run} holds no audit; run `vestige audit --output-dir {run}` first")
-    with locked(folder.lock, patience_seconds=LOCK_SECONDS):
+    with locked(folder.lock):
         for place in places:
             plan = read_plan(place)
             settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(place.plan))

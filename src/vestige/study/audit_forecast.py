@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import Claim
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.records import read_versioned
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
+from vestige.core.store import read_versioned
 from vestige.metrics.exposure import foreseen
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import POWER, Design, Wanted, all_held, least_shown, needed, said_needed

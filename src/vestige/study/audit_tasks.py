@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from vestige.artifacts.audits import BESIDE, SEARCHES, AskedPlace, AttackPlace, Kind
 from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, SubjectFolder, own_folder
 from vestige.artifacts.prompts import read_prompt
-from vestige.artifacts.records import SCHEMA, read_versioned, write_sealed
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id
 from vestige.core.settings import Settings
+from vestige.core.store import SCHEMA, read_versioned, write_sealed
 from vestige.data.corpus import everything
 from vestige.study.audit_request import ROLES, AuditedModel, AuditRequest, Question, limited, model_settings
 from vestige.study.runner import Report, Task

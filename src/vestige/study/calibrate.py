@@ -19,7 +19,6 @@ too: those see from the scores before them that there is nothing to do.
 Everything but provenance.json is the same bytes after a run that was killed and resumed.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,12 +28,13 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.layout import Entry, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import OR_FRESH, put_request, read_record, read_summary, result_rows, write_record
+from vestige.artifacts.records import read_summary, result_rows
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, read_json, read_jsonl, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings, closest
+from vestige.core.store import OR_FRESH, claim, load, save
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.validation import CHOSEN_ON, Apart, held_apart
 from vestige.evals import qa
@@ -43,7 +43,6 @@ from vestige.methods import build_method
 from vestige.methods.base import FromStart
 from vestige.models.load import LoadedModel
 from vestige.steps.evaluate import CHUNK, EvaluateRequest, evaluate, finished_subject, view_of
-from vestige.steps.making import LOCK_SECONDS
 from vestige.steps.subjects import load_checked
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
 from vestige.study.halving import (
@@ -173,14 +172,14 @@ class Calibration:
 
 def read_score(folder: RungFolder) -> Score | None:
     """A rung's score; None while it is not there."""
-    return read_record(folder.score, Score) if folder.score.exists() else None
+    return load(folder.score, Score) if folder.score.exists() else None
 
 
 def read_calibration(folder: CalibrationFolder) -> Calibration:
     """The result of a finished calibration."""
     if not folder.result.exists():
         raise InputError(f"{folder.path} holds no finished calibration; run the command that was making it again")
-    return read_record(folder.result, Calibration)
+    return load(folder.result, Calibration)
 
 
 VERSION = 1
@@ -288,8 +287,7 @@ def check_request(request: CalibrateRequest) -> None:
 def request_identity(request: CalibrateRequest) -> dict[str, Any]:
     """Everything that can change the result, flat."""
     # The rate and the strength of the request itself are replaced, so they must not count.
-    # As JSON gives it back, with lists for tuples.
-    spec = json.loads(json.dumps(asdict(unlearn_spec(request.of(request.candidates[0])))))
+    spec = asdict(unlearn_spec(request.of(request.candidates[0])))
     own = {f"unlearning.{k}": v for k, v in spec["settings"].items()}
     apart = request.apart
     return {
@@ -319,8 +317,8 @@ def calibrate(
     place = CalibrationFolder(folder)
     check_request(request)
     workers = workers_for(request.unlearning.target.device, workers, on_cpu=1)
-    with locked(place.lock, patience_seconds=LOCK_SECONDS):
-        put_request(place.asked, request_identity(request), "calibration", out=OR_FRESH)
+    with locked(place.lock):
+        claim(place.asked, request_identity(request), "calibration", out=OR_FRESH)
         failed = run_tasks(calibration_tasks(place, request), workers=workers, show=show)
         for error in failed.values():
             raise error
@@ -385,7 +383,7 @@ def rung_task(place: str, request: CalibrateRequest, rung: int, candidate: int, 
     except NotFinite as error:
         Checkpoints(subject.checkpoints).clear()
         write_provenance(scored.provenance, watch)
-        write_record(scored.score, Score(*_spent(subject), None, None, str(error)))
+        save(scored.score, Score(*_spent(subject), None, None, str(error)))
         return
     _keep(scored, request, watch, model, _spent(subject))
 
@@ -410,7 +408,7 @@ def _keep(
     values = {id_: qa.score(r) for id_, r in records.items()}
     means = {name: _mean(validation.splits[name], values, request.settings.metric) for name in CHOSEN_ON}
     write_provenance(folder.provenance, watch, **model.provenance())
-    write_record(folder.score, Score(*spent, means["forget"], means["retain"], ""))
+    save(folder.score, Score(*spent, means["forget"], means["retain"], ""))
 
 
 def _mean(items: Sequence[Item], values: Mapping[str, Mapping[str, float]], metric: str) -> float:
@@ -488,7 +486,7 @@ def choose_task(place: str, request: CalibrateRequest, report: Report) -> None:
         n_validation={name: len(items) for name, items in apart.validation.splits.items()},
         test=() if best is None else _reported(folder, request, apart, best, report),
     )
-    write_record(folder.result, found)
+    save(folder.result, found)
 
 
 def _candidates(request: CalibrateRequest, history: _History, best: int | None) -> tuple[CandidateResult, ...]:

@@ -91,8 +91,6 @@ class DemoEnd:
 _REFERENCE = "retrained"
 """The name in the audit of the model that never saw the forget set and is judged as if it had been unlearned."""
 
-LOCK_SECONDS = 10.0
-"""How long to wait for another command in the same folder."""
 
 # Processor seconds of each kind of task on the machine that the demo was written on: weights for the time left.
 _TRAINING_SHARE = 0.6
@@ -109,7 +107,7 @@ def run_demo(
 ) -> DemoEnd:
     """Fill the run's folder with everything but the report; resumes. `show` is told the share done and what runs."""
     _check(settings)
-    with locked(run.lock, patience_seconds=LOCK_SECONDS):
+    with locked(run.lock):
         same_run(run, settings)
         watch = Stopwatch()
         write_text(run.settings, to_toml(settings.identity()))

@@ -14,11 +14,12 @@ from vestige import probes
 from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.holes import WAYS, Way, read_mitigation
 from vestige.artifacts.layout import ProbeFolder, own_folder
-from vestige.artifacts.records import OR_FRESH, put_request, read_spec, read_summary
+from vestige.artifacts.records import read_spec, read_summary
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.seeds import derive_seed
+from vestige.core.store import OR_FRESH, claim
 from vestige.core.text import one_line
 from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.data.corpus import Corpus, NamedSplits, everything
@@ -37,7 +38,7 @@ from vestige.probes.questions import AdjacentSettings
 from vestige.probes.variance import VarianceRequest, variance
 from vestige.steps import finetune, unlearn
 from vestige.steps.evaluate import EvaluateRequest, evaluate, view_of
-from vestige.steps.making import LOCK_SECONDS, read_done
+from vestige.steps.making import read_done
 from vestige.steps.subjects import any_subject
 from vestige.study.hole_study_cast import Cast, corpus_of, making_tasks, model_of, splits_of, unlearn_request
 from vestige.study.hole_study_settings import (
@@ -95,7 +96,7 @@ def run_hole_study(
         # Read last, after hours perhaps.
         read_bench(BenchFolder(Path(settings.bench)))
     place = HoleStudyFolder(folder)
-    with locked(place.lock, patience_seconds=LOCK_SECONDS):
+    with locked(place.lock):
         _same_study(place, settings)
         tasks = study_tasks(place, settings, tables)
         failed = run_tasks(tasks, workers=workers, show=show)
@@ -107,7 +108,7 @@ def _same_study(place: HoleStudyFolder, settings: HoleStudySettings) -> None:
     # What lies under a name may be another model by now, of which tasks that are done would not be done again.
     contents = {name: _content(name) for name in settings.names()}
     ours = {**settings.what_is_asked(), **({"contents": contents} if contents else {}), "versions": _versions()}
-    put_request(place.asked, ours, "study", out=OR_FRESH)
+    claim(place.asked, ours, "study", out=OR_FRESH)
 
 
 def _versions() -> dict[str, int]:

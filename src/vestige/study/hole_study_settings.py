@@ -26,12 +26,12 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.layout import Entry, ProbeFolder, SubjectFolder
-from vestige.artifacts.records import AGAIN, SCHEMA, read_versioned, typed
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import write_json
 from vestige.core.ids import slug
 from vestige.core.settings import Settings, closest, packaged_toml, read_toml
+from vestige.core.store import AGAIN, SCHEMA, read_versioned, typed
 from vestige.core.text import one_line
 from vestige.data.corpus import SourceSettings
 from vestige.judges.spending import Limits

@@ -1,0 +1,128 @@
+"""Records on disk, once for all: read and written by their types, sealed by a checksum, claimed by an identity.
+
+A record is a frozen dataclass; its file is a JSON object with the version of the schema. What a file holds is believed
+for its types only where it was read by `typed`, and never guessed at.
+"""
+
+import json
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from vestige.core.errors import InputError
+from vestige.core.estimates import from_json, to_json
+from vestige.core.files import read_json, read_jsonl, write_json
+from vestige.core.ids import canonical_json, changed_keys, content_id, file_digest
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+
+SCHEMA = 2
+"""Version of every schema that is read and written here. A file of another version is refused."""
+
+OR_DELETE = "delete it, or run again with --fresh"
+OR_FRESH = "choose another folder or start over with --fresh"
+AGAIN = "delete it and run the same command again"
+"""The way out where a command has no --fresh."""
+
+
+def typed(where: Path | str, kind: type[T], stored: Any, *, again: str = OR_DELETE) -> T:
+    """`stored` as the record `kind`, with values of the types that its fields have; the error says which has not.
+
+    `where` is the file, with the line if it has several records, and `again` the way out.
+    """
+    try:
+        # As JSON, where a list may stand for a tuple and a text for nothing but a text.
+        found: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(from_json(stored)), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = one_line(".".join(map(str, first["loc"]))) or "the record"
+        if first["type"] == "missing":
+            raise _lacking(where, place, again) from error
+        raise InputError(f"{where}: {place}: {first['msg']}; {again}") from error
+    return found
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    # For lines of a file as for whole ones: to make it takes longer than to read a line.
+    return TypeAdapter(kind)
+
+
+def _lacking(where: Path | str, field: str, again: str) -> InputError:
+    return InputError(f"{where}: no field {field!r}, so another version of Vestige made it; {again}")
+
+
+def load(path: Path, kind: type[T], *, part: str = "", again: str = OR_DELETE) -> T:
+    """The record in `path`, as `save` put it there, or the one under the name `part`."""
+    stored = read_versioned(path, *([part] if part else []))
+    return typed(path, kind, stored[part] if part else stored, again=again)
+
+
+def save(path: Path, record: "DataclassInstance") -> None:
+    """Write a record whole, with the version of its schema."""
+    write_json(path, {"schema": SCHEMA, **to_json(record)})
+
+
+def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
+    """The records of one kind in a file of JSON Lines; a line that is none is an InputError with its number."""
+    return (typed(f"{path}, record {n}", kind, row, again=AGAIN) for n, row in enumerate(read_jsonl(path), 1))
+
+
+def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
+    """The JSON object in `path`, if its schema is ours and it has the fields `needed`."""
+    stored = read_json(path)
+    if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
+        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}); {OR_DELETE}")
+    for name in needed:
+        if name not in stored:
+            raise _lacking(path, name, OR_DELETE)
+    return stored
+
+
+def write_sealed(path: Path, body: dict[str, Any], files: Iterable[Path] = ()) -> None:
+    """Write what ends a piece of work, with a checksum of itself and of `files`, which lie beside it or below."""
+    of_files = {file.relative_to(path.parent).as_posix(): file_digest(file) for file in files}
+    whole = {"schema": SCHEMA, **body, "files": of_files}
+    write_json(path, {**whole, "seal": content_id(whole, length=64)})
+
+
+def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
+    """What `write_sealed` wrote, without schema and checksums; refused unless it and its files are as they were."""
+    stored = read_versioned(path, *needed, "files", "seal")
+    seal, files = stored.pop("seal"), stored["files"]
+    if not isinstance(files, dict) or content_id(stored, length=64) != seal:
+        changed = [path]
+    else:
+        there = {path.parent / name: digest for name, digest in files.items()}
+        changed = [file for file, digest in there.items() if not file.is_file() or file_digest(file) != digest]
+    if changed:
+        raise InputError(
+            f"{changed[0]} is gone or was changed after it was written; delete {path} and run the command that made it "
+            "again"
+        )
+    return {name: value for name, value in stored.items() if name not in ("schema", "files")}
+
+
+def refuse_another(
+    where: Path, what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], *, out: str = "choose another folder"
+) -> None:
+    """Refuse a place that holds `what` with another identity, naming what differs and the way out."""
+    # Both as they come from the disk, where a tuple is a list.
+    ours, theirs = (json.loads(canonical_json(dict(one))) for one in (ours, theirs))
+    if changed := changed_keys(ours, theirs):
+        raise InputError(f"{where} holds another {what} (it differs in {', '.join(changed)}); {out}")
+
+
+def claim(path: Path, ours: Mapping[str, Any], what: str, *, out: str = "choose another folder") -> None:
+    """Put down what a folder is asked for; refused where it holds `what` that was asked for otherwise."""
+    asked = {"schema": SCHEMA, **ours}
+    if path.exists():
+        refuse_another(path.parent, what, asked, read_versioned(path), out=out)
+    write_json(path, asked)
