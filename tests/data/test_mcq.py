@@ -45,6 +45,18 @@ def test_wrong_options_are_what_the_attribute_is_elsewhere():
     assert "has 0 wrong options of the source 'attribute' where 3 are needed" in drawn[strangers[0].id].reason
 
 
+def test_without_attributes_wrong_options_are_answers_to_questions_of_the_same_form():
+    places = ("Oslo", "New York", "Rome 2", "Bern")
+    items = [Item(f"In which year did the mayor of {p} resign?", f"{1990 + n}") for n, p in enumerate(places)]
+    items += [Item("Who is Ann?", "A poet."), Item("Who is Bob?", "A baker.")]  # Too few words to say what is asked.
+    items += [Item("why do rivers meander so much there", "Sand."), Item("WHO?", "Me.")]
+    made = choices_of(items, Drawing(too_few="leave_out"))
+    asked = [made[i.id] for i in items]
+    assert [type(c) for c in asked] == [Choice] * 4 + [Unasked] * 4
+    assert {c.source for c in asked[:4]} == {"form"}
+    assert all(set(c.options) == {"1990", "1991", "1992", "1993"} for c in asked[:4])
+
+
 def test_an_items_own_wrong_answers_come_before_those_of_others():
     item = dataclasses.replace(ITEMS[0], perturbed=("A.", "B.", "C.", "D.", "E."))
     (choice,) = made([item, *ITEMS[1:]])[:1]
@@ -174,7 +186,7 @@ def test_tofu_without_wrong_answers_is_refused():
     path = SHARED / "tofu" / "forget01.json"
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    with pytest.raises(InputError, match="has 0 wrong options of the source 'attribute' where 3 are needed"):
+    with pytest.raises(InputError, match="has 0 wrong options of the source 'form' where 3 are needed"):
         choices_of(load_items(path), Drawing())
 
 

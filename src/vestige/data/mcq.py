@@ -1,11 +1,13 @@
 """Multiple-choice questions from items: where the wrong options come from, and where the right one stands.
 
 Wrong options are, the first that there are: the options that the data gives; the item's own wrong answers; what the
-same attribute is in other items of the same group. None is equal to a right answer or to another option after
+same attribute is in other items of the same group; in data without attributes, what questions of the same form have for
+answers, which differ in names and numbers alone. None is equal to a right answer or to another option after
 `normalised`. What is drawn follows from the seed and the item. The right option's place is balanced over the set: among
 the questions of one number of options every place is right equally often, give or take one.
 """
 
+import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +21,8 @@ from vestige.core.seeds import derive_seed, generator
 from vestige.core.text import one_line
 from vestige.metrics.answers import normalised
 
-Source = Literal["given", "perturbed", "attribute", "question"]
-"""Where wrong options come from; `question` is the reversed form, whose options are questions."""
+Source = Literal["given", "perturbed", "attribute", "form", "question"]
+"""Where wrong options come from: `form` is that of the question; `question` offers questions (the reversed form)."""
 Wanted = Literal["auto", "perturbed", "attribute"]
 TooFew = Literal["refuse", "fewer", "leave_out"]
 Place = Literal["balanced", "given"]
@@ -128,14 +130,29 @@ def reversed_choices(items: Sequence[Item], drawing: Drawing) -> dict[str, Choic
 
 
 def _kind(item: Item) -> tuple[str | None, str | None]:
-    return item.group, item.attribute
+    return item.group, item.attribute if item.attribute is not None else _form(item.question)
+
+
+_LEAST_WORDS = 4
+"""With fewer words beside names and numbers, as in `Who is _?`, a form says too little of what its answers are."""
+
+
+def _form(question: str) -> str | None:
+    """The question with names and numbers left out, so that questions after the same thing are one form."""
+    words = re.findall(r"\w+", question)
+    plain = [n == 0 or not (word[0].isupper() or any(map(str.isdigit, word))) for n, word in enumerate(words)]
+    if sum(plain) < _LEAST_WORDS or all(plain):
+        return None
+    kept = (word.casefold() if said else "_" for word, said in zip(words, plain, strict=True))
+    # A name of several words is one gap.
+    return re.sub(r"_( _)+", "_", " ".join(kept))
 
 
 def _by_attribute(items: Iterable[Item]) -> Mapping[tuple[str | None, str | None], list[Item]]:
     pools: dict[tuple[str | None, str | None], list[Item]] = {}
     for item in items:
-        if item.attribute is not None:
-            pools.setdefault(_kind(item), []).append(item)
+        if (kind := _kind(item))[1] is not None:
+            pools.setdefault(kind, []).append(item)
     return pools
 
 
@@ -146,7 +163,8 @@ def _wrong(item: Item, pools: Mapping[tuple[str | None, str | None], list[Item]]
     if wanted == "perturbed" or (wanted == "auto" and item.perturbed):
         return _Wrong("perturbed", item.perturbed)
     # Sorted, so that what is drawn does not depend on the order of the items.
-    return _Wrong("attribute", tuple(sorted({o.answer for o in pools.get(_kind(item), ())})))
+    source: Source = "attribute" if item.attribute is not None or _form(item.question) is None else "form"
+    return _Wrong(source, tuple(sorted({o.answer for o in pools.get(_kind(item), ())})))
 
 
 def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Choice | Unasked:
