@@ -1,70 +1,43 @@
 """Cells are made once each, whatever is killed, and by whomever."""
 
-import json
 import multiprocessing
 import os
-import random
-import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from benchmarks import study_kills
+from benchmarks.study_kills import cells, make, recorded
 
 from vestige.artifacts.layout import StudyState
-from vestige.core.errors import InputError
-from vestige.core.files import append_lines, write_text
-from vestige.study.engine import LOST, Board, Cell, run_cells, work
+from vestige.study.engine import LOST, Board, work
 
 N = 24
-
-
-def cells(n: int = N) -> list[Cell]:
-    """One first, many after it, and one after all of them."""
-    middle = [Cell(f"m{i:02}", "middle", f"middle {i}", ("first",)) for i in range(n)]
-    return [Cell("first", "first", "first"), *middle, Cell("last", "last", "last", tuple(c.key for c in middle))]
-
-
-def make(cell: Cell, *, place: str, seconds: float = 0.0) -> dict[str, str]:
-    """Begin, take a while, and leave a file whose bytes follow from the cell."""
-    append_lines(Path(place) / "begun", [f"{cell.key}\n"])
-    time.sleep(seconds)
-    for needed in cell.after:
-        assert (Path(place) / needed).read_text() == needed * 3
-    if cell.key == "m03" and (Path(place) / "refuse").exists():
-        raise InputError("the third is refused")
-    write_text(Path(place) / cell.key, cell.key * 3)
-    append_lines(Path(place) / "ended", [f"{cell.key}\n"])
-    return {"path": cell.key}
 
 
 def board(place: Path, host: str = "here", patience: float = 60.0) -> Board:
     return Board(StudyState(place / "state"), host=host, patience=patience)
 
 
-def recorded(place: Path) -> list[str]:
-    return sorted(p.name for p in (place / "state" / "done").iterdir())
-
-
 def test_all_cells_are_made_once_in_the_order_of_what_they_need(tmp_path: Path) -> None:
-    work(board(tmp_path), cells(), partial(make, place=str(tmp_path)), "run")
-    assert Counter((tmp_path / "ended").read_text().split()) == {c.key: 1 for c in cells()}
+    work(board(tmp_path), cells(N), partial(make, place=str(tmp_path)), "run")
+    assert Counter((tmp_path / "ended").read_text().split()) == {c.key: 1 for c in cells(N)}
     assert not list((tmp_path / "state" / "leases").iterdir())
-    assert board(tmp_path).facts("m00")["made"] == {"path": "m00"}
+    assert board(tmp_path).facts("m0000")["made"] == {"path": "m0000"}
 
 
 def test_what_needs_a_failed_cell_is_left_and_another_run_tries_again(tmp_path: Path) -> None:
     (tmp_path / "refuse").touch()
-    work(board(tmp_path), cells(), partial(make, place=str(tmp_path)), "one")
+    work(board(tmp_path), cells(N), partial(make, place=str(tmp_path)), "one")
     status = board(tmp_path).status()
-    assert status.failed == {"m03": "the third is refused"}
-    assert {c.key for c in cells()} - status.done == {"m03", "last"}
-    work(board(tmp_path), cells(), partial(make, place=str(tmp_path)), "one")
-    assert (tmp_path / "begun").read_text().split().count("m03") == 1, "one run tries once"
+    assert status.failed == {"m0003": "the third is refused"}
+    assert {c.key for c in cells(N)} - status.done == {"m0003", "last"}
+    work(board(tmp_path), cells(N), partial(make, place=str(tmp_path)), "one")
+    assert (tmp_path / "begun").read_text().split().count("m0003") == 1, "one run tries once"
     (tmp_path / "refuse").unlink()
-    work(board(tmp_path), cells(), partial(make, place=str(tmp_path)), "two")
+    work(board(tmp_path), cells(N), partial(make, place=str(tmp_path)), "two")
     assert board(tmp_path).status().failed == {}
     assert "last" in recorded(tmp_path)
 
@@ -121,40 +94,12 @@ def test_who_was_overtaken_records_nothing(tmp_path: Path) -> None:
     child.start()
     child.join()
     assert child.exitcode == LOST
-    assert recorded(tmp_path) == []
-
-
-def drive(place: str, seconds: float, jobs: int) -> None:
-    run_cells(StudyState(Path(place) / "state"), cells, partial(make, place=place, seconds=seconds), jobs=jobs)
-
-
-def killed(place: Path, kills: int, rng: random.Random, seconds: float = 0.02) -> Iterator[str]:
-    """Start the driver again and again, and kill it or one of its workers at a random moment."""
-    context = multiprocessing.get_context("spawn")
-    before: list[str] = []
-    for _ in range(kills):
-        driver = context.Process(target=drive, args=(str(place), seconds, 2))
-        driver.start()
-        time.sleep(rng.uniform(0.2, 3.0))
-        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
-        victim = rng.choice([driver.pid, *map(int, children)])
-        os.kill(victim, signal.SIGKILL)
-        yield "driver" if victim == driver.pid else "worker"
-        time.sleep(rng.uniform(0.0, 0.5))
-        driver.kill()
-        driver.join()
-        now = recorded(place) if (place / "state" / "done").exists() else []
-        assert set(before) <= set(now), "no finished cell is lost"
-        before = now
+    assert not recorded(tmp_path)
 
 
 @pytest.mark.slow
-def test_kills_lose_nothing_and_make_nothing_twice(tmp_path: Path) -> None:
-    list(killed(tmp_path, 4, random.Random(0)))
-    drive(str(tmp_path), 0.0, 2)
-    done = {key: json.loads((tmp_path / "state" / "done" / key).read_text()) for key in recorded(tmp_path)}
-    assert set(done) == {c.key for c in cells()}
-    ended = Counter((tmp_path / "ended").read_text().split())
-    # Between a cell's last write and its record a kill makes it again; what is recorded is never made again.
-    assert max(ended.values()) <= 2
-    assert all((tmp_path / c.key).read_text() == c.key * 3 for c in cells())
+def test_kills_lose_nothing_and_record_nothing_twice() -> None:
+    found = study_kills.main(["--kills", "4", "--cells", "40", "--seconds", "0.1"])
+    assert found["recorded in the end"] == found["cells"]
+    assert found["same bytes as without kills"]
+    assert found["leases left"] == 0
