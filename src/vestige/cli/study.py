@@ -121,14 +121,16 @@ def export_command(
 @study_app.command("preset")
 def preset_command(
     name: Annotated[str, typer.Argument(help="A study that comes with Vestige; all are listed without it.")] = "",
-    model: Annotated[str | None, typer.Option(help="Any model in the place of the paper's.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Any model in the place of the paper's; may be given several times.")
+    ] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="A size that finishes on a CPU, with builtin:tiny.")] = False,
 ) -> None:
     """Print the study NAME as a TOML file with comments: `vestige study preset pistol-q1 > q1.toml`."""
     from vestige.study.presets import STUDIES, study_preset
 
     if name:
-        typer.echo(study_preset(name, model=model, cpu=cpu), nl=False)
+        typer.echo(study_preset(name, models=model or (), cpu=cpu), nl=False)
         return
     for one, about in STUDIES.items():
         typer.echo(f"{one}: {about}")

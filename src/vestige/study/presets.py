@@ -1,7 +1,10 @@
 """Settings that were found for the built-in tiny model, with where they come from."""
 
 import json
+import re
+from collections.abc import Sequence
 from importlib import resources
+from itertools import combinations
 from typing import Any
 
 from vestige.audit.settings import AuditSettings
@@ -81,21 +84,30 @@ def tiny_unlearning(method: str) -> dict[str, Any]:
 
 STUDIES = {
     "pistol-q1": "PISTOL, question 1: connectivity (Tables 1 and 2, Figures 5 a, b and 6)",
+    "pistol-q2": "PISTOL, question 2: the size of the forget set (Table 3, Figures 5 c, d), and in turn",
+    "pistol-q3": "PISTOL, question 3: the type of data (Table 4, Figures 5 e, f)",
+    "pistol-q4": "PISTOL, question 4: any two models side by side",
+    "pistol-entity": "every contract of one entity",
 }
 """The studies that come with Vestige, by what they ask."""
 
 
-def study_preset(name: str, *, model: str | None = None, cpu: bool = False) -> str:
-    """A study as the text of a TOML file: of the paper's size and models, with `model` in their place, or for a CPU."""
+def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) -> str:
+    """A study as a TOML file: of the paper's size and models, with `models` in their place, or for a CPU."""
     if name not in STUDIES:
         raise InputError(f"no study {name!r}; {closest(name, list(STUDIES))}")
-    if cpu and model is not None:
+    if cpu and models:
         raise InputError("the CPU size is that of builtin:tiny; give --model or --cpu")
-    size = "cpu" if cpu else "paper" if model is None else "any"
+    size = "cpu" if cpu else "any" if models else "paper"
     text = _resource(name)
-    for part in ("models", "training"):
+    for part in ("axes", "models", "sample1", "training", "asked"):
         text = text.replace(f"@{part.upper()}@", _resource(part).strip())
-    text = text.replace("@MODEL@", json.dumps(model)).replace("@NAME@", f"{name}-cpu" if cpu else name)
+    names = models or (("tiny", "tiny, all epochs") if cpu else ("Llama2-7B", "Mistral-7B"))
+    pairs = ", ".join(json.dumps(pair, ensure_ascii=False) for pair in combinations(names, 2))
+    second = _SECOND_TINY if "@MODELPAIR@" in text else ""
+    own = "\n\n".join(f"[[models]]\nmodel = {json.dumps(m, ensure_ascii=False)}" for m in models)
+    filled = {"@MODEL@": own, "@NAME@": f"{name}-cpu" if cpu else name, "@MODELPAIR@": pairs, "@SECOND@": second}
+    text = re.sub("|".join(filled), lambda found: filled[found[0]], text)
     kept, sizes = [], ["paper", "any", "cpu"]
     for line in text.splitlines():
         if line.startswith("#: "):
@@ -103,6 +115,14 @@ def study_preset(name: str, *, model: str | None = None, cpu: bool = False) -> s
         elif size in sizes:
             kept.append(line)
     return "\n".join(kept) + "\n"
+
+
+_SECOND_TINY = """
+[[models]]
+name = "tiny, all epochs"
+model = "builtin:tiny"
+finetune = { stop_when_exact = false }
+"""
 
 
 def _resource(name: str) -> str:
