@@ -2,13 +2,13 @@ import json
 import math
 import re
 from dataclasses import replace
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
 from synthetic_audit import (
     CONTROL,
     FACTS,
-    FORMATS,
     IMAGE,
     METHODS,
     REFERENCE,
@@ -24,7 +24,7 @@ from synthetic_audit import (
 from synthetic_run import write_run
 from test_page import Elements, contrast
 
-from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, GroupLine, write_plan
+from vestige.artifacts.audits import CLAIMS, AuditPlan, FailedTask, GroupLine, write_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.prompts import PromptLine
 from vestige.core.errors import InputError
@@ -37,7 +37,7 @@ from vestige.report.first_screen import WORDS
 from vestige.report.page import audit_payload, render
 from vestige.report.palette import DARK, HOTTEST, LIGHT
 from vestige.report.verdict_words import question
-from vestige.report.words import interval, number, per_cent
+from vestige.report.words import attack_name, interval, number, per_cent
 
 pytestmark = pytest.mark.slow
 
@@ -169,8 +169,8 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
     assert f'id="{cells["not recoverable"].anchor}"' in page
     able = words(part(page, "able-0", "budget-0"))
     said = able.replace("\N{NO-BREAK SPACE}", " ")
-    assert "relearn retain n=50 yes 0.83 [0.73, 0.93] generate 0.92 [0.87, 0.97]" in said
-    assert "quantize 4 bits no – – the control held nothing back from it" in said
+    assert "relearning on 50 retain items yes 0.83 [0.73, 0.93] written answer 0.92 [0.87, 0.97]" in said
+    assert "4-bit weights no – – the control held nothing back from it" in said
     assert "silent &lt;b&gt;target" in page
 
 
@@ -185,21 +185,6 @@ def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply
     assert given[1].first.after == "relearning on 50 retain items"
 
 
-def test_below_the_verdicts_plain_questions_are_shown_and_not_judged_by_other_margins(page):
-    below = words(part(page, "plain", "tradeoff"))
-    assert "The verdicts above judge it" in below
-    for other in ("not admitted", "still gives it away", "level with never knew", "Leakage ="):
-        assert other not in below
-
-
-def test_single_facts_stand_below_the_reason_with_what_was_said():
-    found = outcome()
-    told = FactLine("ga", "", "f1", "stated", 0.001, "Which law governs?", "Washington", "Washington's <law>.")
-    rows = audit_block(0, replace(found, facts=(told,)), {}).claims[0].rows
-    assert {label: row.facts for row in rows for _, label, _ in row.who}["ga"] == (told,)
-    assert sum(bool(row.facts) for row in rows) == 1
-
-
 def test_contracts_stand_by_model_the_worst_first_with_what_says_most_against_each():
     shares, bits = estimate("leakage", 0.7, 0.2), estimate("excess", 9.0, 3.0, unit="bits")
     told = (
@@ -207,10 +192,10 @@ def test_contracts_stand_by_model_the_worst_first_with_what_says_most_against_ea
         GroupLine("ga", IMAGE, 18, "forced, bits", bits, 0.001, True),
         GroupLine("kl", "A_B", 20, "generate", shares, 0.3, False),
     )
-    grid = audit_block(0, replace(outcome(), groups=told), {}).groups
-    assert [row.label for row in grid.rows] == [IMAGE, "A_B"]
-    assert [head.title for head in grid.heads] == ["ga", "kl"]
-    assert grid.rows[0].cells[0].notes == ("forced, bits", "exceeds the margin")
+    grid = audit_block(0, replace(outcome(), groups=told), {}, {"A_B": "Gokpda Inc and Lxdnmp Ltd"}).groups
+    assert [row.label for row in grid.rows] == [IMAGE, "Gokpda Inc and Lxdnmp Ltd (A_B)"]
+    assert [head.title for head in grid.heads] == ["GA", "KL"]
+    assert grid.rows[0].cells[0].notes == ("probability of the answer, bits", "above the margin")
     assert (grid.rows[0].cells[0].value, grid.rows[0].cells[1].value) == ("9.00 bits", "–")
     assert grid.rows[1].cells[1].css.startswith("heat ")
 
@@ -228,7 +213,7 @@ def test_reasons_that_are_the_same_for_all_methods_are_said_once(page):
     by_claim = {c.claim: c.rows for c in block.claims}
     assert [len(row.who) for row in by_claim["benchmark can tell"]] == [4]
     assert [len(row.who) for row in by_claim["kept"]] == [2, 1, 1]
-    why = words(part(page, "why-0", "leakage-0"))
+    why = words(part(page, "why-0", "measures-0"))
     assert (
         "Fails above 0.05, holds below 0.2; about 260 questions would decide it; a true 0.18 would have been seen in "
         "80 % of audits." in why
@@ -236,17 +221,24 @@ def test_reasons_that_are_the_same_for_all_methods_are_said_once(page):
     assert "Left out: option_vocab: not admitted, the target does not know." in why
 
 
-def test_the_matrix_shows_every_cell_greys_what_is_not_admitted_and_marks_over_forgetting(page):
+def test_the_heat_map_has_every_model_stage_and_format_and_leads_to_the_numbers(page):
     matrix = part(page, "leakage-0", "recovery-0")
-    table = matrix[: matrix.index("</table>")]
-    assert table.count('<td class="heat') == len(METHODS) * len(FORMATS)
-    assert table.count('<td class="out"') == len(METHODS)
-    assert table.count("over-forgotten") == sum(c.over_forgotten for c in outcome().matrix) == 2
+    found = outcome()
+    gains = [g for g in found.gains if g.unit != "bits"]
+    leaks = [c for c in found.matrix if c.leakage]
+    assert matrix.count('class="heat ') == len(leaks) + len(gains)
+    keys = [unquote(key).split("|") for key in re.findall(r'href="#cell=([^"]*)"', matrix)]
+    assert sorted(key[1:4] for key in keys) == sorted(
+        [[c.subject, "", c.format] for c in leaks] + [[g.subject, g.attack, g.format] for g in gains]
+    )
+    (cell,) = re.findall(r'href="#cell=edge%3AA_B%7Ckl%7C%7Coption_text_mean%7Cleft" data-tell="([^"]*)">58<', matrix)
+    assert "0.58 [0.49,\N{NO-BREAK SPACE}0.67], n = 120" in cell
     said = words(matrix)
-    assert "0.41 [0.32, 0.50]" in said.replace("\N{NO-BREAK SPACE}", " ")
-    assert "option_vocab is not admitted: the target does not know." in said
-    assert "Order reversed. ga leaks more than kl in few_shot and less in option_text_mean (p = 0.0012)." in said
+    assert "option by letter, whole vocabulary (the target does not know)." in said
+    assert "GA leaks more than KL in after examples and less in likeliest option, per token (p = 0.0012)." in said
     assert "agrees with that of the format left out in 21 cases and contradicts it in 3" in said
+    # What shows the answers themselves, or lifts everybody, is no evidence.
+    assert matrix.count("<small>no evidence</small>") == 1
 
 
 def test_the_colour_goes_by_the_leakage_and_changes_sides_below_never_knew():
@@ -262,7 +254,7 @@ def test_ink_can_be_read_on_the_hottest_cell(colours, hot):
 
 
 def test_ceilings_and_saturated_attacks_are_named_in_the_budget(page):
-    budget = part(page, "budget-0", "measures-0")
+    budget = part(page, "budget-0", "run")
     assert budget.count('<tbody class="ceiling">') == 1
     said = words(budget)
     assert "never evidence: a ceiling: it shows the answers themselves" in said
@@ -272,7 +264,7 @@ def test_ceilings_and_saturated_attacks_are_named_in_the_budget(page):
 
 
 def test_the_panels_show_membership_losses_measures_and_soundness(page):
-    said = words(part(page, "measures-0", "plain")).replace("\N{NO-BREAK SPACE}", " ")
+    said = words(part(page, "measures-0", "run")).replace("\N{NO-BREAK SPACE}", " ")
     assert "0.64 [0.59, 0.69]+0.13 [0.07, 0.19] beyond never knewPrivLeak 26.53 %" in said
     assert "0.27 [0.24, 0.30]" in said
     assert "forget quality" in said
@@ -289,7 +281,7 @@ def test_a_searched_prompt_is_drawn_along_its_shares_with_the_bits_of_each():
     points = (points[0], replace(points[1], point="shuffled", bits=150.0), *points[1:])
     data = audit_payload(replace(found, curves=(replace(first, points=points),)), {})
     drawn = {a["name"]: a["along"] for a in data["attacks"] if a["along"]}
-    assert drawn == {first.attack: "shares of the searched prompt, from its first token"}
+    assert drawn == {attack_name(first.attack): "shares of the searched prompt, from its first token"}
     *_, shares, mixed, no_gain = data["curves"][0]
     assert [p[-1] for p in shares] == [None, 0.0, 123.457]
     # It stands beside the line, with its own level and bits.
@@ -341,7 +333,17 @@ def test_the_script_gets_every_curve_and_gain(page):
     parser.feed(page)
     data = json.loads(parser.contents("script")[0])["audits"][0]
     found = outcome()
-    assert (len(data["curves"]), len(data["gains"])) == (len(found.curves), len(found.gains))
+    assert len(data["curves"]) == len(found.curves)
+    leaks = sum(bool(c.leakage) for c in found.matrix)
+    assert len(data["cells"]) == len(found.matrix) + leaks + 5 * len(found.gains) + len(found.kept) + len(
+        found.membership
+    )
+    g = found.gains[-1]
+    at = len(found.matrix) + leaks + 5 * len(found.gains) - 4
+    *own, value, low, high, n, unit = data["cells"][at]
+    assert [data["words"][w] for w in own] == [g.subject, g.attack, g.format, "brought back"]
+    e = g.recovery
+    assert (value, low, high, n, unit) == (*map(pytest.approx, (e.value, e.low, e.high)), e.n, e.unit)
     assert [a["mark"] for a in data["attacks"]] == [
         *["", "", ""],
         "a ceiling: it shows the answers themselves",
@@ -350,7 +352,6 @@ def test_the_script_gets_every_curve_and_gain(page):
     assert {s["role"] for s in data["subjects"]} == {"target", "retrained", "unlearned"}
     # None of them searched for a prompt.
     assert {a["along"] for a in data["attacks"]} == {""}
-    assert data["formats"][-1] == {"name": "forced, bits", "bits": True}
 
 
 def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp_path):
@@ -398,7 +399,7 @@ def test_hostile_names_stay_names(tmp_path):
 def test_a_run_without_an_audit_has_the_page_that_it_had(run):
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "that needs the audit" in words(page)
-    for absent in ('id="why-0"', 'id="plain"', 'class="verdict', 'href="#leakage-0"'):
+    for absent in ('id="why-0"', 'class="verdict', 'href="#leakage-0"'):
         assert absent not in page
     assert not list((run / "figures").glob("leakage-*"))
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,7 +72,7 @@ def test_a_complaint_would_be_noticed(browser, tmp_path):
 def test_hostile_replies_are_shown_as_text_and_nothing_runs(page, run):
     before = {tag: count(page, tag) for tag in ("script", "img", "a", "style", "iframe")}
     page.run("window.alert = () => { window.pwned = 1; }")
-    choose(page, "items", "Edge", "A_C2")
+    choose(page, "items", "Contract", "A_C2")
     replies = texts(page, ".reply-text")
     assert SCRIPT in replies
     assert HOSTILE[1] in replies
@@ -86,7 +88,7 @@ def test_hostile_replies_are_shown_as_text_and_nothing_runs(page, run):
 
 
 def test_a_very_long_reply_is_cut_and_opens_on_demand(page):
-    choose(page, "items", "Edge", "A_C2")
+    choose(page, "items", "Contract", "A_C2")
     assert texts(page, ".more") == [f"… all {len(LONG):,} characters"]
     assert max(map(len, texts(page, ".reply-text"))) < 400
     page.run("document.querySelector('.more').click()")
@@ -108,7 +110,7 @@ def test_the_trade_off_shows_every_model_once_with_a_label(page):
     assert count(page, "#tradeoff svg") == 2
     assert count(page, "#tradeoff .mark") == 12
     labels = texts(page, "#tradeoff figure:first-child .label")
-    assert sorted(labels) == ["dpo", "ga", "idk_gd", "kl", "retrained", "target"]
+    assert sorted(labels) == ["DPO", "GA", "IDK + GD", "KL", "retrained", "target"]
     boxes = page.run(
         "[...document.querySelectorAll('#tradeoff figure:first-child .label')].map((e) => {"
         "const b = e.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom]; })"
@@ -124,14 +126,14 @@ def test_the_graph_is_redder_where_more_was_lost_and_leads_to_the_answers(page):
     assert count(page, "#graph .plot .outline") == 1
     shares = page.run(
         "Object.fromEntries([...document.querySelectorAll('#graph .edge-group')].map((g) => "
-        "[g.getAttribute('aria-label').split(/[ :]/)[1],"
+        "[g.getAttribute('aria-label').split(':')[0],"
         " parseInt(g.querySelector('.edge').style.getPropertyValue('--share'))]))"
     )
     assert shares["A_B"] > 50
     assert shares["E1_F1"] == 0
     page.run("document.querySelector('#graph .edge-group').dispatchEvent(new MouseEvent('click'))")
     assert texts(page, "#items .found") == ["20 of 440 questions"]
-    assert page.run("[...document.querySelectorAll('#items select')].find((b) => b.name === 'Edge').value") == "A_B"
+    assert page.run("[...document.querySelectorAll('#items select')].find((b) => b.name === 'Contract').value") == "A_B"
 
 
 def test_the_graph_explains_an_edge_in_numbers_on_focus(page):
@@ -142,34 +144,54 @@ def test_the_graph_explains_an_edge_in_numbers_on_focus(page):
     assert "inter-connectivity14" in told
 
 
-def test_the_table_sorts_and_changes_measure_scope_and_split(page):
-    assert texts(page, "#table tbody th")[:3] == ["base", "target", "retrained"]
-    page.run("document.querySelectorAll('#table thead button')[0].click()")
-    values = [float(t[:4]) for t in texts(page, "#table tbody td:nth-child(2)")]
-    assert values == sorted(values, reverse=True)
-    page.run("document.querySelectorAll('#table thead button')[0].click()")
-    assert texts(page, "#table thead [aria-sort=ascending] bdi") == ["forget"]
-    choose(page, "table", "Forget answers", "free")
-    assert "free, n = 16" in texts(page, "#table thead small")
-    choose(page, "table", "single edges")
-    assert {"A_B", "E3_q3"} <= set(texts(page, "#table thead bdi"))
-    choose(
-        page,
-        "table",
-        "Measure",
-        page.run(
-            "[...document.querySelectorAll('#table option')].find((o) => o.textContent.startsWith('answer bits')).value"
-        ),
-    )
-    assert "−" in texts(page, "#table tbody td:nth-child(2)")[-1]
+def test_the_table_of_numbers_filters_and_sorts(page):
+    whole = int(texts(page, "#table .found")[0].split(" of ")[1].split()[0].replace(",", ""))
+    for name, value in (("Questions", "forget"), ("Model", "GA"), ("Measure", "\0")):
+        choose(page, "table", name, value)
+    n = int(texts(page, "#table .found")[0].split()[0])
+    assert 0 < n < whole
+    assert set(texts(page, "#table tbody th bdi")) == {"GA"}
+    for downwards in (True, False):
+        page.run("document.querySelectorAll('#table thead button')[5].click()")
+        values = [float(t.split()[0].replace("−", "-")) for t in texts(page, "#table tbody td:nth-child(6)")]
+        assert values == sorted(values, reverse=downwards)
+    assert texts(page, "#table thead [aria-sort=ascending] button") == ["Value↑"]
     assert page.complaints() == []
+
+
+def test_a_link_shows_its_number_and_the_code_beside_it_gives_that_number(page, run):
+    shown = {}
+    for metric in ("rouge1_recall", "probability"):
+        form = "generate" if metric.startswith("rouge") else "forced"
+        page.run(f"location.hash = 'cell=' + encodeURIComponent('edge:A_B|DPO|retain|{form}||{metric}')")
+        page.settle()
+        (value,) = texts(page, "#table tr:has(+ .drawer) td b")
+        (code,) = texts(page, "#table .drawer code:not(li code)")
+        done = subprocess.run([sys.executable, "-c", code], cwd=run, capture_output=True, text=True, check=True)
+        shown[metric] = (value, f"{float(done.stdout):.2f}")
+        (path,) = texts(page, "#table .drawer li code")
+        assert (run / path).is_file()
+    assert len({told for told, _ in shown.values()}) == 2
+    assert all(told == computed for told, computed in shown.values())
+    page.run("location.hash = 'cell=%E0%A4%A'")
+    assert page.complaints() == []
+
+
+def test_words_that_the_stated_answer_has_not_are_marked(page):
+    choose(page, "items", "Contract", "E1_F1")
+    assert texts(page, ".reply.role-target mark") == []
+    choose(page, "items", "Contract", "A_B")
+    perfect = "[...document.querySelectorAll('.reply')].filter((r) => r.querySelector('b').textContent === '1.00')"
+    right = page.run(f"{perfect}.flatMap((r) => [...r.querySelectorAll('mark')]).length")
+    assert right == 0
+    assert count(page, ".reply.role-retrained mark") > 20
 
 
 def test_the_items_filter_by_split_text_and_difference_and_turn_pages(page):
     assert texts(page, "#items .found") == ["440 of 440 questions"]
     assert count(page, "#items .item") == 25
-    page.run("[...document.querySelectorAll('.pages button')].at(-1).click()")
-    assert texts(page, ".pages span") == ["page 2 of 18"]
+    page.run("[...document.querySelectorAll('#items .pages button')].at(-1).click()")
+    assert texts(page, "#items .pages span") == ["page 2 of 18"]
     choose(page, "items", "Split", "forget")
     assert texts(page, "#items .found") == ["20 of 440 questions"]
     choose(page, "items", "differs from target")
@@ -184,19 +206,19 @@ def test_the_items_filter_by_split_text_and_difference_and_turn_pages(page):
 def test_every_method_can_stand_beside_the_anchors(page):
     choose(page, "items", "Unlearned by", "every")
     assert texts(page, "#items .item:first-child .reply .kicker bdi") == [
-        *("target", "retrained", "dpo", "ga", "idk_gd", "kl")
+        *("target", "DPO", "GA", "IDK + GD", "KL", "retrained")
     ]
 
 
 def test_refused_empty_and_truncated_replies_are_marked(page):
-    choose(page, "items", "Edge", "A_C2")
+    choose(page, "items", "Contract", "A_C2")
     assert {"empty", "truncated"} <= set(texts(page, ".marks .chip"))
-    choose(page, "items", "Edge", "A_B")
+    choose(page, "items", "Contract", "A_B")
     choose(
         page,
         "items",
         "Unlearned by",
-        page.run("[...document.querySelectorAll('#items option')].find((o) => o.textContent === 'idk_gd').value"),
+        page.run("[...document.querySelectorAll('#items option')].find((o) => o.textContent === 'IDK + GD').value"),
     )
     assert "refused" in texts(page, ".marks .chip")
 

@@ -171,15 +171,6 @@ def test_names_that_are_markup_stay_names(tmp_path):
     assert "\u202e" not in page
 
 
-def test_the_recipe_for_a_number_gives_that_number(run, page, elements):
-    at = next(i for i, (t, _) in enumerate(elements.found) if t == "pre")
-    code = "".join(elements.texts[at + 1])
-    promised = re.search(r"Forget, all of dpo on A_B, (\d\.\d+), from the folder", page)
-    assert promised
-    done = subprocess.run([sys.executable, "-c", code], cwd=run, capture_output=True, text=True, check=True)
-    assert f"{float(done.stdout):.6f}" == promised[1]
-
-
 def test_every_figure_is_whole_svg_without_dates_or_links_out(run):
     figures = sorted(p.name for p in (run / "figures").iterdir())
     assert figures == [f"{kind}-edge={e}.svg" for kind in ("graph", "levels", "tradeoff") for e in ("A_B", "A_C")]

@@ -1,10 +1,6 @@
 """Which split an item is shown to be of, from what the summaries say."""
 
 import csv
-import re
-import subprocess
-import sys
-from html import unescape
 from pathlib import Path
 
 import pytest
@@ -76,22 +72,14 @@ def test_the_edges_of_a_forget_set_that_nobody_was_evaluated_on_are_not_known():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("selector", SELECTORS)
-def test_whatever_a_forget_set_is_called_its_splits_edges_and_recipe_are_right(tmp_path, selector):
+def test_whatever_a_forget_set_is_called_its_splits_and_edges_are_right(tmp_path, selector):
     run = RunFolder(write_run(tmp_path / "demo", forgets=(selector,)))
-    page = build_report(run.path).read_text(encoding="utf-8")
+    build_report(run.path)
     with (run.tables / "items.csv").open(encoding="utf-8", newline="") as file:
         split = {row["edge"] or "factual": row["split"] for row in csv.DictReader(file)}
     assert [split[e] for e in ("A_B", "A_C", "E1_F1", "factual")] == ["forget", "retain", "independent", "factual"]
     assert "unknown" not in split.values()
     assert payload(read_contents(run))["forgets"][0]["edges"] == ["A_B"]
-    promised = re.search(r"Forget, all of dpo on [^<]*, (\d\.\d+), from the folder", page)
-    code = re.search(r"<pre><code>(.*?)</code></pre>", page, flags=re.DOTALL)
-    assert promised
-    assert code
-    printed = subprocess.run(
-        [sys.executable, "-c", unescape(code[1])], cwd=run.path, capture_output=True, text=True, check=True
-    )
-    assert f"{float(printed.stdout):.6f}" == promised[1]
 
 
 @pytest.mark.slow

@@ -24,13 +24,17 @@ class Head:
 
 @dataclass(frozen=True)
 class GridCell:
-    """A cell: a value in bold, its interval, further small lines, a class, and what it tells when pointed at."""
+    """A cell: a value in bold, its interval, further small lines, a class, and what it tells when pointed at.
+
+    `key` names it in the table of all numbers, to which it is a link then.
+    """
 
     value: str = ""
     range: str = ""
     notes: tuple[str, ...] = ()
     css: str = ""
     tell: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,17 @@
 Nothing is computed here: what an outcome holds is chosen, ordered and put into words for the template.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from urllib.parse import quote
 
 from vestige.artifacts.audits import (
     CLAIMS,
     AuditOutcome,
     Claim,
-    FactLine,
     FormatLine,
+    GainLine,
     GroupLine,
     MatrixCell,
     Outcome,
@@ -32,11 +33,20 @@ from vestige.report.audit_grid import (
     said,
     told,
 )
-from vestige.report.audit_panels import Panels, panels
+from vestige.report.audit_panels import Panels, panels, why_no_evidence
 from vestige.report.evidence import forget_label
 from vestige.report.first_screen import FirstScreen, anchor, first_screen
 from vestige.report.verdict_words import audited
-from vestige.report.words import interval, number, plain_number
+from vestige.report.words import (
+    attack_name,
+    attacks_in_words,
+    format_name,
+    interval,
+    method_name,
+    number,
+    per_cent,
+    plain_number,
+)
 
 _MARGINS: Mapping[str, str] = {
     "scope": "about facts",
@@ -52,17 +62,16 @@ _MARGINS: Mapping[str, str] = {
 }
 
 _SCALE = (
-    "0 is a model that never knew, 1 is the target; below 0, a model says less than one that never knew, and can be"
-    " told by it. Only formats count in which the target knows what the others do not."
+    "What is left of the facts, in per cent of what the target knows: 0 is a model that never knew, 100 is the target."
+    " After an attack, what the attack itself teaches is taken off."
 )
 _SCALE_OF_ALTERNATIVES = (
-    "Without a model that never knew, the true answer is ranked among alternatives: 0 is a rank by chance, as who never"
-    " knew must give, 1 is the target; below 0, a model avoids the true answers. Other formats are shown and decide"
-    " nothing."
+    "Without a model that never knew, the true answer is ranked among alternatives: 0 is a rank by chance, 100 is the"
+    " target; below 0, a model avoids the true answers. Other formats are shown and decide nothing."
 )
 _SCALE_OF_CHANCE = (
-    "Without a model that never knew, 0 is what guessing gives and 1 is the target (leakage_vs_chance): what a model"
-    " that never knew would say is not known. Only formats count in which the target does better than chance."
+    "Without a model that never knew, 0 is what guessing gives and 100 is the target: what a model that never knew"
+    " would say is not known."
 )
 _SCALES = {"retrained": _SCALE, "alternatives": _SCALE_OF_ALTERNATIVES, "chance": _SCALE_OF_CHANCE}
 _MOST_GROUPS = 20
@@ -79,7 +88,6 @@ class Why:
     reach: str
     left_out: tuple[str, ...]
     numbers: tuple[tuple[str, str], ...]
-    facts: tuple[FactLine, ...]
 
 
 @dataclass(frozen=True)
@@ -92,12 +100,20 @@ class ClaimBlock:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """How formats agree: pairs of methods whose order reverses, Kendall's tau, whether one format foretells another."""
+class Stage:
+    """A part of the heat map: the models as they stand, or after one attack; `mark` says why it is no evidence."""
 
-    reversals: tuple[tuple[str, str, str, str, str], ...]
-    taus: Grid | None
-    reliability: str
+    name: str
+    mark: str
+    heads: tuple[Head, ...]
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Leakage of models by stage and format."""
+
+    stages: tuple[Stage, ...]
+    rows: tuple[GridRow, ...]
 
 
 @dataclass(frozen=True)
@@ -110,12 +126,11 @@ class AuditBlock:
     claims: tuple[ClaimBlock, ...]
     scale: str
     able: Grid | None
-    matrix: Grid | None
-    levels: Grid | None
+    matrix: HeatMap | None
     groups: Grid | None
     n_groups: int
     not_admitted: tuple[tuple[str, str], ...]
-    agreement: Agreement
+    agreement: tuple[str, ...]
     panels: Panels
 
 
@@ -138,11 +153,10 @@ def audit_block(
         scale=_SCALES[outcome.against],
         able=_able(outcome),
         matrix=_matrix(outcome, colours),
-        levels=_levels(outcome, colours),
-        groups=_groups(outcome, colours),
+        groups=_groups(outcome, colours, parties),
         n_groups=len({g.group for g in outcome.groups}),
-        not_admitted=tuple((f.format, f.reason.rstrip(".")) for f in outcome.formats if not f.admitted),
-        agreement=_agreement(outcome),
+        not_admitted=tuple((format_name(f.format), f.reason.rstrip(".")) for f in outcome.formats if not f.admitted),
+        agreement=tuple(_agreement(outcome)),
         panels=panels(outcome, colours),
     )
 
@@ -150,20 +164,18 @@ def audit_block(
 def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> tuple[Why, ...]:
     """What became of one claim, methods with the same outcome for the same reason in one."""
     found: dict[tuple[object, ...], list[VerdictLine]] = {}
-    facts = {s: tuple(f for f in outcome.facts if (f.subject, f.claim) == (s, claim)) for s in audited(outcome)}
     for v in outcome.verdicts:
         if v.claim == claim:
-            alike = (v.outcome, v.reason, v.left_out, facts[v.subject], *v.evidence.items())
+            alike = (v.outcome, v.reason, v.left_out, *v.evidence.items())
             found.setdefault(alike, []).append(v)
     return tuple(
         Why(
             who=tuple((anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same),
             outcome=same[0].outcome,
-            reason=same[0].reason,
+            reason=attacks_in_words(same[0].reason),
             reach=_reach(same[0]),
-            left_out=same[0].left_out,
+            left_out=tuple(map(attacks_in_words, same[0].left_out)),
             numbers=tuple((name, said(e)) for name, e in same[0].evidence.items()),
-            facts=facts[same[0].subject],
         )
         for same in found.values()
     )
@@ -194,12 +206,12 @@ def _able(outcome: AuditOutcome) -> Grid | None:
     )
     rows = [
         GridRow(
-            line.attack,
+            attack_name(line.attack),
             "",
             (
                 GridCell("yes" if line.able else "no", css="" if line.able else "none"),
                 GridCell(number(line.brought.value), interval(line.brought)) if line.brought else EMPTY,
-                GridCell(notes=(line.format,)),
+                GridCell(notes=(format_name(line.format),)),
                 GridCell(any_size(line.suppressed), any_range(line.suppressed)) if line.suppressed else EMPTY,
                 GridCell(notes=(line.why_not,)),
             ),
@@ -209,27 +221,39 @@ def _able(outcome: AuditOutcome) -> Grid | None:
     return Grid("attack", heads, tuple(rows))
 
 
-def _matrix(outcome: AuditOutcome, colours: Colours) -> Grid | None:
-    """Leakage, subjects by formats, the worst case last; above it the levels that are its 0 and its 1."""
-    if not outcome.formats:
+def _matrix(outcome: AuditOutcome, colours: Colours) -> HeatMap | None:
+    """Leakage by model, stage and format; an attack's is what it leaves beyond what it teaches itself."""
+    forms = {f.format: f for f in outcome.formats if f.admitted}
+    if not forms:
         return None
-    cells = {(c.subject, c.format): c for c in outcome.matrix}
-    worst = {w.subject: w.leakage for w in outcome.worst}
-    subjects = [s for s in dict.fromkeys(c.subject for c in outcome.matrix) if s != outcome.target]
-    heads = [
-        Head(f.format, f.metric, "" if f.admitted else "out", told(f.format, _controls_of(f))) for f in outcome.formats
-    ]
-    anchors = [GridRow("target", "role-target anchor", (*(_level(f.target) for f in outcome.formats), EMPTY))]
-    if any(f.retrained for f in outcome.formats):
-        own = tuple(_level(f.retrained) for f in outcome.formats)
-        anchors.append(GridRow("never knew", "role-retrained anchor", (*own, EMPTY)))
+    cells = {(c.subject, "", c.format): _leak(outcome, c) for c in outcome.matrix if c.leakage}
+    cells |= {(g.subject, g.attack, g.format): _after(outcome, g) for g in outcome.gains if g.unit != "bits"}
+    stages = []
+    for attack in ("", *dict.fromkeys(g.attack for g in outcome.gains)):
+        asked = [name for name in forms if any((a, f) == (attack, name) for _, a, f in cells)]
+        if asked:
+            heads = tuple(Head(name, css="first" if name == asked[0] else "") for name in asked)
+            stages.append((attack, Stage(attack_name(attack), why_no_evidence(outcome, attack), heads)))
+    subjects = [s for s in dict.fromkeys(s for s, _, _ in cells) if s != outcome.target]
     rows = [
         GridRow(
-            s, colours.css(s), (*(_leak(cells.get((s, f.format)), f) for f in outcome.formats), _worst(worst.get(s)))
+            s,
+            colours.css(s),
+            tuple(
+                replace(cell, css=f"{cell.css} {head.css} {'ceiling' if stage.mark else ''}".strip())
+                for attack, stage in stages
+                for head in stage.heads
+                for cell in [cells.get((s, attack, head.title), EMPTY)]
+            ),
         )
         for s in subjects
     ]
-    return Grid("", (*heads, Head("worst", "over formats", "worst")), (*anchors, *rows))
+    named = [replace(stage, heads=tuple(_form_head(forms[h.title], h) for h in stage.heads)) for _, stage in stages]
+    return HeatMap(tuple(named), tuple(rows))
+
+
+def _form_head(f: FormatLine, head: Head) -> Head:
+    return replace(head, title=format_name(f.format), tell=told(f.format, _controls_of(f)))
 
 
 def _controls_of(f: FormatLine) -> list[tuple[str, str]]:
@@ -238,62 +262,37 @@ def _controls_of(f: FormatLine) -> list[tuple[str, str]]:
         ("target", said(f.target)),
         ("never knew", said(f.retrained) if f.retrained else "no such model"),
         ("target less never knew" if f.retrained else "target less chance", said(f.admission)),
-        ("admitted" if f.admitted else "not admitted", f.reason),
     ]
 
 
-def _level(e: Estimate | None) -> GridCell:
-    return GridCell(number(e.value), interval(e), css="level") if e else EMPTY
+def cell_key(outcome: AuditOutcome, subject: str, attack: str, form: str, quantity: str) -> str:
+    """What a cell is called in links: `#cell=` and this."""
+    return quote("|".join((outcome.forget, subject, attack, form, quantity)), safe="", errors="replace")
 
 
-def _leak(c: MatrixCell | None, f: FormatLine) -> GridCell:
-    if c is None:
-        return EMPTY
-    rows = [("level", said(c.level))]
-    if c.leakage is None or not f.admitted:
-        rows.append(("not admitted", f.reason))
-        return GridCell(number(c.level.value), "level", css="out", tell=told(f"{c.subject}, {f.format}", rows))
-    rows.append((c.leakage.metric.replace("_", " "), said(c.leakage)))
-    if c.band:
-        rows.append(("with all formats at once", said(c.band)))
+def _leak(outcome: AuditOutcome, c: MatrixCell) -> GridCell:
+    assert c.leakage is not None, "asked of admitted formats only"
+    rows = [(c.leakage.metric.replace("_", " "), said(c.leakage)), ("level", said(c.level))]
+    rows += [("with all formats at once", said(c.band))] if c.band else []
+    rows += [("", "less than a model that never knew")] if c.over_forgotten else []
+    return _heat_cell(c.leakage, told(f"{method_name(c.subject)}, {format_name(c.format)}", rows), outcome, c, "")
+
+
+def _after(outcome: AuditOutcome, g: GainLine) -> GridCell:
+    named = (("left after it", g.after), ("before it", g.before), ("brought back", g.recovery), ("taught", g.injection))
+    rows = [(name, said(e)) for name, e in named] + ([("no evidence", g.why_not)] if g.why_not else [])
+    title = f"{method_name(g.subject)}, {attack_name(g.attack)}, {format_name(g.format)}"
+    return _heat_cell(g.after, told(title, rows), outcome, g, g.attack)
+
+
+def _heat_cell(e: Estimate, tell: str, outcome: AuditOutcome, c: MatrixCell | GainLine, attack: str) -> GridCell:
+    key = cell_key(outcome, c.subject, attack, c.format, "left")
     return GridCell(
-        number(c.leakage.value),
-        interval(c.leakage),
-        ("over-forgotten",) if c.over_forgotten else (),
-        f"heat {heat(c.leakage.value)}",
-        told(f"{c.subject}, {f.format}", rows),
+        per_cent(e.value).split("\N{NARROW NO-BREAK SPACE}")[0], css=f"heat {heat(e.value)}", tell=tell, key=key
     )
 
 
-def _worst(e: Estimate | None) -> GridCell:
-    if e is None:
-        return EMPTY
-    return GridCell(number(e.value), interval(e), css=f"heat {heat(e.value)} worst")
-
-
-def _levels(outcome: AuditOutcome, colours: Colours) -> Grid | None:
-    """Every cell of the matrix in full, a row a subject and format."""
-    if not outcome.matrix:
-        return None
-    heads = ("format", "level", "leakage", "band over all formats")
-    rows = [
-        GridRow(
-            c.subject,
-            colours.css(c.subject),
-            (
-                GridCell(notes=(c.format,)),
-                *(
-                    GridCell(number(e.value), f"{interval(e)} n = {e.n:,}") if e else EMPTY
-                    for e in (c.level, c.leakage, c.band)
-                ),
-            ),
-        )
-        for c in outcome.matrix
-    ]
-    return Grid("model", tuple(Head(h) for h in heads), tuple(rows))
-
-
-def _groups(outcome: AuditOutcome, colours: Colours) -> Grid | None:
+def _groups(outcome: AuditOutcome, colours: Colours, parties: Mapping[str, str]) -> Grid | None:
     """Contracts or persons by subjects: of each the quantity that says most against it, the worst group first."""
     if not outcome.groups:
         return None
@@ -304,8 +303,11 @@ def _groups(outcome: AuditOutcome, colours: Colours) -> Grid | None:
         # Bits are no shares: among those that say alike, the surer stands first.
         worst[g.group] = max(worst.get(g.group, (False, -1.0, 0.0)), (g.exceeds, -g.p, g.size.value))
     names = sorted(worst, key=lambda name: worst[name], reverse=True)[:_MOST_GROUPS]
-    rows = tuple(GridRow(name, "", tuple(_group(cells.get((name, s))) for s in subjects)) for name in names)
-    return Grid("", tuple(Head(s, css=colours.css(s)) for s in subjects), rows)
+    rows = tuple(
+        GridRow(f"{parties[n]} ({n})" if n in parties else n, "", tuple(_group(cells.get((n, s))) for s in subjects))
+        for n in names
+    )
+    return Grid("", tuple(Head(method_name(s), css=colours.css(s)) for s in subjects), rows)
 
 
 def _group(g: GroupLine | None) -> GridCell:
@@ -313,45 +315,23 @@ def _group(g: GroupLine | None) -> GridCell:
         return EMPTY
     colour = "" if g.size.unit == "bits" else f"heat {heat(g.size.value)}"
     rows = [(g.by, said(g.size)), ("p, corrected", plain_number(g.p))]
-    notes = (g.by, "exceeds the margin" if g.exceeds else "")
-    return GridCell(any_size(g.size), any_range(g.size), notes, colour, told(f"{g.subject}, {g.group}", rows))
+    notes = (format_name(g.by), "above the margin" if g.exceeds else "")
+    size = any_size(g.size) if g.size.unit == "bits" else per_cent(g.size.value)
+    return GridCell(size, "", notes, colour, told(f"{method_name(g.subject)}, {g.group}", rows))
 
 
-def _agreement(outcome: AuditOutcome) -> Agreement:
+def _agreement(outcome: AuditOutcome) -> Iterator[str]:
+    """Whether forms of question agree on the order of methods, in a sentence each."""
+    for x in outcome.reversals:
+        first, second = method_name(x.first), method_name(x.second)
+        yield (
+            f"Order reversed: {first} leaks more than {second} in {format_name(x.more_in)} and less in "
+            f"{format_name(x.less_in)} (p = {plain_number(x.p)})."
+        )
     r = outcome.reliability
-    reliability = ""
     if r:
         share = f": {number(r.agreement.value)} {interval(r.agreement)}" if r.agreement else ""
-        reliability = (
+        yield (
             f"The verdict from all formats but one agrees with that of the format left out in {r.agree} cases and"
             f" contradicts it in {r.contradict}{share}; {r.undecided} are undecided."
         )
-    return Agreement(
-        reversals=tuple((x.first, x.second, x.more_in, x.less_in, plain_number(x.p)) for x in outcome.reversals),
-        taus=_taus(outcome),
-        reliability=reliability,
-    )
-
-
-def _taus(outcome: AuditOutcome) -> Grid | None:
-    pairs = {(o.first, o.second): o.tau for o in outcome.orders}
-    names = list(dict.fromkeys(name for pair in pairs for name in pair))
-    if not names:
-        return None
-    blank = GridCell()
-    rows = [
-        GridRow(row, "", tuple(_tau(pairs, row, names[j]) if j < i else blank for j in range(len(names) - 1)))
-        for i, row in enumerate(names)
-        if i
-    ]
-    return Grid("", tuple(Head(name) for name in names[:-1]), tuple(rows))
-
-
-def _tau(pairs: Mapping[tuple[str, str], Estimate | None], row: str, column: str) -> GridCell:
-    key = (column, row) if (column, row) in pairs else (row, column)
-    if key not in pairs:
-        return GridCell()
-    tau = pairs[key]
-    if tau is None:
-        return GridCell("tied", css="none")
-    return GridCell(number(tau.value), interval(tau), css="reversed" if tau.value < 0 else "")

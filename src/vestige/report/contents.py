@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from vestige.artifacts.audits import AuditOutcome, read_outcome, read_plan
-from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.core.estimates import Estimate
+from vestige.core.files import read_json
 from vestige.report.answers import Answers, ForgetSet, forget_set, read_answers
 from vestige.report.evidence import Evidence, Subject, forget_label, greedy_rouge, read_evidence
 from vestige.report.graph import Drawing, Edge, draw, read_edges
@@ -61,8 +62,9 @@ def find(evidence: Evidence, forget: str) -> Finding:
 class Contents:
     """A run, read. `findings` and `forget_sets` go by forget set; `no_graph` says why there is no drawing.
 
-    `audits` and `probes` are those that are done; a run may have none. `unjudged` names in sentences the models that
-    audits leave out.
+    `audits` and `probes` are those that are done; a run may have none. `sources` has for each audit the evaluations
+    that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `unjudged`
+    names in sentences the models that audits leave out.
     """
 
     evidence: Evidence
@@ -73,6 +75,7 @@ class Contents:
     drawing: Drawing | None
     no_graph: str
     audits: tuple[AuditOutcome, ...]
+    sources: tuple[list[list[str]], ...]
     unjudged: tuple[str, ...]
     probes: tuple[Probe, ...]
 
@@ -105,6 +108,7 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         drawing=None if no_graph else draw(edges, centre),
         no_graph=no_graph,
         audits=audits,
+        sources=tuple(_sources(run, folder) for folder in run.audits()),
         unjudged=tuple(_unjudged(run, evidence)),
         probes=tuple(read_probe(folder, _labels(evidence)) for folder in run.probes()),
     )
@@ -143,3 +147,22 @@ def edge_loss(contents: Contents, forget: str, subject: Subject, edge: str) -> f
         [s.results[forget][cell] for s in contents.evidence.of("target", forget) if cell in s.results[forget]]
     )
     return target.value - own.value if target and own else None
+
+
+DIGEST_TOLD = 16
+"""Characters of a digest that the page tells: enough to see that a file is another."""
+
+
+def digest_told(folder: EvalFolder) -> str:
+    """The beginning of the SHA-256 of the scores, as it was noted when they were written; "" where none was."""
+    noted = read_json(folder.collected) if folder.collected.exists() else {}
+    files = noted.get("files", {}) if isinstance(noted, dict) else {}
+    return str(files.get(folder.scores.name, ""))[:DIGEST_TOLD] if isinstance(files, dict) else ""
+
+
+def _sources(run: RunFolder, folder: AuditFolder) -> list[list[str]]:
+    if not folder.plan.exists():
+        return []
+    places = read_plan(folder).evaluations
+    last = {(p.subject, p.attack, p.eval): p for p in places}
+    return [[p.subject, p.attack, p.path, digest_told(EvalFolder(run.path / p.path))] for p in last.values()]

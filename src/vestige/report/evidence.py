@@ -5,7 +5,7 @@ Everything here is read through `vestige.artifacts`; nothing is computed but nam
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -64,8 +64,9 @@ class Subject:
     """One model of the run.
 
     `path` is relative to the run; `label` is unique among the subjects of one forget set; `results` maps a
-    forget set to its estimates, `views` to the answers that they were made from, `asked` to the ids of the forget
-    items that were asked; `done`, `provenance` and `answers` are None where the run has none yet.
+    forget set to its estimates, `made_of` each of these to its evaluation, `views` a forget set to the answers that are
+    shown, `asked` to the ids of the forget items that were asked; `done`, `provenance` and `answers` are None where the
+    run has none yet.
     """
 
     path: str
@@ -77,6 +78,7 @@ class Subject:
     results: Mapping[str, Mapping[Cell, Estimate]]
     views: Mapping[str, View]
     asked: Mapping[str, frozenset[str]]
+    made_of: Mapping[tuple[str, Cell], EvalFolder] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,11 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
         provenance=_provenance_or(folder.provenance, None),
         answers=next((folder for folder, s in reversed(summaries) if s.eval == QUESTIONS), None),
         results=_results(summaries),
+        made_of={
+            (s.forget, Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric)): folder
+            for folder, s in summaries
+            for r in s.results
+        },
         views={s.forget: View(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
         asked=_asked(summaries),
     )

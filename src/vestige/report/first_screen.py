@@ -378,9 +378,10 @@ def _reading(outcome: AuditOutcome) -> str:
     t = outcome.thresholds
     parts = []
     if {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
+        margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
         parts = [
-            f"Fail: something is shown to be above {per_cent(float(t['delta']))} ({t['delta_bits']:g} bits).",
-            f"Pass: everything is shown to be below {per_cent(float(t['delta_wide']))} ({t['delta_wide_bits']:g} bits).",
+            f"Fail: something is shown to be above {margin} ({t['delta_bits']:g} bits).",
+            f"Pass: everything is shown to be below {wide} ({t['delta_wide_bits']:g} bits).",
             "Inconclusive: neither is shown.",
         ]
         if not outcome.first:

@@ -19,19 +19,19 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from vestige.artifacts.audits import AuditOutcome, CurveLine, GainLine
+from vestige.artifacts.audits import AuditOutcome, CurveLine
 from vestige.core.estimates import Estimate
 from vestige.report.answers import Reply, split_of
 from vestige.report.audit_grid import Colours, heat_rules
 from vestige.report.audit_panels import along, drawn, shuffled, why_no_evidence
-from vestige.report.contents import Contents
-from vestige.report.evidence import Cell, Subject, forget_label, greedy_rouge
+from vestige.report.contents import Contents, digest_told
+from vestige.report.evidence import Subject, forget_label, greedy_rouge
 from vestige.report.first_screen import WORDS
 from vestige.report.holes import Probe
 from vestige.report.holes_sections import holes_block, holes_payload
 from vestige.report.palette import custom_properties
 from vestige.report.sections import sections
-from vestige.report.words import interval, method_name, number, visible
+from vestige.report.words import attack_name, format_name, interval, method_name, number, visible
 
 _PAGE = files("vestige.report") / "page"
 _SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
@@ -131,10 +131,15 @@ def payload(contents: Contents) -> dict[str, Any]:
         "scopes": [scope for scope in _SCOPES if any(c.scope == scope for c in cells)],
         "measures": [{"format": f, "attack": a, "metric": m, "unit": u} for (f, a, m), u in measures.items()],
         "leading": _leading(measures),
-        "results": _results(contents, {place: i for i, place in enumerate(measures)}),
+        **_results(contents, {place: i for i, place in enumerate(measures)}),
+        "run": contents.evidence.name,
+        "wholeSplits": sorted({name for s in subjects for view in s.views.values() for name in view.splits}),
         "graph": _graph(contents),
         "items": _items(contents),
-        "audits": [audit_payload(outcome, contents.colours) for outcome in contents.audits],
+        "audits": [
+            audit_payload(outcome, contents.colours) | {"sources": sources}
+            for outcome, sources in zip(contents.audits, contents.sources, strict=True)
+        ],
         "probes": [holes_payload(probe) for probe in contents.probes],
     }
 
@@ -168,6 +173,7 @@ def _forget(contents: Contents, index: int) -> dict[str, Any]:
     finding, forget_set = contents.findings[index], contents.forget_sets[index]
     return {
         "index": index,
+        "selector": finding.forget,
         "label": forget_label(finding.forget, contents.parties),
         "scope": finding.scope,
         "edges": None if forget_set.edges is None else sorted(forget_set.edges),
@@ -176,17 +182,29 @@ def _forget(contents: Contents, index: int) -> dict[str, Any]:
     }
 
 
-def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> list[list[Any]]:
-    def row(forget: int, subject: int, cell: Cell, e: Estimate) -> list[Any]:
-        numbers = [None if math.isinf(x) else _short(x) for x in (e.value, e.low, e.high)]
-        return [forget, subject, cell.split, cell.scope, measures[cell[2:]], *numbers, e.n]
+def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> dict[str, Any]:
+    """The estimates, each with the place of the evaluation that it was made from.
 
-    return [
-        row(i, j, cell, estimate)
-        for i, finding in enumerate(contents.findings)
-        for j, subject in enumerate(contents.evidence.subjects)
-        for cell, estimate in subject.results.get(finding.forget, {}).items()
-    ]
+    Those of single edges are carried in the leading measure alone, which the graph is coloured by; tables/results.csv
+    has the others.
+    """
+    places: dict[tuple[str, str], int] = {}
+    evals: list[list[str]] = []
+    rows: list[list[Any]] = []
+    leading = greedy_rouge("forget")[2:]
+    for i, finding in enumerate(contents.findings):
+        for j, subject in enumerate(contents.evidence.subjects):
+            for cell, e in subject.results.get(finding.forget, {}).items():
+                if cell.split.startswith("edge:") and cell[2:] != leading:
+                    continue
+                folder = subject.made_of[finding.forget, cell]
+                path = f"{subject.path}/evals/{folder.path.name}"
+                place = places.setdefault((path, finding.forget), len(evals))
+                if place == len(evals):
+                    evals.append([path, folder.summary(finding.forget).name, digest_told(folder)])
+                numbers = [None if math.isinf(x) else _short(x) for x in (e.value, e.low, e.high)]
+                rows.append([i, j, cell.split, cell.scope, measures[cell[2:]], *numbers, e.n, place])
+    return {"results": rows, "evals": evals}
 
 
 def _graph(contents: Contents) -> dict[str, Any] | None:
@@ -253,7 +271,7 @@ def _short(x: float) -> float:
 def audit_payload(outcome: AuditOutcome, known: Mapping[str, int]) -> dict[str, Any]:
     """One audit; subjects, attacks and formats are named by their places in the lists."""
     colours = Colours(outcome, known)
-    lines: list[CurveLine | GainLine] = [*outcome.curves, *outcome.gains]
+    lines = outcome.curves
     subjects = list(dict.fromkeys(line.subject for line in lines))
     attacks = list(dict.fromkeys(line.attack for line in lines))
     formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in lines))
@@ -261,18 +279,24 @@ def audit_payload(outcome: AuditOutcome, known: Mapping[str, int]) -> dict[str, 
         a: list(dict.fromkeys(p.point for c in outcome.curves if c.attack == a for p in drawn(c))) for a in attacks
     }
 
-    def places(line: CurveLine | GainLine) -> list[int]:
+    def places(line: CurveLine) -> list[int]:
         form = formats.index((line.format, line.unit == "bits"))
         return [subjects.index(line.subject), attacks.index(line.attack), form]
 
     return {
+        "forget": outcome.forget,
         "label": forget_label(outcome.forget),
-        "subjects": [{"name": s, "role": _role(outcome, s), "css": colours.css(s)} for s in subjects],
+        "subjects": [{"name": method_name(s), "role": _role(outcome, s), "css": colours.css(s)} for s in subjects],
         "attacks": [
-            {"name": a, "mark": why_no_evidence(outcome, a), "along": along(outcome, a), "points": points[a]}
+            {
+                "name": attack_name(a),
+                "mark": why_no_evidence(outcome, a),
+                "along": along(outcome, a),
+                "points": points[a],
+            }
             for a in attacks
         ],
-        "formats": [{"name": name, "bits": bits} for name, bits in formats],
+        "formats": [{"name": format_name(name), "bits": bits} for name, bits in formats],
         "curves": [
             [
                 *places(c),
@@ -282,15 +306,32 @@ def audit_payload(outcome: AuditOutcome, known: Mapping[str, int]) -> dict[str, 
             ]
             for c in outcome.curves
         ],
-        "gains": [
-            [
-                *places(g),
-                *map(_estimate, (g.gain, g.injection, g.repair, g.recovery, g.saturation)),
-                g.saturated,
-                g.why_not,
-            ]
-            for g in outcome.gains
-        ],
+        **_cells(outcome, colours),
+    }
+
+
+def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
+    """Every number of the audit in one form: subject, attack, format and quantity as places in `words`, the estimate.
+
+    `shown` has the words as the page says them, in the same places, and `css` the colours of those that are subjects.
+    """
+    found: list[tuple[str, str, str, str, Estimate]] = []
+    for c in outcome.matrix:
+        found += [(c.subject, "", c.format, "left", c.leakage)] if c.leakage else []
+        found.append((c.subject, "", c.format, "level", c.level))
+    for g in outcome.gains:
+        parts = {"left": g.after, "brought back": g.recovery, "taught by the attack": g.injection}
+        parts |= {"climbed back to never knew": g.repair, "gain": g.gain}
+        found += [(g.subject, g.attack, g.format, name, e) for name, e in parts.items()]
+    found += [(k.subject, "", k.format, f"lost of {k.split}", k.harm) for k in outcome.kept]
+    found += [(m.subject, "", m.score, "membership AUC", m.auc) for m in outcome.membership]
+    words = {word: i for i, word in enumerate(dict.fromkeys(word for *own, _ in found for word in own))}
+    subjects = {s for s, *_ in found}
+    return {
+        "words": list(words),
+        "shown": [method_name(w) if w in subjects else format_name(attack_name(w)) for w in words],
+        "css": {words[s]: colours.css(s) for s in subjects},
+        "cells": [[*(words[w] for w in own), *_estimate(e), e.unit] for *own, e in found],
     }
 
 

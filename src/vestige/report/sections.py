@@ -10,7 +10,7 @@ from typing import Any
 from vestige.core.estimates import Estimate
 from vestige.report.audit_sections import audit_block
 from vestige.report.contents import Contents, Finding, pooled
-from vestige.report.evidence import PANELS, Cell, Subject, forget_label, greedy_rouge
+from vestige.report.evidence import PANELS, Cell, Subject, forget_label
 from vestige.report.first_screen import models_audited
 from vestige.report.holes_sections import holes_block
 from vestige.report.verdict_words import question
@@ -70,7 +70,6 @@ def sections(contents: Contents) -> dict[str, Any]:
         "settings": named_values(evidence.settings),
         "provenance": provenance_lines(evidence.provenance),
         "subjects": [_made(s) for s in evidence.subjects],
-        "recompute": _recompute(contents),
     }
 
 
@@ -143,8 +142,6 @@ def _row(contents: Contents, finding: Finding, subject: Subject, cells: Sequence
 def _sentence(contents: Contents, finding: Finding) -> str:
     if not contents.evidence.of("unlearned", finding.forget):
         return "No unlearned model has been evaluated on it yet."
-    if any(outcome.forget == finding.forget for outcome in contents.audits):
-        return "The verdicts above judge it; these are its questions as they stand."
     return "Not judged: these are its questions as they stand, and vestige audit gives verdicts."
 
 
@@ -179,27 +176,3 @@ def _made(subject: Subject) -> dict[str, Any]:
 
 def _rounded(x: Any, form: str) -> str:
     return format(x, form).replace("-", "−") if isinstance(x, int | float) else ""
-
-
-def _recompute(contents: Contents) -> dict[str, str] | None:
-    """A few lines of Python that give one number of the first table again, with that number."""
-    cell = greedy_rouge("forget")
-    for finding in contents.findings:
-        for subject in contents.evidence.of("unlearned", finding.forget):
-            estimate, view = subject.results[finding.forget].get(cell), subject.views.get(finding.forget)
-            if estimate is None or view is None:
-                continue
-            lines = (
-                "import json, pathlib, statistics",
-                f"folder = pathlib.Path({f'{subject.path}/evals/{view.folder.path.name}'!r})",
-                f"summary = json.loads((folder / {view.folder.summary(finding.forget).name!r}).read_bytes())",
-                f"scores = map(json.loads, (folder / {view.folder.scores.name!r}).read_bytes().splitlines())",
-                'held = set(summary["splits"]["forget"])',
-                f'print(statistics.fmean(s["{cell.metric}"] for s in scores if s["item"] in held))',
-            )
-            return {
-                "what": f"Forget, all of {subject.label} on {forget_label(finding.forget)}",
-                "code": "\n".join(lines),
-                "number": f"{estimate.value:.6f}",
-            }
-    return None

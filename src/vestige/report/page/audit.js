@@ -1,4 +1,4 @@
-// The audit: what is told of a mark when it is pointed at, the curves along each attack, the parts of each gain.
+// The audit: what is told of a mark when it is pointed at, and the curves along each attack.
 
 function tells() {
   for (const mark of document.querySelectorAll("[data-tell]")) {
@@ -8,26 +8,18 @@ function tells() {
 }
 
 function recovery(root, audit) {
-  if (!audit.gains.length && !audit.curves.length) {
-    root.append(el("p", { class: "note" }, "Nothing that an attack brought could be judged; the reasons above say why."));
+  if (!audit.curves.length) {
+    root.append(el("p", { class: "note" }, "No attack was asked about."));
     return;
   }
-  const state = { format: 0 };
   const plots = el("div", { class: "attacks" });
-  const place = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "gains in their parts" });
-  const draw = () => {
-    plots.replaceChildren(...audit.attacks.map((_, attack) => attackFigure(audit, attack, state.format)).filter((f) => f !== null));
-    place.replaceChildren(gainsTable(audit, state.format));
-  };
+  const draw = (format) => plots.replaceChildren(...audit.attacks.map((_, attack) => attackFigure(audit, attack, format)).filter((f) => f !== null));
   root.append(
-    el("div", { class: "controls" }, select("Asked by", audit.formats.map((f, i) => [String(i), formatWords(f)]), "0", (value) => { state.format = Number(value); draw(); })),
+    el("div", { class: "controls" }, select("Asked as", audit.formats.map((f, i) => [String(i), formatWords(f)]), "0", (value) => draw(Number(value)))),
     curvesLegend(audit),
     plots,
-    el("h3", {}, "The final gain in its parts"),
-    el("p", { class: "lead" }, "Injection is what the same attack brings to models that never knew; repair climbs back to their level from below; only recovery is knowledge that was left."),
-    place,
   );
-  draw();
+  draw(0);
 }
 
 function formatWords(f) {
@@ -60,10 +52,11 @@ function attackFigure(audit, attack, format) {
       mixed: mixed && levelOf(mixed),
     }));
   if (!lines.length) return null;
+  const untold = [...new Set(audit.curves.filter(([, a, f]) => a === attack && f === format).map(([, , , , , why]) => why))].filter((why) => why);
   const { name: title, mark, along, points } = audit.attacks[attack];
   const place = el("div", { class: "plot" });
   drawnToWidth(place, (width) => place.replaceChildren(curves(lines, points, audit.formats[format].bits, title, width)));
-  return el("figure", { class: mark ? "ceiling" : null }, el("figcaption", {}, el("strong", {}, name(title)), along ? el("small", {}, ` ${along}`) : null, mark ? el("span", { class: "mark-note" }, "never evidence: ", name(mark)) : null), place);
+  return el("figure", { class: mark ? "ceiling" : null }, el("figcaption", {}, el("strong", {}, name(title)), along ? el("small", {}, ` ${along}`) : null, mark ? el("span", { class: "mark-note" }, " no evidence: ", name(mark)) : null), place, untold.map((why) => el("p", { class: "remark" }, "No gain is told from these levels: ", name(why), ".")));
 }
 
 function levelOf([value, low, high, n, carried]) {
@@ -157,94 +150,4 @@ function oneCurve(line, points, x, y, box, aside) {
     known ? null : svg("circle", { cx: x(last.at) + (ends.length > 1 ? 0 : aside), cy: y(last.value), r: 3.5 }),
   );
   return explains(group, () => [line.name, line.points.map((p) => [points[p.at], inBits(p)])]);
-}
-
-const PARTS = ["injection", "repair", "recovery"];
-
-function gainsTable(audit, format) {
-  const rows = audit.gains
-    .filter(([, , f]) => f === format)
-    .map(([subject, attack, , gain, injection, repair, found, saturation, saturated, why]) => ({
-      subject: audit.subjects[subject], attack, saturated, why,
-      gain: numbers(gain), injection: numbers(injection), repair: numbers(repair), recovery: numbers(found), saturation: numbers(saturation),
-    }));
-  const untold = audit.attacks.flatMap((attack, i) => whyNoGain(audit, i, format).map((why) => noGain(attack, why)));
-  if (!rows.length) return el("div", {}, untold.length ? untold : noAttack(audit, format));
-  const reach = rows.flatMap((r) => [ends(r)[0], ends(r)[1], r.gain.value]);
-  const least = Math.min(0, ...reach);
-  const most = Math.max(audit.formats[format].bits ? 0 : 1, ...reach);
-  const x = (v) => 2 + (96 * (v - least)) / (most - least);
-  const head = [
-    el("th", { scope: "col" }, "model"),
-    el("th", { scope: "col", class: "bar-head" }, audit.formats[format].bits ? "gain, bits an answer" : "gain, in leakage"),
-    el("th", { scope: "col" }, "gain"),
-    ...PARTS.map((part) => el("th", { scope: "col" }, el("span", { class: `swatch part-${part}` }), part)),
-    el("th", { scope: "col" }, "saturation", el("small", {}, "lifts never knew")),
-  ];
-  const table = el(
-    "table",
-    { class: "grid-table gains" },
-    el("thead", {}, el("tr", {}, head)),
-    audit.attacks.map((attack, i) => {
-      const own = rows.filter((r) => r.attack === i);
-      return own.length ? el("tbody", { class: attack.mark ? "ceiling" : null }, groupRow(attack), own.map((r) => gainRow(r, x))) : null;
-    }),
-  );
-  return el("div", {}, table, untold);
-}
-
-// Why an attack that was asked in this format has no gain in it, as the audit says.
-function whyNoGain(audit, attack, format) {
-  if (audit.gains.some(([, a, f]) => a === attack && f === format)) return [];
-  const own = audit.curves.filter(([, a, f]) => a === attack && f === format);
-  return [...new Set(own.map(([, , , , , why]) => why))].filter((why) => why);
-}
-
-function noGain(attack, why) {
-  return el("p", { class: "remark" }, el("b", {}, name(attack.name)), ": its levels are drawn above, and no gain is told from them: ", name(why), ".");
-}
-
-function noAttack(audit, format) {
-  const asked = audit.curves.some(([, , f]) => f === format);
-  return el("p", { class: "none" }, asked ? "levels were measured in this format, and no gain is told from them" : "no attack was asked in this format");
-}
-
-function groupRow(attack) {
-  const note = attack.mark ? el("span", { class: "mark-note" }, " never evidence: ", name(attack.mark)) : null;
-  return el("tr", { class: "group" }, el("th", { scope: "rowgroup", colspan: 7 }, name(attack.name), note));
-}
-
-// How far the bar goes below and above 0.
-function ends(row) {
-  const values = PARTS.map((part) => row[part].value);
-  return [values.reduce((sum, v) => sum + Math.min(0, v), 0), values.reduce((sum, v) => sum + Math.max(0, v), 0)];
-}
-
-function gainRow(row, x) {
-  const cells = ["gain", ...PARTS].map((part) => el("td", {}, el("b", {}, number(row[part].value)), el("small", {}, ` ${interval(row[part])}`)));
-  const note = row.saturated ? "saturated" : row.why || null;
-  return el(
-    "tr",
-    { class: row.subject.css },
-    el("th", { scope: "row" }, el("span", { class: "dot" }), name(shortened(row.subject.name, 40))),
-    el("td", { class: "bar-cell" }, bar(row, x)),
-    cells,
-    el("td", {}, el("b", {}, number(row.saturation.value)), el("small", {}, ` ${interval(row.saturation)}`), note ? el("span", { class: "under" }, name(note)) : null),
-  );
-}
-
-function bar(row, x) {
-  const root = svg("svg", { class: "bar", viewBox: "0 0 100 14", preserveAspectRatio: "none", "aria-hidden": "true" });
-  root.append(svg("rect", { class: "track", x: 2, width: 96, y: 6.6, height: 0.8 }));
-  let [below, above] = [0, 0];
-  for (const part of PARTS) {
-    const { value } = row[part];
-    const from = value < 0 ? below + value : above;
-    root.append(svg("rect", { class: `part-${part}`, x: x(from), width: Math.abs(x(value) - x(0)), y: 2, height: 10 }));
-    if (value < 0) below += value;
-    else above += value;
-  }
-  root.append(svg("rect", { class: "zero", x: x(0) - 0.15, width: 0.3, y: 0, height: 14 }));
-  root.append(svg("rect", { class: "whole", x: x(row.gain.value) - 0.4, width: 0.8, y: 0, height: 14 }));
-  return root;
 }

@@ -83,7 +83,7 @@ function edgeMark(edge, forget, subject, at, showItems) {
   if (share !== null) line.style.setProperty("--share", `${Math.round(share * 100)}%`);
   const group = svg(
     "g",
-    { class: "edge-group", tabindex: DATA.graph.edges.length <= FOCUSABLE_EDGES ? 0 : null, role: "button", "aria-label": plain(`edge ${edge.id}: ${loss === null ? "not measured" : `lost ${number(loss)}`}`, 100) },
+    { class: "edge-group", tabindex: DATA.graph.edges.length <= FOCUSABLE_EDGES ? 0 : null, role: "button", "aria-label": plain(`${edge.name}: ${loss === null ? "not measured" : `lost ${number(loss)}`}`, 100) },
     forgotten ? svg("path", { class: "outline", d, "stroke-width": width + 7 }) : null,
     forgotten ? svg("path", { class: "outline-inside", d, "stroke-width": width + 4 }) : null,
     line,
@@ -95,7 +95,7 @@ function edgeMark(edge, forget, subject, at, showItems) {
     if (event.key === "Enter") show();
   });
   return explains(group, () => [
-    edge.id,
+    edge.name === edge.id ? edge.id : `${edge.name} (${edge.id})`,
     [
       ["contract", DATA.graph.types[edge.type] || "of no stated type"],
       ["in the forget set", forget.edges === null ? "not known" : forgotten ? "yes" : "no"],

@@ -3,6 +3,7 @@
 // A reply is [text, rouge, probability, refused, empty, truncated]; the text is an index into DATA.items.texts.
 
 const EVERY = "every";
+const EDGE_NAMES = new Map((DATA.graph?.edges ?? []).map((e) => [e.id, e.name === e.id ? e.id : `${e.name} (${e.id})`]));
 
 function items(root) {
   const first = DATA.forgets.find((f) => f.subjects.length);
@@ -56,7 +57,7 @@ function itemControls(state, change, changeForget) {
     select("Forget set", DATA.forgets.filter((f) => f.subjects.length).map((f) => [String(f.index), f.label]), String(state.forget), (v) => changeForget(Number(v))),
     select("Unlearned by", [...models, [EVERY, "every method"]], state.subject, (v) => change("subject", v)),
     select("Split", [["", "every split"], ...splits.map((s) => [s, s])], state.split, (v) => change("split", v)),
-    edges.length ? select("Edge", [["", "every edge"], ...edges.map((e) => [e, e])], state.edge, (v) => change("edge", v)) : null,
+    edges.length ? select("Contract", [["", "every contract"], ...edges.map((e) => [e, EDGE_NAMES.get(e) ?? e])], state.edge, (v) => change("edge", v)) : null,
     select("Order", [["run", "of the run"], ["change", "largest drop first"]], state.order, (v) => change("order", v)),
     el("label", { class: "control" }, el("span", {}, "Text"), search),
     checkbox("differs from target", state.differs, (v) => change("differs", v)),
@@ -92,7 +93,7 @@ function itemCard(i, state) {
   const forget = DATA.forgets[state.forget];
   const row = DATA.items.rows[i];
   const split = forget.splits[i];
-  const shown = [...new Set([...withRole(forget, "target", "retrained"), ...comparedSubjects(state)])];
+  const shown = [...new Set([...withRole(forget, "target"), ...comparedSubjects(state), ...withRole(forget, "retrained").slice(0, 1)])];
   return el(
     "article",
     { class: "item" },
@@ -103,11 +104,25 @@ function itemCard(i, state) {
       el("p", { class: "gold" }, el("span", { class: "kicker" }, "stated"), clamped(row.answer)),
       el("p", { class: "where" }, el("span", { class: `chip split-${split}` }, split), [row.edge, row.group, row.attribute].filter((w) => w).map((w) => el("span", {}, name(shortened(w, 40))))),
     ),
-    el("div", { class: "replies" }, shown.map((s) => replyBox(s, DATA.items.replies[s]?.[i] ?? null))),
+    el("div", { class: "replies" }, shown.map((s) => replyBox(s, DATA.items.replies[s]?.[i] ?? null, row.answer))),
   );
 }
 
-function replyBox(subject, reply) {
+// The words of a text that `stated` has not are marked.
+function against(stated) {
+  const words = (text) => text.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+  const known = new Set(words(stated));
+  return (text) => {
+    const fragment = document.createDocumentFragment();
+    for (const part of text.split(/(\s+)/)) {
+      const other = words(part).some((w) => !known.has(w));
+      fragment.append(other ? el("mark", {}, visible(part)) : visible(part));
+    }
+    return fragment;
+  };
+}
+
+function replyBox(subject, reply, stated) {
   const label = el("span", { class: "kicker" }, el("span", { class: "dot" }), name(shortened(DATA.subjects[subject].label, 40)));
   if (reply === null) return el("div", { class: `reply ${colourClass(subject)}` }, label, el("p", { class: "none" }, "not asked"));
   const [text, rouge, probability, refused, empty, truncated] = reply;
@@ -118,7 +133,7 @@ function replyBox(subject, reply) {
     { class: `reply ${colourClass(subject)}` },
     el("div", { class: "reply-head" }, label, el("span", { class: "figures", title: "ROUGE-1 recall of the reply; probability per token of the stated answer" }, el("b", {}, rouge === null ? "no ROUGE" : number(rouge)), el("small", {}, ` p ${number(probability)}`))),
     bar,
-    el("p", { class: "reply-text" }, clamped(DATA.items.texts[text])),
+    el("p", { class: "reply-text" }, clamped(DATA.items.texts[text], against(stated))),
     marks.length ? el("p", { class: "marks" }, marks.map(([word]) => el("span", { class: "chip warn" }, word))) : null,
   );
 }

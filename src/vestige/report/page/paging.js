@@ -4,20 +4,20 @@ const PAGE = 25;
 const CLAMP = 280;
 
 // A long text shows its beginning, and the rest on demand.
-function clamped(text) {
+function clamped(text, render = visible) {
   const box = el("bdi", { class: "foreign", dir: "auto" });
   if (text.length <= CLAMP) {
-    box.append(visible(text));
+    box.append(render(text));
     return box;
   }
   const head = text.slice(0, CLAMP - 40).replace(/[\ud800-\udbff]$/, "");
   const button = el("button", { type: "button", class: "more", "aria-expanded": "false" }, `… all ${text.length.toLocaleString("en")} characters`);
-  box.append(visible(head));
+  box.append(render(head));
   button.addEventListener("click", () => {
     const open = button.getAttribute("aria-expanded") === "true";
     button.setAttribute("aria-expanded", String(!open));
     button.textContent = open ? `… all ${text.length.toLocaleString("en")} characters` : "less";
-    box.replaceChildren(visible(open ? head : text));
+    box.replaceChildren(render(open ? head : text));
   });
   return el("span", {}, box, button);
 }

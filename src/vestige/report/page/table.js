@@ -1,86 +1,158 @@
-// Every model on every split, by any measure, sortable by any column.
+// Every number of the run, a row each: sorted and filtered by its columns, called by a link, with what it was made of.
+//
+// A row is { forget, key, cells: one text for each of FILTERS, css, value, low, high, n, unit, source }.
 
-const SHARES = ["share_refused", "share_empty", "share_truncated"];
+const FILTERS = ["Model", "Questions", "Asked as", "After", "Measure"];
+const ALL = "\u0000";
+const NUMBERS = ["value", "low", "high", "n"];
 
-function table(root) {
-  const first = DATA.forgets.find((f) => f.subjects.length);
-  if (!first) {
+function cells(root) {
+  const rows = [...auditCells(), ...plainCells()];
+  if (!rows.length) {
     root.append(el("p", { class: "note" }, "Nothing has been evaluated yet."));
-    return;
+    return () => {};
   }
-  const state = { forget: first.index, measure: DATA.leading, scope: "all", edges: false, sort: null, down: true };
-  const place = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "all estimates" });
-  const draw = () => place.replaceChildren(estimatesTable(state, draw));
-  root.append(
-    el(
-      "div",
-      { class: "controls" },
-      select("Forget set", DATA.forgets.filter((f) => f.subjects.length).map((f) => [String(f.index), f.label]), String(state.forget), (v) => { state.forget = Number(v); draw(); }),
-      select("Measure", DATA.measures.map((m, i) => [String(i), measureWords(m)]), String(state.measure), (v) => { state.measure = Number(v); draw(); }),
-      select("Forget answers", ["all", ...DATA.scopes].map((s) => [s, s]), state.scope, (v) => { state.scope = v; draw(); }),
-      DATA.splits.some((s) => s.startsWith("edge:")) ? checkbox("single edges", state.edges, (v) => { state.edges = v; draw(); }) : null,
-    ),
-    place,
-  );
+  const first = DATA.audits.length ? rows[0].cells[4] : (DATA.measures[DATA.leading]?.metric.replaceAll("_", " ") ?? ALL);
+  const state = { chosen: [ALL, ALL, ALL, ALL, first], sort: null, down: true, page: 0, open: null };
+  const controls = el("div", { class: "controls" });
+  const found = el("p", { class: "found", role: "status" });
+  const place = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "all numbers" });
+  const pages = el("nav", { class: "pages", "aria-label": "pages of numbers" });
+  const matching = () => {
+    const kept = rows.filter((r) => state.chosen.every((want, i) => want === ALL || r.cells[i] === want));
+    const value = (r) => (state.sort < FILTERS.length ? r.cells[state.sort] : r[NUMBERS[state.sort - FILTERS.length]] ?? -Infinity);
+    if (state.sort !== null) kept.sort((a, b) => (state.down ? -1 : 1) * (value(a) > value(b) ? 1 : value(a) < value(b) ? -1 : 0));
+    return kept;
+  };
+  const draw = () => {
+    const kept = matching();
+    const last = Math.max(0, Math.ceil(kept.length / PAGE) - 1);
+    state.page = Math.min(state.page, last);
+    found.replaceChildren(`${kept.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} numbers`);
+    place.replaceChildren(cellsTable(kept.slice(state.page * PAGE, (state.page + 1) * PAGE), state, draw));
+    pages.replaceChildren(...pageButtons(state, last, (page) => { state.page = page; draw(); }));
+  };
+  const offer = () => controls.replaceChildren(...FILTERS.map((label, i) => {
+    const values = [...new Set(rows.map((r) => r.cells[i]))].sort();
+    return select(label, [[ALL, "all"], ...values.map((v) => [v, v || "nothing: as it stands"])], state.chosen[i], (v) => { state.chosen[i] = v; state.page = 0; draw(); });
+  }));
+  root.append(controls, found, place, pages);
+  offer();
   draw();
+  // Shows the number that a link names; says whether there is one.
+  return (key) => {
+    const row = rows.find((r) => r.key === key);
+    if (!row) return false;
+    Object.assign(state, { chosen: [...row.cells], sort: null, open: row, page: 0 });
+    state.page = Math.floor(matching().indexOf(row) / PAGE);
+    offer();
+    draw();
+    place.querySelector(".drawer").scrollIntoView({ block: "center", behavior: "instant" });
+    return true;
+  };
 }
 
-function measureWords(m) {
-  return `${m.metric.replaceAll("_", " ")}, ${m.format}${m.attack ? `, under ${m.attack}` : ""} (${m.unit})`;
+function plainCells() {
+  return DATA.results.map(([forget, subject, split, scope, measure, value, low, high, n, made]) => {
+    const { format, attack, metric, unit } = DATA.measures[measure];
+    const questions = split + (scope === "all" ? "" : `, ${scope}`);
+    const { label } = DATA.subjects[subject];
+    const key = [DATA.forgets[forget].selector, label, questions, format, attack, metric].join("|");
+    const cells = [label, questions, format.replaceAll("_", " "), attack, metric.replaceAll("_", " ")];
+    return { key, cells, css: colourClass(subject), value, low, high, n, unit, source: plainSource(made, { split, scope, format, metric }) };
+  });
 }
 
-function columnsOf(state) {
-  const splits = DATA.splits.filter((s) => state.edges || !s.startsWith("edge:"));
-  const shares = SHARES.map((metric) => DATA.measures.findIndex((m) => m.metric === metric && !m.attack)).filter((i) => i >= 0 && i !== state.measure);
-  return [
-    ...splits.map((split) => ({ title: split.replace(/^edge:/, "").replaceAll("_", split.startsWith("edge:") ? "_" : " "), split, scope: split === "forget" ? state.scope : "all", measure: state.measure })),
-    ...shares.map((measure) => ({ title: `forget, ${DATA.measures[measure].metric.replace("share_", "")}`, split: "forget", scope: state.scope, measure })),
-  ];
+function auditCells() {
+  return DATA.audits.flatMap((audit) => audit.cells.map(([subject, attack, format, quantity, value, low, high, n, unit]) => {
+    const words = [subject, attack, format, quantity].map((w) => audit.words[w]);
+    const shown = [subject, attack, format, quantity].map((w) => audit.shown[w]);
+    const cells = [shown[0], DATA.audits.length > 1 ? audit.label : "forget", shown[2], shown[1], shown[3].replaceAll("_", " ")];
+    return { key: [audit.forget, ...words].join("|"), cells, css: audit.css[subject], value, low, high, n, unit, source: () => auditSource(audit, words) };
+  }));
 }
 
-function estimatesTable(state, redraw) {
-  const forget = DATA.forgets[state.forget];
-  const columns = columnsOf(state).map((c) => ({
-    ...c,
-    cells: new Map(forget.subjects.map((s) => [s, estimate(forget.index, s, c.split, c.scope, c.measure)])),
-  })).filter((c) => [...c.cells.values()].some((e) => e !== null));
-  const rows = [...forget.subjects];
-  const key = columns.find((c) => `${c.split} ${c.measure}` === state.sort);
-  if (key) rows.sort((a, b) => (state.down ? -1 : 1) * ((key.cells.get(a)?.value ?? -Infinity) - (key.cells.get(b)?.value ?? -Infinity)));
-  const head = columns.map((c) => heading(c, state, redraw));
+function cellsTable(rows, state, redraw) {
+  const heads = [...FILTERS, "Value", "from", "to", "n"].map((title, i) => {
+    const sorted = state.sort === i;
+    const button = el("button", { type: "button" }, title, el("span", { class: "arrow", "aria-hidden": "true" }, sorted ? (state.down ? "↓" : "↑") : "↕"));
+    button.addEventListener("click", () => {
+      Object.assign(state, { down: sorted ? !state.down : i >= FILTERS.length, sort: i, page: 0 });
+      redraw();
+    });
+    return el("th", { scope: "col", "aria-sort": sorted ? (state.down ? "descending" : "ascending") : "none" }, button);
+  });
   return el(
     "table",
     { class: "estimates" },
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "model"), head)),
-    el("tbody", {}, rows.map((s) => el(
-      "tr",
-      { class: colourClass(s) },
-      el("th", { scope: "row" }, el("span", { class: "dot" }), name(DATA.subjects[s].label)),
-      columns.map((c) => cell(c.cells.get(s), sameCount(c))),
-    ))),
+    el("thead", {}, el("tr", {}, heads, el("th", { scope: "col" }, "made of"))),
+    el("tbody", {}, rows.flatMap((r) => cellRows(r, state, redraw))),
   );
 }
 
-function sameCount(column) {
-  const counts = new Set([...column.cells.values()].filter((e) => e !== null).map((e) => e.n));
-  return counts.size === 1 ? [...counts][0] : null;
-}
-
-function heading(column, state, redraw) {
-  const id = `${column.split} ${column.measure}`;
-  const sorted = state.sort === id;
-  const n = sameCount(column);
-  const button = el("button", { type: "button" }, name(shortened(column.title, 30)), el("span", { class: "arrow", "aria-hidden": "true" }, sorted ? (state.down ? "↓" : "↑") : "↕"));
+function cellRows(row, state, redraw) {
+  const open = state.open === row;
+  const button = el("button", { type: "button", "aria-expanded": String(open) }, open ? "close" : "recompute");
   button.addEventListener("click", () => {
-    state.down = sorted ? !state.down : true;
-    state.sort = id;
+    state.open = open ? null : row;
+    history.replaceState(null, "", open ? "#table" : `#cell=${encodeURIComponent(row.key.toWellFormed())}`);
     redraw();
   });
-  const note = [column.split === "forget" && column.scope !== "all" ? column.scope : null, n === null ? null : `n = ${n}`].filter((w) => w !== null).join(", ");
-  return el("th", { scope: "col", "aria-sort": sorted ? (state.down ? "descending" : "ascending") : "none" }, button, el("small", {}, note));
+  const line = el(
+    "tr",
+    { class: row.css },
+    el("th", { scope: "row" }, el("span", { class: "dot" }), name(shortened(row.cells[0], 40))),
+    row.cells.slice(1).map((c) => el("td", {}, c ? name(shortened(c, 60)) : "–")),
+    el("td", {}, el("b", {}, number(row.value)), row.unit === "bits" ? " bits" : ""),
+    el("td", {}, row.low === null ? "–" : number(row.low)),
+    el("td", {}, row.high === null ? "–" : number(row.high)),
+    el("td", {}, row.n.toLocaleString("en")),
+    el("td", {}, button),
+  );
+  return open ? [line, el("tr", { class: "drawer" }, el("td", { colspan: FILTERS.length + 5 }, row.source()))] : [line];
 }
 
-function cell(e, n) {
-  if (e === null) return el("td", { class: "none" }, "–");
-  return el("td", {}, el("b", {}, number(e.value)), el("small", {}, ` ${interval(e)}${n === null ? ` n = ${e.n}` : ""}`));
+// The evaluations whose estimates are means over the lines of scores.jsonl, and the one measure of theirs that is none.
+const MEANS = /\/evals\/(qa|choices|freeform|memory)-/;
+const NO_MEAN = "truth_ratio_score";
+
+function plainSource(made, { split, scope, format, metric }) {
+  return () => {
+    const [folder, summary, digest] = DATA.evals[made];
+    const text = JSON.stringify;
+    const keys = ["generate", "forced"].includes(format) ? metric : `${format}/${metric}`;
+    const code = [
+      "import json, pathlib, statistics",
+      `folder = pathlib.Path(${text(folder)})`,
+      `held = set(json.loads((folder / ${text(summary)}).read_bytes())["splits"][${text(split)}])`,
+      'scores = map(json.loads, (folder / "scores.jsonl").read_bytes().splitlines())',
+      `print(statistics.fmean(s[${text(keys)}] for s in scores if s["item"] in held and ${text(keys)} in s))`,
+    ].join("\n");
+    const whole = scope === "all" && DATA.wholeSplits.includes(split) && MEANS.test(folder) && metric !== NO_MEAN;
+    return sourceWords(
+      whole ? ["The mean over the questions of ", el("b", {}, split), ", in Python, from the folder of the run:"] : [`It is in tables/results.csv, and comes from those lines of scores.jsonl whose questions are ${split}, ${scope}.`],
+      whole ? code : null,
+      [[folder, digest]],
+    );
+  };
+}
+
+function auditSource(audit, [subject, attack]) {
+  const own = audit.sources.filter(([s, a]) => s === subject && (a === attack || a === ""));
+  return sourceWords(
+    ["The audit computes it from stored scores, against the models that never knew and the target. To compute it again, without a model, in the folder above the run:"],
+    `vestige audit --rejudge ${/^[\w.-]+$/.test(DATA.run) ? DATA.run : "RUN"}`,
+    own.map(([, , path, digest]) => [path, digest]),
+  );
+}
+
+function sourceWords(words, code, files) {
+  return el(
+    "div",
+    {},
+    el("p", {}, words),
+    code === null ? null : el("pre", {}, el("code", {}, visible(code))),
+    files.length ? el("p", {}, "Files:") : null,
+    el("ul", {}, files.map(([path, digest]) => el("li", {}, el("code", {}, visible(`${path}/scores.jsonl`)), digest ? el("small", {}, ` SHA-256 ${digest}…`) : null))),
+  );
 }
