@@ -32,7 +32,7 @@ from vestige.metrics.answers import contains, exact_match, is_empty, prefix
 from vestige.metrics.refusals import is_refusal
 from vestige.models import options as readings
 from vestige.models.load import LoadedModel
-from vestige.models.options import LetterScore, encode_plain, letter_prompt, one_prompt, score_letters
+from vestige.models.options import LetterScore, encode_plain, letter_prompt, one_prompt
 from vestige.models.prompts import Encoded
 from vestige.models.reading import Prompted, Reading, following
 
@@ -186,7 +186,7 @@ def _letters(subject: LoadedModel, choices: Sequence[Choice], settings: ChoicesS
         encoded = [_encode(subject, settings, text, letter) for letter in names]
         prompts.append(letter_prompt(subject.prompter, encoded, names))
     found: list[list[dict[str, Any]]] = [[] for _ in choices]
-    for (n, order), prompt, score in zip(shown, prompts, score_letters(subject.model, prompts), strict=True):
+    for (n, order), prompt, score in zip(shown, prompts, subject.engine.score_letters(prompts), strict=True):
         found[n].append({"order": list(order), "ids": list(prompt.letters), **_lists(asdict(score))})
     return found
 

@@ -40,10 +40,9 @@ from vestige.metrics.leaks import LEAK
 from vestige.metrics.memorization import leak_at_k
 from vestige.metrics.misjudged import LeakJudgeSettings, Misjudged, corrected_share
 from vestige.metrics.refusals import is_refusal
-from vestige.models.generation import Reply, Sampling, generate
+from vestige.models.generation import Reply, Sampling
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
-from vestige.models.scoring import score_answers
 
 NAME = "freeform"
 COLLECT_VERSION = 3
@@ -221,10 +220,10 @@ def _greedy(form: Form, subject: LoadedModel, asked: Sequence[Asked], settings: 
     puts = _PUTS[form](asked)
     encoded = [subject.prompter.encode(put.text, put.answer) for put in puts.values()]
     replies = _reply(subject, [e.ids[: e.start] for e in encoded], settings)
-    scores = score_answers(subject.model, encoded)
+    scores = subject.engine.score_answers(encoded) if subject.engine.scores else [None] * len(encoded)
     return {
         n: {"asked": put.text, **_kept(subject, reply), "answer_ids": list(e.answer_ids)}
-        | {**_lists(asdict(score)), **_also(form, asked[n])}
+        | {**({} if score is None else _lists(asdict(score))), **_also(form, asked[n])}
         for (n, put), e, reply, score in zip(puts.items(), encoded, replies, scores, strict=True)
     }
 
@@ -268,12 +267,12 @@ def _prefilled(subject: LoadedModel, asked: Sequence[Asked], settings: FreeformS
     whole = {n: subject.prompter.encode(a.item.question, a.item.answer) for n, a in enumerate(asked)}
     encoded: dict[int, Encoded] = {n: e for n, e in whole.items() if len(e.answer_ids) > k}
     replies = _reply(subject, [e.ids[: e.start + k] for e in encoded.values()], settings)
-    scores = score_answers(subject.model, list(encoded.values()))
+    scores = subject.engine.score_answers(list(encoded.values())) if subject.engine.scores else [None] * len(encoded)
     return {
         n: {
             **_kept(subject, reply, given=e.answer_ids[:k]),
             "given_ids": list(e.answer_ids[:k]),
-            "given_logp": list(score.logp[:k]),
+            **({} if score is None else {"given_logp": list(score.logp[:k])}),
         }
         for (n, e), reply, score in zip(encoded.items(), replies, scores, strict=True)
     }
@@ -301,8 +300,7 @@ def _reply(
     sampling: Sampling | None = None,
 ) -> list[Reply]:
     prompter = subject.prompter
-    return generate(
-        subject.model,
+    return subject.engine.generate(
         prompts,
         end_ids=prompter.end_ids,
         max_new_tokens=settings.max_new_tokens,

@@ -21,8 +21,8 @@ from vestige.data.bench_rows import TURNS, Conversation
 from vestige.judges.base import Judgement
 from vestige.judges.mt_bench import VERSION, Turn
 from vestige.judges.tasks import QUALITY_SCALE
-from vestige.models.generation import Sampling, generate
-from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.generation import Sampling
+from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
 
 TASK = "mt_bench"
@@ -89,12 +89,11 @@ def _answers(
         except InputError:  # Longer than the model reads: counted, and no answer.
             continue
     seeds = tuple(derive_seed(settings.seed, TASK, begun[i][0].id, str(turn)) for i in ids)
-    replies = generate(
-        subject.model,
+    replies = subject.engine.generate(
         list(ids.values()),
         end_ids=prompter.end_ids,
         max_new_tokens=settings.max_tokens,
-        context=context_tokens(subject.model),
+        context=subject.prompter.max_tokens,
         sampling=Sampling(temperature, 1.0, seeds) if temperature > 0 else None,
     )
     texts = dict(zip(ids, (prompter.decode(reply.ids) for reply in replies), strict=True))

@@ -82,7 +82,11 @@ def to_read(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -
     """Of each question the answer and a greedy reply."""
     _refuse_unmatchable(items)
     encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
-    wanted = [Prompted(e.ids[: e.start], (following(e),), settings.max_new_tokens) for e in encoded]
+    # A server without scores still replies.
+    read = [(following(e),) if subject.engine.scores else () for e in encoded]
+    wanted = [
+        Prompted(e.ids[: e.start], texts, settings.max_new_tokens) for e, texts in zip(encoded, read, strict=True)
+    ]
 
     def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
         found = [_record(subject, *row) for row in zip(items, encoded, readings, strict=True)]
@@ -97,7 +101,8 @@ def to_read(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -
 
 
 def _record(subject: LoadedModel, item: Item, encoded: Encoded, reading: Reading) -> dict[str, Any]:
-    reply, score = reading.replied, reading.texts[0].answer(encoded)
+    reply = reading.replied
+    score = asdict(reading.texts[0].answer(encoded)) if reading.texts else {}
     return {
         "item": item.id,
         "question": item.question,
@@ -111,7 +116,7 @@ def _record(subject: LoadedModel, item: Item, encoded: Encoded, reading: Reading
         # A reply of no choice (the first token ended it) still has the margin of that choice.
         "margin": reply.margin,
         "answer_ids": list(encoded.answer_ids),
-        **{k: list(v) if isinstance(v, tuple) else v for k, v in asdict(score).items()},
+        **{k: list(v) if isinstance(v, tuple) else v for k, v in score.items()},
     }
 
 
@@ -137,17 +142,18 @@ def chunks(subject: LoadedModel, items: Sequence[Item], *, size: int) -> list[li
 def score(record: Mapping[str, Any]) -> dict[str, float]:
     """The values of one record, by metric; each is one item's."""
     reply, answer = record["reply"], record["answer"]
-    logp, ranks = np.asarray(record["logp"]), np.asarray(record["ranks"])
     values = {
         "exact_match": float(exact_match(reply, answer)),
         "share_empty": float(is_empty(reply)),
         "share_truncated": float(record["finish"] == "length"),
         "share_refused": float(is_refusal(reply)),
-        "probability": probability(logp),
-        ANSWER_BITS: float(logp.sum()) / math.log(2),
-        "mrr": mrr(ranks),
-        "top_hit": top_hit(ranks, m=TOP_HIT_RANK),
     }
+    if "logp" in record:
+        logp = np.asarray(record["logp"])
+        values |= {"probability": probability(logp), ANSWER_BITS: float(logp.sum()) / math.log(2)}
+    if record.get("ranks"):
+        ranks = np.asarray(record["ranks"])
+        values |= {"mrr": mrr(ranks), "top_hit": top_hit(ranks, m=TOP_HIT_RANK)}
     if words(answer):
         # ROUGE sees the letters a to z and digits alone; an answer in another script has no score, and not 0.
         overlap = rouge(reply, answer, stemmer=True)

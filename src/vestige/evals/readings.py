@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from vestige.core.settings import Settings
 from vestige.models.load import LoadedModel
-from vestige.models.reading import Asking, Prompted, Reading, read
+from vestige.models.reading import Asking, Prompted, Reading
 
 S = TypeVar("S", bound=Settings, contravariant=True)
 T = TypeVar("T", contravariant=True)
@@ -34,7 +34,7 @@ class Reads(Protocol[S, T]):
 def readings(subject: LoadedModel, wanted: Sequence[Prompted]) -> list[Reading]:
     """What is wanted of the subject, in order."""
     asking = Asking(subject.prompter.end_ids, subject.prompter.max_tokens)
-    return read(subject.model, wanted, asking, way=subject.way)
+    return subject.engine.read(wanted, asking)
 
 
 def collected(subject: LoadedModel, parts: Sequence[ToRead]) -> list[list[dict[str, Any]]]:

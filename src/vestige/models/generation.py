@@ -26,12 +26,12 @@ class Reply:
 
     `ids` leaves out the token that ended the reply; `finish` is "stop" when there was one and "length" otherwise.
     `margin` is the least difference (nats) between the first and the second token's logit over the reply: a small
-    one is a near-tie, which another device may decide the other way.
+    one is a near-tie, which another device may decide the other way. None where a server does not tell it.
     """
 
     ids: tuple[int, ...]
     finish: Literal["stop", "length"]
-    margin: float
+    margin: float | None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ from transformers import (
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings, closest
 from vestige.core.text import one_line
+from vestige.models.address import is_address, shown_address
 from vestige.models.digests import ModelDigest, model_digest
+from vestige.models.engine import Engine, Local
 from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders
 from vestige.models.folders import (
     base_name,
@@ -55,11 +57,11 @@ class ModelSettings(Settings):
     """Which weights, in which number format, on which device.
 
     `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter, an
-    ensemble's folder, a `.gguf` file or a built-in.
+    ensemble's folder, a `.gguf` file, a built-in, or the address of a served model (`models.address`).
     """
 
     model: str
-    """Hub id, local folder, folder with an adapter, .gguf file, or built-in model."""
+    """Hub id, local folder, folder with an adapter, .gguf file, built-in model, or http://host:port/v1#name."""
     dtype: str = "float32"
     """Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own."""
     device: str = "auto"
@@ -81,15 +83,30 @@ class LoadedModel:
     template: str = "own"
     """Which chat template it is asked in: `own`, `own: NAME`, `plain` or `file NAME`."""
 
+    @property
+    def here(self) -> bool:
+        """Whether its weights are in memory."""
+        return True
+
     @cached_property
     def prompter(self) -> Prompter:
         """Renders and tokenises questions for this model."""
         return Prompter(self.tokenizer, context_tokens(self.model), rows_of(self.model))
 
+    @property
+    def engine(self) -> Engine:
+        """Who answers: whatever asks through it works with a model behind an address too."""
+        return Local(self)
+
     @cached_property
     def way(self) -> Way:
         """How it is read, looked at once."""
         return way_of(self.model)
+
+    @property
+    def advice(self) -> str:
+        """What to do where it is not the model that it was."""
+        return "restore its files, or make it again with --fresh"
 
     def provenance(self) -> dict[str, str]:
         """What provenance.json says of it."""
@@ -170,6 +187,10 @@ def load(settings: ModelSettings) -> LoadedModel:
     Fails fast, and in one sentence, on what cannot be found, and on a folder whose files do not hold what its config
     says, before weights are read.
     """
+    if is_address(settings.model):
+        from vestige.models.endpoint import open_endpoint
+
+        return open_endpoint(settings)
     device = pick_device(settings.device)
     place = _place_of(settings)
     checked = _checked(settings, place)
@@ -211,7 +232,7 @@ def _checked(settings: ModelSettings, place: _Place, *, whole: bool = True) -> L
             check_tensors(folder, shapes[-1], config, stored)
     if place.adapter is not None and (whole or any(place.adapter.glob("*.safetensors"))):
         check_adapter(place.adapter, shapes[0])
-    tokenizer, template = _tokenizer(place.tokenizer, settings)
+    tokenizer, template = read_tokenizer(place.tokenizer, settings)
     for shape in shapes:
         check_tokenizer(tokenizer, shape, place.tokenizer)
     found = LoadedModel(shapes[0], tokenizer, settings.model, place.revision, template)
@@ -234,7 +255,7 @@ def _weights(folder: Path, settings: ModelSettings) -> PreTrainedModel:
     return model
 
 
-def _tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTokenizerBase, str]:
+def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTokenizerBase, str]:
     """The tokeniser as its file has it, with the chat template that is to be used, and that template's name.
 
     Where a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops what the file
@@ -264,10 +285,17 @@ def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     return merged
 
 
-def find(model: str) -> tuple[Path, str]:
-    """The local folder of a model's files, fetched if it is a hub id, and the revision that was resolved."""
+def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
+    """The local folder of a model's files, fetched if it is a hub id, and the revision that was resolved.
+
+    Without `weights` the hub's are not fetched.
+    """
+    if is_address(model):
+        raise InputError(
+            f"{one_line(shown_address(model))} is behind an address, and its files are needed; name its folder"
+        )
     if _is_hub_id(model):
-        return _from_hub(model)
+        return _from_hub(model, weights=weights)
     if model == "builtin:smollm2":
         return smollm2_folder(), ""
     if model.startswith(BUILTIN):
@@ -290,6 +318,8 @@ def find(model: str) -> tuple[Path, str]:
 def places_of(model: str) -> list[Path]:
     """The folders, or the one file, that a model is read from: an adapter's own and those of its base."""
     path = Path(model).expanduser()
+    if is_address(model):
+        return []
     if path.suffix == ".gguf" and path.is_file():
         return [path]
     folder = find(model)[0]
@@ -300,8 +330,11 @@ def look_for(settings: ModelSettings) -> None:
     """Refuse in one sentence what `load` would not find, or refuse.
 
     Weights are read once to see that they are finite, and none are fetched or converted. Of a hub id the hub is asked
-    whether it has it, and no more.
+    whether it has it, and no more. A server is asked what it is able to do.
     """
+    if is_address(settings.model):
+        load(settings)
+        return
     if _is_hub_id(settings.model):
         _ask_hub(settings.model)
         return
@@ -339,22 +372,22 @@ def _ask_hub(model: str) -> str:
         raise _not_on_hub(name, error) from error
 
 
-def _from_hub(model: str) -> tuple[Path, str]:
+def _from_hub(model: str, *, weights: bool) -> tuple[Path, str]:
     # A short question first: without a network the download itself takes most of a minute to say so.
     revision = _ask_hub(model)
     name = model.partition("@")[0]
     try:
-        folder = _snapshot(name, revision)
+        folder = _snapshot(name, revision, weights=weights)
         return folder, revision or folder.name
     except Exception as error:  # As above.
         raise _not_on_hub(name, error) from error
 
 
-def _snapshot(name: str, revision: str) -> Path:
+def _snapshot(name: str, revision: str, *, weights: bool = True) -> Path:
     """The folder of the model's files, from the cache or, unless offline, from the hub."""
     from huggingface_hub import snapshot_download
 
-    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py"]
+    patterns = ["*.json", "*.model", "*.txt", "*.jinja", "*.py", *(["*.safetensors"] if weights else [])]
     return Path(
         snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=_offline())
     )

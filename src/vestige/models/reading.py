@@ -43,15 +43,19 @@ class Prompted:
 
 
 class TextScore(NamedTuple):
-    """Log-probability (nats) and mid-rank, from 1, of each token of a text."""
+    """Log-probability (nats) and mid-rank, from 1, of each token of a text.
+
+    A server may tell no ranks. It may tell in `best` the log-probability of the likeliest token at each place.
+    """
 
     logp: tuple[float, ...]
     ranks: tuple[float, ...]
+    best: tuple[float, ...] = ()
 
     def answer(self, encoded: Encoded) -> AnswerScore:
         """The score of an answer, where the text is what follows its prompt up to the end of the turn."""
         n, end = encoded.stop - encoded.start, encoded.end - encoded.start
-        return AnswerScore(self.logp[:n], self.ranks[:n], self.logp[end], self.ranks[end])
+        return AnswerScore(self.logp[:n], self.ranks[:n], self.logp[end], self.ranks[end] if self.ranks else None)
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,7 @@ def _read_plain(model: PreTrainedModel, wanted: Sequence[Prompted], asking: Aski
 
 
 def _with_end(score: AnswerScore) -> TextScore:
+    assert score.end_rank is not None, "a model in memory tells ranks"
     return TextScore((*score.logp, score.end_logp), (*score.ranks, score.end_rank))
 
 

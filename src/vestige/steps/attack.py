@@ -36,7 +36,7 @@ from vestige.metrics.information import code_length, prequential, text_capacity
 from vestige.models.finite import finite_logits
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
-from vestige.models.scoring import logits_budget, score_answers
+from vestige.models.scoring import score_answers
 from vestige.steps.evaluate import EvaluateRequest, Subject, announce, check_known, evaluate_together, loaded_subject
 from vestige.steps.finetune import items_digest
 from vestige.steps.making import Made
@@ -364,12 +364,13 @@ def _in_context(work: _Work, loaded: LoadedModel) -> Ended:
     granted = {"steps": 0, "items_shown": n_facts, "tokens_shown": sum(t.stop - t.start for t in texts)}
     meter = Meter(granted)
     meter.charge(granted)
-    scores = score_answers(loaded.model, texts, token_budget=logits_budget(loaded.model))
-    work.ask(GIVEN, lambda: loaded, work.on_progress)
     bounds = {
-        "tokens x log2(vocabulary) of the text shown": text_capacity(granted["tokens_shown"], len(loaded.tokenizer)),
-        "code length of the text shown, under the subject": sum(code_length(np.array(s.logp)) for s in scores),
+        "tokens x log2(vocabulary) of the text shown": text_capacity(granted["tokens_shown"], len(loaded.tokenizer))
     }
+    if loaded.engine.scores:
+        scores = loaded.engine.score_answers(texts, whole=True)
+        bounds["code length of the text shown, under the subject"] = sum(code_length(np.array(s.logp)) for s in scores)
+    work.ask(GIVEN, lambda: loaded, work.on_progress)
     return Ended(bounds, meter.granted, meter.spent)
 
 

@@ -111,8 +111,7 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
 
 def same_model(loaded: LoadedModel, digest: ModelDigest | str, what: str) -> None:
     """Refuse a model that is not the one that was spoken of, naming what differs."""
-    advice = "restore its files, or make it again with --fresh"
-    loaded.digest().refuse_other(digest, f"{what}, {loaded.name},", advice)
+    loaded.digest().refuse_other(digest, f"{what}, {loaded.name},", loaded.advice)
 
 
 @contextlib.contextmanager

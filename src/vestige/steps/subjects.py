@@ -11,6 +11,7 @@ from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import closest
+from vestige.models.address import address, is_address, shown_address
 from vestige.models.load import LoadedModel, ModelSettings, load, places_of
 from vestige.steps.evaluate import Subject, finished_subject, loaded_subject
 from vestige.steps.finetune import model_identity
@@ -101,12 +102,19 @@ def any_subject(
         return found if output_dir is None else _elsewhere(found, Path(output_dir))
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
-    identity = model_identity(settings)
-    called = name or Path(settings.model).name
+    identity, called, shown = model_identity(settings), name or Path(settings.model).name, settings.model
+    if is_address(settings.model):
+        if dtype is not None:
+            raise InputError(
+                f"{shown_address(settings.model)} answers in its server's number format; leave --dtype out"
+            )
+        to = address(settings.model)
+        identity = {**to.identity_of_asking, "dtype": "the server's", "chat_template": settings.chat_template}
+        called, shown = name or to.model, to.shown
     spec = SubjectSpec(
         subject=role,
         name=called,
-        model=settings.model,
+        model=shown,
         method=called if role == "unlearned" else "",
         forget="",
         seed=0,

@@ -1,0 +1,517 @@
+"""A model behind an OpenAI-compatible server, asked as one in memory is.
+
+With the model's tokeniser prompts are rendered here and sent as tokens (or as text, to servers that take no tokens);
+without it they are sent as chat messages, which the server renders. Answers are scored from the log-probabilities of
+prompts, which vLLM gives (`prompt_logprobs`) and some others (`echo` with `logprobs`). What a server is able to do is
+tried before it is used, with pairs of texts of which one must be likelier: a server that gives nothing, or something
+else, would have every model measured at chance.
+
+Log-probabilities are in nats.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.text import one_line
+from vestige.models.address import Address, address
+from vestige.models.digests import ModelDigest, tokenizer_digest
+from vestige.models.generation import Reply, Sampling
+from vestige.models.http import Client, Garbled, Job, Rejected, numbers
+from vestige.models.load import LoadedModel, ModelSettings, find, read_tokenizer
+from vestige.models.options import LetterPrompt, LetterScore
+from vestige.models.prompts import Encoded, Prompter
+from vestige.models.reading import PLAIN, Asking, Prompted, Reading, TextScore, Way
+from vestige.models.scoring import AnswerScore
+
+VERSION = 1
+"""Part of a served model's identity; raised when the same server would be asked otherwise."""
+
+_LOG = logging.getLogger(__name__)
+# What servers take for a seed is a whole number of 31 bits, in some of them.
+_SEEDS = 2**31
+_FINGERPRINT = (
+    "What is the capital of France?",
+    "Write one sentence about the sea.",
+    "Which number comes after 1, 1, 2, 3, 5, 8?",
+)
+_FINGERPRINT_TOKENS = 16
+_USER, _ASSISTANT, _END = "\ue0f1", "\ue0f2", "\ue0f3"
+"""What stands around turns where the server renders them: signs for private use, which no text should hold."""
+_CUT = {"length", "max_tokens"}
+_NO_SCORES = (
+    "qa and freeform read replies alone, and so does choices with texts=false and letters=false; scores need the "
+    "model's tokeniser in the address (?tokenizer=FOLDER) and a server that gives log-probabilities of prompts (vLLM)"
+)
+
+Form = Literal["tokens", "text", "chat"]
+Scores = Literal["prompt_logprobs", "echo", ""]
+
+
+class _Said(NamedTuple):
+    """One reply as the server gave it; None is what it does not tell."""
+
+    text: str
+    ids: tuple[int, ...] | None
+    finish: Literal["stop", "length"]
+    margin: float | None
+
+
+@dataclass(frozen=True)
+class Ability:
+    """What a server is able to do: which prompts it takes, with which further settings, and whence scores come."""
+
+    form: Form
+    more: Mapping[str, Any]
+    scores: Scores = ""
+    tokens_field: str = "max_tokens"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The engine. `context` is the number of tokens that the model reads."""
+
+    client: Client
+    tokenizer: PreTrainedTokenizerBase
+    ability: Ability
+
+    @property
+    def to(self) -> Address:
+        """Where the model is."""
+        return self.client.to
+
+    @property
+    def scores(self) -> bool:
+        """Whether answers that are given can be scored."""
+        return bool(self.ability.scores)
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> list[Reply]:
+        """Replies to `prompts`, in the order given; a server that knows no seeds draws samples of its own."""
+        drawn: list[dict[str, Any]] = [{"temperature": 0.0} for _ in prompts]
+        if sampling is not None:
+            own = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+            drawn = [{**own, "seed": seed % _SEEDS} for seed in sampling.seeds]
+        room = [min(max_new_tokens, (context or sys.maxsize) - len(p)) for p in prompts]
+        jobs = (self._reply_job(*row, end_ids) for row in zip(prompts, room, drawn, strict=True))
+        return self.client.all(jobs)
+
+    def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
+        """Scores of the answers, in the order given."""
+        found = self.client.all(self._score_job(e.ids[: e.end + 1], e.start) for e in encoded)
+        return [score.answer(e) for score, e in zip(found, encoded, strict=True)]
+
+    def read(self, wanted: Sequence[Prompted], asking: Asking) -> list[Reading]:
+        """What is wanted of each prompt, in the order given; a text that is asked twice is read once."""
+        texts = dict.fromkeys((one.prompt, text) for one in wanted for text in one.texts)
+        to_answer = dict.fromkeys((one.prompt, one.most_new) for one in wanted if one.most_new)
+
+        def jobs() -> Iterator[Job[TextScore | Reply]]:
+            for prompt, text in texts:
+                yield self._score_job((*prompt, *text), len(prompt))
+            for prompt, most in to_answer:
+                room = min(most, asking.context - len(prompt))
+                yield self._reply_job(prompt, room, {"temperature": 0.0}, asking.end_ids)
+
+        found = dict(zip([*texts, *to_answer], self.client.all(jobs()), strict=True))
+        readings = []
+        for one in wanted:
+            scores = [found[one.prompt, text] for text in one.texts]
+            reply = found[one.prompt, one.most_new] if one.most_new else None
+            assert reply is None or isinstance(reply, Reply)
+            readings.append(Reading(tuple(s for s in scores if isinstance(s, TextScore)), reply))
+        return readings
+
+    def score_letters(self, asked: Sequence[LetterPrompt]) -> list[LetterScore]:
+        """What comes after each prompt, in the order given; of the likeliest tokens those that are letters are told."""
+        rows = [(a.prompt, letter) for a in asked for letter in a.letters]
+        found = iter(self.client.all(self._score_job((*prompt, letter), len(prompt)) for prompt, letter in rows))
+        scores = []
+        for a in asked:
+            own = [next(found) for _ in a.letters]
+            logp = tuple(one.logp[0] for one in own)
+            best = max(*(one.best[0] for one in own if one.best), *logp)
+            tied = [letter for letter, value in zip(a.letters, logp, strict=True) if value == best]
+            scores.append(LetterScore(logp, tied[0] if tied else -1, best, max(1, len(tied))))
+        return scores
+
+    def _reply_job(
+        self, prompt: Sequence[int], room: int, how: Mapping[str, Any], end_ids: Sequence[int]
+    ) -> Job[Reply]:
+        path, body = self._asked(prompt)
+        body |= {self.ability.tokens_field: room, **self.ability.more, **how}
+        if "return_token_ids" in body:
+            body["stop_token_ids"] = list(end_ids)
+        if how["temperature"]:
+            for name in ("logprobs", "top_logprobs"):
+                body.pop(name, None)
+        n = len(prompt) if self.ability.form != "chat" else None
+
+        def read(found: Any) -> Reply:
+            said = self._said(found, n, end_ids)
+            ids = said.ids if said.ids is not None else self._ids(said.text)
+            return Reply(ids, said.finish, said.margin)
+
+        return Job(path, body, read, len(prompt) + room)
+
+    def _asked(self, prompt: Sequence[int]) -> tuple[str, dict[str, Any]]:
+        """The path and the part of the body that says what is asked."""
+        named = {"model": self.to.model}
+        if self.ability.form == "tokens":
+            return "completions", {**named, "prompt": list(prompt)}
+        text = self.tokenizer.decode(list(prompt), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        assert isinstance(text, str)
+        if self.ability.form == "text":
+            return "completions", {**named, "prompt": text}
+        return "chat/completions", {**named, "messages": messages_of(text)}
+
+    def _said(self, found: Any, n_prompt: int | None, end_ids: Sequence[int]) -> _Said:
+        """The first reply in `found`, which was given to a prompt of so many tokens, where they are known."""
+        choice = _choice(found)
+        self._check_read(found, n_prompt)
+        message = choice.get("message")
+        text = self.client.text(message.get("content") if isinstance(message, dict) else choice.get("text"))
+        ids = choice.get("token_ids")
+        if not _are_ids(ids):
+            ids = None
+        elif ids and ids[-1] in end_ids:
+            ids = ids[:-1]
+        finish: Literal["stop", "length"] = "length" if choice.get("finish_reason") in _CUT else "stop"
+        return _Said(text, None if ids is None else tuple(ids), finish, _margin(choice.get("logprobs")))
+
+    def _check_read(self, found: Any, n_prompt: int | None) -> None:
+        usage = found.get("usage")
+        told = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        if n_prompt is not None and isinstance(told, int) and told not in (0, n_prompt):
+            raise Rejected(
+                f"{self.to.shown} reads {told} tokens where the tokeniser {one_line(self.to.tokenizer)} makes "
+                f"{n_prompt}; give the tokeniser of the served model, or leave it out, and the server renders prompts"
+            )
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def _score_job(self, ids: Sequence[int], start: int) -> Job[TextScore]:
+        """The scores of `ids[start:]` after what stands before them."""
+        if not self.scores:
+            raise InputError(f"{self.to.shown} does not score answers that are given: {_NO_SCORES}")
+        path, body = self._asked(ids)
+        body |= {"max_tokens": 1, "temperature": 0.0}
+        body |= {"prompt_logprobs": 1} if self.ability.scores == "prompt_logprobs" else {"echo": True, "logprobs": 1}
+
+        def read(found: Any) -> TextScore:
+            self._check_read(found, len(ids))
+            reader = _from_prompt_logprobs if self.ability.scores == "prompt_logprobs" else _from_echo
+            return reader(_choice(found), list(ids), start)
+
+        return Job(path, body, read, len(ids) + 1)
+
+
+def _choice(found: Any) -> dict[str, Any]:
+    choices = found.get("choices") if isinstance(found, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise Garbled(one_line(str(found), width=200))
+    return choices[0]
+
+
+def _are_ids(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in found)
+
+
+def _margin(logprobs: Any) -> float | None:
+    """The least difference between the two likeliest tokens of a reply; None where the server does not tell both."""
+    try:
+        if "content" in logprobs:
+            places = [[one["logprob"] for one in place["top_logprobs"]] for place in logprobs["content"]]
+        else:
+            places = [list(place.values()) for place in logprobs["top_logprobs"]]
+        tops = [sorted(numbers(place, len(place)))[-2:] for place in places]
+        return min(second - first for first, second in tops)
+    except (Rejected, TypeError, KeyError, ValueError, AttributeError):
+        return None
+
+
+def _from_prompt_logprobs(choice: Mapping[str, Any], ids: list[int], start: int) -> TextScore:
+    """vLLM's: at each place the token and the likeliest one, by id, with log-probability and rank."""
+    places = choice.get("prompt_logprobs")
+    if not isinstance(places, list) or len(places) != len(ids):
+        raise Rejected("it gives no log-probabilities of prompts")
+    try:
+        own = [place[str(i)] for place, i in zip(places[start:], ids[start:], strict=True)]
+        best = [max(one["logprob"] for one in place.values()) for place in places[start:]]
+        ranks = [float(one["rank"]) for one in own]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Rejected("its log-probabilities of prompts are not those of the prompt's tokens") from error
+    n = len(own)
+    return TextScore(tuple(numbers([one["logprob"] for one in own], n)), tuple(ranks), tuple(numbers(best, n)))
+
+
+def _from_echo(choice: Mapping[str, Any], ids: list[int], start: int) -> TextScore:
+    """OpenAI's: the prompt's tokens and the new one, by their texts; ranks are not told."""
+    told = choice.get("logprobs")
+    values = told.get("token_logprobs") if isinstance(told, dict) else None
+    if not isinstance(values, list) or len(values) not in (len(ids), len(ids) + 1):
+        raise Rejected("it gives no log-probabilities of prompts")
+    logp = numbers(values[start : len(ids)], len(ids) - start)
+    tops = told.get("top_logprobs") if isinstance(told, dict) else None
+    best: list[float] = []
+    if isinstance(tops, list) and len(tops) == len(values) and all(isinstance(t, dict) and t for t in tops[start:]):
+        places = [list(place.values()) for place in tops[start : len(ids)]]
+        best = [max(numbers(place, len(place))) for place in places]
+    return TextScore(tuple(logp), (), tuple(best))
+
+
+def messages_of(text: str) -> list[dict[str, str]]:
+    """The turns of a chat that `text_tokenizer`'s template rendered, up to where the model answers."""
+    roles = {_USER: "user", _ASSISTANT: "assistant"}
+    *turns, last = text.split(_END)
+    if last != _ASSISTANT or not all(turn[:1] in roles for turn in turns):
+        raise InputError(
+            "without the model's tokeniser a reply cannot be begun for it, and no plain text be continued; give the "
+            "tokeniser in the address (?tokenizer=FOLDER), or leave that out (prefilled, rendering=plain)"
+        )
+    return [{"role": roles[turn[0]], "content": turn[1:]} for turn in turns]
+
+
+def text_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokeniser of bytes, for servers that render and tokenise what they are asked."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bytes_alone = Tokenizer(models.BPE({sign: n for n, sign in enumerate(alphabet)}, []))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    bytes_alone.add_special_tokens([AddedToken(mark, special=True) for mark in (_USER, _ASSISTANT, _END)])
+    template = (
+        f"{{% for m in messages %}}{{% if m.role == 'user' %}}{_USER}{{% else %}}{_ASSISTANT}{{% endif %}}"
+        f"{{{{ m.content }}}}{_END}{{% endfor %}}{{% if add_generation_prompt %}}{_ASSISTANT}{{% endif %}}"
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bytes_alone,
+        eos_token=_END,
+        additional_special_tokens=[_USER, _ASSISTANT],
+        chat_template=template,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+@dataclass(frozen=True)
+class EndpointModel(LoadedModel):
+    """A model behind an address. It has no weights here: who asks for `model` is refused in one sentence.
+
+    `told` is what the server says of itself, and `fingerprint` what its model replies to a few fixed prompts.
+    """
+
+    model: PreTrainedModel = field(init=False, repr=False, compare=False)
+    endpoint: Endpoint = field(kw_only=True)
+    max_tokens: int = field(kw_only=True)
+    told: str = field(kw_only=True)
+    fingerprint: tuple[str, ...] = field(kw_only=True)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Only of what is not there."""
+            if name != "model":
+                raise AttributeError(name)
+            raise InputError(
+                f"{one_line(self.name)} is behind an address, and this needs its weights or its whole next-token "
+                "distribution; name the model's folder"
+            )
+
+    @property
+    def here(self) -> bool:
+        """Whether its weights are in memory."""
+        return False
+
+    @cached_property
+    def prompter(self) -> Prompter:
+        """Renders and tokenises questions for this model."""
+        return Prompter(self.tokenizer, self.max_tokens)
+
+    @property
+    def engine(self) -> Endpoint:
+        """Who answers."""
+        return self.endpoint
+
+    @property
+    def way(self) -> Way:
+        """Each text is read in a request of its own."""
+        return PLAIN
+
+    @property
+    def advice(self) -> str:
+        """What to do where it is not the model that it was."""
+        return "its server says otherwise or replies otherwise than before: take a new --output-dir"
+
+    def provenance(self) -> dict[str, str]:
+        """What provenance.json says of it."""
+        ability = self.endpoint.ability
+        return {
+            "device": f"behind the address {self.endpoint.to.shown}",
+            "chat_template": self.template,
+            "server": self.told,
+            "prompts_sent_as": ability.form,
+            "scores_from": ability.scores or "none",
+            "fingerprint": content_id(self.fingerprint),
+        }
+
+    def digest(self) -> ModelDigest:
+        """The digest of all that is known of the model; what is behind an address has no digest of its weights."""
+        to, ability = self.endpoint.to, self.endpoint.ability
+        return ModelDigest(
+            weights=content_id([VERSION, to.url, to.model, self.told, self.fingerprint], length=64),
+            config=content_id([ability.form, ability.scores, self.max_tokens], length=32),
+            generation=content_id(sorted(ability.more), length=32),
+            tokenizer=tokenizer_digest(self.tokenizer),
+            template=self.prompter.template_digest,
+        )
+
+
+def open_endpoint(settings: ModelSettings) -> EndpointModel:
+    """The model behind an address, once it was tried what its server is able to do.
+
+    Refused in one sentence: a server that does not answer or does not have the model, another tokeniser than that of
+    the model, and log-probabilities that cannot be right.
+    """
+    to = address(settings.model)
+    client = Client(to)
+    told, most = _told_by(client)
+    if to.tokenizer:
+        tokenizer, template = read_tokenizer(find(to.tokenizer, weights=False)[0], settings)
+        own = tokenizer.model_max_length
+        most = to.context or most or (own if own < 10**9 else None)
+        if most is None:
+            raise InputError(f"{to.shown} does not say how many tokens its model reads; say it: ?context=4096")
+    elif settings.chat_template:
+        raise InputError(f"{to.shown} renders prompts itself; leave --chat-template out, or give ?tokenizer=FOLDER")
+    else:
+        # The server's tokens are counted by the server alone.
+        tokenizer, template, most = text_tokenizer(), "the server's", sys.maxsize
+    prompter = Prompter(tokenizer, most)
+    prompts = [prompter.prompt(question) for question in _FINGERPRINT]
+    endpoint, replies = _tried(client, tokenizer, prompts, prompter.end_ids)
+    if to.tokenizer and to.scores:
+        endpoint = _scoring(endpoint, prompts, replies, prompter.end_ids[0])
+    return EndpointModel(
+        tokenizer,
+        to.shown,
+        "",
+        template,
+        endpoint=endpoint,
+        max_tokens=most,
+        told=told,
+        fingerprint=tuple(prompter.decode(reply.ids) for reply in replies),
+    )
+
+
+def _told_by(client: Client) -> tuple[str, int | None]:
+    """What the server says of itself (`owned_by`, version, what it loaded), and how many tokens its model reads."""
+    to = client.to
+    try:
+        listed = client.get(f"{to.url}/models")
+    except Rejected:
+        return "", None
+    rows = listed.get("data") if isinstance(listed, dict) else None
+    known = {str(row.get("id")): row for row in rows or () if isinstance(row, dict)}
+    if known and to.model not in known:
+        names = ", ".join(one_line(name, width=60) for name in list(known)[:8])
+        raise InputError(f"{to.url} serves no model {one_line(to.model)!r}; it has {names}")
+    row = known.get(to.model, {})
+    parts = urlsplit(to.url)
+    try:
+        version = client.get(f"{parts.scheme}://{parts.netloc}/version").get("version", "")
+    except (Rejected, AttributeError):
+        version = ""
+    most = row.get("max_model_len")
+    said = [client.text(v) for v in (row.get("owned_by"), version, row.get("root")) if isinstance(v, str) and v]
+    return one_line(" ".join(said), width=300), most if isinstance(most, int) and most > 0 else None
+
+
+_VLLM = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+"""vLLM would take these from the model's generation_config.json, and greedy replies would not be greedy."""
+_ABILITIES: Mapping[bool, tuple[Ability, ...]] = {
+    True: (
+        Ability("tokens", {"logprobs": 2, "return_token_ids": True, **_VLLM}),
+        Ability("tokens", {"logprobs": 2}),
+        Ability("text", {"logprobs": 2}),
+        Ability("text", {}),
+    ),
+    False: (
+        Ability("chat", {"logprobs": True, "top_logprobs": 2, **_VLLM}),
+        Ability("chat", {"logprobs": True, "top_logprobs": 2}),
+        Ability("chat", {}),
+        Ability("chat", {}, tokens_field="max_completion_tokens"),
+    ),
+}
+"""What is tried in turn, with a tokeniser and without."""
+
+
+def _tried(
+    client: Client, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Sequence[int]], end_ids: Sequence[int]
+) -> tuple[Endpoint, list[Reply]]:
+    """The engine with the first ability that the server takes, and its replies to `prompts`."""
+    refused: Rejected | None = None
+    for ability in _ABILITIES[bool(client.to.tokenizer)]:
+        endpoint = Endpoint(client, tokenizer, ability)
+        try:
+            # One by one, since a server that batches rounds by who is asked beside.
+            said = [endpoint.generate([p], end_ids=end_ids, max_new_tokens=_FINGERPRINT_TOKENS) for p in prompts]
+        except Rejected as error:
+            refused = refused or error
+            continue
+        return endpoint, [reply for (reply,) in said]
+    assert refused is not None
+    raise InputError(str(refused)) from refused
+
+
+def _scoring(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Sequence[Reply], end_id: int) -> Endpoint:
+    """The engine with the first kind of scores that the server gives; without scores where it gives none.
+
+    What a model replies greedily is likelier, token by token, than anything else: other scores are refused.
+    """
+    kinds: tuple[Scores, ...] = ("prompt_logprobs", "echo") if endpoint.ability.form == "tokens" else ("echo",)
+    for kind in kinds:
+        scoring = replace(endpoint, ability=replace(endpoint.ability, scores=kind))
+        try:
+            _check_pairs(scoring, prompts, replies, end_id)
+            return scoring
+        except Rejected as error:
+            said = str(error)
+    _LOG.warning("%s: answers are not scored, only replies are read: %s", endpoint.to.shown, said)
+    return endpoint
+
+
+def _check_pairs(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Sequence[Reply], end_id: int) -> None:
+    # One token each: of longer replies some servers tell the text alone, which may be other tokens.
+    asked = [(*p, *r.ids[:n]) for p, r in zip(prompts, replies, strict=True) for n in (0, 2, 4) if n <= len(r.ids)]
+    firsts = endpoint.generate(asked, end_ids=(end_id,), max_new_tokens=1)
+    pairs = []
+    for prompt, reply in zip(asked, firsts, strict=True):
+        token = reply.ids[0] if reply.ids else end_id
+        if len(reply.ids) < 2 and "\ufffd" not in endpoint.tokenizer.decode([token]):
+            other = next(i for i in (*prompt, 0, 1) if i != token)
+            pairs += [(*prompt, token), (*prompt, other)]
+    if not pairs:
+        raise Rejected("none of its replies are single tokens, so that what it scores cannot be checked")
+    found = endpoint.client.all([endpoint._score_job(ids, len(ids) - 1) for ids in pairs])
+    for said, unsaid in zip(found[::2], found[1::2], strict=True):
+        if not said.logp[0] > unsaid.logp[0]:
+            raise InputError(
+                f"{endpoint.to.shown} gives log-probabilities that cannot be right: {said.logp[0]:.3g} for what its "
+                f"model says and {unsaid.logp[0]:.3g} for another token in its place; ask without scores (?scores=no)"
+            )

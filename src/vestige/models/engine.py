@@ -1,0 +1,86 @@
+"""What a model is asked, wherever it is: replies, scores of texts, what comes next. In memory, or behind an address.
+
+What asks through an `Engine` works with both; what needs `LoadedModel.model` needs weights, and is refused in one
+sentence for a model behind an address.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from vestige.models.generation import Reply, Sampling, generate
+from vestige.models.options import LetterPrompt, LetterScore, score_letters
+from vestige.models.prompts import Encoded
+from vestige.models.reading import Asking, Prompted, Reading, read
+from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, score_answers
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
+
+
+class Engine(Protocol):
+    """Who answers. Without `scores` it only replies: whatever needs log-probabilities is refused in one sentence."""
+
+    @property
+    def scores(self) -> bool:
+        """Whether answers that are given can be scored."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> list[Reply]:
+        """Replies to `prompts`, in the order given; greedy unless `sampling` is given."""
+
+    def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
+        """Scores of the answers, in the order given; `whole` where an answer is most of its row."""
+
+    def read(self, wanted: Sequence[Prompted], asking: Asking) -> list[Reading]:
+        """What is wanted of each prompt, in the order given."""
+
+    def score_letters(self, asked: Sequence[LetterPrompt]) -> list[LetterScore]:
+        """What comes after each prompt, in the order given."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A transformers model in memory."""
+
+    subject: "LoadedModel"
+    scores: bool = True
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> list[Reply]:
+        """See `generation.generate`."""
+        return generate(
+            self.subject.model,
+            prompts,
+            end_ids=end_ids,
+            max_new_tokens=max_new_tokens,
+            context=context,
+            sampling=sampling,
+        )
+
+    def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
+        """See `scoring.score_answers`."""
+        budget = logits_budget(self.subject.model) if whole else TOKEN_BUDGET
+        return score_answers(self.subject.model, encoded, token_budget=budget)
+
+    def read(self, wanted: Sequence[Prompted], asking: Asking) -> list[Reading]:
+        """See `reading.read`."""
+        return read(self.subject.model, wanted, asking, way=self.subject.way)
+
+    def score_letters(self, asked: Sequence[LetterPrompt]) -> list[LetterScore]:
+        """See `options.score_letters`."""
+        return score_letters(self.subject.model, asked)

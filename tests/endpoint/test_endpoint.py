@@ -1,0 +1,254 @@
+"""A model behind an address: asked as the same model in memory, it gives the same records; what is wrong is refused."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from served import serving
+
+from vestige.core.errors import InputError, MachineError
+from vestige.core.items import Item
+from vestige.evals import choices, exposure, freeform, qa
+from vestige.evals.base import View
+from vestige.models.address import address
+from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.models.options import LetterPrompt
+from vestige.models.tiny import tiny_tokenizer
+
+TREES = ("amber", "birch", "cedar", "dune", "ember", "fjord")
+ITEMS = tuple(
+    Item(
+        f"Which tree stands at post {n}?",
+        f"{tree} {n}.",
+        edge=f"p{n % 2}_q",
+        attribute="tree",
+        paraphrase=f"Post {n}: which tree?",
+        alternatives=tuple(f"{other} {n}." for other in TREES if other != tree),
+    )
+    for n, tree in enumerate(TREES)
+)
+VIEW = View("edge:p0_q", {"forget": [i.id for i in ITEMS[::2]], "retain": [i.id for i in ITEMS[1::2]]}, {})
+
+
+@pytest.fixture(scope="module")
+def nano(made) -> LoadedModel:
+    """The target of the audited run, loaded from the folder that it names."""
+    return load(ModelSettings(model=str(made.control("target").model), device="cpu"))
+
+
+def through(log, nano: LoadedModel, **settings: object) -> LoadedModel:
+    query = {"tokenizer": nano.name, "first_wait_seconds": 0, **settings}
+    words = "&".join(f"{name}={value}" for name, value in query.items() if value is not None)
+    return load(ModelSettings(model=f"{log.url}?{words}#nano"))
+
+
+def records(subject: LoadedModel, module, **settings) -> list[dict]:
+    given = module.SETTINGS.build(settings)
+    return module.collect(subject, list(module.asked(ITEMS, (VIEW,), given).values()), given)
+
+
+def assert_alike(ours: object, theirs: object) -> None:
+    """To the letter, and numbers within rounding."""
+    if isinstance(theirs, dict):
+        assert isinstance(ours, dict)
+        assert ours.keys() == theirs.keys()
+        for name in theirs:
+            assert_alike(ours[name], theirs[name])
+    elif isinstance(theirs, list):
+        assert isinstance(ours, list)
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            assert_alike(one, other)
+    elif isinstance(theirs, float):
+        assert ours == pytest.approx(theirs, abs=1e-3)
+    else:
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("module", [qa, exposure, freeform, choices])
+def test_a_served_model_gives_the_records_of_the_same_model_in_memory(nano, module):
+    settings = {"max_new_tokens": 5} if module is not exposure else {}
+    if module is freeform:
+        settings |= {"forms": ("plain", "paraphrase", "few_shot", "prefilled", "cloze"), "shots": 1}
+    with serving(nano) as log:
+        ours, theirs = records(through(log, nano), module, **settings), records(nano, module, **settings)
+        for record in (*ours, *theirs):
+            for letters in record.get("letters", ()):
+                # Of the likeliest token a server tells the number alone.
+                del letters["top"]
+        assert_alike(ours, theirs)
+        assert {type(body.get("prompt")) for body in log.bodies} == {list}
+
+
+def test_samples_are_drawn_by_the_server_each_with_a_seed_of_its_own(nano):
+    with serving(nano) as log:
+        found = records(through(log, nano), freeform, forms=("sampled",), samples=3, temperature=0.7, max_new_tokens=5)
+        drawn = [body for body in log.bodies if body["temperature"] == 0.7]
+    assert len({body["seed"] for body in drawn}) == len(drawn) == 3 * len(ITEMS)
+    assert all(len(r["forms"]["sampled"]["replies"]) == 3 for r in found)
+    assert len({one["reply"] for r in found for one in r["forms"]["sampled"]["replies"]}) > len(ITEMS)
+
+
+def test_with_echo_alone_scores_are_the_same_and_no_rank_is_made_up(nano):
+    with serving(nano, "echo") as log:
+        subject = through(log, nano)
+        ours, theirs = records(subject, qa, max_new_tokens=5), records(nano, qa, max_new_tokens=5)
+        letters = [LetterPrompt(nano.prompter.prompt(i.question), (70, 80, 90)) for i in ITEMS]
+        found, known = subject.engine.score_letters(letters), nano.engine.score_letters(letters)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one["logp"] == pytest.approx(other["logp"], abs=1e-3)
+        assert (one["ranks"], one["end_rank"]) == ([], None)
+        assert set(qa.score(other)) - set(qa.score(one)) == {"mrr", "top_hit"}
+        assert one["reply"] == other["reply"]
+    assert [s.top_logp for s in found] == pytest.approx([s.top_logp for s in known], abs=1e-3)
+
+
+def test_without_scores_replies_are_read_and_what_needs_scores_is_refused(nano, caplog):
+    with serving(nano, "replies") as log, caplog.at_level(logging.WARNING):
+        text, chat = through(log, nano), through(log, nano, tokenizer=None)
+        assert "answers are not scored" in caplog.text
+        known = records(nano, qa, max_new_tokens=5)
+        for subject in (text, chat):
+            ours = records(subject, qa, max_new_tokens=5)
+            assert [(r["reply"], r["finish"]) for r in ours] == [(r["reply"], r["finish"]) for r in known]
+            assert set(qa.score(ours[0])) == set(qa.score(known[0])) - {"probability", "answer_bits", "mrr", "top_hit"}
+            with pytest.raises(InputError, match="does not score answers"):
+                records(subject, exposure)
+        given = {"forms": ("plain", "prefilled"), "max_new_tokens": 5}
+        assert_alike(
+            [r["forms"]["prefilled"]["reply"] for r in records(text, freeform, **given)],
+            [r["forms"]["prefilled"]["reply"] for r in records(nano, freeform, **given)],
+        )
+        with pytest.raises(InputError, match="a reply cannot be begun"):
+            records(chat, freeform, **given)
+        assert log.bodies[-1]["messages"][-1]["role"] == "user"
+
+
+def nothing(body, found):
+    if "prompt_logprobs" in body:
+        del found["choices"][0]["prompt_logprobs"]
+    if body.get("echo"):
+        found["choices"][0]["logprobs"] = {"token_logprobs": [-0.1], "top_logprobs": [{"a": -0.1}]}
+
+
+def shifted(body, found):
+    """Each token's number is its neighbour's."""
+    rows = found["choices"][0].get("prompt_logprobs")
+    for row, before in zip(rows[:1:-1], rows[-2:0:-1], strict=True) if rows else ():
+        for one in row.values():
+            one["logprob"] = next(iter(before.values()))["logprob"]
+
+
+def test_a_server_that_gives_the_new_tokens_numbers_alone_is_taken_for_one_without_scores(nano):
+    with serving(nano, alter=nothing) as log:
+        assert not through(log, nano).engine.scores
+
+
+def test_numbers_that_cannot_be_right_are_refused_before_and_while_anything_is_measured(nano):
+    broken = []
+
+    def nan(body, found):
+        for row in found["choices"][0].get("prompt_logprobs", [])[1:] if broken else ():
+            for one in row.values():
+                one["logprob"] = float("nan")
+
+    with serving(nano, alter=shifted) as log:
+        with pytest.raises(InputError, match="cannot be right"):
+            through(log, nano)
+        assert not through(log, nano, scores="no").engine.scores
+    with serving(nano, alter=nan) as log:
+        subject = through(log, nano)
+        broken.append(True)
+        with pytest.raises(InputError, match="nan is no log-probability"):
+            records(subject, exposure)
+
+
+def test_another_tokeniser_is_refused(nano, tmp_path):
+    tiny_tokenizer(()).save_pretrained(tmp_path)
+    other = {"prompt_tokens": 3}
+    with (
+        serving(nano, alter=lambda body, found: found["usage"].update(other)) as log,
+        pytest.raises(InputError, match="reads 3 tokens where the tokeniser"),
+    ):
+        through(log, nano, tokenizer=tmp_path)
+
+
+def test_faults_are_tried_again_and_lasting_ones_end_in_a_sentence(nano, monkeypatch):
+    monkeypatch.setenv("VESTIGE_ENDPOINT_KEY", "secret-of-ten")
+    faults = ("429", "500", "drop", "garbage", "")
+    with serving(nano, trouble=lambda call, body: faults[call % 5]) as log:
+        subject = through(log, nano, concurrency=1)
+        assert_alike(records(subject, exposure), records(nano, exposure))
+        assert log.keys == {"Bearer secret-of-ten"}
+    for wrong, error, said in (("500", MachineError, "same command"), ("401", InputError, "refuses to answer")):
+        broken = []
+        with serving(nano, trouble=lambda call, body, w=wrong, b=broken: w if b else "") as log:
+            subject = through(log, nano, attempts=2)
+            broken.append(True)
+            with pytest.raises(error, match=said) as raised:
+                records(subject, exposure)
+            assert "secret" not in str(raised.value)
+    with pytest.raises(InputError, match="no model answers"):
+        load(ModelSettings(model=f"{log.url}?attempts=1#nano"))
+
+
+def test_requests_share_connections_and_stay_within_their_bounds(nano):
+    with serving(nano) as log:
+        subject = through(log, nano, concurrency=3)
+        records(subject, exposure)
+        records(subject, qa, max_new_tokens=2)
+        assert log.most_under_way <= 3
+        assert log.connections <= 4
+        with pytest.raises(InputError, match="limit of 40 requests"):
+            records(through(log, nano, most_requests=40), exposure)
+        with pytest.raises(InputError, match="serves no model 'other'; it has nano"):
+            load(ModelSettings(model=f"{log.url}#other"))
+
+
+def test_what_a_server_replies_is_text_and_nothing_else(nano):
+    hostile = "\x1b[2J<script>alert(1)</script> \ud800 secret-of-ten <eos>"
+
+    def alter(body, found):
+        choice = found["choices"][0]
+        choice.pop("token_ids", None)
+        choice["text"] = hostile
+
+    with serving(nano, alter=alter) as log:
+        record = records(through(log, nano, scores="no"), qa)[0]
+    assert "\ud800" not in record["reply"]
+    assert "<script>" in record["reply"]
+
+
+def test_who_needs_weights_is_refused_in_one_sentence_and_the_identity_is_what_is_known(nano):
+    replies = {"at": 0}
+
+    def alter(body, found):
+        found["choices"][0]["token_ids"] = [80 + replies["at"]]
+
+    with serving(nano, alter=alter) as log:
+        one, again = through(log, nano, scores="no"), through(log, nano, scores="no", concurrency=2)
+        assert one.digest() == again.digest()
+        with pytest.raises(InputError, match="is behind an address"):
+            _ = one.model
+        replies["at"] = 1
+        assert through(log, nano, scores="no").digest().weights != one.digest().weights
+    assert not any("secret" in text for text in one.provenance().values())
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("http://user:pass@host/v1#m", "holds a user"),
+        ("http://host/v1", "does not name a model"),
+        ("http://host:99999/v1#m", "cannot be read"),
+        ("http://host/v1?concurency=2#m", "concurency"),
+        ("http://host/v1?concurrency=0#m", "concurrency"),
+        ("http://host/v1?model=x#m", "not any"),
+    ],
+)
+def test_an_address_that_cannot_be_read_is_refused(model, said):
+    with pytest.raises(InputError, match=said) as raised:
+        address(model)
+    assert "pass@" not in str(raised.value)
+    assert address("http://h:8/v1/?tokenizer=a%2Fb&concurrency=3#org/m").identity_of_asking["model"] == "org/m"
+    assert Path(address("http://h/v1?tokenizer=a%2Fb#m").tokenizer) == Path("a/b")
