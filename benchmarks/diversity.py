@@ -34,9 +34,8 @@ from typing import Any
 import numpy as np
 
 from vestige.core.seeds import generator
-from vestige.metrics.bleu import ORDERS, self_bleu
+from vestige.metrics.bleu import ORDERS, SeenNgrams, self_bleu
 from vestige.metrics.near_duplicates import distinct
-from vestige.metrics.novelty import SeenNgrams
 from vestige.metrics.vendi import progressive_vendi
 
 N_TEXTS, N_NEW = 2000, 32

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
-from vestige.metrics.novelty import SeenEmbeddings, SeenNgrams
+from vestige.metrics.bleu import SeenEmbeddings, SeenNgrams
 
 SMOOTHED = SmoothingFunction().method1
 WORDS = st.lists(st.sampled_from("abcd"), max_size=9)

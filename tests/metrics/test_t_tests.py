@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vestige.metrics.t_tests import paired_test, student_test, welch_test
+from vestige.metrics.agreement import paired_test, student_test, welch_test
 
 
 def test_the_t_tests_are_scipys():

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from vestige.core.errors import InputError
-from vestige.models.gguf import read_gguf
-from vestige.models.gguf_tokenizer import build_tokenizer
+from vestige.models.gguf import build_tokenizer, read_gguf
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

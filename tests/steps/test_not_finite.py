@@ -18,9 +18,8 @@ from vestige.evals.mt_bench import MtBenchSettings
 from vestige.judges.base import Prompt
 from vestige.judges.local import LocalWriter
 from vestige.methods.base import Alternatives
-from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
-from vestige.models.load import LoadedModel, ModelSettings
+from vestige.models.load import LoadedModel, ModelSettings, finite_logits
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.probes.answering import LocalAnswerer
 from vestige.probes.mitigation_scores import with_answers

@@ -31,10 +31,9 @@ from vestige.core.items import Item
 from vestige.core.store import read_rows, refuse_another, typed
 from vestige.core.text import one_line
 from vestige.data.contract_type import ContractType, read_types
-from vestige.data.dataset import Contract, Dataset, item_row, n_entailed_of_contracts
+from vestige.data.dataset import Contract, Dataset, KHop, item_row, n_entailed_of_contracts
 from vestige.data.drawing import chunk_bounds
 from vestige.data.graph import Edge, Graph, build_graph, shown
-from vestige.data.khop import KHop
 from vestige.data.pistol import pistol_row, pistol_text
 
 SCHEMA = 1

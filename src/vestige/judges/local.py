@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from vestige.core.errors import InputError
 from vestige.judges.base import Failure, Prompt, Spend, Written
 from vestige.judges.tasks import open_thought
-from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
-from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.load import LoadedModel, context_tokens, finite_logits
 
 
 @dataclass(frozen=True)

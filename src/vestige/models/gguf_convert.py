@@ -32,8 +32,7 @@ from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import one_line
 from vestige.models.cache import cache_folder, check_room
-from vestige.models.gguf import GGUF, find, need, read_gguf, tensor_values
-from vestige.models.gguf_tokenizer import SpecialIds, build_tokenizer, special_ids
+from vestige.models.gguf import GGUF, SpecialIds, build_tokenizer, find, need, read_gguf, special_ids, tensor_values
 
 _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _KNOWN_KEYS = {

@@ -29,9 +29,8 @@ from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.spending import Limits, Register
 from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.models.embedder import Embedder
-from vestige.models.finite import finite_logits
 from vestige.models.generation import Sampling, generate
-from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.load import LoadedModel, context_tokens, finite_logits
 from vestige.steps.subjects import Asked
 
 # What servers take for a seed is a whole number of 31 bits, in some of them.

@@ -36,9 +36,8 @@ from vestige.core.seeds import derive_seed
 from vestige.core.store import read_rows
 from vestige.judges.base import Judge, Request, refuse_limit
 from vestige.metrics.rouge import rouge, words
-from vestige.models.finite import finite_logits
 from vestige.models.generation import generate
-from vestige.models.load import LoadedModel, context_tokens
+from vestige.models.load import LoadedModel, context_tokens, finite_logits
 from vestige.probes.answering import Answerer, KeptAnswers, KeptJudge, LocalAnswerer
 from vestige.probes.filters import ADJACENT
 from vestige.probes.hole_table import CHANGE, EXCESS, SCALE, SHARE, mean_estimate

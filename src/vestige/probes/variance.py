@@ -41,8 +41,15 @@ from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.judges.base import Judgement, Request, refuse_limit
 from vestige.judges.tasks import CRITERIA, TASKS
-from vestige.metrics.agreement import agreement, prompt_parts, variance_parts
-from vestige.metrics.t_tests import TTest, paired_test, student_test, welch_test
+from vestige.metrics.agreement import (
+    TTest,
+    agreement,
+    paired_test,
+    prompt_parts,
+    student_test,
+    variance_parts,
+    welch_test,
+)
 from vestige.probes.answering import AnswerSettings, Grader, KeptJudge, Served, answerer
 from vestige.probes.hole_table import CHANGE, SCALE, by_source, mean_estimate
 from vestige.probes.holes import candidates_in

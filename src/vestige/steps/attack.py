@@ -33,8 +33,7 @@ from vestige.data.dataset import item_row
 from vestige.evals import find_eval
 from vestige.evals.base import View
 from vestige.metrics.information import code_length, prequential, text_capacity
-from vestige.models.finite import finite_logits
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, finite_logits
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 from vestige.steps.evaluate import EvaluateRequest, Subject, announce, check_known, evaluate_together, loaded_subject

@@ -36,7 +36,7 @@ from vestige.judges.base import Failure, Judgement
 from vestige.judges.mt_bench import VERSION as JUDGE_VERSION
 from vestige.judges.mt_bench import Turn, TurnJudge
 from vestige.metrics.intervals import Bounds, interval_of_mean
-from vestige.models.finite import finite_logits
+from vestige.models.load import finite_logits
 from vestige.steps.subjects import Asked
 
 

@@ -33,8 +33,7 @@ from vestige.data.corpus import NamedSplits
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, View
 from vestige.evals.readings import Reads, collected
-from vestige.models.finite import finite_logits
-from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
 from vestige.models.prompts import Prompter
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done, write_done
 

@@ -10,9 +10,8 @@ from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.methods.base import Alternatives
 from vestige.metrics.answers import normalised
-from vestige.models.finite import finite_logits
 from vestige.models.generation import Sampling, generate
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, finite_logits
 from vestige.models.prompts import Prompter
 from vestige.training.batching import Row, RowSource, Split, UnlearnPlan, row_of
 from vestige.training.parallel import ALONE, World

@@ -210,7 +210,7 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
 
     The prompt searched on a model is held against what `retrained` finds likely, so that prompts can be compared.
     """
-    from vestige.models.finite import finite_logits
+    from vestige.models.load import finite_logits
     from vestige.steps.evaluate import loaded_subject
     from vestige.steps.prompt_attack import prompt_bits
 

@@ -41,7 +41,7 @@ from vestige.artifacts.records import write_csv
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, read_jsonl, write_text
 from vestige.core.text import one_line
-from vestige.metrics.t_tests import paired_test, student_test, welch_test
+from vestige.metrics.agreement import paired_test, student_test, welch_test
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
 from vestige.probes.variance import by_origin, outcome_of
