@@ -168,6 +168,24 @@ def test_verdicts_can_be_given_again_without_any_model(run):
     assert rejudge(run.path)[0].thresholds["delta"] == 0.15
 
 
+def test_other_verdicts_at_the_same_margins_are_said_to_come_of_other_rules(run, monkeypatch):
+    (before,) = rejudge(run.path)
+    old, judge = before.verdicts[0], study.judge
+    turned = "fails" if old.outcome == "holds" else "holds"
+
+    def otherwise(case):
+        found = judge(case)
+        return dataclasses.replace(found, verdicts=(dataclasses.replace(old, outcome=turned), *found.verdicts[1:]))
+
+    monkeypatch.setattr(study, "judge", otherwise)
+    (now,) = rejudge(run.path)
+    assert now.untested[0].startswith("The rules of judging changed after the answers were seen. The first judgement")
+    assert now.untested[0].endswith(f"there {old.subject}, {old.claim}: {old.outcome}.")
+    assert now.first is None
+    monkeypatch.undo()
+    assert rejudge(run.path)[0].untested == before.untested
+
+
 @pytest.mark.parametrize(
     ("name", "was", "is_now"), [("plan.json", '"delta": 0.05', '"delta": 0.5'), ("outcome.json", "holds", "fails")]
 )

@@ -340,7 +340,10 @@ def _judged(run: RunFolder, place: AuditFolder, plan: AuditPlan) -> AuditOutcome
 
 
 def _beside_the_first(place: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
-    """The outcome with the first judgement of the same answers, if that was at other thresholds; both are kept."""
+    """The outcome with the first judgement of the same answers, if that was at other thresholds; both are kept.
+
+    At the same thresholds the same answers get other verdicts only by other rules, which is said too.
+    """
     places = [asdict(one) for one in plan.evaluations] + [asdict(one) for one in plan.attacked]
     answers = content_id(places, length=32)
     verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
@@ -349,13 +352,15 @@ def _beside_the_first(place: AuditFolder, plan: AuditPlan, outcome: AuditOutcome
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before = (*before, Judgement(now, outcome.thresholds, verdicts))
         write_judgements(place, answers, before)
-    if before[0].thresholds == outcome.thresholds:
+    same = before[0].thresholds == outcome.thresholds
+    if same and before[0].verdicts == verdicts:
         return outcome
     others = [f"{s}, {c}: {said}" for s, c, said in before[0].verdicts if (s, c, said) not in verdicts]
-    said = f"Margins changed after the answers were seen. The first judgement was of {before[0]}" + (
+    why = "The rules of judging changed" if same else "Margins changed"
+    said = f"{why} after the answers were seen. The first judgement was of {before[0]}" + (
         f"; there {'; '.join(others)}." if others else ", with the same verdicts."
     )
-    return replace(outcome, first=before[0], untested=(said, *outcome.untested))
+    return replace(outcome, first=None if same else before[0], untested=(said, *outcome.untested))
 
 
 def write_verdicts(run: RunFolder) -> list[AuditOutcome]:
