@@ -12,6 +12,7 @@ from vestige.core.errors import InputError
 from vestige.study.cells import Study, save_plan, saved_plan
 from vestige.study.engine import Board, work
 from vestige.study.presets import STUDIES, study_preset
+from vestige.study.results import Results
 from vestige.study.settings import StudySettings
 from vestige.study.studies import plan, status
 
@@ -108,11 +109,21 @@ def test_status_reads_the_kept_plan_of_these_settings_only(tmp_path: Path) -> No
     assert status(ours) == plan(ours)
 
 
+def check_attacks(results: Results) -> None:
+    """Every model is attacked alike, and answers count for the forget items, also with a text beside them."""
+    rows = {(r.forget, r.method, r.attack): r for r in results.rows if r.split == "forget" and r.metric == "qa.mrr"}
+    kinds = {(method, attack) for _, method, attack in rows}
+    assert kinds == {(m, a) for m in ("target", "ga") for a in ("", "quantize 8 bits", "in_context n=1")}
+    assert {r.items for r in rows.values()} == {20, 40}
+    pairs = {(c.method, c.first, c.second) for c in results.contrasts if c.first == "before"}
+    assert len(pairs) == 4
+
+
 @pytest.mark.slow
 def test_a_small_study_is_made_by_the_steps_and_shared_with_another(tmp_path: Path) -> None:
     from vestige.study.making import check_study, make_cell
 
-    ours = study(tmp_path, seeds=[0])
+    ours = study(tmp_path, seeds=[0], attack={"quantize": [8], "in_context": [1]})
     check_study(ours)
     given = {"settings": ours.settings.model_dump_json(), "folder": str(tmp_path)}
     board = Board(ours.folder.state)
@@ -125,7 +136,8 @@ def test_a_small_study_is_made_by_the_steps_and_shared_with_another(tmp_path: Pa
     ]
     assert [s.forgotten[0].edges for s in unlearned] == [("0_1",), ("1_2",), ("3_4",)]
     assert len({s.parent for s in unlearned}) == 1
-    scores = next((tmp_path / at[ours.cells[-1].key]["evals"]["qa"]).glob("scores.jsonl"))
-    assert len(scores.read_text().splitlines()) == 80
+    scores = tmp_path / at[ours.cells[-1].key]["attacks"]["quantize 8 bits"]["evals"]["qa"] / "scores.jsonl"
+    assert len(scores.read_text().splitlines()) == 20
+    check_attacks(Results(ours))
     other = study(tmp_path, seeds=[0], name="other", models=[{"name": "m", "model": "builtin:tiny"}])
     assert status(other).done == len(other.cells)

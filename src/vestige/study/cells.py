@@ -216,8 +216,12 @@ class Planner:
             target = content_id(["given", held, start])
             yield Cell(target, "given", f"given {model.label} {data.name}", first, point)
         yield self._asked(target, point, held)
+        for forget in self.settings.forget if self.settings.attack else ():
+            for member in self.study.members.get((data.name, forget.label), ()):
+                own = point._replace(forget=forget.label, member=member.name)
+                yield self._attacked(target, target, own, member, held)
         for control in range(self.settings.evaluate.controls if model.teach else 0):
-            yield from self._control(data, held, model, seed, control, first)
+            yield from self._control(data, held, model, seed, control, target)
         for forget in self.settings.forget:
             members = self.study.members.get((data.name, forget.label), ())
             rates = {m.label: self.settings.rates_of(model, m, data, forget) for m in self.settings.methods}
@@ -228,8 +232,9 @@ class Planner:
                     yield from self._unlearned(own, member, model, method, held, target)
 
     def _control(
-        self, data: StudyData, held: str, model: StudyModel, seed: int, number: int, first: tuple[str, ...]
+        self, data: StudyData, held: str, model: StudyModel, seed: int, number: int, target: str
     ) -> Iterator[Cell]:
+        first = (held,) if data.compile else ()
         start = self._id("model", model.label, lambda: _of_model(model))
         taught = self._teaching(model, data)
         for forget in self.settings.forget:
@@ -239,6 +244,8 @@ class Planner:
                 name = f"retrained {model.label} {data.name} {member.name} seed {seed} {number}"
                 yield Cell(key, "retrained", name, first, point)
                 yield self._asked(key, point, held)
+                if self.settings.attack:
+                    yield self._attacked(key, target, point, member, held)
 
     def _unlearned(
         self, point: Point, member: Member, model: StudyModel, method: StudyMethod, held: str, target: str
@@ -254,6 +261,8 @@ class Planner:
             name = f"{method.label} {member.name} rate {point.rate:g} {model.label} {point.data} seed {point.seed}"
             yield Cell(key, "unlearned", name if step == 0 else f"{name} step {step + 1}", (before,), here)
         yield self._asked(key, here, held)
+        if self.settings.attack:
+            yield self._attacked(key, target, here, member, held)
 
     def _teaching(self, model: StudyModel, data: StudyData) -> str:
         settings = self.settings
@@ -273,6 +282,15 @@ class Planner:
         own = content_id(["evaluate", held, key, about, asked])
         rate = f" rate {point.rate:g}" if point.rate else ""
         return Cell(own, "evaluate", name + rate, (key,), point)
+
+    def _attacked(self, key: str, target: str, point: Point, member: Member, held: str) -> Cell:
+        """All attacks on one model; a search for a prefix goes by the words of the target."""
+        asked = self._id("attack", point.data, lambda: [self.settings.attack, self.settings.evaluate.identity()])
+        most = self.study.data(point.data).most_items
+        name = f"attack {point.method or point.role} {member.name} {point.model} {point.data} seed {point.seed}"
+        own = content_id(["attack", held, key, target, member.id, asked, most])
+        rate = f" rate {point.rate:g}" if point.rate else ""
+        return Cell(own, "attack", name + rate, tuple(dict.fromkeys((key, target))), point)
 
 
 def _of_data(data: StudyData) -> dict[str, Any]:

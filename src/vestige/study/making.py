@@ -1,25 +1,31 @@
 """How the cells of a study are made: each by the step that its command runs, in a folder that its key names."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vestige.artifacts.layout import StudyFolder, SubjectFolder
+from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
+from vestige.artifacts.records import read_records
+from vestige.attacks.planning import AttackSettings, plan_all
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 from vestige.core.ids import changed_keys
+from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
+from vestige.core.settings import Settings
 from vestige.data.build import CompileSettings, compile_to_folder
 from vestige.data.corpus import everything, left_out, named_splits
 from vestige.data.factual import idk_answers
 from vestige.evals import find_eval
 from vestige.methods import build_method
 from vestige.models.load import ModelSettings
+from vestige.steps import attack as attacking
 from vestige.steps import finetune as finetuning
 from vestige.steps import unlearn as unlearning
+from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate_together, finished_subject, view_of
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import pick_form, read_done
@@ -40,7 +46,7 @@ def open_study(settings: str, folder: str) -> Study:
 def make_cell(cell: Cell, *, settings: str, folder: str) -> Mapping[str, Any]:
     """Make one cell; gives back where its results lie within the study's folder."""
     kinds = {"data": _data, "target": _taught, "retrained": _taught, "given": _given, "unlearned": _unlearned}
-    return {**kinds, "evaluate": _evaluated}[cell.kind](open_study(settings, folder), cell)
+    return {**kinds, "evaluate": _evaluated, "attack": _attacked}[cell.kind](open_study(settings, folder), cell)
 
 
 def plan_cells(settings: str, folder: str) -> tuple[Cell, ...]:
@@ -79,6 +85,7 @@ def versions(study: Study) -> dict[str, int]:
     return {
         "finetune": finetuning.VERSION,
         "unlearn": unlearning.VERSION,
+        **({"attack": attacking.VERSION} if study.settings.attack else {}),
         **{f"method {name}": version for name, version in methods.items()},
         **{f"evaluation {name}": version for name, version in evals.items()},
     }
@@ -179,6 +186,55 @@ def _parent(study: Study, cell: Cell, model: StudyModel) -> tuple[ModelSettings,
     return _settings_of(study, model, folder.model), model.model, made.digest.id
 
 
+def _attacked(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """Attack a model in every way, and ask it again; by attack where its last answers lie, and what stands for what."""
+    point: Point = cell.given
+    seed, splits = study.data(point.data).seed, splits_of(study, point.data, point.forget, point.member)
+    planned = plan_all(AttackSettings.among(study.settings.attacks().model_dump()), splits.splits, seed=seed)
+    subject = _subject(study, point, place_of(study, cell.after[0]))
+    target = _subject(study, point._replace(role="target"), place_of(study, cell.after[-1]))
+    evals = {name: own for name, own in _questions(study).items() if name not in ("acr", "reversed")}
+    found = {}
+    for attack in planned.attacks:
+        request = AttackRequest(
+            attack, evals, splits.forget, seed, guide=target if attack.plan.kind == "prefix" else None
+        )
+        folder = run_attack(subject, request)
+        places = attack_evaluations(folder, request)
+        last = {name: places[attack.plan.points[-1], name] for name in evals}
+        found[attack.plan.name] = {
+            "evals": {name: str(place.path.relative_to(study.folder.path)) for name, place in last.items()},
+            "asked": {k: v for place in last.values() for k, v in _stands_for(place, attack.tested).items()},
+        }
+    return {"attacks": found, "untested": list(planned.untested)}
+
+
+def _stands_for(place: EvalFolder, tested: Sequence[Item]) -> dict[str, str]:
+    """By the id of each item as it was asked, with a text beside its question, the forget item that it is."""
+    by_content: dict[tuple[Any, ...], str] = {(i.edge, i.attribute, i.answer): i.id for i in tested}
+    own = {i.id for i in tested}
+    rows = {r["item"]: (r.get("edge"), r.get("attribute"), r.get("answer")) for r in read_records(place)}
+    missing = [i for i, content in rows.items() if i not in own and content not in by_content]
+    if missing or len(by_content) < len(own):
+        raise InputError(f"{place.path}: the attacked model was asked items that cannot be told from one another")
+    return {i: i if i in own else by_content[content] for i, content in rows.items()}
+
+
+def _questions(study: Study) -> dict[str, Settings]:
+    """The evaluations with their settings."""
+    asked = study.settings.evaluate
+    return {n: find_eval(n).SETTINGS.build(asked.settings.get(n, {}), where=n) for n in asked.evals}
+
+
+def _subject(study: Study, point: Point, place: Path) -> Subject:
+    """A model that the study made, or one that was given."""
+    model = study.model(point.model)
+    if point.role == "target" and not model.teach:
+        return _from_elsewhere(study, place, model)
+    trusted = model.trust_remote_code
+    return finished_subject(SubjectFolder(place), device=study.settings.device, trust_remote_code=trusted)
+
+
 def _evaluated(study: Study, cell: Cell) -> Mapping[str, Any]:
     """Ask a model; what it scores on each item lies in the folders that are named by evaluation."""
     point: Point = cell.given
@@ -189,16 +245,8 @@ def _evaluated(study: Study, cell: Cell) -> Mapping[str, Any]:
         places = [(forget, m.name) for (data, forget), own in study.members.items() if data == point.data for m in own]
         seen = [splits_of(study, point.data, *place) for place in places]
     items, views = everything(seen), tuple(view_of(s) for s in seen)
-    requests = []
-    for name in asked.evals:
-        settings = find_eval(name).SETTINGS.build(asked.settings.get(name, {}), where=name)
-        requests.append(EvaluateRequest(items, views, settings, study.data(point.data).seed, name, summed=False))
-    model, place = study.model(point.model), place_of(study, cell.after[0])
-    if point.role == "target" and not model.teach:
-        subject = _from_elsewhere(study, place, model)
-    else:
-        trusted = model.trust_remote_code
-        subject = finished_subject(SubjectFolder(place), device=study.settings.device, trust_remote_code=trusted)
-    found = evaluate_together(subject, requests)
+    seed = study.data(point.data).seed
+    requests = [EvaluateRequest(items, views, own, seed, n, summed=False) for n, own in _questions(study).items()]
+    found = evaluate_together(_subject(study, point, place_of(study, cell.after[0])), requests)
     paths = (str(f.path.relative_to(study.folder.path)) for f in found)
     return {"evals": dict(zip(asked.evals, paths, strict=True))}

@@ -88,6 +88,7 @@ STUDIES = {
     "pistol-q3": "PISTOL, question 3: the type of data (Table 4, Figures 5 e, f)",
     "pistol-q4": "PISTOL, question 4: any two models side by side",
     "pistol-entity": "every contract of one entity",
+    "inconclusive": "2506.00688: formats x methods, relearning, a searched prefix, compression before and after",
 }
 """The studies that come with Vestige, by what they ask."""
 

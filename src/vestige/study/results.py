@@ -40,6 +40,14 @@ class Group(NamedTuple):
     forget: str
     method: str
     rate: float
+    attack: str = ""
+
+
+class Asked(NamedTuple):
+    """The folder of each evaluation of one model, and by the id of an asked item the one that it stands for."""
+
+    evals: Mapping[str, str]
+    stands_for: Mapping[str, str]
 
 
 class Row(NamedTuple):
@@ -51,6 +59,7 @@ class Row(NamedTuple):
     connectivity: float | None
     method: str
     rate: float
+    attack: str
     split: str
     metric: str
     value: float
@@ -61,6 +70,11 @@ class Row(NamedTuple):
     seeds: int
     sets: int
     interval: str
+
+    @property
+    def group(self) -> Group:
+        """What the row is about."""
+        return Group(self.model, self.data, self.forget, self.method, self.rate, self.attack)
 
 
 class ContrastRow(NamedTuple):
@@ -109,24 +123,29 @@ class Results:
     study: Study
 
     @cached_property
-    def asked(self) -> dict[Group, dict[str, dict[str, str]]]:
-        """By group, then seed, then member, the key of the evaluation that is done."""
+    def asked(self) -> dict[Group, dict[str, dict[str, Asked]]]:
+        """By group, then seed, then member, what was asked and is done."""
         board = Board(self.study.folder.state)
         done = board.status().done
-        found: dict[Group, dict[str, dict[str, str]]] = {}
+        found: dict[Group, dict[str, dict[str, Asked]]] = {}
         for cell in self.study.places:
-            if cell.kind != "evaluate" or cell.key not in done:
+            if cell.kind not in ("evaluate", "attack") or cell.key not in done:
                 continue
-            point: Point = cell.given
-            for (data, forget), members in self.study.members.items():
-                if data != point.data or point.forget not in ("", forget):
-                    continue
-                for member in members:
-                    if point.member in ("", member.name):
-                        group = Group(point.model, data, forget, point.method or point.role, point.rate)
-                        seed = str(point.seed) if point.role != "retrained" else f"{point.seed}/{point.step}"
-                        found.setdefault(group, {}).setdefault(seed, {})[member.name] = cell.key
+            point, made = cell.given, board.facts(cell.key)["made"]
+            answers = {"": made} if cell.kind == "evaluate" else made["attacks"]
+            for group, member in self._of(point):
+                seed = str(point.seed) if point.role != "retrained" else f"{point.seed}/{point.step}"
+                for attack, own in answers.items():
+                    asked = Asked(own["evals"], own.get("asked", {}))
+                    found.setdefault(group._replace(attack=attack), {}).setdefault(seed, {})[member] = asked
         return found
+
+    def _of(self, point: Point) -> Iterator[tuple[Group, str]]:
+        """The groups and members that a cell's answers are for; those of a target are for every forget set."""
+        for (data, forget), members in self.study.members.items():
+            for member in members if data == point.data and point.forget in ("", forget) else ():
+                if point.member in ("", member.name):
+                    yield Group(point.model, data, forget, point.method or point.role, point.rate), member.name
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -144,29 +163,32 @@ class Results:
                     names["forget"].index(g.forget),
                     place[g.method],
                     g.rate,
+                    g.attack,
                 ),
             )
         )
 
     def _seeds(self, group: Group) -> list[str]:
         """The seeds at which every member was asked."""
-        own = self.asked.get(group, {})
+        own: Mapping[str, Mapping[str, Asked]] = self.asked.get(group, {})
         n = len(self.study.members[group.data, group.forget])
         return [seed for seed in sorted(own) if len(own[seed]) == n]
 
     def _members(self, group: Group) -> Sequence[Member]:
         return self.study.members[group.data, group.forget]
 
-    def by_item(self, key: str, evaluation: str) -> Mapping[str, Mapping[str, float]]:
-        """The scores of one evaluation by item."""
-        if (key, evaluation) not in self._read:
-            path = Board(self.study.folder.state).facts(key)["made"]["evals"][evaluation]
+    def by_item(self, asked: Asked, evaluation: str) -> Mapping[str, Mapping[str, float]]:
+        """The scores of one evaluation by item; none where an attacked model was not asked it."""
+        path = asked.evals.get(evaluation)
+        if path is None:
+            return {}
+        if path not in self._read:
             rows = read_scores(EvalFolder(self.study.folder.path / path))
-            self._read[key, evaluation] = {row.pop("item"): row for row in rows}
-        return self._read[key, evaluation]
+            self._read[path] = {asked.stands_for.get(i := row.pop("item"), i): row for row in rows}
+        return self._read[path]
 
     @cached_property
-    def _read(self) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
+    def _read(self) -> dict[str, dict[str, dict[str, float]]]:
         return {}
 
     def items(self, group: Group, member: str, split: str) -> tuple[Item, ...]:
@@ -224,6 +246,7 @@ class Results:
             sum(places) / len(places) if places else None,
             group.method,
             group.rate,
+            group.attack,
             split,
             metric,
             float(values.mean()),
@@ -250,7 +273,12 @@ class Results:
         found: dict[Group, Group] = {}
         for group in self.groups if report.matched is not None else ():
             kept = self.scores(group, report.utility, report.metrics[0])
-            if group.rate and kept is not None and float(kept.values.mean()) >= (report.matched or 0.0):
+            if (
+                group.rate
+                and not group.attack
+                and kept is not None
+                and float(kept.values.mean()) >= (report.matched or 0.0)
+            ):
                 # In ascending order of rates.
                 found[group._replace(rate=0.0)] = group
         return found
@@ -262,7 +290,11 @@ class Results:
         found = []
         for split in report.splits:
             for metric in report.metrics:
-                rows = [*self._compared(split, metric), *self._compared_splits(split, metric)]
+                rows = [
+                    *self._compared(split, metric),
+                    *self._compared_splits(split, metric),
+                    *self._after_attacks(split, metric),
+                ]
                 tested = [r for r in rows if r.p is not None]
                 adjusted = iter(holm([r.p for r in tested if r.p is not None]))
                 found += [r if r.p is None else r._replace(p_holm=next(adjusted)) for r in rows]
@@ -290,7 +322,7 @@ class Results:
     def _compared(self, split: str, metric: str) -> Iterator[ContrastRow]:
         for axis, (first, second) in self._pairs():
             for group in self.groups:
-                if getattr(group, axis) == first and group.method != "target":
+                if getattr(group, axis) == first and group.method != "target" and not group.attack:
                     yield from self._against(group, _with(group, axis, second), split, metric, "equal rates")
             for group, at in self.matched.items():
                 other = self.matched.get(_with(group, axis, second))
@@ -309,13 +341,22 @@ class Results:
     def _compared_splits(self, split: str, metric: str) -> Iterator[ContrastRow]:
         """Two splits of one model, under the first of them."""
         for first, second in self.study.settings.report.contrasts:
-            for group in self.groups if first == split else ():
+            for group in (g for g in self.groups if not g.attack) if first == split else ():
                 one, other = (
                     self.scores(group, s, metric) if s in self.study.settings.report.splits else None
                     for s in (first, second)
                 )
                 if one and other and group.method != "target" and (found := contrast_of(one, other)):
                     yield _contrast_row(group, group, "equal rates", split, metric, first, second, found)
+
+    def _after_attacks(self, split: str, metric: str) -> Iterator[ContrastRow]:
+        """What a model says after an attack, less what it said before it, of the items that were asked both times."""
+        for group in self.groups if split.startswith("forget") else ():
+            one = self.scores(group._replace(attack=""), split, metric) if group.attack else None
+            other = self.scores(group, split, metric) if group.attack else None
+            if one and other and (found := contrast_of(one, other, common=0.0)):
+                given = group._replace(attack="")
+                yield _contrast_row(given, given, "equal rates", split, metric, "before", group.attack, found)
 
     def item_rows(self) -> Iterator[dict[str, Any]]:
         """Every score of every item, with where it stands."""
@@ -341,7 +382,7 @@ class Results:
                         }
 
 
-def contrast_of(first: Scores, second: Scores) -> Contrast | None:
+def contrast_of(first: Scores, second: Scores, *, common: float = COMMON) -> Contrast | None:
     """Second less first over the seeds that both have.
 
     Compared one by one are items that both have, and else questions about one attribute, where each side asks one
@@ -352,9 +393,9 @@ def contrast_of(first: Scores, second: Scores) -> Contrast | None:
         return None
     one = first.values[[first.seeds.index(s) for s in seeds]]
     other = second.values[[second.seeds.index(s) for s in seeds]]
-    common = [i for i in first.items if i in set(second.items)]
-    if len(common) >= COMMON * max(len(first.items), len(second.items)):
-        left, right = ([s.items.index(i) for i in common] for s in (first, second))
+    both = [i for i in first.items if i in set(second.items)]
+    if both and len(both) >= common * max(len(first.items), len(second.items)):
+        left, right = ([s.items.index(i) for i in both] for s in (first, second))
         edges = [first.edges[n] for n in left]
         labels = [e for e in edges if e is not None]
         clusters = labels if len(labels) == len(edges) else None

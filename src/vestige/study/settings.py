@@ -6,12 +6,20 @@ from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 
+from vestige.audit.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings, closest, read_toml
 from vestige.core.text import one_line
 from vestige.data.corpus import SourceSettings
 from vestige.study.presets import PAPER_RATES
 from vestige.training.settings import TrainingSettings, UnlearningSettings
+
+ATTACKS = {
+    *("relearn", "relearn_items", "relearn_epochs", "relearn_rate", "relearn_rank", "relearn_rates", "relearn_ranks"),
+    *("relearn_alpha", "relearn_batch_size", "quantize", "in_context", "gcg", "prefix"),
+    *("prompt_tokens", "prompt_steps", "prompt_candidates"),
+}
+"""The settings of attacks among an audit's; `attacks.planning` reads them."""
 
 EACH = "each:"
 """Begins a selector of edges that are forgotten one at a time, each from the target itself."""
@@ -146,7 +154,8 @@ class StudySettings(Settings):
     """A whole study. Lists of names are axes; every combination is a cell.
 
     `seeds` are those of the trainings: with each, the target is taught and every method run anew. `finetune` and
-    `unlearn` are settings of training for all models. A string stands for a table with that name alone.
+    `unlearn` are settings of training for all models. `attack` are settings of an audit's attacks under their names
+    there; what is not named is not tried. A string stands for a table with that name alone.
     """
 
     name: str
@@ -160,6 +169,7 @@ class StudySettings(Settings):
     finetune: dict[str, Any] = Field(default_factory=dict)
     unlearn: dict[str, Any] = Field(default_factory=dict)
     evaluate: StudyEvaluate = StudyEvaluate()
+    attack: dict[str, Any] = Field(default_factory=dict)
     report: StudyReport = StudyReport()
 
     @field_validator("models", "methods", "forget", mode="before")
@@ -186,6 +196,7 @@ class StudySettings(Settings):
         for one in self.data:
             if bool(one.data) == bool(one.compile):
                 raise InputError(f"{self.name}: data {one.name!r} needs either compile = a graph, or data = a file")
+        self.attacks()
         for model in self.models:
             for data in self.data if model.teach else ():
                 self.teaching(model, data)
@@ -200,6 +211,14 @@ class StudySettings(Settings):
             "methods": [m.label for m in self.methods],
             "forget": [f.label for f in self.forget],
         }
+
+    def attacks(self) -> AuditSettings:
+        """The attacks that are made, as an audit's settings."""
+        strange = set(self.attack) - ATTACKS
+        if strange:
+            raise InputError(f"{self.name}: attack.{min(strange)}: {closest(min(strange), sorted(ATTACKS))}")
+        none = dict.fromkeys(("relearn", "relearn_rates", "quantize", "in_context", "gcg", "prefix"), ())
+        return AuditSettings.build({**none, **self.attack}, where=f"attack of {self.name}")
 
     def _known(self, what: str, names: Sequence[str], where: str) -> None:
         known = self.names()[what]

@@ -11,7 +11,7 @@ from vestige.core.files import write_text
 from vestige.core.ids import slug
 from vestige.core.text import one_line
 from vestige.study.cells import Study
-from vestige.study.results import ContrastRow, Group, Results, Row
+from vestige.study.results import ContrastRow, Results, Row
 
 FORMATS = ("csv", "parquet", "latex", "markdown")
 """What a study is exported as."""
@@ -87,25 +87,20 @@ def tables_of(results: Results) -> list[Table]:
 
 
 def _scores(results: Results, data: str, metric: str) -> Table:
-    at = {(Group(r.model, r.data, r.forget, r.method, r.rate), r.split): r for r in results.rows if r.metric == metric}
+    at = {(r.group, r.split): r for r in results.rows if r.metric == metric}
     groups = [g for g in results.groups if g.data == data and any(key[0] == g for key in at)]
     splits = [s for s in results.study.settings.report.splits if any((g, s) in at for g in groups)]
-    several = len({g.model for g in groups}) > 1
-    head = ("model",) * several + ("forget set", "method", "rate", *map(_named_split, splits), "seeds")
+    several, attacked = len({g.model for g in groups}) > 1, any(g.attack for g in groups)
+    head = [*["model"] * several, "forget set", "method", "rate", *["after"] * attacked, *map(_named_split, splits)]
     rows = []
     for group in groups:
         own = [at.get((group, s)) for s in splits]
-        seeds = sorted({r.seeds for r in own if r})
         rate = f"{group.rate:g}" if group.rate else ""
-        cells = [group.model] * several + [
-            group.forget,
-            group.method,
-            rate,
-            *("" if r is None else scored(r) for r in own),
-        ]
-        rows.append((*cells, ", ".join(map(str, seeds))))
+        cells = [*[group.model] * several, group.forget, group.method, rate, *[group.attack] * attacked]
+        cells += ["" if r is None else scored(r) for r in own]
+        rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in own if r}))))
     about = f"{metric_name(metric)} on {data}: mean, SD over seeds, 95 % interval over items and seeds"
-    return Table(about, head, tuple(rows))
+    return Table(about, (*head, "seeds"), tuple(rows))
 
 
 def scored(row: Row) -> str:
@@ -166,7 +161,7 @@ def write_figures(folder: Path, results: Results) -> list[Path]:
     from vestige.report.figures import saved
 
     metric, paths = results.study.settings.report.metrics[0], []
-    rows = [r for r in results.rows if r.metric == metric and r.method not in ("target", "retrained")]
+    rows = [r for r in results.rows if r.metric == metric and r.rate and not r.attack]
     for model, data in dict.fromkeys((r.model, r.data) for r in rows):
         own = [r for r in rows if (r.model, r.data) == (model, data)]
         splits = list(dict.fromkeys(r.split for r in own))
