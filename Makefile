@@ -10,14 +10,14 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # What stands in for processors that round otherwise.
 ROUNDINGS := NATIVE=1 MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2
 
-.PHONY: help demo test test-fast check check-lowest check-portable docs fix setup clean
+.PHONY: help demo test test-fast check check-lowest check-portable docs site fix setup clean
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(VENV)/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Vestige needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet $(CONSTRAINTS) -e '.[dev]'
+	$(BIN)/pip install --quiet $(CONSTRAINTS) -e '.[dev,docs]'
 	touch $@
 
 setup: $(VENV)/.ready  ## Create .venv and install Vestige with its development tools
@@ -25,7 +25,7 @@ setup: $(VENV)/.ready  ## Create .venv and install Vestige with its development 
 demo: setup  ## Run PISTOL's sample dataset 1 through the whole pipeline; write runs/demo/report.html
 	$(BIN)/vestige demo
 
-check: setup  ## What CI checks before the tests: style, types, who imports whom, size
+check: setup  ## What CI checks before the tests: style, types, who imports whom, generated pages, links, size
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -33,10 +33,14 @@ check: setup  ## What CI checks before the tests: style, types, who imports whom
 	$(BIN)/python tools/cli_page.py --check
 	$(BIN)/python tools/methods_page.py --check
 	$(BIN)/python tools/house.py
+	$(BIN)/mkdocs build --quiet --strict
 
 docs: setup  ## Write docs/cli.md from the commands' own help and docs/methods.md from the methods
 	$(BIN)/python tools/cli_page.py
 	$(BIN)/python tools/methods_page.py
+
+site: setup  ## Write the documentation as a website that works offline, into site/
+	$(BIN)/mkdocs build --strict
 
 fix: setup  ## Let the tools settle layout
 	$(BIN)/ruff check --fix

@@ -1,6 +1,6 @@
 """How often the 95 % intervals cover the mean, and how wide they are: `python -m benchmarks.coverage`.
 
-Samples are drawn from distributions whose mean is known. The tables of docs/intervals.md come from the
+Samples are drawn from distributions whose mean is known. The tables of docs/metrics.md come from the
 defaults, which take a quarter of an hour on one core. Axes: N items.
 """
 

@@ -1,7 +1,7 @@
 """What a training is said to need against what it takes: `vestige.steps.dry_run` beside the memory of a real run.
 
     python -m benchmarks.memory [--shapes tiny smol] [--objectives finetune npo_gd kl rmu] [--resident] [--json]
-    python -m benchmarks.memory --foresee     the table of docs/scale.md: a 7B model on CUDA, foreseen and not measured
+    python -m benchmarks.memory --foresee     the figures of docs/training.md: a 7B model on CUDA, not measured
 
 Each case trains a model of random weights for one epoch of two batches. What it takes is what PyTorch's allocator
 handed out at most: on a CPU by the profiler's record of each allocation, on CUDA by the allocator's own count. With

@@ -1,7 +1,7 @@
 """The table of all methods: PISTOL's sample dataset 1, the built-in tiny model, calibrated rates, three seeds.
 
-`python -m benchmarks.methods --run runs/methods` fills the run and writes docs/method_table.md; stopped, the same
-command goes on. With `--methods npo kl` only these; `--table` writes the table from what is there.
+`python -m benchmarks.methods --run runs/methods` fills the run and writes benchmarks/results/methods.md; stopped, the
+same command goes on. With `--methods npo kl` only these; `--table` writes the table from what is there.
 
 Every method forgets each of two contracts. Its learning rate is calibrated for each (seed 0, validation items), then
 it unlearns at that rate with three seeds, each from the target of that seed, and is reported on the items that
@@ -43,7 +43,7 @@ from vestige.study.presets import tiny_unlearning
 from vestige.study.runner import Report, State, Task, run_tasks
 from vestige.training.settings import UnlearningSettings
 
-PAGE = Path(__file__).parents[1] / "docs" / "method_table.md"
+PAGE = Path(__file__).parents[1] / "benchmarks" / "results" / "methods.md"
 FORGET = ("edge:A_B", "edge:A_C")
 SEEDS = (0, 1, 2)
 CONTROLS = ("none", "retrain")
@@ -236,7 +236,7 @@ def estimates(run: RunFolder, cell: Cell) -> list[str]:
 
 
 def page(run: RunFolder, methods: Sequence[str]) -> str:
-    """docs/method_table.md from what is there; rows that are not there yet are left out."""
+    """benchmarks/results/methods.md from what is there; rows that are not there yet are left out."""
     order = [*CONTROLS, *(m for m in methods if m not in CONTROLS)]
     cells = [Cell(method, forget) for forget in FORGET for method in order]
     rows = [(cell, values) for cell in cells if (values := estimates(run, cell))]
@@ -277,7 +277,7 @@ def _introduction(run: RunFolder) -> list[str]:
         f"{len(SEEDS)} seeds of target and unlearning, with 95 % intervals, on items that nothing was chosen on "
         f"({counts}).",
         "",
-        f"The rate of each row was calibrated for `{SETTINGS.goal}` on seed 0 and validation items (docs/calibrate.md) "
+        f"The rate of each row was calibrated for `{SETTINGS.goal}` on seed 0 and validation items (docs/training.md) "
         f"among {len(SETTINGS.rates)} rates from {SETTINGS.rates[0]:g} to {SETTINGS.rates[-1]:g}. Other settings are "
         "the methods' defaults; searched with the rate were those that the papers too choose for each model: "
         f"{searched}.",

@@ -1,6 +1,6 @@
 """How often the checks of a data set raise a false alarm, and how often they find a leak that was planted.
 
-`python -m benchmarks.soundness` prints the table of docs/check_data.md (`--json`: one object a row). Data sets are
+`python -m benchmarks.soundness` prints the table of docs/data.md (`--json`: one object a row). Data sets are
 random: made-up names, six attributes, answers drawn anew for each item, so that nothing says which option is right;
 then one leak is planted in a share of the forget items. No model is loaded.
 """

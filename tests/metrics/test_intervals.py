@@ -169,7 +169,7 @@ def test_few_scores_without_bounds_are_neither_certain_nor_absurd(n, ties):
     ],
 )
 def test_few_scores_without_bounds_are_covered(n, draw, mean, least, monkeypatch):
-    # 150 samples; the least is two standard errors below what docs/intervals.md measures.
+    # 150 samples; the least is two standard errors below what docs/metrics.md measures.
     monkeypatch.setattr(intervals, "RESAMPLES", 1000)
     rng = np.random.default_rng(n)
     found = [interval_of_mean(draw(rng, n), bounds=None, seed=0) for _ in range(150)]

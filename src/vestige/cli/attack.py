@@ -67,7 +67,7 @@ def acr_command(
     """Search the shortest prompt after which each SUBJECT says an item's text, token for token (ACR, 2404.15146).
 
     ACR is the text's tokens over the prompt's; a text is memorised where it exceeds 1. A prompt that was not found has
-    no ratio. Settings: form, schedule, longest, steps, width, topk, ascii_only, screen, warm, items (5): docs/acr.md.
+    no ratio. Settings: form, schedule, longest, steps, width, topk, ascii_only, screen, warm, items: docs/attacks.md.
     """
     refuse_torchrun("attack")
     from vestige.data.corpus import everything

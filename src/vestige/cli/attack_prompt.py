@@ -115,7 +115,7 @@ def prefix_command(
 
     Enhanced GCG, the prompt attack of 2506.00688. Settings: tokens, first_tokens, ramp_steps, steps, candidates, topk,
     buffer, forced_tokens, clamp, layers, distance, representation, fluency, repetition, repetition_power, and more:
-    docs/prompt_attacks.md.
+    docs/attacks.md.
     """
     refuse_torchrun("attack")
     from vestige.attacks.enhanced import EnhancedSettings

@@ -155,7 +155,7 @@ def latent_command(
 ) -> None:
     """Search for prompts that UNLEARNED answers badly, from the adjacent questions in the folder.
 
-    Settings: latent.n_iterations, policy.n_rollouts and others; see docs/probe.md.
+    Settings: latent.n_iterations, policy.n_rollouts and others; see docs/holes.md.
     """
     refuse_torchrun("probe")
     from vestige.probes.adjacent import beginnings_in
@@ -187,7 +187,7 @@ def filter_command(
 ) -> None:
     """Say which prompts in the folder are holes: filters, fresh answers of both models, placebos, groups.
 
-    Settings: filter.target_at_least, filter.unlearned_at_most, filter.alike and others; see docs/probe.md.
+    Settings: filter.target_at_least, filter.unlearned_at_most, filter.alike and others; see docs/holes.md.
     """
     refuse_torchrun("probe")
     from vestige.probes.holes import candidates_in
@@ -363,7 +363,7 @@ def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
 def _print_rows(table: "HoleTable") -> None:
     """Measures down, sources across."""
     if not table.rows:
-        typer.echo("no prompt was left to be tested and judged; docs/probe.md says what can be done (Nothing left)")
+        typer.echo("no prompt was left to be tested and judged; docs/holes.md says what can be done (Nothing left)")
         return
     measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
     print_columns("fresh answers: quality 1 to 10, 95 % intervals", [measures], [_column(row) for row in table.rows])

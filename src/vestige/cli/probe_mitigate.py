@@ -94,7 +94,7 @@ def mitigate_command(
 ) -> None:
     """Mend UNLEARNED with the prompts that a finished probe found, and say what came back with them.
 
-    Settings: mitigation.n_latent, mitigation.rounds and others, training.learning_rate, method.KEY; docs/mitigation.md.
+    Settings: mitigation.n_latent, mitigation.rounds and others, training.learning_rate, method.KEY; docs/holes.md.
     """
     refuse_torchrun("probe mitigate")
     from vestige.probes.mitigate import mitigate

@@ -40,7 +40,7 @@ def tables_command(
     """Quality before and after, diversity, mitigation, judges, checkpoints and RL ablation: Tables 1-4, 6, 7 and 10.
 
     Makes what is missing and writes tables.md and a CSV for each table; the same command goes on where a stopped one
-    ended. Ends with 5 if a task failed; see docs/hole_tables.md.
+    ended. Ends with 5 if a task failed; see docs/holes.md.
     """
     refuse_torchrun("probe tables")
     from vestige.study.hole_study_settings import refuse_sections_missing, study_named, tables_named

@@ -1,6 +1,6 @@
 """95 % intervals for the mean of per-item scores that stay honest with few items, and never claim certainty.
 
-Axes: N items, K clusters, R resamples. What is chosen, and why, was measured: docs/intervals.md has the
+Axes: N items, K clusters, R resamples. What is chosen, and why, was measured: docs/metrics.md has the
 coverage and the widths, `python -m benchmarks.coverage` makes them. In short:
 
 - scores that are all 0 or 1: Wilson.

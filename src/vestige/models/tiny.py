@@ -55,7 +55,7 @@ def tiny_tokenizer(items: Iterable[Item]) -> PreTrainedTokenizerFast:
 def tiny_config() -> LlamaConfig:
     """Hidden 192, 3 layers, 4 heads, intermediate 512, tied embeddings: 1.7 million parameters.
 
-    A fourth layer learns the same data no sooner and costs a quarter more (docs/tiny.md).
+    A fourth layer learns the same data no sooner and costs a quarter more (docs/models.md).
     """
     return LlamaConfig(
         vocab_size=VOCABULARY,

@@ -26,7 +26,7 @@ The interval is the mean plus or minus t times the root of V = V_C + V_S. A. C. 
 (Robust inference with multiway clustering, J. Bus. Econ. Stat. 29, 2011) take off what both count, the clusters at one
 seed, and have min(K, S) - 1 degrees of freedom. With three seeds that would be two degrees whatever the seeds do, so
 ours are Satterthwaite's, V^2 / (V_C^2 / (K - 1) + V_S^2 / (S - 1)), and nothing is taken off, which makes up for what
-so few seeds leave unknown. In simulations it covers 92 to 98 % with three seeds or more (docs/prevention.md), and 89 %
+so few seeds leave unknown. In simulations it covers 92 to 98 % with three seeds or more (docs/holes.md), and 89 %
 with two, which are refused.
 
 

@@ -437,5 +437,5 @@ def refuse_paper(name: str) -> None:
     )
     raise InputError(
         f"the preset {name} is looked up and not made by one command: write a TOML file in which {made} the "
-        "unlearned model, with the preset's sizes; docs/hole_tables.md has the form"
+        "unlearned model, with the preset's sizes; docs/holes.md has the form"
     )

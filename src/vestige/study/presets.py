@@ -24,7 +24,7 @@ TINY_FINETUNE = TrainingSettings(
     stop_when_exact=True,
     lora_rank=0,
 )
-"""Learns sample dataset 1 and the factual questions to the last answer; docs/tiny.md has the trials."""
+"""Learns sample dataset 1 and the factual questions to the last answer; docs/models.md has the trials."""
 
 TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4}
 """Learning rates for one contract of 20 questions and 20 epochs, one a method."""

@@ -1,0 +1,69 @@
+"""The documentation: the tutorial runs as it is printed, and the pages stay short enough to be read."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+from typer.testing import CliRunner
+
+import audited
+from vestige.artifacts.audits import CLAIMS
+from vestige.cli.app import app
+from vestige.core.errors import VestigeError
+from vestige.core.files import read_json
+from vestige.core.items import Item
+from vestige.metrics import intervals
+from vestige.models import tiny
+from vestige.study import audit as study
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+GENERATED = {"cli.md"}
+MOST_WORDS = 36_000
+"""The generated page of the command line apart."""
+
+
+def commands(page: str, before: str, folder: Path) -> list[list[str]]:
+    """What a shell makes of the page's `sh` blocks, in order; `before` is read first. Only Python runs."""
+    blocks = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    script = r"vestige() { printf '%s\0' vestige " + '"$@"; echo; }\n' + before + "".join(blocks)
+    done = subprocess.run(["bash", "-euc", script], cwd=folder, capture_output=True, text=True, check=True)
+    return [line.rstrip("\0").split("\0") for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_as_it_is_printed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+    monkeypatch.setattr(study, "run_tasks", audited.in_this_process)
+    (tmp_path / "practice.py").write_bytes((DOCS / "practice.py").read_bytes())
+    torch.manual_seed(0)
+    config = audited.nano_config()
+    config.max_position_embeddings = 1024
+    LlamaForCausalLM(config).save_pretrained("own")
+    tiny.tiny_tokenizer([Item("Where was Ada Abara born?", "Ada Abara was born in Oslo.")]).save_pretrained("own")
+    page = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+    assert page.count("MODEL=builtin:tiny") == 1
+    # Six people instead of fifty, and a model of one's own in the place of the built-in one.
+    shell = f'python() {{ {sys.executable} "$1" 6 3; }}\n'
+    typed = commands(page.replace("MODEL=builtin:tiny", "MODEL=./own"), shell, tmp_path)
+    assert [words[1] for words in typed].count("finetune") == 4
+    for words in typed:
+        try:
+            code = CliRunner().invoke(app, words[1:], catch_exceptions=False).exit_code
+        except VestigeError as error:
+            code = error.exit_code
+        verdict = words[1] in {"check-data", "audit"} and "--plan" not in words
+        assert code in ({0, 3, 4} if verdict else {0}), words
+    verdicts = read_json(tmp_path / "runs" / "mine" / "verdicts.json")
+    assert (tmp_path / "runs" / "mine" / "report.html").is_file()
+    assert {row["claim"] for row in verdicts} == set(CLAIMS)
+
+
+def test_the_pages_are_short_enough_to_be_read():
+    words = {page.name: len(page.read_text(encoding="utf-8").split()) for page in DOCS.glob("*.md")}
+    assert sum(n for name, n in words.items() if name not in GENERATED) <= MOST_WORDS, words
