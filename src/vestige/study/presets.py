@@ -101,7 +101,7 @@ def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) ->
         raise InputError("the CPU size is that of builtin:tiny; give --model or --cpu")
     size = "cpu" if cpu else "any" if models else "paper"
     text = _resource(name)
-    for part in ("axes", "models", "sample1", "training", "asked"):
+    for part in ("axes", "models", "sample1", "training", "rates", "asked"):
         text = text.replace(f"@{part.upper()}@", _resource(part).strip())
     names = models or (("tiny", "tiny, all epochs") if cpu else ("Llama2-7B", "Mistral-7B"))
     pairs = ", ".join(json.dumps(pair, ensure_ascii=False) for pair in combinations(names, 2))
