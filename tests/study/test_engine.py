@@ -12,7 +12,7 @@ from benchmarks import study_kills
 from benchmarks.study_kills import cells, make, recorded
 
 from vestige.artifacts.layout import StudyState
-from vestige.study.engine import LOST, Board, work
+from vestige.study.engine import LOST, Board, run_cells, work
 
 N = 24
 
@@ -103,3 +103,13 @@ def test_kills_lose_nothing_and_record_nothing_twice() -> None:
     assert found["recorded in the end"] == found["cells"]
     assert found["same bytes as without kills"]
     assert found["leases left"] == 0
+
+
+@pytest.mark.slow
+def test_a_scheduler_starts_the_same_workers(tmp_path: Path) -> None:
+    pytest.importorskip("submitit")
+    state = StudyState(tmp_path / "state")
+    failed = run_cells(state, partial(cells, 6), partial(make, place=str(tmp_path)), jobs=2, executor="local")
+    assert failed == {}
+    assert set(recorded(tmp_path)) == {c.key for c in cells(6)}
+    assert Counter((tmp_path / "ended").read_text().split()) == {c.key: 1 for c in cells(6)}
