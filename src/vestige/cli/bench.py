@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vestige.cli.asked import pairs, refuse_torchrun, say
-from vestige.cli.probe_words import JudgeWords, Participants, PlaceWords
+from vestige.cli.probe_words import JudgeWords, PlaceWords, participants
 from vestige.cli.spread import spread
 from vestige.cli.tables import print_columns, print_json
 from vestige.core.errors import InputError
@@ -139,8 +139,7 @@ def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader"
     from vestige.judges.mt_bench import LikenessTurnJudge, WritingTurnJudge
     from vestige.steps.bench import TurnGrader
 
-    cast = Participants(first, "", who, place)
-    grader = cast.grader
+    grader = participants(first, "", who, place).grader
     if isinstance(grader.judge, GroundedJudge):
         return TurnGrader(LikenessTurnJudge(grader.judge), grader.identity, by_likeness=True)
     assert grader.writer is not None, "who is not grounded writes"

@@ -17,7 +17,7 @@ from vestige.cli.probe_mitigate import mitigate_command
 from vestige.cli.probe_prevent import prevent_command
 from vestige.cli.probe_tables import tables_command
 from vestige.cli.probe_variance import variance_command
-from vestige.cli.probe_words import JudgeWords, NearWords, Participants, PlaceWords, placebo_names, searches_named
+from vestige.cli.probe_words import JudgeWords, NearWords, PlaceWords, participants, placebo_names, searches_named
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
 from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
     from vestige.data.probe_sources import ProbeSources
     from vestige.probes.adjacent import AdjacentRequest, KeptQuestion
+    from vestige.probes.answering import Participants
     from vestige.probes.holes import ProbeForecast, Size
     from vestige.probes.latent import Yield
 
@@ -111,7 +112,7 @@ def all_command(
         _foresee(request, who, place, _size(names, len(placebo or ()), place))
         return
     _say_adjacent(make_adjacent(place.folder, request), place)
-    models = Participants(target, unlearned, who, place)
+    models = participants(target, unlearned, who, place)
     for name in names:
         _search(name, policy, models, place)
     _tell(_filtered(sources, models, place, placebo or ()), place)
@@ -165,7 +166,7 @@ def latent_command(
     names = searches_named(searches, SEARCHES)
     # Before any model is loaded.
     beginnings_in(place.folder)
-    models = Participants(target, unlearned, who, place)
+    models = participants(target, unlearned, who, place)
     found = {name: _search(name, policy, models, place) for name in names}
     if place.as_json:
         print_json({name: one._asdict() for name, one in found.items()})
@@ -197,7 +198,7 @@ def filter_command(
     sources = _read(rows, data, forget, forget_n)
     # Before any model is loaded.
     candidates_in(place.folder)
-    _tell(_filtered(sources, Participants(target, unlearned, who, place), place, placebo or ()), place)
+    _tell(_filtered(sources, participants(target, unlearned, who, place), place, placebo or ()), place)
 
 
 probe_app.command("mitigate")(mitigate_command)
@@ -226,7 +227,7 @@ def _adjacent_request(
     return AdjacentRequest(sources.splits, sources.corpus.dataset, by, settings, neighbours, place.seed, *texts)
 
 
-def _search(name: str, policy: str, models: Participants, place: PlaceWords) -> "Yield":
+def _search(name: str, policy: str, models: "Participants", place: PlaceWords) -> "Yield":
     """Make one search and say what it brought."""
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.latent import LatentSettings, SearchRequest, search, yield_of
@@ -256,7 +257,7 @@ def _search(name: str, policy: str, models: Participants, place: PlaceWords) -> 
 
 
 def _filtered(
-    sources: "ProbeSources", models: Participants, place: PlaceWords, placebos: "Sequence[str]"
+    sources: "ProbeSources", models: "Participants", place: PlaceWords, placebos: "Sequence[str]"
 ) -> "HoleTable":
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings

@@ -9,7 +9,7 @@ import typer
 from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.data_words import DataWords, say_notes
 from vestige.cli.options import Data, DryStudy, Forget, Idk
-from vestige.cli.probe_words import JudgeWords, Participants, PlaceWords, searches_named
+from vestige.cli.probe_words import JudgeWords, PlaceWords, participants, searches_named
 from vestige.cli.progress import progress_bar
 from vestige.cli.spread import spread
 from vestige.cli.tables import print_columns, print_cost, print_counts, print_json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.holes import MitigationRow, MitigationTable, Way
     from vestige.core.estimates import Estimate
     from vestige.data.corpus import NamedSplits
-    from vestige.probes.answering import AnswerSettings, Served
+    from vestige.probes.answering import AnswerSettings, Participants
     from vestige.probes.mitigation import (
         Again,
         MitigationForecast,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         MitigationSettings,
         Searching,
     )
-    from vestige.steps.subjects import Asked
 
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: the target of the probe in the folder.")]
@@ -112,9 +111,9 @@ def mitigate_command(
     if dry_run:
         _foresee((target, unlearned), way, mend, splits, place)
         return
-    models = Participants(target, unlearned, who, place)
+    models = participants(target, unlearned, who, place)
     with progress_bar("mending") as show:
-        request = _request(models, way, mend, splits, lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
+        request = _request(models, way, mend, splits, place, lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
         table = mitigate(place.folder, request)
     if place.as_json:
         return print_json(table)
@@ -136,28 +135,20 @@ def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "N
     return found.splits
 
 
-def _here(asked: "Asked | Served", name: str) -> "Asked":
-    from vestige.probes.answering import Served
-
-    if isinstance(asked, Served):
-        raise InputError(f"{one_line(name)} is on a server, and mending needs the weights; name a model that is here")
-    return asked
-
-
 def _request(
-    models: Participants, way: "Way", mend: MendWords, splits: "NamedSplits", on_step: Any
+    models: "Participants", way: "Way", mend: MendWords, splits: "NamedSplits", place: PlaceWords, on_step: Any
 ) -> "MitigationRequest":
+    from vestige.probes.answering import here
     from vestige.probes.mitigation import MendingSettings, MitigationRequest
 
-    place = models.place
     settings = _settings(mend, place)
     again = _again(models.target_name, models.unlearned_name, mend, splits, place) if way == "iterative" else None
     training = MendingSettings() if again else place.settings("training", MendingSettings)
     return MitigationRequest(
         way=way,
         splits=splits,
-        target=_here(models.target, models.target_name),
-        unlearned=_here(models.unlearned, models.unlearned_name),
+        target=here(models.target, models.target_name),
+        unlearned=here(models.unlearned, models.unlearned_name),
         answers=_answers(place),
         grader=models.grader,
         embedder=models.embedder,

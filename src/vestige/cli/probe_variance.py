@@ -7,7 +7,7 @@ import typer
 
 from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.options import DryStudy
-from vestige.cli.probe_words import JUDGES, JudgeWords, Participants, PlaceWords, placebo_names
+from vestige.cli.probe_words import JUDGES, JudgeWords, PlaceWords, participants, placebo_names
 from vestige.cli.spread import spread
 from vestige.cli.tables import counted, print_columns, print_json
 from vestige.core.errors import InputError
@@ -76,11 +76,11 @@ def variance_command(
             criteria=criteria,
         )
         return print_json(count._asdict()) if place.as_json else typer.echo(f"at most; nothing was asked: {count}")
-    cast = Participants(target, "", JudgeWords(embedder=embedder), place)
+    cast = participants(target, "", JudgeWords(embedder=embedder), place)
     request = VarianceRequest(
         target=cast.target,
         unlearned={label: partial(place.taking_part, name) for label, name in placebo_names(unlearned).items()},
-        judges={name: partial(cast.graded_by, who) for name, who in judges.items()},
+        judges={name: partial(cast.graded_by, who.judging(place)) for name, who in judges.items()},
         answers=answers,
         generations=generations,
         criteria=criteria,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from vestige.core.settings import Settings
     from vestige.data.corpus import Corpus
     from vestige.judges.base import Writer
-    from vestige.judges.server import ServerSettings
     from vestige.models.embedder import Embedder
     from vestige.models.load import ModelSettings
     from vestige.probes.adjacent import By
-    from vestige.probes.answering import Grader, Served
+    from vestige.probes.answering import Judging, Participants, Served
     from vestige.steps.subjects import Asked
 
 T = TypeVar("T", bound="Settings")
@@ -167,24 +166,30 @@ class JudgeWords:
 
             raise InputError(NO_WRITER)
 
-    def server(self, place: PlaceWords) -> "ServerSettings":
-        """The server's settings."""
+    def judging(self, place: PlaceWords, kind: str = "") -> "Judging":
+        """Who that is, of the named kind or as --judge says; nothing is loaded yet."""
+        from vestige.judges.grounded import GroundedSettings
         from vestige.judges.server import ServerSettings
+        from vestige.judges.spending import Limits
+        from vestige.probes.answering import Judging
 
+        kind = kind or self.judge
         typed = {"url": self.judge_url, "model": self.judge_model}
-        return ServerSettings.build(place.values("judge") | typed, where="settings of judge")
+        own = place.values("judge") | typed
+        return Judging(
+            partial(place.asked, str(self.judge_model)) if kind == "local" else None,
+            ServerSettings.build(own, where="settings of judge") if kind == "server" else None,
+            place.settings("limits", Limits),
+            place.settings("grounded", GroundedSettings),
+        )
 
     def writer(self, kind: str, place: PlaceWords, option: str = "--judge") -> "Writer":
         """The language model, on a server or here."""
         self._check_model(kind, option)
-        if kind == "server":
-            from vestige.judges.server import ServerWriter
-            from vestige.judges.spending import Limits
-
-            return ServerWriter(self.server(place), place.folder.judge, place.settings("limits", Limits))
-        from vestige.judges.local import LocalWriter
-
-        return LocalWriter(place.asked(str(self.judge_model)).loaded)
+        grader = self.judging(place, kind).by_model(place.folder)
+        writer = grader.writer if grader else None
+        assert writer is not None, "a language model writes"
+        return writer
 
     def embeds(self, device: str) -> "Embedder":
         """The embedder."""
@@ -193,47 +198,13 @@ class JudgeWords:
         return load_embedder(self.embedder or HUB_ID, device=device)
 
 
-@dataclass(frozen=True)
-class Participants:
+def participants(target: str, unlearned: str, who: JudgeWords, place: PlaceWords) -> "Participants":
     """Target, unlearned model, embedder and judge, each loaded when it is first wanted."""
+    from vestige.probes.answering import Participants
 
-    target_name: str
-    unlearned_name: str
-    who: JudgeWords
-    place: PlaceWords
-
-    @cached_property
-    def target(self) -> "Asked | Served":
-        """The model that knows."""
-        return self.place.taking_part(self.target_name)
-
-    @cached_property
-    def unlearned(self) -> "Asked | Served":
-        """The model that forgot."""
-        return self.place.taking_part(self.unlearned_name)
-
-    @cached_property
-    def embedder(self) -> "Embedder":
-        """Who embeds prompts and answers."""
-        return self.who.embeds(self.place.device)
-
-    @cached_property
-    def grader(self) -> "Grader":
-        """The judge, with all that can change a verdict."""
-        return self.graded_by(self.who)
-
-    def graded_by(self, who: JudgeWords) -> "Grader":
-        """The judge that these words name; only a grounded one takes the target and the embedder."""
-        from vestige.judges.grounded import GroundedSettings
-        from vestige.judges.spending import Limits
-        from vestige.probes.answering import grounded_grader, local_grader, server_grader
-
-        who.check()
-        if who.judge == "grounded":
-            return grounded_grader(self.target, self.embedder, self.place.settings("grounded", GroundedSettings))
-        if who.judge == "local":
-            return local_grader(self.place.asked(str(who.judge_model)))
-        return server_grader(who.server(self.place), self.place.folder.judge, self.place.settings("limits", Limits))
+    who.check()
+    embeds = partial(who.embeds, place.device)
+    return Participants(place.folder, target, unlearned, who.judging(place), place.taking_part, embeds)
 
 
 @dataclass(frozen=True)

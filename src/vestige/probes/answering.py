@@ -8,7 +8,7 @@ So an answer or a judgement that is kept may stand for itself later, and a run t
 did not come, or failed, is not kept, and is asked for again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from vestige.core.files import append_lines, json_line, read_log
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
+from vestige.core.text import one_line
 from vestige.judges.base import Judge, Judgement, Prompt, Request, Writer
 from vestige.judges.grounded import GroundedJudge, GroundedSettings
 from vestige.judges.local import LocalWriter
@@ -254,13 +255,69 @@ def grounded_grader(target: Asked | Served, embedder: Embedder, settings: Ground
     return Grader(judge, {"judge": "grounded", "target": target.id, "embedder": embedder.digest, **judge.identity()})
 
 
-def local_grader(asked: Asked) -> Grader:
-    """The judge that is a local chat model."""
-    writer = LocalWriter(asked.loaded)
-    return Grader(PromptedJudge(writer), {"judge": "local", "model": asked.id}, writer)
+@dataclass(frozen=True)
+class Judging:
+    """Who grades: a chat model that is here (`local`), one on a `server` within `limits`, else the grounded rules."""
+
+    local: Callable[[], Asked] | None = None
+    server: ServerSettings | None = None
+    limits: Limits = field(default_factory=Limits)
+    grounded: GroundedSettings = field(default_factory=GroundedSettings)
+
+    def by_model(self, folder: ProbeFolder) -> Grader | None:
+        """The judge that is a language model, a server's replies, which are paid for, lying in `folder`; else None."""
+        writer: Writer
+        if self.server is not None:
+            writer = ServerWriter(self.server, folder.judge, self.limits)
+            return Grader(PromptedJudge(writer), self.server.judge_identity(), writer)
+        if self.local is None:
+            return None
+        asked = self.local()
+        writer = LocalWriter(asked.loaded)
+        return Grader(PromptedJudge(writer), {"judge": "local", "model": asked.id}, writer)
 
 
-def server_grader(server: ServerSettings, folder: Path, limits: Limits) -> Grader:
-    """The judge on a server, whose replies, which are paid for, lie in `folder`."""
-    writer = ServerWriter(server, folder, limits)
-    return Grader(PromptedJudge(writer), server.judge_identity(), writer)
+@dataclass(frozen=True)
+class Participants:
+    """Everybody who takes part in the probe in `folder`, each loaded when it is first wanted.
+
+    `load` gives a model by its name, `embeds` the sentence embedder.
+    """
+
+    folder: ProbeFolder
+    target_name: str
+    unlearned_name: str
+    judging: Judging
+    load: Callable[[str], Asked | Served]
+    embeds: Callable[[], Embedder]
+
+    @cached_property
+    def target(self) -> Asked | Served:
+        """The model that knows."""
+        return self.load(self.target_name)
+
+    @cached_property
+    def unlearned(self) -> Asked | Served:
+        """The model that forgot."""
+        return self.load(self.unlearned_name)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """Who embeds prompts and answers."""
+        return self.embeds()
+
+    @cached_property
+    def grader(self) -> Grader:
+        """The judge, with all that can change a verdict."""
+        return self.graded_by(self.judging)
+
+    def graded_by(self, judging: Judging) -> Grader:
+        """Another judge of the same probe; only a grounded one takes the target and the embedder."""
+        return judging.by_model(self.folder) or grounded_grader(self.target, self.embedder, judging.grounded)
+
+
+def here(who: Asked | Served, name: str) -> Asked:
+    """The model, which has to be one that is here: mending needs the weights."""
+    if isinstance(who, Served):
+        raise InputError(f"{one_line(name)} is on a server, and mending needs the weights; name a model that is here")
+    return who

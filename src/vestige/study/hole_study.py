@@ -30,6 +30,7 @@ from vestige.judges.spending import Limits
 from vestige.probes import mitigation
 from vestige.probes import variance as varying
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
+from vestige.probes.answering import here
 from vestige.probes.holes import ProbeForecast, Size, filter_holes, forecast_probe, forget_texts
 from vestige.probes.latent import LATENT, search
 from vestige.probes.mitigate import mitigate
@@ -225,7 +226,7 @@ def probe_task(place: str, job: ProbeJob, report: Report) -> None:
     if job.folder.summary.exists():
         return
     settings = job.settings
-    cast = Cast(HoleStudyFolder(Path(place)), job.folder, settings, job.unlearned, job.seed)
+    cast = Cast.of(HoleStudyFolder(Path(place)), job.folder, settings, job.unlearned, job.seed)
     make_adjacent(job.folder, _near(cast.corpus, cast.splits, settings))
     search(job.folder, cast.search_request(report))
     filter_holes(job.folder, cast.filter_request())
@@ -245,7 +246,7 @@ def mend_task(place: str, settings: HoleStudySettings, way: Way, report: Report)
     if folder.mended(way).exists():
         return
     probe = folder.probe(asked.of)
-    cast = Cast(folder, probe, settings, asked.of, settings.seed)
+    cast = Cast.of(folder, probe, settings, asked.of, settings.seed)
     request = _mitigation_request(cast, way, report)
     mitigate(probe, request)
     table = mitigation_folder(probe, request).table
@@ -264,8 +265,8 @@ def _mitigation_request(cast: Cast, way: Way, report: Report) -> MitigationReque
     return MitigationRequest(
         way=way,
         splits=cast.splits,
-        target=cast.target,
-        unlearned=cast.unlearned,
+        target=here(cast.target, TARGET),
+        unlearned=here(cast.unlearned, cast.unlearned_name),
         answers=settings.answers,
         grader=cast.grader,
         embedder=cast.embedder,
@@ -305,14 +306,14 @@ def variance_task(place: str, settings: HoleStudySettings, report: Report) -> No
     """Have the target and several unlearned models answer several times, judged with the data's answers and without."""
     folder, asked = HoleStudyFolder(Path(place)), settings.variance
     assert asked is not None, "planned where a measurement is asked for"
-    cast = Cast(folder, folder.probe(asked.of), settings, asked.of, settings.seed)
+    cast = Cast.of(folder, folder.probe(asked.of), settings, asked.of, settings.seed)
     judges = {cast.grader.judge.name: lambda: cast.grader}
     if settings.judge.truth:
         judges[cast.plain_grader.judge.name] = lambda: cast.plain_grader
     names = (asked.of, *settings.repeats())
     request = VarianceRequest(
         target=cast.target,
-        unlearned={name: lambda name=name: cast.asked(name) for name in names},  # type: ignore[misc]
+        unlearned={name: lambda name=name: cast.load(name) for name in names},  # type: ignore[misc]
         judges=judges,
         answers=settings.answers,
         generations=asked.generations,

@@ -24,14 +24,14 @@ from vestige.data.factual import idk_answers
 from vestige.judges.base import Judge, Judgement, Request
 from vestige.judges.server import ServerSettings
 from vestige.metrics.answers import contains, normalised
-from vestige.models.embedder import HUB_ID, Embedder, load_embedder
+from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
-from vestige.probes.answering import Grader, grounded_grader, local_grader, server_grader
+from vestige.probes.answering import Grader, Judging, Participants
 from vestige.probes.holes import FilterRequest
 from vestige.probes.latent import LATENT, SearchRequest, listed_questions
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import make_subject
-from vestige.steps.subjects import Asked, asked_model, origin_of
+from vestige.steps.subjects import asked_model, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
 from vestige.study.hole_study_settings import COMPILE, POLICY, TARGET, HoleStudyFolder, HoleStudySettings, Making
 from vestige.study.presets import TINY_FINETUNE, tiny_unlearning
@@ -241,14 +241,38 @@ def splits_of(corpus: Corpus, settings: HoleStudySettings) -> NamedSplits:
 
 
 @dataclass(frozen=True)
-class Cast:
-    """Everybody who takes part in the probe in `folder`, each loaded when first wanted."""
+class Cast(Participants):
+    """Everybody who takes part in one probe of a study."""
 
     place: HoleStudyFolder
-    folder: ProbeFolder
     settings: HoleStudySettings
-    unlearned_name: str
     seed: int
+
+    @classmethod
+    def of(
+        cls, place: HoleStudyFolder, folder: ProbeFolder, settings: HoleStudySettings, unlearned: str, seed: int
+    ) -> "Cast":
+        """Those of the probe in `folder` of the model called `unlearned`."""
+        asked = settings.judge
+        server = {"url": asked.url, "model": asked.model}
+        judging = Judging(
+            (lambda: asked_model(ModelSettings(model=str(asked.model), device=settings.device)))
+            if asked.kind == "local"
+            else None,
+            ServerSettings.build(server, where="[judge]") if asked.kind == "server" else None,
+            asked.limits,
+        )
+        return cls(
+            folder,
+            TARGET,
+            unlearned,
+            judging,
+            lambda name: asked_model(model_of(place, settings, name)),
+            lambda: load_embedder(asked.embedder or HUB_ID, device=settings.device),
+            place,
+            settings,
+            seed,
+        )
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -259,25 +283,6 @@ class Cast:
     def splits(self) -> NamedSplits:
         """What is forgotten and what is kept."""
         return splits_of(self.corpus, self.settings)
-
-    @cached_property
-    def target(self) -> Asked:
-        """The model that knows."""
-        return self.asked(TARGET)
-
-    @cached_property
-    def unlearned(self) -> Asked:
-        """The model that forgot."""
-        return self.asked(self.unlearned_name)
-
-    def asked(self, name: str) -> Asked:
-        """A model of the study, loaded."""
-        return asked_model(model_of(self.place, self.settings, name))
-
-    @cached_property
-    def embedder(self) -> Embedder:
-        """Who embeds prompts and answers."""
-        return load_embedder(self.settings.judge.embedder or HUB_ID, device=self.settings.device)
 
     @cached_property
     def grader(self) -> Grader:
@@ -291,13 +296,7 @@ class Cast:
     @cached_property
     def plain_grader(self) -> Grader:
         """The same judge, told no answers of the data."""
-        asked = self.settings.judge
-        if asked.kind == "grounded":
-            return grounded_grader(self.target, self.embedder)
-        if asked.kind == "local":
-            return local_grader(asked_model(ModelSettings(model=str(asked.model), device=self.settings.device)))
-        server = ServerSettings.build({"url": asked.url, "model": asked.model}, where="[judge]")
-        return server_grader(server, self.folder.judge, asked.limits)
+        return self.graded_by(self.judging)
 
     def search_request(self, report: Report) -> SearchRequest:
         """The latent search."""
