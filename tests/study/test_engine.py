@@ -71,6 +71,14 @@ def test_a_renewed_lease_is_left_alone_and_clocks_do_not_count(tmp_path: Path) -
     assert list(other.free(["a"])) == [("a", 1)]
 
 
+def test_a_process_of_this_host_that_is_there_is_never_overtaken(tmp_path: Path) -> None:
+    assert board(tmp_path).take("a", 0) is not None
+    other = board(tmp_path, patience=0.0)
+    for _ in range(2):
+        assert list(other.free(["a"])) == []
+        time.sleep(0.01)
+
+
 def test_a_dead_process_of_this_host_is_followed_at_once(tmp_path: Path) -> None:
     child = multiprocessing.get_context("fork").Process(target=lambda: board(tmp_path).take("a", 0))
     child.start()

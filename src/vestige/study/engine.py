@@ -6,8 +6,9 @@ A cell is one piece of work with a content key. What is known of cells lies in o
     leases/<key>.<n>    who works on it: created exclusively (O_EXCL) and renewed; the highest number holds the cell
     failed/<key>        why it failed, and in which run; another run tries it again
 
-A holder renews its lease every `BEAT` seconds. One that was not renewed for `PATIENCE` seconds, by the clock of whoever
-waits, or whose process is dead on this machine, is taken over by creating the next number, which only one can do.
+A holder renews its lease every `BEAT` seconds. A lease of this machine whose process is dead, and one of another that
+was not renewed for `PATIENCE` seconds by the clock of whoever waits, is taken over by creating the next number, which
+only one can do.
 Numbers are deleted from the lowest when the cell is done, so that a holder that wakes up late sees that its own is gone
 or followed by another: it stops before it records anything. No clock is compared with another machine's, and neither
 a database nor file locks are needed.
@@ -174,8 +175,9 @@ class Board:
             return False
         # Empty where its holder is about to write it, or died over that.
         holder = json.loads(text) if text else {}
-        if self._host and holder.get("host") == self._host and _born(holder["pid"]) != holder["born"]:
-            return True
+        if self._host and holder.get("host") == self._host:
+            # Known without waiting: one that is there may be starved of its processor, and is not overtaken.
+            return _born(holder["pid"]) != holder["born"]
         last, since = self._seen.get(name, (None, 0.0))
         if last != renewed:
             self._seen[name] = (renewed, time.monotonic())
