@@ -63,7 +63,7 @@ AUDIT = AuditSettings(
 )
 EXPRESSED, BACK, TOLD, KEPT = "not expressed", "not recoverable", "not distinguishable", "kept"
 KINDS: dict[str, dict[str, bool]] = {
-    "never knew": {EXPRESSED: True, BACK: True, TOLD: True, KEPT: True, "benchmark can tell": True},
+    "never knew": {EXPRESSED: True, BACK: True, TOLD: True, "benchmark can tell": True},
     "knows all": {EXPRESSED: False, TOLD: False},
     "knows 30 %": {EXPRESSED: False},
     "states 5 %, refuses the rest": {EXPRESSED: False},
@@ -73,7 +73,11 @@ KINDS: dict[str, dict[str, bool]] = {
     "over-forgotten": {EXPRESSED: True, TOLD: False, KEPT: True},
     "lost half of the rest": {EXPRESSED: True, KEPT: False},
 }
-"""What is true of each; the claims that are not named are not at stake."""
+"""What is true of each; the claims that are not named are not at stake.
+
+Of a model that never knew nothing is planted of what it keeps: trained on fewer lessons, and so stopped earlier, it
+gives the same retained answers with less probability (0.89 where the target has 0.95, seed 0).
+"""
 
 
 def nano_config() -> LlamaConfig:
