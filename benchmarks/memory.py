@@ -33,8 +33,7 @@ from vestige.models.blocks import blocks, output_projection
 from vestige.steps.dry_run import estimate_memory, untrained_shape
 from vestige.training.adapters import add_lora, train_only
 from vestige.training.batching import FinetunePlan, Row, RowSource, UnlearnPlan
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, Job
 from vestige.training.loop import train
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import references

@@ -23,8 +23,8 @@ import numpy as np
 
 from vestige.core.files import read_jsonl
 from vestige.core.items import Item
-from vestige.data.cloze import cloze_of
 from vestige.data.dataset import compile_dataset
+from vestige.data.facts import cloze_of
 from vestige.judges.leaks import LikenessJudge, ReplyTo
 from vestige.metrics.answers import contains
 from vestige.metrics.leaks import LEAK, leak_score

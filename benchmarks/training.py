@@ -38,8 +38,7 @@ from vestige.methods.rmu import RMU
 from vestige.methods.steering import direction
 from vestige.models.blocks import blocks, output_projection
 from vestige.training.adapters import train_only
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Job
+from vestige.training.checkpoints import Checkpoints, Job
 from vestige.training.loop import Hooks, train
 from vestige.training.reference import references
 from vestige.training.settings import UnlearningSettings

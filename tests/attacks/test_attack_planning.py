@@ -4,10 +4,16 @@ import pytest
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks import Meter
-from vestige.attacks.closure import holds_answer
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
-from vestige.attacks.in_context import asked_with_facts, ends_of, facts_before, in_seeded_order, with_facts
+from vestige.attacks.in_context import (
+    asked_with_facts,
+    ends_of,
+    facts_before,
+    holds_answer,
+    in_seeded_order,
+    with_facts,
+)
 from vestige.attacks.placement import POINTS
 from vestige.attacks.planning import (
     AttackSettings,

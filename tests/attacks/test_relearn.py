@@ -2,8 +2,7 @@
 
 import pytest
 
-from vestige.attacks.closure import Shown, close, holds_answer, identifies, specifics
-from vestige.attacks.in_context import ends_of, related_items
+from vestige.attacks.in_context import Shown, close, ends_of, holds_answer, identifies, related_items, specifics
 from vestige.attacks.planning import in_context_attack
 from vestige.attacks.relearn import MATERIALS, PRESETS, RelearnSettings, shown_and_tested
 from vestige.core.errors import InputError

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vestige.core.items import Item
-from vestige.data.cloze import BLANK, Cloze, cloze_of, fact_of
+from vestige.data.facts import BLANK, Cloze, cloze_of, fact_of
 from vestige.metrics.answers import contains
 
 

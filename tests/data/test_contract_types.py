@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.contract_schema import Integer
-from vestige.data.contract_type import built_in_types, contract_types
+from vestige.data.contract_type import Integer, built_in_types, contract_types
 from vestige.data.dataset import compile_dataset
 from vestige.data.graph import Edge, build_graph
 

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, Qwen2Config
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.models import prompts
-from vestige.models.digests import ModelDigest, model_digest
+from vestige.models.folders import ModelDigest, model_digest
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.tiny import tiny_tokenizer
 

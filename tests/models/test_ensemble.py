@@ -9,8 +9,8 @@ from tests.near import near
 from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, PhiConfig
 
 from vestige.core.errors import InputError
-from vestige.models.digests import weights_digest
 from vestige.models.ensemble import INDEX, EnsembleModel
+from vestige.models.folders import weights_digest
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.scoring import score_answers

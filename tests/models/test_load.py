@@ -12,8 +12,8 @@ from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
-from vestige.models.digests import weights_digest
 from vestige.models.ensemble import EnsembleModel
+from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings, context_tokens, find, load, look_for, outline
 from vestige.models.tiny import tiny_model
 

@@ -22,7 +22,7 @@ from vestige.evals.freeform import FreeformSettings
 from vestige.evals.qa import QASettings
 from vestige.metrics import intervals
 from vestige.models import tiny
-from vestige.models.digests import weights_digest
+from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings
 from vestige.models.scoring import score_answers
 from vestige.steps import attack as step

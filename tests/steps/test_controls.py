@@ -12,7 +12,7 @@ from vestige.artifacts.records import read_spec, write_spec
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import Corpus, SourceSettings, named_splits, open_corpus
-from vestige.models.digests import weights_digest
+from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_model
 from vestige.steps import unlearn as unlearning

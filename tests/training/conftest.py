@@ -11,8 +11,7 @@ from vestige.core.items import Item
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.training.batching import FinetunePlan, Row, row_of
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, Job
 from vestige.training.settings import TrainingSettings
 
 ITEMS = tuple(Item(f"What is number {i}{' and so on' * (i % 3)}?", f"{i * i}{' or so' * (i % 2)}.") for i in range(24))

@@ -9,7 +9,7 @@ from peft import AutoPeftModelForCausalLM, PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from vestige.core.errors import InputError
-from vestige.models.digests import weights_digest
+from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings, load
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, save_adapter
 from vestige.training.loop import train

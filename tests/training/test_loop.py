@@ -7,7 +7,7 @@ from transformers import LlamaForCausalLM
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
-from vestige.models.digests import weights_digest
+from vestige.models.folders import weights_digest
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_config
 from vestige.training import loop

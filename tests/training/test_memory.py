@@ -14,8 +14,7 @@ from vestige.models.tiny import tiny_config
 from vestige.steps.dry_run import estimate_memory, untrained_shape
 from vestige.training.adapters import add_lora, train_only
 from vestige.training.batching import FinetunePlan, Row, UnlearnPlan
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, Job
 from vestige.training.loop import train
 from vestige.training.parallel import World
 from vestige.training.settings import TrainingSettings

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vestige.core.errors import InputError
-from vestige.models.digests import weights_digest
+from vestige.models.folders import weights_digest
 from vestige.training import loop
 from vestige.training.loop import Hooks, train
 from vestige.training.optimizers import learning_rate, make_optimizer, refuse_unsound, total_steps

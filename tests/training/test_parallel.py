@@ -11,7 +11,7 @@ from two_processes import BFLOAT16, CASES, CUT, STEPS, first_gradients, made, ru
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
-from vestige.models.digests import weights_digest
+from vestige.models.folders import weights_digest
 from vestige.training.loop import train
 from vestige.training.parallel import ALONE, World, joined, planned_world, share_like
 

@@ -8,7 +8,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from vestige.core.errors import InputError, NotFinite
-from vestige.models.digests import weights_digest
+from vestige.models.folders import weights_digest
 from vestige.training.policy import losses
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.updates import Policy, PolicySettings, collapsed

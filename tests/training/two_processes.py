@@ -13,14 +13,13 @@ from safetensors.torch import save_file
 from vestige.core.items import Item
 from vestige.methods import find_method
 from vestige.models.blocks import blocks, output_projection
-from vestige.models.digests import weights_digest
+from vestige.models.folders import weights_digest
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.training.adapters import add_lora, train_only
 from vestige.training.backward import Backward, reading_for
 from vestige.training.batching import FinetunePlan, UnlearnPlan, row_of
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, Job
 from vestige.training.loop import train
 from vestige.training.parallel import ALONE, World, full, joined, spread_over
 from vestige.training.reference import reference_activations, reference_rows

@@ -8,10 +8,9 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vestige.artifacts.audits import Kind, PlannedAttack
-from vestige.attacks.closure import not_asked
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
-from vestige.attacks.in_context import facts_before, in_seeded_order
+from vestige.attacks.in_context import facts_before, in_seeded_order, not_asked
 from vestige.attacks.placement import POINTS
 from vestige.attacks.relearn import Material, RelearnSettings, ShownAndTested, shown_and_tested
 from vestige.core.errors import InputError

@@ -12,8 +12,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from vestige.attacks.closure import close, holds_answer, not_asked, stands_in
-from vestige.attacks.in_context import related_items
+from vestige.attacks.in_context import close, holds_answer, not_asked, related_items, stands_in
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed

@@ -24,9 +24,9 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.text import one_line
-from vestige.data.cloze import fact_of
 from vestige.data.columns import ALTERNATIVES, alternatives_in
-from vestige.data.contract_schema import (
+from vestige.data.contract_type import (
+    ContractType,
     Date,
     Fresh,
     Integer,
@@ -36,10 +36,10 @@ from vestige.data.contract_schema import (
     Product,
     candidate_values,
 )
-from vestige.data.contract_type import ContractType
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Contract, Dataset
 from vestige.data.drawing import Drawing, chunk_bounds
+from vestige.data.facts import fact_of
 from vestige.data.graph import with_holdout
 from vestige.data.loaders import source_table
 from vestige.data.names import day_number, day_texts

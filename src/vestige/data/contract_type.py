@@ -1,23 +1,296 @@
 """Contract types: a table of attributes and a text template each, built in or from a folder of one's own.
 
-A type is `<name>.toml` (see `contract_schema`) beside `<name>.txt.j2`, which states every attribute of the
+A type is `<name>.toml` beside `<name>.txt.j2`, which states every attribute of the
 table. Templates are foreign code and run in a sandbox.
+
+What a contract type's table may say: the strict form of `contract_types/<name>.toml`.
+
+A type has two parties, a key date, and attributes in the order of their questions.
+
+Whether the parts of a contract type fit together. Every refusal names the file and the key.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
+from string import Formatter
 from types import MappingProxyType
+from typing import Annotated, Literal
 
 from jinja2 import StrictUndefined, Template, TemplateError, meta
+from pydantic import Field
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
-from vestige.core.settings import closest, read_toml
+from vestige.core.settings import Settings, closest, read_toml
 from vestige.core.text import one_line
-from vestige.data.contract_schema import SUPERSEDED, ContractSpec, Kind, PartyAddress, PartyName, check_spec
+
+Kind = Literal["company", "person"]
+
+VALUE, EDGE, AS_OF, SUPERSEDED = "value", "edge", "as_of", "superseded_date"
+RESERVED = (VALUE, EDGE, AS_OF, SUPERSEDED)
+"""Names that templates and columns use beside attributes and roles: the value in an answer's form, the edge,
+the day as of which a question asks, the key date of the contract that this one supersedes (or empty).
+"""
+
+
+class PartyName(Settings):
+    """The name of one of the parties."""
+
+    kind: Literal["party_name"]
+    party: str
+
+
+class PartyAddress(Settings):
+    """The address of one of the parties: the same in every contract that it signs."""
+
+    kind: Literal["party_address"]
+    party: str
+
+
+class Fresh(Settings):
+    """A company, person or address that belongs to this contract alone."""
+
+    kind: Literal["company", "person", "address"]
+
+
+class Date(Settings):
+    """A day, uniform over whole years, both included."""
+
+    kind: Literal["date"]
+    first_year: int = Field(ge=1900, le=2100)
+    last_year: int = Field(ge=1900, le=2100)
+
+
+class Integer(Settings):
+    """A whole number from {low, low + step, ..., high}, uniform.
+
+    If `at_least` names another attribute: uniform over those of them that are no smaller than its value.
+    """
+
+    kind: Literal["integer"]
+    low: int = Field(ge=-1_000_000, le=1_000_000)
+    high: int = Field(ge=-1_000_000, le=1_000_000)
+    step: int = Field(default=1, ge=1)
+    at_least: str | None = None
+
+    def grid(self) -> range:
+        """The values that can be drawn."""
+        return range(self.low, self.high + 1, self.step)
+
+
+class Choice(Settings):
+    """One of a list, uniform."""
+
+    kind: Literal["choice"]
+    values: tuple[str, ...]
+
+
+class Permutation(Settings):
+    """One of a list, dealt: as many contracts in a row as the list has values get different ones."""
+
+    kind: Literal["permutation"]
+    values: tuple[str, ...]
+
+
+class Product(Settings):
+    """The product of two whole numbers of the same contract."""
+
+    kind: Literal["product"]
+    of: tuple[str, str]
+
+
+class Role(Settings):
+    """One of the two roles, with a capital, as in "Seller"."""
+
+    kind: Literal["role"]
+
+
+Generator = Annotated[
+    PartyName | PartyAddress | Fresh | Date | Integer | Choice | Permutation | Product | Role,
+    Field(discriminator="kind"),
+]
+
+
+class Attribute(Settings):
+    """One fact of a contract: where it comes from, how it is asked for, and how it is answered.
+
+    In `question` and `paraphrase` the roles and the key date stand in braces; `answer` has `{value}` once.
+    `decoys` are further wrong answers, for attributes with fewer values than a set of wrong answers needs.
+    """
+
+    generator: Generator
+    question: str
+    paraphrase: str
+    answer: str = "{value}."
+    decoys: tuple[str, ...] = ()
+
+
+class ContractSpec(Settings):
+    """A contract type. `title` is what people call such a contract, as in "sales contract".
+
+    `parties` are the two roles with the kind of entity that fills each. With `roles = "drawn"` a coin decides
+    which end of an edge plays which role; with "ordered" the first end plays the first. `date` names the
+    attribute that dates the contract.
+    """
+
+    title: str
+    date: str
+    roles: Literal["drawn", "ordered"] = "ordered"
+    parties: dict[str, Kind]
+    attributes: dict[str, Attribute]
+
+
+N_WRONG = 5
+"""Wrong answers that every item has."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+
+
+def check_spec(spec: ContractSpec, where: str) -> None:
+    """Refuse a type whose tables contradict each other or whose questions could not be told apart."""
+    _check_names(spec, where)
+    for name, attribute in spec.attributes.items():
+        place = f"{where}: attributes.{name}"
+        _check_generator(spec, attribute, place)
+        _check_question(spec, name, "question", attribute.question, place)
+        _check_question(spec, name, "paraphrase", attribute.paraphrase, place)
+        if fields_of(attribute.answer) != [VALUE] or not attribute.answer.isprintable():
+            raise InputError(f"{place}.answer = {attribute.answer!r}: needs {{value}} exactly once, as in '{{value}}.'")
+    _check_parties(spec, where)
+    questions = [q for a in spec.attributes.values() for q in (a.question, a.paraphrase)]
+    for question in questions:
+        if questions.count(question) > 1:
+            raise InputError(f"{where}: {question!r} is asked twice; every question and paraphrase needs its own words")
+
+
+def fields_of(template: str) -> list[str]:
+    """The names in braces, in order; "?" for what is not a plain name."""
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError:
+        return ["?"]
+    names = [(name, spec, conversion) for _, name, spec, conversion in parts if name is not None]
+    return [name if _NAME.fullmatch(name) and not spec and not conversion else "?" for name, spec, conversion in names]
+
+
+def _check_names(spec: ContractSpec, where: str) -> None:
+    if len(spec.parties) != 2:
+        raise InputError(f"{where}: parties: a contract has two parties, not {len(spec.parties)}")
+    for name in [*spec.parties, *spec.attributes]:
+        if not _NAME.fullmatch(name) or name in RESERVED:
+            raise InputError(f"{where}: {name!r}: a name is lower-case letters, digits and '_', and none of {RESERVED}")
+    if both := spec.parties.keys() & spec.attributes.keys():
+        raise InputError(f"{where}: attributes.{min(both)}: a party has that name; call the attribute otherwise")
+    if spec.roles == "drawn" and len(set(spec.parties.values())) == 2:
+        raise InputError(f"{where}: roles = 'drawn': the parties are of two kinds, so their roles are 'ordered'")
+    dated = spec.attributes.get(spec.date)
+    if dated is None or not isinstance(dated.generator, Date):
+        raise InputError(f"{where}: date = {spec.date!r}: not an attribute with generator kind 'date'")
+    if not spec.title.strip() or not spec.title.isprintable():
+        raise InputError(f"{where}: title = {spec.title!r}: give a name such as 'sales contract'")
+
+
+def _check_parties(spec: ContractSpec, where: str) -> None:
+    for role in spec.parties:
+        stated = [a.generator for a in spec.attributes.values()]
+        if sum(isinstance(g, PartyName) and g.party == role for g in stated) != 1:
+            raise InputError(f"{where}: parties.{role}: needs exactly one attribute of kind 'party_name'")
+        if sum(isinstance(g, PartyAddress) and g.party == role for g in stated) > 1:
+            raise InputError(f"{where}: parties.{role}: has more than one attribute of kind 'party_address'")
+
+
+def _check_generator(spec: ContractSpec, attribute: Attribute, place: str) -> None:
+    made = attribute.generator
+    place = f"{place}.generator"
+    match made:
+        case PartyName() | PartyAddress() if made.party not in spec.parties:
+            raise InputError(f"{place}.party = {made.party!r}: {closest(made.party, list(spec.parties))}")
+        case Date() if made.first_year > made.last_year:
+            raise InputError(f"{place}: first_year {made.first_year} is after last_year {made.last_year}")
+        case Choice() | Permutation():
+            if len(set(made.values)) != len(made.values) or len(made.values) < 2:
+                raise InputError(f"{place}.values: give at least two, all different")
+            _check_texts(made.values, f"{place}.values")
+        case Integer():
+            _check_integer(spec, made, place)
+        case Product():
+            for other in made.of:
+                _integer(spec, other, f"{place}.of")
+    _check_texts(attribute.decoys, f"{place.removesuffix('.generator')}.decoys")
+    listed = set(islice(candidate_values(spec, attribute), 100)) | set(attribute.decoys)
+    if isinstance(made, Choice | Permutation | Integer | Product | Role) and len(listed) <= N_WRONG:
+        raise InputError(
+            f"{place}: only {len(listed)} values with the decoys, and {N_WRONG} wrong answers are needed "
+            "beside the right one; add decoys"
+        )
+
+
+def _check_integer(spec: ContractSpec, made: Integer, place: str) -> None:
+    if made.low > made.high or (made.high - made.low) % made.step:
+        raise InputError(f"{place}: low {made.low} to high {made.high} is not a whole number of steps of {made.step}")
+    if made.at_least is None:
+        return
+    other = _integer(spec, made.at_least, f"{place}.at_least")
+    if other.at_least is not None:
+        raise InputError(f"{place}.at_least = {made.at_least!r}: that attribute has an 'at_least' itself")
+    if other.step != made.step or (other.low - made.low) % made.step or other.high > made.high or other.low < made.low:
+        raise InputError(f"{place}.at_least = {made.at_least!r}: its values are not all among this attribute's")
+
+
+def _integer(spec: ContractSpec, name: str, place: str) -> Integer:
+    other = spec.attributes.get(name)
+    if other is None:
+        raise InputError(f"{place} = {name!r}: no such attribute; {closest(name, list(spec.attributes))}")
+    if not isinstance(other.generator, Integer):
+        raise InputError(f"{place} = {name!r}: that attribute is not of kind 'integer'")
+    return other.generator
+
+
+def candidate_values(spec: ContractSpec, attribute: Attribute) -> Iterator[str]:
+    """The values that the table alone decides, in its order; none for names, addresses and dates."""
+    match attribute.generator:
+        case Choice(values=values) | Permutation(values=values):
+            yield from values
+        case Role():
+            yield from (role.capitalize() for role in spec.parties)
+        case Integer() as made:
+            yield from map(str, made.grid())
+        case Product(of=(a, b)):
+            yield from (str(x * y) for x in _integer(spec, a, a).grid() for y in _integer(spec, b, b).grid())
+
+
+def _check_texts(texts: tuple[str, ...], place: str) -> None:
+    for text in texts:
+        if not text.strip() or not text.isprintable():
+            raise InputError(f"{place}: {text!r} is blank or holds characters that cannot be printed")
+
+
+def _check_question(spec: ContractSpec, name: str, key: str, text: str, place: str) -> None:
+    """A question is one of its kind only if it names both parties, or one of them and the key date.
+
+    For no entity signs two contracts on a day, and no two entities sign two contracts (or they are dated
+    further).
+    """
+    place = f"{place}.{key}"
+    if not text.isprintable() or not text.endswith("?") or text.count("?") != 1:
+        raise InputError(f"{place} = {text!r}: a question is one line that ends with its only '?'")
+    named = fields_of(text)
+    known = [*spec.parties, spec.date]
+    for field in named:
+        if field not in known:
+            raise InputError(f"{place}: {{{field}}}: only {', '.join(f'{{{k}}}' for k in known)} may stand in braces")
+    parties = [p for p in spec.parties if p in named]
+    if len(parties) < 2 and not (parties and spec.date in named):
+        raise InputError(f"{place} = {text!r}: has to name both parties, or one of them and {{{spec.date}}}")
+    made = spec.attributes[name].generator
+    given = made.party if isinstance(made, PartyName) else name
+    if given in named:
+        raise InputError(f"{place} = {text!r}: {{{given}}} is the answer")
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
-from vestige.data.contract_schema import N_WRONG, SUPERSEDED, candidate_values
-from vestige.data.contract_type import ContractType, contract_types, known_type
+from vestige.data.contract_type import N_WRONG, SUPERSEDED, ContractType, candidate_values, contract_types, known_type
 from vestige.data.drawing import WRONG_DRAWN, Drawing, Sheet, chunk_bounds
 from vestige.data.graph import Graph, with_holdout
 from vestige.data.graph_files import load_graph

@@ -21,12 +21,13 @@ from jaxtyping import Bool, Int
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator, random_words, scaled, shuffled, uniform_integers
-from vestige.data.contract_schema import (
+from vestige.data.contract_type import (
     AS_OF,
     EDGE,
     N_WRONG,
     SUPERSEDED,
     Choice,
+    ContractType,
     Date,
     Fresh,
     Integer,
@@ -35,8 +36,8 @@ from vestige.data.contract_schema import (
     Permutation,
     Product,
     Role,
+    known_type,
 )
-from vestige.data.contract_type import ContractType, known_type
 from vestige.data.graph import Graph, edge_name, shown
 from vestige.data.names import Names, day_number, day_texts
 

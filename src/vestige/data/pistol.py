@@ -18,8 +18,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_text
 from vestige.core.items import Item
 from vestige.core.text import half_character, one_line
-from vestige.data.contract_schema import AS_OF
-from vestige.data.contract_type import ContractType, built_in_types
+from vestige.data.contract_type import AS_OF, ContractType, built_in_types
 from vestige.data.dataset import Contract, Dataset
 from vestige.data.graph import DEFAULT_TYPE, Edge, Graph, build_graph, check_label, shown
 from vestige.data.rows import dated, json_text

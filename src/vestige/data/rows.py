@@ -12,8 +12,7 @@ from string import Formatter
 from typing import Any
 
 from vestige.core.items import Item
-from vestige.data.contract_schema import AS_OF, EDGE, Choice, Permutation
-from vestige.data.contract_type import ContractType
+from vestige.data.contract_type import AS_OF, EDGE, Choice, ContractType, Permutation
 from vestige.data.drawing import Drawing, Sheet
 
 DATED = f" as of {{{AS_OF}}}?"

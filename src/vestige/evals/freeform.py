@@ -29,7 +29,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.text import one_line
-from vestige.data.cloze import Cloze, cloze_of, fact_of
+from vestige.data.facts import Cloze, cloze_of, fact_of
 from vestige.evals import qa
 from vestige.evals.base import Record, View
 from vestige.evals.summing import BITS, SHARE, Measure, results

@@ -8,7 +8,7 @@ import string
 from collections.abc import Sequence
 
 from vestige.core.items import Item
-from vestige.data.cloze import BLANK
+from vestige.data.facts import BLANK
 
 LETTERS = string.ascii_uppercase
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from vestige.core.items import Item
-from vestige.data.cloze import fact_of
+from vestige.data.facts import fact_of
 from vestige.judges.base import Prompt, Spend, Writer
 from vestige.judges.tasks import GUARD, fenced, without_thoughts
 from vestige.metrics.answers import normalised

@@ -44,9 +44,8 @@ from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.metrics.leaks import LEAK, beyond_question, leak_score, stated_beside, taken_back, unquoted
 from vestige.metrics.misjudged import LeakJudgeSettings, Misjudged
 from vestige.models.cache import cache_folder
-from vestige.models.digests import model_digest
 from vestige.models.embedder import HUB_ID, Embedder, load_embedder
-from vestige.models.folders import check_finite, check_loaded, quietly, refusing
+from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refusing
 from vestige.models.forward import batches_by_length
 from vestige.models.load import ModelSettings, find, load, pick_device
 

@@ -23,8 +23,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
 from vestige.models.cache import PinnedWheel, cache_folder, check_room, checked_wheel, scratch_beside
-from vestige.models.digests import model_digest
-from vestige.models.folders import check_finite, check_loaded, quietly, refusing
+from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refusing
 from vestige.models.forward import batches_by_length
 from vestige.models.load import find, pick_device
 

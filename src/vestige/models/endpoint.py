@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
 from vestige.models.address import Address, address
-from vestige.models.digests import ModelDigest, tokenizer_digest
+from vestige.models.folders import ModelDigest, tokenizer_digest
 from vestige.models.generation import Reply, Sampling
 from vestige.models.http import Client, Garbled, Job, Rejected, numbers
 from vestige.models.load import LoadedModel, ModelSettings, find, read_tokenizer

@@ -24,10 +24,10 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.settings import Settings, closest
 from vestige.core.text import one_line
 from vestige.models.address import is_address, shown_address
-from vestige.models.digests import ModelDigest, model_digest
 from vestige.models.engine import Engine, Local
 from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders
 from vestige.models.folders import (
+    ModelDigest,
     base_name,
     check_adapter,
     check_finite,
@@ -37,6 +37,7 @@ from vestige.models.folders import (
     check_tokenizer,
     is_adapter,
     meta_model,
+    model_digest,
     quietly,
     read_config,
     refusing,

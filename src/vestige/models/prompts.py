@@ -29,7 +29,7 @@ from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.settings import closest
 from vestige.core.text import one_line
-from vestige.models.digests import tokenizer_digest
+from vestige.models.folders import tokenizer_digest
 
 # Templates that print today's date would make another prompt of the same question every day.
 PINNED_DATE = "01 Jan 2026"

@@ -77,8 +77,7 @@ from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.training.adapters import add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, RowSource
 from vestige.training.batching import row_of as training_row
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, Job
 from vestige.training.loop import Hooks, Outcome, Progress, train
 from vestige.training.reference import ReferenceCache, references
 from vestige.training.step import Needs, Step

@@ -42,8 +42,7 @@ from vestige.steps.making import Made
 from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_identity
 from vestige.training.adapters import add_lora
 from vestige.training.batching import FinetunePlan, row_of
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, Job
 from vestige.training.loop import Hooks, Progress, train
 
 VERSION = 1

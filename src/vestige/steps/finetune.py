@@ -20,8 +20,7 @@ from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.steps.making import Form, Made, Saving, make_subject, same_form
 from vestige.training.adapters import adapter_of, add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Finetune, Job
+from vestige.training.checkpoints import Checkpoints, Finetune, Job
 from vestige.training.loop import Hooks, Outcome, Progress, train
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings

@@ -16,8 +16,7 @@ from vestige.artifacts.records import SubjectSpec, read_spec, write_spec
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.store import OR_FRESH, SCHEMA, read_versioned, refuse_another
-from vestige.models.digests import ModelDigest
-from vestige.models.folders import is_adapter
+from vestige.models.folders import ModelDigest, is_adapter
 from vestige.models.load import LoadedModel, places_of
 from vestige.models.products import on_threads
 from vestige.training.adapters import Adapter, save_adapter

@@ -43,8 +43,7 @@ from vestige.steps.subjects import load_checked
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
 from vestige.training.batching import Split
-from vestige.training.checkpoints import Checkpoints
-from vestige.training.job import Job
+from vestige.training.checkpoints import Checkpoints, Job
 from vestige.training.loop import PAUSED, Hooks, Outcome, Progress, train
 from vestige.training.parallel import ALONE, World
 from vestige.training.reference import ReferenceCache, references

@@ -13,8 +13,8 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.data.cloze import cloze_of
 from vestige.data.corpus import NamedSplits, everything
+from vestige.data.facts import cloze_of
 from vestige.metrics.misjudged import LeakJudgeSettings
 
 if TYPE_CHECKING:

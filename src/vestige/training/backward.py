@@ -17,8 +17,8 @@ from vestige.models.forward import halve
 from vestige.models.head import how_to_read, logits_read, reads_packed
 from vestige.models.products import attention
 from vestige.training.batching import BatchPlan, Row, Split
+from vestige.training.checkpoints import Job
 from vestige.training.forward_step import GPU_PASS_TOKENS, PASS_TOKENS, ForwardStep, FrozenBelow, Reading
-from vestige.training.job import Job
 from vestige.training.parallel import Spread
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Slice

@@ -1,24 +1,31 @@
 """What an interrupted training needs to go on bit for bit: trained weights, optimiser and objective state, the step.
 
 Tensors lie in safetensors files; nothing is pickled. Schedule, data order and dropout follow from seed and step.
+
+One training run: what is minimised, on which rows, in which order, and where its state is kept.
 """
 
 import contextlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+from jaxtyping import Float
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from vestige import losses
 from vestige.core.errors import InputError
 from vestige.core.files import new_folder, read_json, write_json
 from vestige.core.text import one_line
+from vestige.training.batching import Plan, RowSource
 from vestige.training.parallel import ALONE, World, full, share_like
+from vestige.training.settings import TrainingSettings
+from vestige.training.step import Needs, Objective, ReferenceRow, Step
 
 
 @dataclass(frozen=True)
@@ -150,3 +157,33 @@ def _whole(tensors: Iterable[tuple[str, Tensor]], world: World) -> dict[str, Ten
     """Whole tensors, gathered one by one by all processes; only the leading one keeps them."""
     gathered = ((name, full(tensor.detach())) for name, tensor in tensors)
     return {name: tensor.cpu().contiguous() for name, tensor in gathered if world.leads}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What `train` is given besides the model. `layer` is the block that an objective on activations reads.
+
+    `world` says who trains it together: a matter of speed and memory, and no part of what comes out.
+    """
+
+    objective: Objective
+    rows: RowSource
+    plan: Plan
+    settings: TrainingSettings
+    seed: int
+    checkpoints: Checkpoints
+    log: Path
+    references: Mapping[str, ReferenceRow] = field(default_factory=dict)
+    layer: int | None = None
+    world: World = ALONE
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """NLL(train), mean over the tokens of the effective batch."""
+
+    needs: ClassVar[Needs] = Needs(policy=frozenset({"train"}))
+
+    def terms(self, step: Step) -> dict[str, Float[Tensor, ""]]:
+        train = step.policy("train")
+        return {"train": losses.nll(train.logp, train.mask, n_tokens=train.n_tokens)}

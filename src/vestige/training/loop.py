@@ -16,7 +16,7 @@ from vestige.core.errors import NotFinite
 from vestige.models.products import on_threads
 from vestige.training.backward import Backward, Measured, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
-from vestige.training.job import Job
+from vestige.training.checkpoints import Job
 from vestige.training.optimizers import learning_rate, make_optimizer, refuse_unsound, total_steps
 from vestige.training.parallel import spread_over
 from vestige.training.step import KeepsState
