@@ -189,6 +189,8 @@ class Endpoint:
         text = self.client.text(message.get("content") if isinstance(message, dict) else choice.get("text"))
         ids = choice.get("token_ids")
         if not _are_ids(ids):
+            if "return_token_ids" in self.ability.more:
+                raise Rejected(f"{self.to.shown} does not say which tokens a reply has")
             ids = None
         elif ids and ids[-1] in end_ids:
             ids = ids[:-1]
@@ -497,21 +499,23 @@ def _scoring(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Se
 
 
 def _check_pairs(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Sequence[Reply], end_id: int) -> None:
-    # One token each: of longer replies some servers tell the text alone, which may be other tokens.
-    asked = [(*p, *r.ids[:n]) for p, r in zip(prompts, replies, strict=True) for n in (0, 2, 4) if n <= len(r.ids)]
-    firsts = endpoint.generate(asked, end_ids=(end_id,), max_new_tokens=1)
+    asked = [(*p, *r.ids[:n]) for p, r in zip(prompts, replies, strict=True) for n in (0, 3) if n <= len(r.ids)]
+    said = [r.ids[n : n + 1] for r in replies for n in (0, 3) if n <= len(r.ids)]
+    if "return_token_ids" not in endpoint.ability.more:
+        # Of longer replies the text alone is told, which may be other tokens.
+        said = [r.ids for r in endpoint.generate(asked, end_ids=(end_id,), max_new_tokens=1)]
     pairs = []
-    for prompt, reply in zip(asked, firsts, strict=True):
-        token = reply.ids[0] if reply.ids else end_id
-        if len(reply.ids) < 2 and "\ufffd" not in endpoint.tokenizer.decode([token]):
+    for prompt, ids in zip(asked, said, strict=True):
+        token = ids[0] if ids else end_id
+        if len(ids) < 2 and "\ufffd" not in endpoint.tokenizer.decode([token]):
             other = next(i for i in (*prompt, 0, 1) if i != token)
             pairs += [(*prompt, token), (*prompt, other)]
     if not pairs:
         raise Rejected("none of its replies are single tokens, so that what it scores cannot be checked")
     found = endpoint.client.all([endpoint._score_job(ids, len(ids) - 1) for ids in pairs])
-    for said, unsaid in zip(found[::2], found[1::2], strict=True):
-        if not said.logp[0] > unsaid.logp[0]:
+    for likely, unlikely in zip(found[::2], found[1::2], strict=True):
+        if not likely.logp[0] > unlikely.logp[0]:
             raise InputError(
-                f"{endpoint.to.shown} gives log-probabilities that cannot be right: {said.logp[0]:.3g} for what its "
-                f"model says and {unsaid.logp[0]:.3g} for another token in its place; ask without scores (?scores=no)"
+                f"{endpoint.to.shown} gives log-probabilities that cannot be right: {likely.logp[0]:.3g} for what its "
+                f"model says and {unlikely.logp[0]:.3g} for another token in its place; ask without scores (?scores=no)"
             )

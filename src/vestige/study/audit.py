@@ -45,6 +45,7 @@ from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
 from vestige.metrics.verdicts import Thresholds
+from vestige.study.audit_reach import within_reach
 from vestige.study.audit_request import (
     ROLES,
     AuditedModel,
@@ -97,6 +98,7 @@ def run_audit(
     """
     folder = RunFolder(Path(run))
     check_request(request)
+    request = within_reach(request)
     workers = workers_for(request.device, workers, on_cpu=2)
     with locked(folder.lock):
         _keep_settings(folder, request)
@@ -149,7 +151,7 @@ def plan_audit(request: AuditRequest) -> Planned:
         *reworded,
         *without,
         *_uncounted(request.settings.wordings, splits["forget"]),
-        *not_asked_for(request.settings),
+        *not_asked_for(request.wanted or request.settings),
         *questions.left_out,
         *attacks.untested,
         *beyond,

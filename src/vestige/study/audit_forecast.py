@@ -18,6 +18,7 @@ from vestige.metrics.single_facts import least_given_away
 from vestige.metrics.trainings import PRIOR, PRIOR_BITS, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.verdicts import Margins, Thresholds
 from vestige.study.audit import attacks_of_freeform, plan_audit, with_control
+from vestige.study.audit_reach import within_reach
 from vestige.study.audit_request import AuditRequest, Question, check_request
 from vestige.study.audit_tasks import after_an_attack, suppression
 
@@ -95,6 +96,7 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     from vestige.attacks.planning import n_passes
 
     check_request(request)
+    request = within_reach(request)
     planned = plan_audit(request)
     request = with_control(request, planned)
     rows = [Foretold(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]

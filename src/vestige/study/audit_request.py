@@ -16,6 +16,7 @@ from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.metrics.misjudged import LeakJudgeSettings
+from vestige.models.address import address, is_address, shown_address
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -43,7 +44,7 @@ class AuditRequest:
 
     `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype` and `chat_template` are for
     models from elsewhere; Vestige's own have theirs. `verify` distrusts what is stored (`any_subject`).
-    `untested` says in sentences what whoever asks leaves out.
+    `untested` says in sentences what whoever asks leaves out; `wanted` are the settings before that, where they differ.
     """
 
     models: tuple[AuditedModel, ...]
@@ -56,6 +57,7 @@ class AuditRequest:
     chat_template: str = ""
     verify: bool = False
     untested: tuple[str, ...] = ()
+    wanted: AuditSettings | None = None
 
     def names(self, role: Role) -> tuple[str, ...]:
         """The names of the models in one role, in their order."""
@@ -100,7 +102,7 @@ def numbered(models: Sequence[AuditedModel]) -> tuple[str, ...]:
 def _called(model: str) -> str:
     folder = own_folder(model)
     if folder is None:
-        return Path(model).expanduser().name or model
+        return address(model).model if is_address(model) else Path(model).expanduser().name or model
     spec = read_spec(folder.spec)
     return spec.method or spec.name
 
@@ -159,7 +161,7 @@ def _check_models(models: Sequence[AuditedModel]) -> None:
     for model in models:
         own = own_folder(model.model)
         path = Path(model.model).expanduser() if own is None else own.path
-        where = str(path.resolve()) if path.exists() else model.model
+        where = str(path.resolve()) if path.exists() else shown_address(model.model)
         if where in seen:
             raise InputError(
                 f"the model {one_line(model.model, width=120)} was given twice, as {seen[where].role} and as "

@@ -17,6 +17,7 @@ from vestige.core.ids import content_id
 from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA, read_versioned, write_sealed
 from vestige.data.corpus import everything
+from vestige.models.address import shown_address
 from vestige.study.audit_request import ROLES, AuditedModel, AuditRequest, Question, limited, model_settings
 from vestige.study.runner import Report, Task
 
@@ -152,7 +153,7 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
     if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
         return any_subject(settings, None, verify=request.verify)
     if model.role == "unlearned":
-        home = run.cell(model.name, content_id({"model": model.model}, length=12))
+        home = run.cell(model.name, content_id({"model": shown_address(model.model)}, length=12))
     else:
         home = run.control(model.name)
     return any_subject(settings, str(home.path), role=model.role, name=model.name, verify=request.verify)
