@@ -30,8 +30,8 @@ from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.spending import Limits, Register
 from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.models.embedder import Embedder
-from vestige.models.generation import Sampling, generate
-from vestige.models.load import LoadedModel, context_tokens, finite_logits
+from vestige.models.generation import Sampling
+from vestige.models.load import LoadedModel, finite_logits
 from vestige.steps.subjects import Asked
 
 # What servers take for a seed is a whole number of 31 bits, in some of them.
@@ -57,7 +57,7 @@ class AnswerSettings(Settings):
 
 @dataclass
 class LocalAnswerer:
-    """A model in memory. A prompt that its context does not hold has no answer."""
+    """A model in memory or behind an address. A prompt that its context does not hold has no answer."""
 
     loaded: LoadedModel
     settings: AnswerSettings = field(default_factory=AnswerSettings)
@@ -66,12 +66,11 @@ class LocalAnswerer:
         """One answer each, in order, computed in batches. Raises NotFinite where logits are no numbers."""
         encoded = {prompt: ids for prompt in dict.fromkeys(prompts) if (ids := self._ids(prompt))}
         with finite_logits(self.loaded):
-            replies = generate(
-                self.loaded.model,
+            replies = self.loaded.engine.generate(
                 list(encoded.values()),
                 end_ids=self.loaded.prompter.end_ids,
                 max_new_tokens=self.settings.max_tokens,
-                context=context_tokens(self.loaded.model),
+                context=self.loaded.prompter.max_tokens,
                 sampling=self._sampling(list(encoded), seed),
             )
         texts = (self.loaded.prompter.decode(reply.ids) for reply in replies)
