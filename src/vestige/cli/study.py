@@ -159,6 +159,7 @@ def _show(progress: "Progress", *, as_json: bool) -> None:
         ["at work", *(f"{k.at_work:,}" for k in kinds)],
         ["failed", *(f"{k.failed:,}" for k in kinds)],
         ["seconds each", *("" if k.seconds is None else f"{k.seconds:.1f}" for k in kinds)],
+        ["tokens each", *("" if k.tokens is None else f"{k.tokens:,.0f}" for k in kinds)],
         ["peak MB", *("" if k.peak_mb is None else f"{k.peak_mb:,}" for k in kinds)],
     ]
     print_columns("", [["kind", *(k.kind for k in kinds)]], columns)

@@ -177,7 +177,7 @@ class Board:
         holder = json.loads(text) if text else {}
         if self._host and holder.get("host") == self._host:
             # Known without waiting: one that is there may be starved of its processor, and is not overtaken.
-            return _born(holder["pid"]) != holder["born"]
+            return bool(_born(holder["pid"]) != holder["born"])
         last, since = self._seen.get(name, (None, 0.0))
         if last != renewed:
             self._seen[name] = (renewed, time.monotonic())

@@ -11,7 +11,7 @@ from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_records
 from vestige.attacks.planning import AttackSettings, plan_all
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, write_json
+from vestige.core.files import read_json, read_jsonl, write_json
 from vestige.core.ids import changed_keys
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
@@ -132,7 +132,13 @@ def _taught(study: Study, cell: Cell) -> Mapping[str, Any]:
     )
     place = folder_of("models", point, cell.key)
     made = finetune(SubjectFolder(study.folder.path / place), request)
-    return {"path": place, "steps": made.steps, "stopped": made.stopped}
+    return {"path": place, "steps": made.steps, "stopped": made.stopped, "tokens": _tokens(study, place)}
+
+
+def _tokens(study: Study, place: str) -> int:
+    """How many tokens a training has read."""
+    log = SubjectFolder(study.folder.path / place).training_log
+    return sum(row["n_tokens"] for row in read_jsonl(log)) if log.exists() else 0
 
 
 def _given(study: Study, cell: Cell) -> Mapping[str, Any]:
@@ -170,7 +176,7 @@ def _unlearned(study: Study, cell: Cell) -> Mapping[str, Any]:
         before=done,
     )
     made = unlearn(SubjectFolder(study.folder.path / place), request)
-    return {"path": place, "steps": made.steps, "stopped": made.stopped}
+    return {"path": place, "steps": made.steps, "stopped": made.stopped, "tokens": _tokens(study, place)}
 
 
 def _parent(study: Study, cell: Cell, model: StudyModel) -> tuple[ModelSettings, str, str]:

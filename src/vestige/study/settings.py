@@ -26,25 +26,30 @@ EACH = "each:"
 
 
 class StudyData(SourceSettings):
-    """A data set: `compile` names a graph (`sample1`, `star:20`, a file), or `data` a file, folder or hub id.
-
-    `seed` draws the contracts, and is no training's. `train_factual` teaches the factual questions too. `retain` names
-    what methods are given to keep, instead of everything that is not forgotten. At most `most_items` questions about
-    contracts and as many others are asked beside the forget set, drawn by `seed`, the same of every model. `seeds` and
-    `finetune` take the place of the study's for this data set.
-    """
+    """A data set: a graph that is compiled, or items from a file, a folder or the hub."""
 
     name: str
+    """What it is called."""
     data: str = ""
+    """A file, a compiled folder or a hub id, with its columns."""
     compile: str = ""
+    """A graph to compile instead: `sample1`, `star:20`, a file."""
     seed: int = 0
+    """Draws the contracts and the items that are asked; no training's seed."""
     temporal: bool = False
+    """Let later contracts supersede earlier ones."""
     contract_types: Path | None = None
+    """A folder of contract types of your own."""
     train_factual: bool = False
+    """Teach the factual questions too."""
     retain: str | None = None
+    """What methods are given to keep: selectors or a file; everything that is not forgotten by default."""
     most_items: PositiveInt | None = None
+    """Beside the forget set ask at most so many questions about contracts and as many others, alike of all models."""
     seeds: tuple[int, ...] = ()
+    """Seeds of trainings on this data set, in the place of the study's."""
     finetune: dict[str, Any] = Field(default_factory=dict)
+    """Settings of teaching on this data set, which win over the study's and the model's."""
 
     def source(self, compiled: Path) -> SourceSettings:
         """How the items are read; `compiled` is where a graph was compiled to."""
@@ -53,21 +58,26 @@ class StudyData(SourceSettings):
 
 
 class StudyModel(Settings):
-    """A model. `teach = false` takes it as one that knows the data already.
-
-    `finetune` and `unlearn` are settings of its trainings; those under `unlearn` win over the study's own. `save` keeps
-    unlearned models whole (`merged`) or as LoRA adapters (`adapter`).
-    """
+    """A model, and how it is taught and kept."""
 
     name: str = ""
+    """What it is called in tables."""
     model: str
+    """A hub id, a folder, a .gguf file or a built-in."""
     dtype: str = "float32"
+    """Number format of the weights."""
     trust_remote_code: bool = False
+    """Run code that the model brings with it."""
     chat_template: str = ""
+    """A name of its templates, plain, or a file; the model's own by default."""
     teach: bool = True
+    """Teach it the data; false takes it as one that knows them."""
     finetune: dict[str, Any] = Field(default_factory=dict)
+    """Settings of its teaching."""
     unlearn: dict[str, Any] = Field(default_factory=dict)
+    """Settings of unlearning it."""
     save: str = "merged"
+    """Keep unlearned models whole (merged) or as LoRA adapters (adapter)."""
 
     @property
     def label(self) -> str:
@@ -76,12 +86,16 @@ class StudyModel(Settings):
 
 
 class StudyMethod(Settings):
-    """A method with its own `settings`, and settings of training that are its alone."""
+    """A method with settings of its own."""
 
     name: str = ""
+    """What it is called in tables."""
     method: str
+    """A name of `vestige list methods`."""
     settings: dict[str, Any] = Field(default_factory=dict)
+    """The method's own settings."""
     unlearn: dict[str, Any] = Field(default_factory=dict)
+    """Settings of training that are its alone."""
 
     @property
     def label(self) -> str:
@@ -90,17 +104,16 @@ class StudyMethod(Settings):
 
 
 class StudyForget(Settings):
-    """What is forgotten: selectors or a file.
-
-    `each:5@sparse` are five random edges of a part, one at a time, averaged in tables (`each:5@sparse#7` has a seed of
-    its own; the data's `split_seed` otherwise). With `in_turn` the parts of `select` are forgotten one after another,
-    each from the model that forgot those before, instead of at once. `data` names the data sets, all by default.
-    """
+    """What is forgotten."""
 
     name: str = ""
+    """What it is called in tables."""
     select: str
+    """Selectors or a file; `each:5@sparse` are five random edges of a part, one at a time, pooled (`#7`: own seed)."""
     in_turn: bool = False
+    """Forget the parts of `select` one after another, each from the model that forgot those before."""
     data: tuple[str, ...] = ()
+    """In which data sets; in all by default."""
 
     @property
     def label(self) -> str:
@@ -109,68 +122,80 @@ class StudyForget(Settings):
 
 
 class StudyRate(Settings):
-    """Learning rates of unlearning, for the methods, models, data and forget sets that it names (all by default).
-
-    Of several that fit a cell, the last is taken. `values` is a list, which makes an axis, or `paper`: the rates of
-    PISTOL's Appendix B for its data and its two families of models.
-    """
+    """Learning rates of unlearning for some cells; of several tables that fit a cell the last is taken."""
 
     values: tuple[PositiveFloat, ...] | str
+    """A list, which is an axis; or `paper`: those of PISTOL's Appendix B."""
     methods: tuple[str, ...] = ()
+    """For these methods; for all by default."""
     models: tuple[str, ...] = ()
+    """For these models."""
     data: tuple[str, ...] = ()
+    """For these data sets."""
     forget: tuple[str, ...] = ()
+    """For these forget sets."""
 
 
 class StudyEvaluate(Settings):
-    """What every model is asked. `settings` holds those of each evaluation by name.
-
-    `splits` are those that are asked, all by default. `controls` models are trained without each forget set, for each
-    seed of the study.
-    """
+    """What every model is asked."""
 
     evals: tuple[str, ...] = Field(default=("qa",), min_length=1)
+    """Evaluations by name."""
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Settings of each evaluation, by name."""
     splits: tuple[str, ...] = ()
+    """Splits that are asked beside the forget set; all by default."""
     controls: int = Field(default=0, ge=0)
+    """Models that never saw the forget set, for each seed of the study."""
 
 
 class StudyReport(Settings):
-    """What tables show: metrics (`qa.rouge1_recall`, the evaluation first) and splits (`forget`, `forget:free`).
-
-    `contrasts` are pairs of forget sets (or of models, methods) that are compared, all pairs of forget sets by default.
-    `matched` is the retained utility at which methods are compared too, where several rates were tried. `by` is what
-    figures have on their axis: the forget set, or its `connectivity`.
-    """
+    """What tables and figures show."""
 
     metrics: tuple[str, ...] = Field(default=("qa.rouge1_recall", "qa.mrr", "qa.top_hit"), min_length=1)
+    """Scores from 0 to 1, the evaluation first: `qa.rouge1_recall`."""
     splits: tuple[str, ...] = Field(default=("forget", "forget:free", "retain", "factual"), min_length=1)
+    """Splits; `forget:free` is what retained contracts do not give away."""
     contrasts: tuple[tuple[str, str], ...] = ()
+    """Pairs of forget sets, methods, models or splits to compare; all pairs of forget sets by default."""
     matched: float | None = Field(default=None, gt=0, lt=1)
+    """Compare too at the highest rate that keeps this much of `utility`."""
     utility: str = "retain"
+    """The split that is to be kept."""
 
 
 class StudySettings(Settings):
-    """A whole study. Lists of names are axes; every combination is a cell.
+    """A whole study; lists of names are axes, and every combination is a cell.
 
-    `seeds` are those of the trainings: with each, the target is taught and every method run anew. `finetune` and
-    `unlearn` are settings of training for all models. `attack` are settings of an audit's attacks under their names
-    there; what is not named is not tried. A string stands for a table with that name alone.
+    A string stands for a table with that name alone.
     """
 
     name: str
+    """What the study is called."""
     seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
+    """Seeds of trainings: with each, the target is taught and every method run anew."""
     device: str = "auto"
+    """Where models run."""
     data: tuple[StudyData, ...] = Field(min_length=1)
+    """Data sets."""
     models: tuple[StudyModel, ...] = Field(min_length=1)
+    """Models."""
     methods: tuple[StudyMethod, ...] = Field(min_length=1)
+    """Methods."""
     forget: tuple[StudyForget, ...] = Field(min_length=1)
+    """Forget sets."""
     rates: tuple[StudyRate, ...] = Field(min_length=1)
+    """Learning rates."""
     finetune: dict[str, Any] = Field(default_factory=dict)
+    """Settings of teaching, for all models."""
     unlearn: dict[str, Any] = Field(default_factory=dict)
+    """Settings of unlearning, for all models."""
     evaluate: StudyEvaluate = StudyEvaluate()
+    """What every model is asked."""
     attack: dict[str, Any] = Field(default_factory=dict)
+    """An audit's settings of attacks; what is not named is not tried."""
     report: StudyReport = StudyReport()
+    """What tables show."""
 
     @field_validator("models", "methods", "forget", mode="before")
     @classmethod

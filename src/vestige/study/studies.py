@@ -16,7 +16,10 @@ from vestige.study.settings import read_study
 
 @dataclass(frozen=True)
 class KindLine:
-    """Of one kind of cell: how many there are, are done, are being made and failed; seconds and MB of those done."""
+    """Of one kind of cell: how many there are, are done, are being made and failed.
+
+    `seconds` and `tokens` (of trainings) are means over finished cells and `peak_mb` their most; None before the first.
+    """
 
     kind: str
     cells: int
@@ -24,6 +27,7 @@ class KindLine:
     at_work: int
     failed: int
     seconds: float | None
+    tokens: float | None
     peak_mb: int | None
 
 
@@ -78,9 +82,11 @@ def _progress(study: Study, cells: Sequence[Cell]) -> Progress:
         done = [key for key in own if key in now.done]
         facts = [board.facts(key) for key in done[:: max(1, len(done) // _MEASURED)]] if board else []
         seconds = sum(f["seconds"] for f in facts) / len(facts) if facts else None
+        read = [f["made"]["tokens"] for f in facts if "tokens" in f["made"]]
+        tokens = sum(read) / len(read) if read else None
         peak = max((f["peak_mb"] for f in facts), default=None)
         failed, working = (sum(key in group for key in own) for group in (now.failed, now.at_work))
-        lines.append(KindLine(kind, len(own), len(done), working, failed, seconds, peak))
+        lines.append(KindLine(kind, len(own), len(done), working, failed, seconds, tokens, peak))
     # Kinds that were never measured would be guessed at.
     known = all(k.seconds is not None for k in lines if k.done < k.cells)
     left = sum((k.cells - k.done) * (k.seconds or 0.0) for k in lines) if known else None
