@@ -27,6 +27,11 @@ def find_chromium() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 
 
+def wanted() -> bool:
+    """Whether tests in a browser run: where there is one, and in CI in any case, which fails without."""
+    return find_chromium() is not None or os.environ.get("CI") == "true"
+
+
 @dataclass
 class Page:
     """One tab. `events` holds all that the browser reported, in order."""
@@ -121,7 +126,7 @@ class Page:
 def chromium(profile: Path) -> Iterator[Page]:
     """A browser with one tab, ended afterwards."""
     program = find_chromium()
-    assert program
+    assert program, "CI installs Chromium: see .ci/run"
     to_browser, send_to = os.pipe()
     read_from, from_browser = os.pipe()
     # The browser talks on descriptors 3 and 4, so a shell puts the pipes there.

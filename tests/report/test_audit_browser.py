@@ -1,13 +1,14 @@
 """The audit's part of the page in a real browser: verdicts first, curves, gains, tooltips, hostile names."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chromium import Page, chromium, find_chromium
+from chromium import Page, chromium, wanted
 from synthetic_audit import ATTACKS, METHODS, SCRIPT, estimate, hostile, outcome, write_audit
 from synthetic_run import write_run
 
@@ -17,7 +18,7 @@ from vestige.report.words import attack_name
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed"),
+    pytest.mark.skipif(not wanted(), reason="no Chromium is installed"),
 ]
 
 
@@ -176,3 +177,19 @@ def test_hostile_names_are_text_and_nothing_runs(browser, tmp_path):
     shown = browser.run("document.body.innerText")
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]", shown)
     assert browser.complaints() == []
+
+
+AXE = os.environ.get("AXE", "")
+"""The file axe.min.js of axe-core."""
+
+
+@pytest.mark.skipif(not AXE, reason="AXE names no axe.min.js")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("audit", [True, False])
+def test_axe_finds_nothing(browser, audited, run, scheme, audit):
+    browser.resize(1280, 800, scheme)
+    browser.open((audited if audit else run) / "report.html")
+    browser.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    browser.run(f"{Path(AXE).read_text(encoding='utf-8')}; 1")
+    told = "(r) => r.violations.map((v) => [v.id, v.impact, v.nodes[0].html.slice(0, 200)])"
+    assert browser.run(f"axe.run(document, {{ resultTypes: ['violations'] }}).then({told})") == []

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Page, chromium, find_chromium
+from chromium import Page, chromium, wanted
 from synthetic_run import ANSI, HOSTILE, LONG, OVERRIDE, SCRIPT
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed"),
+    pytest.mark.skipif(not wanted(), reason="no Chromium is installed"),
 ]
 
 CHOOSE = """(([part, name, value]) => {

@@ -14,7 +14,7 @@ from synthetic_run import HOSTILE, LONG, SCRIPT, items, spec, write_run, write_s
 from vestige.artifacts.layout import RunFolder
 from vestige.report import build_report
 from vestige.report.contents import read_contents
-from vestige.report.page import embedded, render
+from vestige.report.page import embedded, payload, render
 from vestige.report.palette import DARK, LIGHT, METHODS_DARK, METHODS_LIGHT
 
 
@@ -203,3 +203,22 @@ def test_text_has_the_contrast_that_accessibility_asks_for(colours, methods):
             assert contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
     for colour in (*methods, colours["lost"]):
         assert contrast(colour, colours["paper"]) >= 4.5, colour
+
+
+def test_of_very_many_replies_the_page_carries_those_of_the_forget_sets_first_and_says_so(run, monkeypatch):
+    contents = read_contents(RunFolder(run))
+    forget = {i for f in contents.forget_sets for i, split in f.split.items() if split == "forget"}
+    assert contents.shown == contents.answers.asked
+    n = len(contents.evidence.subjects)
+    for room in (len(forget) + 30, 10):
+        monkeypatch.setattr("vestige.report.contents.REPLIES_SHOWN", n * room + n - 1)
+        fewer = read_contents(RunFolder(run))
+        ids = [a.id for a in fewer.shown]
+        assert (len(ids), len(set(ids) & forget)) == (room, min(room, len(forget)))
+        items = payload(fewer)["items"]
+        assert (len(items["rows"]), items["asked"]) == (room, len(contents.answers.asked))
+        assert {len(own) for own in items["replies"] if own is not None} == {room}
+    monkeypatch.setattr("vestige.report.page.TEXT_SHOWN", 50_000)
+    texts = payload(contents)["items"]["texts"]
+    assert max(map(len, texts)) < 300
+    assert any("99,8" in t and t.endswith("more characters in tables/items.csv)") for t in texts)

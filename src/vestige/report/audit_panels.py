@@ -17,7 +17,7 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.prompts import SHUFFLED, PromptLine
 from vestige.report.audit_grid import EMPTY, Colours, Grid, GridCell, GridRow, Head, heat, said, told
-from vestige.report.words import interval, listed, number, plain_number, signed
+from vestige.report.words import interval, listed, method_name, number, plain_number, signed
 
 NEEDS: Mapping[str, str] = {
     "code_length": "(a) code length of the answers",
@@ -253,7 +253,7 @@ def _measures(outcome: AuditOutcome) -> Grid | None:
         shared = common if times > 1 or len(subjects) == 1 else ""
         cells = tuple(_measure(found.get((name, s)), shared) for s in subjects)
         rows.append(GridRow(name.replace("_", " "), "", (*cells, GridCell(notes=(shared,)))))
-    return Grid("measure", (*(Head(s) for s in subjects), Head("")), tuple(rows))
+    return Grid("measure", (*(Head(method_name(s)) for s in subjects), Head("what it is")), tuple(rows))
 
 
 def _measure(m: MeasureLine | None, shared: str) -> GridCell:

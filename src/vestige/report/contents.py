@@ -14,7 +14,7 @@ from vestige.artifacts.audits import AuditOutcome, read_outcome, read_plan
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json
-from vestige.report.answers import Answers, ForgetSet, forget_set, read_answers
+from vestige.report.answers import Answers, Asked, ForgetSet, forget_set, read_answers
 from vestige.report.evidence import Evidence, Subject, forget_label, greedy_rouge, read_evidence
 from vestige.report.graph import Drawing, Edge, draw, read_edges
 from vestige.report.holes import Probe, read_probe
@@ -58,6 +58,10 @@ def find(evidence: Evidence, forget: str) -> Finding:
     return Finding(forget, scope, pooled([s.results[forget][cell] for s in roles[1] if cell in s.results[forget]]))
 
 
+REPLIES_SHOWN = 20_000
+"""Replies that the page carries; tables/items.csv has all."""
+
+
 @dataclass(frozen=True)
 class Contents:
     """A run, read. `findings` and `forget_sets` go by forget set; `no_graph` says why there is no drawing.
@@ -78,6 +82,24 @@ class Contents:
     sources: tuple[list[list[str]], ...]
     unjudged: tuple[str, ...]
     probes: tuple[Probe, ...]
+
+    @cached_property
+    def shown(self) -> tuple[Asked, ...]:
+        """The questions whose answers the page carries, in their order: all, up to REPLIES_SHOWN replies.
+
+        Otherwise so many as that allows: those of the forget sets before others, each evenly spaced.
+        """
+        asked = self.answers.asked
+        left = max(1, REPLIES_SHOWN // max(1, len(self.evidence.subjects)))
+        if len(asked) <= left:
+            return asked
+        forget = {item for f in self.forget_sets for item, split in f.split.items() if split == "forget"}
+        chosen: set[int] = set()
+        for wanted in (True, False):
+            places = [i for i, a in enumerate(asked) if (a.id in forget) == wanted]
+            room = min(left - len(chosen), len(places))
+            chosen |= {places[k * len(places) // room] for k in range(room)}
+        return tuple(a for i, a in enumerate(asked) if i in chosen)
 
     @cached_property
     def parties(self) -> dict[str, str]:

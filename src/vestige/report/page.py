@@ -108,6 +108,8 @@ def _read(name: str) -> str:
     return (_PAGE / name).read_text(encoding="utf-8")
 
 
+TEXT_SHOWN = 1_500_000
+"""Characters of replies from which on the page carries their beginnings only."""
 _SPLITS = ("forget", "retain", "independent")
 _SCOPES = ("free", "guessable", "entailed")
 
@@ -178,7 +180,7 @@ def _forget(contents: Contents, index: int) -> dict[str, Any]:
         "scope": finding.scope,
         "edges": None if forget_set.edges is None else sorted(forget_set.edges),
         "subjects": [i for i, s in enumerate(contents.evidence.subjects) if finding.forget in s.results],
-        "splits": [split_of(item, forget_set) for item in contents.answers.asked],
+        "splits": [split_of(item, forget_set) for item in contents.shown],
     }
 
 
@@ -236,7 +238,7 @@ def _graph(contents: Contents) -> dict[str, Any] | None:
 
 
 def _items(contents: Contents) -> dict[str, Any]:
-    answers = contents.answers
+    answers, asked = contents.answers, contents.shown
     texts: dict[str, int] = {}
 
     def packed(reply: Reply) -> list[Any]:
@@ -247,7 +249,7 @@ def _items(contents: Contents) -> dict[str, Any]:
     replies = []
     for subject in contents.evidence.subjects:
         own = answers.replies.get(subject.path)
-        replies.append(None if own is None else [packed(own[a.id]) if a.id in own else None for a in answers.asked])
+        replies.append(None if own is None else [packed(own[a.id]) if a.id in own else None for a in asked])
     return {
         "rows": [
             {
@@ -257,11 +259,22 @@ def _items(contents: Contents) -> dict[str, Any]:
                 "group": a.group,
                 "attribute": a.attribute,
             }
-            for a in answers.asked
+            for a in asked
         ],
         "replies": replies,
-        "texts": list(texts),
+        "texts": _cut(list(texts)),
+        "asked": len(answers.asked),
     }
+
+
+def _cut(texts: list[str]) -> list[str]:
+    """The replies; where they are TEXT_SHOWN characters or more in sum, each with its beginning only."""
+    if sum(map(len, texts)) < TEXT_SHOWN:
+        return texts
+    most = max(200, TEXT_SHOWN // len(texts))
+    return [
+        t if len(t) <= most else f"{t[:most]}… ({len(t) - most:,} more characters in tables/items.csv)" for t in texts
+    ]
 
 
 def _short(x: float) -> float:

@@ -69,7 +69,7 @@ def sections(contents: Contents) -> dict[str, Any]:
         "drawn": len(contents.drawing.edges) if contents.drawing else 0,
         "settings": named_values(evidence.settings),
         "provenance": provenance_lines(evidence.provenance),
-        "subjects": [_made(s) for s in evidence.subjects],
+        "subjects": [_made(s, len(evidence.subjects) <= DETAILED) for s in evidence.subjects],
     }
 
 
@@ -145,7 +145,11 @@ def _sentence(contents: Contents, finding: Finding) -> str:
     return "Not judged: these are its questions as they stand, and vestige audit gives verdicts."
 
 
-def _made(subject: Subject) -> dict[str, Any]:
+DETAILED = 40
+"""A run of more models has their settings and versions in their folders only."""
+
+
+def _made(subject: Subject, detailed: bool) -> dict[str, Any]:
     done, provenance = subject.done or {}, subject.provenance or {}
     spec = subject.spec
     return {
@@ -158,20 +162,26 @@ def _made(subject: Subject) -> dict[str, Any]:
         "loss": _rounded(done.get("loss"), ".4g"),
         "seconds": _rounded(provenance.get("times", {}).get("wall_seconds"), ".1f"),
         "digest": str(done.get("digest", "")),
-        "details": [
-            ("folder", subject.path),
-            ("name", spec.name),
-            ("model", spec.model),
-            ("settings id", spec.settings_id),
-            ("training items", spec.data),
-            ("digest", str(done.get("digest", "")) or "none yet"),
-            ("started from", spec.parent or "the model itself"),
-            ("code version", str(spec.version)),
-            ("answers", subject.answers.path.name if subject.answers else "none yet"),
-            *((f"setting {k}", v) for k, v in named_values(spec.settings)),
-            *provenance_lines(provenance),
-        ],
+        "path": subject.path,
+        "details": _details(subject) if detailed else [],
     }
+
+
+def _details(subject: Subject) -> list[tuple[str, str]]:
+    done, provenance, spec = subject.done or {}, subject.provenance or {}, subject.spec
+    return [
+        ("folder", subject.path),
+        ("name", spec.name),
+        ("model", spec.model),
+        ("settings id", spec.settings_id),
+        ("training items", spec.data),
+        ("digest", str(done.get("digest", "")) or "none yet"),
+        ("started from", spec.parent or "the model itself"),
+        ("code version", str(spec.version)),
+        ("answers", subject.answers.path.name if subject.answers else "none yet"),
+        *((f"setting {k}", v) for k, v in named_values(spec.settings)),
+        *provenance_lines(provenance),
+    ]
 
 
 def _rounded(x: Any, form: str) -> str:

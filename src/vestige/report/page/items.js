@@ -20,7 +20,9 @@ function items(root) {
     const rows = chosenRows(state);
     const last = Math.max(0, Math.ceil(rows.length / PAGE) - 1);
     state.page = Math.min(state.page, last);
-    found.replaceChildren(`${rows.length.toLocaleString("en")} of ${DATA.items.rows.length.toLocaleString("en")} questions`);
+    const carried = DATA.items.rows.length;
+    const sampled = carried < DATA.items.asked ? `; ${DATA.items.asked.toLocaleString("en")} were asked, and this page carries those of the forget sets first, then others evenly spaced. tables/items.csv has all` : "";
+    found.replaceChildren(`${rows.length.toLocaleString("en")} of ${carried.toLocaleString("en")} questions${sampled}`);
     list.replaceChildren(...rows.slice(state.page * PAGE, (state.page + 1) * PAGE).map((i) => itemCard(i, state)));
     pages.replaceChildren(...pageButtons(state, last, (page) => { state.page = page; draw(); root.scrollIntoView(); }));
   };

@@ -53,8 +53,19 @@ function scatter(forget, scope, kept, floor, width) {
   const marks = points.map((p) => mark(p, kept, scope, x, y));
   root.append(...marks);
   // Labels are placed by their measured size, which they have once they are on the page.
-  requestAnimationFrame(() => root.isConnected && root.append(...labels(root, points, x, y, box)));
+  // Of many models those are named that stand out: controls, and the ends of both axes.
+  const named = points.length <= MOST_NAMED ? points : standingOut(points);
+  requestAnimationFrame(() => root.isConnected && root.append(...labels(root, named, x, y, box)));
   return root;
+}
+
+const MOST_NAMED = 40;
+
+function standingOut(points) {
+  const ordered = (of) => [...points].sort((a, b) => a[of].value - b[of].value);
+  const ends = ["forget", "kept"].flatMap((of) => [...ordered(of).slice(0, 5), ...ordered(of).slice(-5)]);
+  const controls = points.filter((p) => DATA.subjects[p.subject].role !== "unlearned").slice(0, 5);
+  return [...new Set([...controls, ...ends])];
 }
 
 function axes(x, y, box, floor, keptWords) {
@@ -92,7 +103,7 @@ function mark(point, kept, scope, x, y) {
     : svg("path", { d: `M${x(forget.value)} ${y(rest.value) - 7}l7 7l-7 7l-7-7z` });
   const group = svg(
     "g",
-    { class: `mark ${colourClass(subject)}`, tabindex: 0, "aria-label": plain(`${label}: ${number(forget.value)}, ${number(rest.value)}`, 100) },
+    { class: `mark ${colourClass(subject)}`, tabindex: 0, role: "img", "aria-label": plain(`${label}: ${number(forget.value)}, ${number(rest.value)}`, 100) },
     svg("line", { x1: x(forget.low), x2: x(forget.high), y1: y(rest.value), y2: y(rest.value) }),
     svg("line", { x1: x(forget.value), x2: x(forget.value), y1: y(rest.low), y2: y(rest.high) }),
     shape,
