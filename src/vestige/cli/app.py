@@ -25,6 +25,7 @@ from vestige.cli.probe import probe_app
 from vestige.cli.sisa import sisa_app
 from vestige.cli.study import study_app
 from vestige.cli.training import finetune_command, unlearn_command
+from vestige.cli.view import view_command
 from vestige.core.errors import InputError, Interrupted, VestigeError
 from vestige.core.text import one_line
 
@@ -74,6 +75,7 @@ app.command("bench")(bench_command)
 app.command("check-data")(check_data_command)
 app.command("alternatives")(alternatives_command)
 app.command("report")(report_command)
+app.command("view")(view_command)
 app.command("list")(list_command)
 app.command("doctor")(doctor_command)
 app.add_typer(attack_app, name="attack")

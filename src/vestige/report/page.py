@@ -26,7 +26,7 @@ from vestige.report.audit_grid import Colours, heat_rules
 from vestige.report.audit_panels import along, drawn, shuffled, why_no_evidence
 from vestige.report.contents import Contents, digest_told
 from vestige.report.evidence import Subject, forget_label, greedy_rouge
-from vestige.report.first_screen import WORDS
+from vestige.report.first_screen import HEADS, WORDS
 from vestige.report.holes import Probe
 from vestige.report.holes_sections import holes_block, holes_payload
 from vestige.report.palette import custom_properties
@@ -54,6 +54,12 @@ def render_holes(probe: Probe) -> str:
     return _whole("holes_page.html.j2", _HOLE_SCRIPTS, {"probes": [holes_payload(probe)]}, variables)
 
 
+def render_view(runs: Sequence[Mapping[str, Any]], refresh_seconds: int) -> str:
+    """The list of runs that `vestige view` opens with; it asks for itself again every so often."""
+    variables = {"headline": f"{len(runs)} run{'s' * (len(runs) != 1)}", "runs": runs, "claims": list(HEADS)}
+    return _whole("view.html.j2", (), {}, {**variables, "refresh": refresh_seconds})
+
+
 def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[str, Any]) -> str:
     body = "\n".join(_read(f"{name}.js") for name in scripts)
     script = f'"use strict";\n(() => {{\n{body}}})();\n'
@@ -74,7 +80,7 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[
         script=Markup(script),
         style=Markup(style),
         data=Markup(embedded(data)),
-        **variables,
+        **{"refresh": 0, **variables},
     )
 
 
