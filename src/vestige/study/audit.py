@@ -333,9 +333,12 @@ def attacks_of_freeform(planned: Planned, forget: Sequence[Item]) -> tuple[Plann
 
 def _judged(run: RunFolder, place: AuditFolder, plan: AuditPlan) -> AuditOutcome:
     """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run."""
-    found = without_what_failed(judge(read_case(run, plan)), plan)
+    case = read_case(run, plan)
+    found = without_what_failed(judge(case), plan)
     facts = with_replies(run, plan, found.facts)
-    outcome = _beside_the_first(place, plan, replace(found, untested=(*plan.untested, *found.untested), facts=facts))
+    # First what bears on every verdict, since a report shows few at once.
+    untested = tuple(dict.fromkeys([*filter(None, [case.told_by]), *plan.untested, *found.untested]))
+    outcome = _beside_the_first(place, plan, replace(found, untested=untested, facts=facts))
     write_outcome(place, outcome)
     write_verdicts(run)
     return outcome
