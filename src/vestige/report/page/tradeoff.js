@@ -14,7 +14,7 @@ function tradeoff(root) {
       { class: "controls" },
       select(
         "Forget answers",
-        [["finding", "those shown above"], ["all", "all"], ...DATA.scopes.map((s) => [s, s])],
+        [["finding", "those compared"], ["all", "all"], ...DATA.scopes.map((s) => [s, s])],
         state.scope,
         (value) => { state.scope = value; draw(); },
       ),
@@ -53,8 +53,10 @@ function scatter(forget, scope, kept, floor, width) {
   const marks = points.map((p) => mark(p, kept, scope, x, y));
   root.append(...marks);
   // Labels are placed by their measured size, which they have once they are on the page.
-  // Of many models those are named that stand out: controls, and the ends of both axes.
-  const named = points.length <= MOST_NAMED ? points : standingOut(points);
+  // Several models that never knew are named by their band; of many others those that stand out are.
+  const never = points.filter((p) => DATA.subjects[p.subject].role === "retrained");
+  const own = never.length > 1 ? points.filter((p) => !never.includes(p)) : points;
+  const named = own.length <= MOST_NAMED ? own : standingOut(own);
   requestAnimationFrame(() => root.isConnected && root.append(...labels(root, named, x, y, box)));
   return root;
 }
@@ -64,7 +66,7 @@ const MOST_NAMED = 40;
 function standingOut(points) {
   const ordered = (of) => [...points].sort((a, b) => a[of].value - b[of].value);
   const ends = ["forget", "kept"].flatMap((of) => [...ordered(of).slice(0, 5), ...ordered(of).slice(-5)]);
-  const controls = points.filter((p) => DATA.subjects[p.subject].role !== "unlearned").slice(0, 5);
+  const controls = points.filter((p) => DATA.subjects[p.subject].role !== "unlearned");
   return [...new Set([...controls, ...ends])];
 }
 
