@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer.main
 from transformers import LlamaForCausalLM
 from typer.testing import CliRunner
 
@@ -62,6 +63,24 @@ def test_the_tutorial_runs_as_it_is_printed(tmp_path, monkeypatch):
     verdicts = read_json(tmp_path / "runs" / "mine" / "verdicts.json")
     assert (tmp_path / "runs" / "mine" / "report.html").is_file()
     assert {row["claim"] for row in verdicts} == set(CLAIMS)
+
+
+def test_every_option_on_a_page_is_one_of_its_command():
+    pages = [ROOT / "README.md", *(page for page in DOCS.glob("*.md") if page.name not in GENERATED)]
+    told = [
+        (page.name, words)
+        for page in pages
+        for block in re.findall(r"```(?:sh|console|bash)?\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for words in re.findall(r"\bvestige ([a-z].*)", block.replace("\\\n", " "))
+    ]
+    assert len(told) > 50
+    for page, words in told:
+        command = typer.main.get_command(app)
+        # `vestige probe` by itself is `probe all`.
+        for word in (*words.split(), "all"):
+            command = getattr(command, "commands", {}).get(word, command)
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"(?<= )--[a-z-]+", words)) <= known | {"--help"}, (page, words)
 
 
 def test_the_pages_are_short_enough_to_be_read():

@@ -13,38 +13,30 @@ from vestige.methods.listing import PROCEDURES, about, words
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 INTRODUCTION = """# Unlearning methods
 
-`vestige list methods` names them; `methods/NAME.py` is a whole method, its settings with it. A method is an objective:
-which optimiser, rate, schedule and how many epochs are the run's business, and no method comes with a learning rate.
-The rates in the papers belong to the papers' models; `vestige calibrate` finds yours. [Adding a method](extend.md)
-takes one file. This page is generated from the methods' own docstrings and settings (`make docs`).
+`vestige list methods` names them; `methods/NAME.py` is a whole method with its settings. A method is an objective:
+optimiser, rate, schedule and epochs are the run's business, and no method comes with a learning rate, since the rates
+in the papers belong to the papers' models. `vestige calibrate` finds yours. [Adding a method](extend.md) takes one
+file. This page is generated from the methods' own docstrings and settings (`make docs`).
 
 ## Conventions
 
 - The *policy* is the model being trained, the *reference* a frozen model: the target, unless the run names another.
-  What the reference says is computed once, before training.
-- Splits: `forget` and `retain` are the questions of the two sets with their answers; `idk` the forget questions
-  answered by declining to know, `mismatch` by the answer to a retained question, `alternative` by another answer of
-  the target's own. Of the last three a line is drawn anew for each question and epoch.
-- logp(answer) is the log-probability of an answer summed over its tokens, the token that ends the turn among them, in
-  nats; p is that of one token. Prompt and padding never count, but for activations, which are read at every token of
-  a row.
-- NLL(split) is -logp per token, the mean over all tokens of the effective batch: long answers weigh more. KL and
-  everything on distributions are means over tokens too. A mean over answers or rows is said to be one. Both count over
-  the whole effective batch, so that micro-batches and devices add up to the same loss.
-- Settings are strict: an unknown one, or a temperature of 0, is refused. Weights of terms are plain factors. Set them
-  with the method's name: `--set npo.beta=0.2`.
+- `forget` and `retain` are the questions of the two sets with their answers; `idk` the forget questions answered by
+  declining to know, `mismatch` by the answer to a retained question, `alternative` by another answer of the target's.
+- logp(answer) is summed over the answer's tokens and the end of the turn, in nats; p is that of one token. Prompt and
+  padding never count, but for activations, which are read at every token.
+- NLL(split) is -logp per token, the mean over all tokens of the effective batch, so long answers weigh more. KL too
+  is a mean over tokens. A mean over answers or rows is said to be one.
+- Set a setting with the method's name: `--set npo.beta=0.2`. An unknown one is refused.
 - Where public code differs from its paper, the default is the paper's, and the section says how to get the other.
-- Every loss is tested on a number worked by hand, in a limit, under padding, and with its gradient against a second
-  implementation that knows no batches; every method so on a real model.
 """
 READ = """
 ## What the formulas were checked against
 
-PISTOL and Knowledge Holes: the papers' full text. NPO, DPO, GA, GD, KL, IDK, RMU and LLMU: the papers' equations as
-they and later papers print them, and the authors' code; the direction of NPO + KL is from notes on Section 2 of NPO.
-SimNPO: its equations, its authors' code and their model card, of which the first and the last agree. WGA, SatImp,
-UNDIAL, CE-U, PDU and AltPO: the abstract, the authors' code, and the formulas as OpenUnlearning's authors print them;
-their full papers were not at hand, so a default of theirs that only a paper states may differ from ours.
+PISTOL and Knowledge Holes: the papers' full text. NPO, DPO, GA, GD, KL, IDK, RMU, LLMU: equations and the authors'
+code. SimNPO: equations, code and model card. WGA, SatImp, UNDIAL, CE-U, PDU, AltPO: the abstract, the authors' code
+and OpenUnlearning's formulas; a default that only their full papers state may differ. Every loss is tested on a
+number worked by hand, and with its gradient against a second implementation.
 """
 
 

@@ -240,7 +240,7 @@ def test_a_missing_template_is_said(folder):
 
 def test_the_example_of_the_documentation_compiles(tmp_path):
     page = Path(__file__).parents[2] / "docs" / "compile.md"
-    text = page.read_text(encoding="utf-8").partition("## A contract type of one's own")[2]
+    text = page.read_text(encoding="utf-8").partition("## A contract type of your own")[2]
     blocks = re.findall(r"(?:^    .*\n|^\n(?=    ))+", text, flags=re.MULTILINE)
     table, template = ("\n".join(line[4:] for line in block.split("\n")) for block in blocks[:2])
     (tmp_path / "lease.toml").write_text(table)
