@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from vestige.metrics.ranks import mrr, mrr_pistol_batch_weighted, top_hit
+from vestige.metrics.memorization import mrr, mrr_pistol_batch_weighted, top_hit
 
 
 def test_reciprocal_rank_and_hits_by_hand():

@@ -30,7 +30,7 @@ from vestige.evals.base import View as View
 from vestige.evals.readings import ToRead, collected
 from vestige.evals.summing import BITS, SHARE, Measure, results
 from vestige.metrics.answers import exact_match, is_empty, normalised, probability
-from vestige.metrics.ranks import mrr, top_hit
+from vestige.metrics.memorization import mrr, top_hit
 from vestige.metrics.refusals import is_refusal
 from vestige.metrics.rouge import rouge, words
 from vestige.models.forward import batches_by_length, logits_at, right_padded

@@ -29,8 +29,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from vestige.metrics.answers import contains, normalised
-from vestige.metrics.denials import candidates, denied
-from vestige.metrics.numerals import numerals
+from vestige.metrics.denials import candidates, denied, numerals
 from vestige.metrics.stemming import stem
 from vestige.metrics.tokens import SEPARATOR, Token, aligned, plain, tokens, unspaced
 
