@@ -81,16 +81,16 @@ def answer(study: Study, cell: Cell) -> None:
 
 def test_means_and_spread_over_seeds_are_those_by_hand(study: Study) -> None:
     rows = {(r.forget, r.method, r.rate, r.split): r for r in Results(study).rows}
-    one = rows["edge:0_1", "ga", 1e-5, "forget"]
+    one = rows["edge:0_1", "ga", "1e-05", "forget"]
     # Means 0.2 + 0.1 seed, and 0.0095 from the items' places.
     assert (one.value, one.sd) == pytest.approx((0.3095, 0.1))
     assert (one.items, one.seeds, one.sets) == (20, 3, 1)
     assert one.low < 0.3095 - 0.2 < 0.3095 + 0.2 < one.high, "t of 2 degrees of freedom"
-    every = rows["both", "ga", 1e-5, "forget"]
+    every = rows["both", "ga", "1e-05", "forget"]
     assert (every.items, every.sets) == (80, 4)
     # One contract of four keeps 0.1 + 0.1 seed more: 0.05 in the mean, and a spread of 0.125 a seed.
     assert (every.value, every.sd) == pytest.approx((0.3595, 0.125))
-    kept = rows["both", "ga", 1e-5, "retain"]
+    kept = rows["both", "ga", "1e-05", "retain"]
     assert (kept.value, kept.items) == pytest.approx((0.9, 80)), "an item's score is its mean over the models"
 
 
@@ -115,8 +115,8 @@ def test_a_group_that_lacks_a_member_at_a_seed_is_pooled_over_the_others(study: 
     kept = mark.rename(study.folder.path / "aside")
     rows = {(r.forget, r.rate, r.split): r for r in Results(study).rows}
     kept.rename(mark)
-    assert rows["both", 1e-5, "forget"].seeds == 2
-    assert rows["edge:0_1", 1e-5, "forget"].seeds == 3
+    assert rows["both", "1e-05", "forget"].seeds == 2
+    assert rows["edge:0_1", "1e-05", "forget"].seeds == 3
 
 
 def test_tables_escape_what_acts_and_come_out_the_same(study: Study, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_tables_escape_what_acts_and_come_out_the_same(study: Study, tmp_path: P
     assert r"\$x\_1\$ \& \textbackslash{}" in latex(table)
     rows = pq.read_table(export(study, tmp_path / "items.parquet", "parquet")).to_pylist()
     assert len(rows) == 80 * 3 * 3 * (1 + 1 + 4), "items, seeds, target and two rates, members"
-    mean = np.mean([r["qa.mrr"] for r in rows if r["splits"] == "forget" and r["rate"] == 1e-5])
+    mean = np.mean([r["qa.mrr"] for r in rows if r["splits"] == "forget" and r["rate"] == "1e-05"])
     assert mean == pytest.approx(0.3095 + 0.2 * 2 / 6), "two of six sets are the contract that keeps more"
     with pytest.raises(InputError, match="no format"):
         export(study, tmp_path / "x.xls", "xls")

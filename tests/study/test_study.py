@@ -65,6 +65,16 @@ def test_keys_follow_from_what_is_made_and_not_from_names() -> None:
     assert not keys(data=[{"name": "chain", "compile": "chain:4", "seed": 1}]) & keys()
 
 
+def test_a_rate_is_sought_once_from_the_target_of_the_first_seed() -> None:
+    cells = study(rates=[{"values": [1e-4, 1e-3], "goal": "retain>=0.9"}], forget=["edge:0_1"]).cells
+    (sought,) = [c for c in cells if c.kind == "calibrate"]
+    targets = [c.key for c in cells if c.kind == "target"]
+    assert sought.after == (targets[0],)
+    assert [c.after for c in cells if c.kind == "unlearned"] == [(t, sought.key) for t in targets]
+    other = study(rates=[{"values": [1e-4, 1e-3], "goal": "retain>=0.8"}], forget=["edge:0_1"]).cells
+    assert {c.key for c in cells if c.kind == "unlearned"}.isdisjoint(c.key for c in other)
+
+
 def test_what_is_forgotten_in_turn_builds_on_what_was_forgotten_before() -> None:
     cells = study(forget=[{"select": "edge:0_1,edge:1_2", "in_turn": True}], seeds=[0]).cells
     first, second = [c for c in cells if c.kind == "unlearned"]
@@ -78,6 +88,7 @@ def test_what_is_forgotten_in_turn_builds_on_what_was_forgotten_before() -> None
         ({"rates": [{"values": [1e-4], "methods": ["gd"]}]}, "rates names 'gd' among methods"),
         ({"forget": ["edge:0_1", "edge:0_1"]}, "two of forget are called"),
         ({"unlearn": {"epoch": 1}}, "unknown key 'epoch'"),
+        ({"rates": [{"values": [1e-4], "goal": "retain=1"}]}, "is not of the form"),
         ({"seeds": [0, 0]}, "a seed comes twice"),
         ({"rates": [{"values": "paper"}]}, "the paper has no rate for 'ga'"),
         ({"data": [{"name": "a"}]}, "needs either compile"),
@@ -123,7 +134,8 @@ def check_attacks(results: Results) -> None:
 def test_a_small_study_is_made_by_the_steps_and_shared_with_another(tmp_path: Path) -> None:
     from vestige.study.making import check_study, make_cell
 
-    ours = study(tmp_path, seeds=[0], attack={"quantize": [8], "in_context": [1]})
+    sought = {"values": [1e-4, 1e-3], "goal": "forget<=0.3", "forget": ["edge:0_1"]}
+    ours = study(tmp_path, seeds=[0], rates=[{"values": [1e-4]}, sought], attack={"quantize": [8], "in_context": [1]})
     check_study(ours)
     given = {"settings": ours.settings.model_dump_json(), "folder": str(tmp_path)}
     board = Board(ours.folder.state)
@@ -136,8 +148,15 @@ def test_a_small_study_is_made_by_the_steps_and_shared_with_another(tmp_path: Pa
     ]
     assert [s.forgotten[0].edges for s in unlearned] == [("0_1",), ("1_2",), ("3_4",)]
     assert len({s.parent for s in unlearned}) == 1
+    assert at[next(c.key for c in ours.cells if c.kind == "calibrate")]["rate"] in (1e-4, 1e-3)
     scores = tmp_path / at[ours.cells[-1].key]["attacks"]["quantize 8 bits"]["evals"]["qa"] / "scores.jsonl"
     assert len(scores.read_text().splitlines()) == 20
     check_attacks(Results(ours))
-    other = study(tmp_path, seeds=[0], name="other", models=[{"name": "m", "model": "builtin:tiny"}])
+    other = study(
+        tmp_path,
+        seeds=[0],
+        name="other",
+        rates=[{"values": [1e-4]}, sought],
+        models=[{"name": "m", "model": "builtin:tiny"}],
+    )
     assert status(other).done == len(other.cells)

@@ -312,14 +312,19 @@ def calibrate(
 ) -> Calibration:
     """The finished calibration in `folder`; resumes, and does nothing when it is there.
 
-    Work is done in processes of its own, as `run_tasks` has it: one by default, or as many as there are GPUs.
+    Work is done in processes of its own, as `run_tasks` has it: one by default, or as many as there are GPUs; with 0
+    in this one.
     """
     place = CalibrationFolder(folder)
     check_request(request)
-    workers = workers_for(request.unlearning.target.device, workers, on_cpu=1)
+    if workers != 0:
+        workers = workers_for(request.unlearning.target.device, workers, on_cpu=1)
     with locked(place.lock):
         claim(place.asked, request_identity(request), "calibration", out=OR_FRESH)
-        failed = run_tasks(calibration_tasks(place, request), workers=workers, show=show)
+        tasks = calibration_tasks(place, request)
+        for task in tasks if workers == 0 else ():
+            task.run(**task.arguments, report=lambda _: None)
+        failed = run_tasks(tasks, workers=workers, show=show) if workers else {}
         for error in failed.values():
             raise error
     return read_calibration(place)

@@ -52,6 +52,7 @@ class Point(NamedTuple):
     forget: str = ""
     member: str = ""
     rate: float = 0.0
+    goal: str = ""
     step: int = 0
 
 
@@ -180,6 +181,7 @@ class Planner:
 
     study: Study
     _keys: dict[tuple[str, str], str] = field(default_factory=dict)
+    _firsts: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
 
     @cached_property
     def settings(self) -> StudySettings:
@@ -227,9 +229,9 @@ class Planner:
             rates = {m.label: self.settings.rates_of(model, m, data, forget) for m in self.settings.methods}
             for member in members:
                 place = point._replace(seed=seed, forget=forget.label, member=member.name)
-                for method, rate in ((m, r) for m in self.settings.methods for r in rates[m.label]):
-                    own = place._replace(method=method.label, rate=rate)
-                    yield from self._unlearned(own, member, model, method, held, target)
+                for method, tried in ((m, r) for m in self.settings.methods for r in rates[m.label]):
+                    own = place._replace(method=method.label, rate=tried.rate, goal=tried.goal)
+                    yield from self._unlearned(own, member, model, method, held, target, tried.grid)
 
     def _control(
         self, data: StudyData, held: str, model: StudyModel, seed: int, number: int, target: str
@@ -240,7 +242,7 @@ class Planner:
         for forget in self.settings.forget:
             for member in self.study.members.get((data.name, forget.label), ()):
                 key = content_id(["retrained", held, start, taught, member.id, seed, number])
-                point = Point(model.label, data.name, seed, "retrained", "", forget.label, member.name, 0.0, number)
+                point = Point(model.label, data.name, seed, "retrained", "", forget.label, member.name, step=number)
                 name = f"retrained {model.label} {data.name} {member.name} seed {seed} {number}"
                 yield Cell(key, "retrained", name, first, point)
                 yield self._asked(key, point, held)
@@ -248,28 +250,54 @@ class Planner:
                     yield self._attacked(key, target, point, member, held)
 
     def _unlearned(
-        self, point: Point, member: Member, model: StudyModel, method: StudyMethod, held: str, target: str
+        self,
+        point: Point,
+        member: Member,
+        model: StudyModel,
+        method: StudyMethod,
+        held: str,
+        target: str,
+        grid: tuple[float, ...],
     ) -> Iterator[Cell]:
         label = f"{model.label}\n{method.label}\n{point.rate!r}"
         own = self._id("unlearn", label, lambda: self._training(model, method, point.rate))
         key = target
+        found: tuple[str, ...] = ()
+        if point.goal:
+            chosen = self._calibrated(point, member, own, held, target, grid)
+            # At later seeds it is that of the first.
+            yield chosen
+            own, found = content_id([own, chosen.key]), (chosen.key,)
         for step in range(len(member.steps)):
             before = key
             chained = [own, key, member.id, step] if len(member.steps) > 1 else [own, key, member.id]
             key = content_id(["unlearned", held, point.seed, *chained])
             here = point._replace(role="unlearned", step=step)
-            name = f"{method.label} {member.name} rate {point.rate:g} {model.label} {point.data} seed {point.seed}"
-            yield Cell(key, "unlearned", name if step == 0 else f"{name} step {step + 1}", (before,), here)
+            rate = rate_name(point)
+            name = f"{method.label} {member.name} rate {rate} {model.label} {point.data} seed {point.seed}"
+            yield Cell(key, "unlearned", name if step == 0 else f"{name} step {step + 1}", (before, *found), here)
         yield self._asked(key, here, held)
         if self.settings.attack:
             yield self._attacked(key, target, here, member, held)
+
+    def _calibrated(
+        self, point: Point, member: Member, own: str, held: str, target: str, grid: tuple[float, ...]
+    ) -> Cell:
+        """The search for a rate, from the target of the first seed."""
+        first = self._firsts.setdefault((point.model, point.data), (point.seed, target))
+        questions = self.settings.evaluate.settings.get("qa", {})
+        key = content_id(["calibrate", held, first[1], own, member.id, point.goal, grid, questions])
+        at = point._replace(seed=first[0], role="calibrate")
+        name = f"calibrate {point.method} {member.name} {point.goal} {point.model} {point.data}"
+        return Cell(key, "calibrate", name, (first[1],), at)
 
     def _teaching(self, model: StudyModel, data: StudyData) -> str:
         settings = self.settings
         return self._id("finetune", f"{model.label}\n{data.name}", lambda: settings.teaching(model, data).identity())
 
     def _training(self, model: StudyModel, method: StudyMethod, rate: float) -> dict[str, Any]:
-        training = self.settings.training(model, method, rate).identity()
+        # Where the rate is sought, what seeks it is in the key.
+        training = self.settings.training(model, method, rate or 1.0).identity()
         return {"training": training, "method": method.method, "own": method.settings, "save": model.save}
 
     def _asked(self, key: str, point: Point, held: str) -> Cell:
@@ -280,7 +308,7 @@ class Planner:
         asked = self._id("evaluate", point.data, lambda: [self.settings.evaluate.identity() | {"controls": 0}, most])
         name = f"evaluate {point.method or point.role} {point.member} {point.model} {point.data} seed {point.seed}"
         own = content_id(["evaluate", held, key, about, asked])
-        rate = f" rate {point.rate:g}" if point.rate else ""
+        rate = f" rate {rate_name(point)}" if point.method else ""
         return Cell(own, "evaluate", name + rate, (key,), point)
 
     def _attacked(self, key: str, target: str, point: Point, member: Member, held: str) -> Cell:
@@ -289,7 +317,7 @@ class Planner:
         most = self.study.data(point.data).most_items
         name = f"attack {point.method or point.role} {member.name} {point.model} {point.data} seed {point.seed}"
         own = content_id(["attack", held, key, target, member.id, asked, most])
-        rate = f" rate {point.rate:g}" if point.rate else ""
+        rate = f" rate {rate_name(point)}" if point.method else ""
         return Cell(own, "attack", name + rate, tuple(dict.fromkeys((key, target))), point)
 
 
@@ -315,6 +343,12 @@ def _of_model(model: StudyModel) -> dict[str, Any]:
     elif path.is_dir():
         content = {p.name: file_digest(p) for p in sorted(path.iterdir()) if p.is_file()}
     return {"content": content, "dtype": model.dtype, "template": model.chat_template, "teach": model.teach}
+
+
+def rate_name(point: Point) -> str:
+    """The learning rate as tables have it, or the goal that it was chosen for; nothing where nothing was unlearned."""
+    short = f"{point.rate:g}"
+    return point.goal or ("" if not point.rate else short if float(short) == point.rate else repr(point.rate))
 
 
 def folder_of(room: str, point: Point, key: str) -> str:

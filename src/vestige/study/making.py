@@ -17,9 +17,10 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.data.build import CompileSettings, compile_to_folder
-from vestige.data.corpus import everything, left_out, named_splits
+from vestige.data.corpus import NamedSplits, everything, left_out, named_splits
 from vestige.data.factual import idk_answers
 from vestige.evals import find_eval
+from vestige.evals.qa import QASettings
 from vestige.methods import build_method
 from vestige.models.load import ModelSettings
 from vestige.steps import attack as attacking
@@ -31,6 +32,8 @@ from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import pick_form, read_done
 from vestige.steps.subjects import any_subject, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn
+from vestige.study import calibrate as calibrating
+from vestige.study.calibrate import CalibrateRequest, CalibrateSettings, calibrate
 from vestige.study.cells import Point, Study, corpus_of, folder_of, place_of, splits_of
 from vestige.study.engine import Cell
 from vestige.study.settings import StudyModel, StudySettings
@@ -46,7 +49,9 @@ def open_study(settings: str, folder: str) -> Study:
 def make_cell(cell: Cell, *, settings: str, folder: str) -> Mapping[str, Any]:
     """Make one cell; gives back where its results lie within the study's folder."""
     kinds = {"data": _data, "target": _taught, "retrained": _taught, "given": _given, "unlearned": _unlearned}
-    return {**kinds, "evaluate": _evaluated, "attack": _attacked}[cell.kind](open_study(settings, folder), cell)
+    return {**kinds, "evaluate": _evaluated, "attack": _attacked, "calibrate": _calibrated}[cell.kind](
+        open_study(settings, folder), cell
+    )
 
 
 def plan_cells(settings: str, folder: str) -> tuple[Cell, ...]:
@@ -85,6 +90,7 @@ def versions(study: Study) -> dict[str, int]:
     return {
         "finetune": finetuning.VERSION,
         "unlearn": unlearning.VERSION,
+        **({"calibrate": calibrating.VERSION} if any(r.goal for r in study.settings.rates) else {}),
         **({"attack": attacking.VERSION} if study.settings.attack else {}),
         **{f"method {name}": version for name, version in methods.items()},
         **{f"evaluation {name}": version for name, version in evals.items()},
@@ -154,12 +160,39 @@ def _from_elsewhere(study: Study, folder: Path, model: StudyModel) -> Subject:
 
 def _unlearned(study: Study, cell: Cell) -> Mapping[str, Any]:
     point: Point = cell.given
+    rate = read_json(study.folder.state.done / cell.after[-1])["made"]["rate"] if point.goal else point.rate
+    request, _ = _unlearning(study, cell, rate)
+    place = folder_of("cells", point, cell.key)
+    made = unlearn(SubjectFolder(study.folder.path / place), request)
+    told = {"steps": made.steps, "stopped": made.stopped, "tokens": _tokens(study, place)}
+    return {"path": place, "rate": rate, **told}
+
+
+def _calibrated(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """Find the rate for a goal, in this process."""
+    point: Point = cell.given
+    model, method, data = study.model(point.model), study.method(point.method), study.data(point.data)
+    forget = next(f for f in study.settings.forget if f.label == point.forget)
+    tried = next(t for t in study.settings.rates_of(model, method, data, forget) if t.goal == point.goal)
+    request, splits = _unlearning(study, cell, tried.grid[0])
+    questions = QASettings.build(study.settings.evaluate.settings.get("qa", {}), where="qa")
+    settings = CalibrateSettings(goal=point.goal, rates=tried.grid)
+    place = folder_of("calibrations", point, cell.key)
+    found = calibrate(study.folder.path / place, CalibrateRequest(request, splits, questions, settings), workers=0)
+    if found.rate is None:
+        raise InputError(f"training broke down at every rate of {list(tried.grid)}")
+    return {"path": place, "rate": found.rate, "reached": found.reached, "tokens": found.n_tokens}
+
+
+def _unlearning(study: Study, cell: Cell, rate: float) -> tuple[UnlearnRequest, NamedSplits]:
+    """What is asked of a method at a rate, and the splits that it is asked with."""
+    point: Point = cell.given
     model, method, data = study.model(point.model), study.method(point.method), study.data(point.data)
     corpus, member = corpus_of(study, point.data), study.member(point.data, point.forget, point.member)
     done = tuple(named_splits(corpus, step).resolved for step in member.steps[: point.step])
-    splits = named_splits(corpus, member.steps[point.step], retain=data.retain, before=done).splits
+    named = named_splits(corpus, member.steps[point.step], retain=data.retain, before=done)
+    splits = named.splits
     target, start, digest = _parent(study, cell, model)
-    place = folder_of("cells", point, cell.key)
     request = UnlearnRequest(
         target=target,
         target_digest=digest,
@@ -170,13 +203,12 @@ def _unlearned(study: Study, cell: Cell) -> Mapping[str, Any]:
         forget_items=splits["forget"],
         retain_items=splits.get("retain", ()),
         idk=idk_answers(),
-        training=study.settings.training(model, method, point.rate),
+        training=study.settings.training(model, method, rate),
         seed=point.seed,
         save=pick_form(model.save),
         before=done,
     )
-    made = unlearn(SubjectFolder(study.folder.path / place), request)
-    return {"path": place, "steps": made.steps, "stopped": made.stopped, "tokens": _tokens(study, place)}
+    return request, named
 
 
 def _parent(study: Study, cell: Cell, model: StudyModel) -> tuple[ModelSettings, str, str]:

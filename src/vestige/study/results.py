@@ -21,7 +21,7 @@ from vestige.core.text import one_line
 from vestige.data.corpus import everything
 from vestige.metrics.bands import holm
 from vestige.metrics.pooling import Contrast, contrast_over_seeds, interval_over_seeds
-from vestige.study.cells import Member, Point, Study, splits_of
+from vestige.study.cells import Member, Point, Study, rate_name, splits_of
 from vestige.study.engine import Board
 
 RESAMPLES = 4_000
@@ -33,13 +33,13 @@ Matrix = Float[np.ndarray, "S N"]
 
 
 class Group(NamedTuple):
-    """What one row of a table is about; `rate` is 0 and `method` the role where nothing was unlearned."""
+    """What one row of a table is about; `rate` is empty and `method` the role where nothing was unlearned."""
 
     model: str
     data: str
     forget: str
     method: str
-    rate: float
+    rate: str
     attack: str = ""
 
 
@@ -58,7 +58,7 @@ class Row(NamedTuple):
     forget: str
     connectivity: float | None
     method: str
-    rate: float
+    rate: str
     attack: str
     split: str
     metric: str
@@ -145,7 +145,7 @@ class Results:
         for (data, forget), members in self.study.members.items():
             for member in members if data == point.data and point.forget in ("", forget) else ():
                 if point.member in ("", member.name):
-                    yield Group(point.model, data, forget, point.method or point.role, point.rate), member.name
+                    yield Group(point.model, data, forget, point.method or point.role, rate_name(point)), member.name
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -162,6 +162,7 @@ class Results:
                     names["data"].index(g.data),
                     names["forget"].index(g.forget),
                     place[g.method],
+                    _number(g.rate),
                     g.rate,
                     g.attack,
                 ),
@@ -274,13 +275,13 @@ class Results:
         for group in self.groups if report.matched is not None else ():
             kept = self.scores(group, report.utility, report.metrics[0])
             if (
-                group.rate
+                _number(group.rate)
                 and not group.attack
                 and kept is not None
                 and float(kept.values.mean()) >= (report.matched or 0.0)
             ):
                 # In ascending order of rates.
-                found[group._replace(rate=0.0)] = group
+                found[group._replace(rate="")] = group
         return found
 
     @cached_property
@@ -408,6 +409,14 @@ def contrast_of(first: Scores, second: Scores, *, common: float = COMMON) -> Con
     return contrast_over_seeds(one, other, paired=False, clusters=(first.clusters, second.clusters))
 
 
+def _number(rate: str) -> float:
+    """A rate, to sort by; of a goal 0."""
+    try:
+        return float(rate)
+    except ValueError:
+        return 0.0
+
+
 def _with(group: Group, axis: str, name: str) -> Group:
     return Group(**{**group._asdict(), axis: name})
 
@@ -419,7 +428,7 @@ def _contrast_row(
     for name in same:
         if getattr(one, name) != getattr(other, name):
             same[name] = "both"
-    rates = f"{one.rate:g}" if one.rate == other.rate else f"{one.rate:g}, {other.rate:g}"
+    rates = one.rate if one.rate == other.rate else f"{one.rate}, {other.rate}"
     if first == split or one == other:
         at = f"{at}, forget {one.forget}"
     return ContrastRow(**same, rates=rates, at=at, split=split, metric=metric, first=first, second=second,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 
@@ -11,6 +11,7 @@ from vestige.core.errors import InputError
 from vestige.core.settings import Settings, closest, read_toml
 from vestige.core.text import one_line
 from vestige.data.corpus import SourceSettings
+from vestige.study.halving import parse_goal
 from vestige.study.presets import PAPER_RATES
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
@@ -124,6 +125,11 @@ class StudyForget(Settings):
 class StudyRate(Settings):
     """Learning rates of unlearning for some cells; of several tables that fit a cell the last is taken."""
 
+    goal: str = ""
+    """As `retain>=0.95` or `forget<=0.3`: take of `values` the best that meets it, as `vestige calibrate` finds it.
+
+    It is found once for each model, data set, method and forget set, at the first seed and on items of its own.
+    """
     values: tuple[PositiveFloat, ...] | str
     """A list, which is an axis; or `paper`: those of PISTOL's Appendix B."""
     methods: tuple[str, ...] = ()
@@ -216,6 +222,12 @@ class StudySettings(Settings):
         for rate in self.rates:
             for what in ("methods", "models", "data", "forget"):
                 self._known(what, getattr(rate, what), "rates")
+            if rate.goal:
+                parse_goal(rate.goal)
+                if isinstance(rate.values, str) or any(f.in_turn for f in self.forget):
+                    raise InputError(
+                        f"{self.name}: rates.goal needs a list of values, and sets that are forgotten at once"
+                    )
             if isinstance(rate.values, str) and rate.values != "paper":
                 raise InputError(f"{self.name}: rates.values is a list of numbers or 'paper', not {rate.values!r}")
         for one in self.data:
@@ -261,7 +273,7 @@ class StudySettings(Settings):
         values = {**self.unlearn, **model.unlearn, **method.unlearn, "learning_rate": rate}
         return UnlearningSettings.build(values, where=f"unlearn of {model.label} by {method.label}")
 
-    def rates_of(self, model: StudyModel, method: StudyMethod, data: StudyData, forget: StudyForget) -> list[float]:
+    def rates_of(self, model: StudyModel, method: StudyMethod, data: StudyData, forget: StudyForget) -> list["Tried"]:
         """The learning rates of a cell: those of the last rule that fits."""
         own = {"models": model.label, "methods": method.label, "data": data.name, "forget": forget.label}
         fits = [r for r in self.rates if all(not getattr(r, k) or v in getattr(r, k) for k, v in own.items())]
@@ -270,9 +282,9 @@ class StudySettings(Settings):
                 f"{self.name}: no [[rates]] fits method {method.label!r} on {model.label!r}, {data.name!r}, "
                 f"{forget.label!r}; add one with values = [...]"
             )
-        values = fits[-1].values
+        values, goal = fits[-1].values, fits[-1].goal
         if not isinstance(values, str):
-            return list(values)
+            return [Tried(0.0, goal, values)] if goal else [Tried(rate) for rate in values]
         family = next((f for f in ("llama-2", "mistral") if f in model.model.lower()), None)
         found = PAPER_RATES.get((data.compile, family or "", method.method))
         if found is None:
@@ -280,7 +292,15 @@ class StudySettings(Settings):
                 f"{self.name}: the paper has no rate for {method.method!r} on {model.model!r} and {data.name!r}; give "
                 "[[rates]] with values = [...]"
             )
-        return [found]
+        return [Tried(found)]
+
+
+class Tried(NamedTuple):
+    """A learning rate; or a goal, and the rates among which one is chosen for it."""
+
+    rate: float
+    goal: str = ""
+    grid: tuple[float, ...] = ()
 
 
 def read_study(path: Path) -> StudySettings:

@@ -95,8 +95,7 @@ def _scores(results: Results, data: str, metric: str) -> Table:
     rows = []
     for group in groups:
         own = [at.get((group, s)) for s in splits]
-        rate = f"{group.rate:g}" if group.rate else ""
-        cells = [*[group.model] * several, group.forget, group.method, rate, *[group.attack] * attacked]
+        cells = [*[group.model] * several, group.forget, group.method, group.rate, *[group.attack] * attacked]
         cells += ["" if r is None else scored(r) for r in own]
         rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in own if r}))))
     about = f"{metric_name(metric)} on {data}: mean, SD over seeds, 95 % interval over items and seeds"
@@ -195,7 +194,7 @@ def _bars(axis: Any, rows: Sequence[Row], title: str) -> None:
         shown = [own[name] for name in sets if name in own]
         errors = [[max(0.0, r.value - r.low) for r in shown], [max(0.0, r.high - r.value) for r in shown]]
         colour = METHODS_LIGHT[number % len(METHODS_LIGHT)]
-        axis.bar(places, [r.value for r in shown], 0.9 * width, color=colour, label=f"{method} {rate:g}")
+        axis.bar(places, [r.value for r in shown], 0.9 * width, color=colour, label=f"{method} {rate}")
         axis.errorbar(places, [r.value for r in shown], errors, fmt="none", ecolor=LIGHT["ink"], elinewidth=0.7)
     axis.set_xticks(range(len(sets)), [_short(name) for name in sets], fontsize=7)
     axis.set_ylim(0, 1.02)
@@ -215,7 +214,7 @@ def _along(axis: Any, rows: Sequence[Row], metric: str, split: str) -> None:
         errors = [[max(0.0, r.value - r.low) for r in own], [max(0.0, r.high - r.value) for r in own]]
         axis.errorbar(
             places, [r.value for r in own], errors, color=colour, marker="o", markersize=3.5, linewidth=1.2,
-            elinewidth=0.7, label=f"{kind[0]} {kind[1]:g}",
+            elinewidth=0.7, label=f"{kind[0]} {kind[1]}",
         )  # fmt: skip
     axis.set_ylim(-0.02, 1.02)
     axis.set_xlabel("connectivity of the forget set (mean over its edges)")
