@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     pass
 
 
+ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
+"""What a model can be in its run, in the order in which pages and tables show them."""
+
+
 @dataclass(frozen=True)
 class SubjectSpec:
     """The identity of a subject: everything that can change its weights, and nothing else.

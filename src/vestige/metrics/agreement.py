@@ -17,6 +17,8 @@ from jaxtyping import Float
 from scipy.special import stdtr, stdtrit
 from scipy.stats import rankdata
 
+from vestige.metrics.intervals import LEVEL
+
 
 class Agreement(NamedTuple):
     """Two judges on the `n` items that both judged. `difference` is the mean of second minus first.
@@ -128,9 +130,6 @@ def prompt_parts(scores: Float[np.ndarray, "S G N"]) -> PromptParts:
         model_by_prompt=(ms_cell - within) / g,
         generation=within,
     )
-
-
-LEVEL = 0.95
 
 
 class TTest(NamedTuple):

@@ -13,14 +13,11 @@ from typing import Any, NamedTuple
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.own_files import check_there
 from vestige.artifacts.provenance import control_tokens_told, read_provenance
-from vestige.artifacts.records import SubjectSpec, Summary, evaluations_of, read_spec, read_summary
+from vestige.artifacts.records import ROLES, SubjectSpec, Summary, evaluations_of, read_spec, read_summary
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.settings import read_toml
 from vestige.core.store import read_versioned
-
-ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
-"""The roles of subjects, in the order in which they are shown."""
 
 QUESTIONS = "qa"
 """The evaluation whose records hold one greedy answer an item."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder, own_folder
 from vestige.artifacts.own_files import OtherModelError, check_files, digests_of
-from vestige.artifacts.records import SubjectSpec, read_spec
+from vestige.artifacts.records import ROLES, SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import closest
@@ -16,9 +16,6 @@ from vestige.models.load import LoadedModel, ModelSettings, load, places_of
 from vestige.steps.evaluate import Subject, finished_subject, loaded_subject
 from vestige.steps.finetune import model_identity
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done
-
-ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
-"""What a subject can be in a run."""
 
 
 @dataclass(frozen=True)
