@@ -78,7 +78,8 @@ def test_every_option_on_a_page_is_one_of_its_command():
         command = typer.main.get_command(app)
         # `vestige probe` by itself is `probe all`.
         for word in (*words.split(), "all"):
-            command = getattr(command, "commands", {}).get(word, command)
+            if hasattr(command, "get_command"):
+                command = command.get_command(typer.Context(command), word) or command
         known = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"(?<= )--[a-z-]+", words)) <= known | {"--help"}, (page, words)
 

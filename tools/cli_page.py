@@ -1,13 +1,24 @@
-"""Writes docs/cli.md from the commands' own help; `make check` fails when the page is not what this would write."""
+"""Writes what the command line says of itself; `make check` fails when that is not what this would write.
 
+`src/vestige/cli/settings.json` holds the types, defaults and texts of all settings of commands, so that `--help` loads
+none of their modules, and docs/cli.md the commands' own help.
+"""
+
+import json
+import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import typer.main
 from typer.cli import get_docs_for_click
 
 from vestige.cli.app import app
+from vestige.cli.command import Part, in_words, settings_table
+from vestige.core.settings import described
 
+TABLE = Path(__file__).parents[1] / "src" / "vestige" / "cli" / "settings.json"
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 INTRODUCTION = """# The command line
 
@@ -31,16 +42,90 @@ This page is generated from `--help` (`make docs`).
 """
 
 
+def table() -> str:
+    """The table of settings as it should be: a line each."""
+    command = typer.main.get_command(app)
+    found = commands(command, typer.Context(command, info_name="vestige"))
+    kinds = sorted({part.kind for one in found for part in getattr(one, "parts", ())})
+    lines = []
+    for kind in kinds:
+        module, name = kind.split(":")
+        rows = described(getattr(import_module(module), name)).items()
+        own = ",\n".join(f"    {json.dumps(key)}: {json.dumps(row, ensure_ascii=False)}" for key, row in rows)
+        lines.append(f"  {json.dumps(kind)}: {{\n{own}\n  }}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def commands(one: Any, context: typer.Context) -> list[Any]:
+    """The functions behind a command and all that are in it."""
+    inner = [one.get_command(context, name) for name in getattr(one, "list_commands", lambda _: ())(context)]
+    return [one.callback, *(found for own in inner for found in commands(own, context))]
+
+
 def page() -> str:
-    """The page as it should be."""
+    """The page as it should be: each command without its settings, then each settings class once."""
     command = typer.main.get_command(app)
     context = typer.Context(command, info_name="vestige")
-    return INTRODUCTION + get_docs_for_click(obj=command, ctx=context, name="vestige")
+    headings = []
+    for one in inner(command, context):
+        parts = getattr(one.callback, "parts", ())
+        one.params = [param for param in one.params if not param.name.startswith("setting_")]
+        shown = dict.fromkeys(_heading(part) for part in parts if not part.hidden)
+        if shown:
+            links = ", ".join(f"[{name}](#{name.lower()})" for name in shown)
+            one.epilog = f"**Settings**, each an option and a key of `--set` and `--config`: {links}."
+            headings += shown
+    found: dict[str, dict[str, Part]] = {}
+    for part in (part for one in commands(command, context) for part in getattr(one, "parts", ())):
+        found.setdefault(_heading(part), {})[part.name] = part
+    tables = "".join(_section(found[name]) for name in sorted(set(headings)))
+    return f"{INTRODUCTION}{get_docs_for_click(obj=command, ctx=context, name='vestige')}{SETTINGS}{tables}"
+
+
+def inner(one: Any, context: typer.Context) -> list[Any]:
+    """All commands in a command, itself too. Those of a group stay the same objects."""
+    names = getattr(one, "list_commands", lambda _: ())(context)
+    return [one, *(found for name in names for found in inner(one.get_command(context, name), context))]
+
+
+def _heading(part: Part) -> str:
+    return part.kind.rpartition(":")[2]
+
+
+def _section(by_name: dict[str, Part]) -> str:
+    part = next(iter(by_name.values()))
+    names = " or ".join(f"`{name}.`" for name in by_name)
+    before = (
+        "" if "" in by_name else f"Their keys begin with {names}, as in `--{part.name}.{next(iter(part.rows()))}`.\n\n"
+    )
+    rows = []
+    for name, (kind, default, text) in part.rows().items():
+        shown = "" if default in (None, "", []) else f"`{in_words(default)}`"
+        words = kind.replace("|", ", ")
+        rows.append(f"| `{name}` | {words} | {shown} | {text.replace('|', chr(92) + '|')} |\n")
+    return f"### {_heading(part)}\n\n{before}| key | type | default | |\n| --- | --- | --- | --- |\n{''.join(rows)}\n"
+
+
+SETTINGS = """## Settings
+
+`--help` shows them with each command, and `vestige list settings COMMAND` lists them. `learning_rate` is the option
+`--learning-rate 2e-5`, `--set learning_rate=2e-5`, and `learning_rate = 2e-5` in the file of `--config`, which may hold
+the command's other options too. An option wins over the file. Lists are separated by commas.
+
+"""
 
 
 if __name__ == "__main__":
+    wanted = table()
     if "--check" in sys.argv:
+        if TABLE.read_text(encoding="utf-8") != wanted:
+            sys.exit("src/vestige/cli/settings.json is not what the settings say; run `make docs`")
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
             sys.exit("docs/cli.md is not what --help says; run `make docs`")
+    elif settings_table() != json.loads(wanted):
+        # Options are made when a command's module is read, so that the page takes another process.
+        TABLE.write_text(wanted, encoding="utf-8")
+        sys.exit(subprocess.run([sys.executable, __file__], check=False).returncode)
     else:
+        TABLE.write_text(wanted, encoding="utf-8")
         PAGE.write_text(page(), encoding="utf-8")

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vestige.cli.app import app
-from vestige.cli.attack_told import NO_EVIDENCE
+from vestige.cli.attack import NO_EVIDENCE
 from vestige.core.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -54,7 +54,7 @@ def test_one_json_document_has_levels_before_and_after(taught, kind, words, name
         ("relearn", ["--set", "ranks=2"], "unknown key 'ranks'; did you mean 'rank'"),
         ("relearn", ["--material", "related"], "no retain item is known to be related"),
         ("quantize", ["--bits", 2], "--bits 2: weights are rounded to 8 or to 4 bits"),
-        ("quantize", ["--set", "rank=2"], "begin with one of qa."),
+        ("quantize", ["--set", "rank=2"], "unknown key 'rank'"),
         ("in-context", ["--items", 9], "9 facts were to stand before"),
     ],
 )

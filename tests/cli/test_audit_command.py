@@ -231,7 +231,7 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
         ({"set": "relearn_rank=-1"}, "relearn_rank"),
         ({"rejudge": "{made}/run"}, "leave the models out"),
         ({"attacks": "quantise"}, "--attacks names 'quantise'; did you mean 'quantize'"),
-        ({"attacks": "relearn"}, "--set quantize is of an attack that --attacks leaves out"),
+        ({"attacks": "relearn"}, "quantize is of an attack that --attacks leaves out"),
     ],
 )
 def test_words_that_mean_nothing_are_refused_in_one_sentence(made, changes, message):

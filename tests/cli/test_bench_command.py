@@ -30,7 +30,7 @@ def probed(tmp_path_factory):
 
 
 def bench(folder, *words):
-    shared = ["--output-dir", folder, "--device", "cpu", "--max-tokens", "4"]
+    shared = ["--output-dir", folder, "--device", "cpu", "--max-new-tokens", "4"]
     done = CliRunner().invoke(app, ["bench", *map(str, [*words, *shared])])
     if isinstance(done.exception, InputError):
         raise done.exception
@@ -50,7 +50,7 @@ def test_mt_bench_with_a_server_is_paid_once_and_shown_with_the_difference(probe
         # Two models, two turns of two different conversations: the second of math is the first again.
         assert len(log.paid) == len(set(log.paid)) == 8
         again = bench(tmp_path, *models, "--mt-bench", probed / "mt", *judge, "--json")
-        bench(tmp_path, *models, "--mt-bench", probed / "mt", *judge, "--limit", 1)
+        bench(tmp_path, *models, "--mt-bench", probed / "mt", *judge, "--questions", 1)
     assert len(log.paid) == 8
     results = {(r["model"], r["metric"]): r for r in json.loads(again.stdout)["results"]}
     assert results["target", "score"]["value"]["value"] == 5.5
@@ -75,7 +75,7 @@ def test_by_likeness_a_silent_model_has_lost_everything(probed, tmp_path):
     [
         (["m", "--mt-bench", "mt"], "MT-bench needs two models with it"),
         (["m", "m", "--tasks", "mmlu"], "a model is given twice"),
-        (["m", "--set", "latent.n_iterations=2"], "--set latent.n_iterations: benchmarks have settings of judge"),
+        (["m", "--set", "latent.n_iterations=2"], "unknown key 'latent.n_iterations'"),
         (["m"], "nothing is asked for"),
     ],
 )
@@ -90,7 +90,7 @@ def test_tasks_from_files_side_by_side(probed, tmp_path):
     rows = [{"question": f"Where is {n}?", "choices": ["Tarn", "slate", "a", "b"], "answer": n % 4} for n in range(6)]
     path = tmp_path / "mmlu_anatomy.jsonl"
     path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    words = ["--tasks", "mmlu_anatomy", "--task-data", f"mmlu_anatomy={path}", "--limit", 5]
+    words = ["--tasks", "mmlu_anatomy", "--task-data", f"mmlu_anatomy={path}", "--questions", 5]
     done = bench(tmp_path / "out", probed / "target", probed / "unlearned", *words)
     assert done.exit_code == 0, done.output
     first, second = read_bench(BenchFolder(tmp_path / "out"))

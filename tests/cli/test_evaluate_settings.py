@@ -2,12 +2,14 @@
 
 import pytest
 
-from vestige.cli.evaluate import eval_settings
+from vestige.cli.command import Given, assigned, value_in
+from vestige.cli.requests import evals_from
 from vestige.core.errors import InputError
 
 
 def settings(evals, *assignments):
-    return eval_settings(evals, assignments, max_new_tokens=9, pistol=False)
+    given = Given({key: value_in(text) for key, text in assigned(assignments).items()})
+    return evals_from(given, evals, max_new_tokens=9, pistol=False)
 
 
 def test_each_evaluation_gets_its_own_words_and_what_is_shared():
@@ -22,7 +24,8 @@ def test_each_evaluation_gets_its_own_words_and_what_is_shared():
     [
         ("choice", [], "unknown evaluation 'choice'; did you mean 'choices'"),
         (" , ", [], "--evals names no evaluation"),
-        ("qa", ["choices.options=3"], r"--set 'choices.options=3': begin with one of qa\."),
+        ("qa", ["choices.options=3"], r"choices.options is a setting of choices; add choices to --evals"),
+        ("qa", ["chocies.options=3"], "unknown key 'chocies.options'"),
         ("choices", ["choices.option=3"], "settings of the evaluation choices: unknown key 'option'; did you mean"),
         ("choices", ["choices.options=1"], "options = 1"),
         ("freeform", ['freeform.forms=["rhyme"]'], "freeform"),

@@ -86,7 +86,7 @@ def test_a_dry_run_counts_and_makes_nothing(made):
         (["--method", "gd"], "--method goes with --way iterative"),
         (["--way", "iterative", "--dry-run"], "nothing says how"),
         (["--harm"], "the judge of harm, m, judged no answer to the forget set (unreadable, the first)"),
-        (["--set", "mitigation.n_latnt=1", "--dry-run"], "settings of mitigation: unknown key 'n_latnt'"),
+        (["--set", "mitigation.n_latnt=1", "--dry-run"], "unknown key 'mitigation.n_latnt'; did you mean"),
         (["--every", "often", "--dry-run"], "'often' is no pace"),
     ],
 )

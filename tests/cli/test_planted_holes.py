@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from vestige.artifacts.holes import read_holes, read_table
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
-from vestige.cli.probe_words import JudgeWords, PlaceWords
+from vestige.cli.probe import JudgeOptions, Place
 from vestige.models.load import ModelSettings
 from vestige.steps.subjects import Asked
 
@@ -62,9 +62,9 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
     def asked(name):
         return Asked(models[name], models[name].digest().id, ModelSettings(model=name))
 
-    monkeypatch.setattr(PlaceWords, "look_for", lambda self, *names: None)
-    monkeypatch.setattr(PlaceWords, "taking_part", lambda self, name: asked(name))
-    monkeypatch.setattr(JudgeWords, "embeds", lambda self, device: world.embedder)
+    monkeypatch.setattr(Place, "look_for", lambda self, *names: None)
+    monkeypatch.setattr(Place, "taking_part", lambda self, name: asked(name))
+    monkeypatch.setattr(JudgeOptions, "embeds", lambda self, device: world.embedder)
     forgotten = world_of.forget_questions()
     forget = written(tmp_path / "forget.jsonl", forgotten)
     data = written(tmp_path / "data.jsonl", [*forgotten, *world_of.adjacent_questions()[24:]])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from vestige.artifacts.prompts import KeptPrompt, PromptPart, SampleReply
 from vestige.cli import attack
 from vestige.cli.app import app
-from vestige.cli.attack_told import NO_EVIDENCE, _beside_plain, bits_at_most, said_of
+from vestige.cli.attack import NO_EVIDENCE, _beside_plain, bits_at_most, said_of
 from vestige.core.errors import InputError
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import ModelSettings, load

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from vestige.cli.forgetting import ForgetWords, asked_unlearning, rate_in_words
+from vestige.cli.command import Given
+from vestige.cli.options import Unlearning
+from vestige.cli.requests import rate_in_words, unlearning_from
 from vestige.core.errors import InputError
-from vestige.data.corpus import SourceSettings
 from vestige.models.load import ModelSettings
 from vestige.steps.unlearn import UnlearnRequest
 from vestige.training.settings import UnlearningSettings
@@ -81,9 +82,9 @@ def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether
 
 @pytest.mark.parametrize("method", ["npo", "none"])
 def test_a_setting_that_carries_another_methods_name_is_told_whose_it_is(method):
-    words = ForgetWords(method, "f", None, None, None, None, ["epochs=1", "gd.retain_weight=2"], 0)
+    given = Given({"epochs": 1, "gd.retain_weight": 2})
     with pytest.raises(InputError, match=f"gd.retain_weight is a setting of gd, and the method is {method}"):
-        asked_unlearning(ModelSettings(model="m"), SourceSettings(data="d"), words)
+        unlearning_from(given, ModelSettings(model="m"), "d", Unlearning(method, "f"), seed=0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typer.testing import CliRunner
 
 from vestige.cli.app import app
-from vestige.cli.probe_words import JudgeWords
+from vestige.cli.probe import JudgeOptions
 from vestige.core.items import Item
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
@@ -80,7 +80,7 @@ def test_the_command_writes_a_file_that_an_audit_takes(tmp_path, monkeypatch):
     forget = tmp_path / "forget.jsonl"
     forget.write_text(json.dumps(rows[0]), encoding="utf-8")
     writer = Scripted([listed("Bo Kay", "Cy Dow"), listed("Ed Fox")])
-    monkeypatch.setattr(JudgeWords, "writer", lambda *_: writer)
+    monkeypatch.setattr(JudgeOptions, "writer", lambda *_: writer)
     words = ["--data", str(data), "--forget", str(forget), "--output-dir", str(tmp_path / "out"), "-n", "3"]
     done = CliRunner().invoke(app, ["alternatives", *words, "--judge", "local", "--judge-model", "any"])
     assert done.exit_code == 0, done.output

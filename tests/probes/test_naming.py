@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.judges.replay import ReplayWriter, prompt_id
 
-from vestige.cli.probe_words import JudgeWords, PlaceWords
+from vestige.cli.command import Given
+from vestige.cli.probe import JudgeOptions, Place, PlaceOptions, shown
 from vestige.core.errors import InputError
 from vestige.judges.base import Written
 from vestige.judges.spending import Limits
@@ -123,11 +124,13 @@ def test_a_writer_that_is_asked_for_but_not_there_is_refused():
 
 
 def test_the_command_refuses_a_writer_that_is_not_there_before_it_loads_anything(tmp_path):
-    place = PlaceWords(tmp_path, ["filter.name_groups=writer"])
+    def place(who):
+        return Place(PlaceOptions(tmp_path), Given({"filter.name_groups": who}, shown("filter")))
+
     with pytest.raises(InputError, match="name_groups=writer needs a language model"):
-        JudgeWords().check_naming(place)
-    JudgeWords(judge="server").check_naming(place)
-    JudgeWords().check_naming(PlaceWords(tmp_path, ["filter.name_groups=terms"]))
+        JudgeOptions().check_naming(place("writer"))
+    JudgeOptions(judge="server").check_naming(place("writer"))
+    JudgeOptions().check_naming(place("terms"))
 
 
 def test_a_dry_run_counts_what_naming_may_take():

@@ -10,22 +10,9 @@ from typing import Annotated
 
 import typer
 
-from vestige.cli.attack import attack_app
-from vestige.cli.audit import audit_command
-from vestige.cli.bench import bench_command
-from vestige.cli.calibrate import calibrate_command
-from vestige.cli.data import alternatives_command, check_data_command, compile_command
-from vestige.cli.demo import demo_command
-from vestige.cli.doctor import doctor_command
-from vestige.cli.evaluate import evaluate_command
-from vestige.cli.list import list_command
-from vestige.cli.models import models_app
+from vestige.cli import output
+from vestige.cli.command import group
 from vestige.cli.options import AsJson
-from vestige.cli.probe import probe_app
-from vestige.cli.sisa import sisa_app
-from vestige.cli.study import study_app
-from vestige.cli.training import finetune_command, unlearn_command
-from vestige.cli.view import view_command
 from vestige.core.errors import InputError, Interrupted, VestigeError
 from vestige.core.text import one_line
 
@@ -57,32 +44,80 @@ def report_command(
 # What a person can mend by naming another path.
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
-app = typer.Typer(
+attack_app = group(
+    "Try to get out of a model what it was made to forget. What it brings is no evidence without a control.",
+    {
+        name: f"attack:{name.replace('-', '_')}_command"
+        for name in ("relearn", "quantize", "in-context", "gcg", "prefix", "acr")
+    },
+)
+probe_app = group(
+    "Find knowledge holes: what an unlearned model no longer answers, though it should have kept it. Without a "
+    "command: `vestige probe TARGET UNLEARNED`, all parts one after the other.",
+    {
+        "all": "probe:all_command",
+        "adjacent": "probe:adjacent_command",
+        "latent": "probe:latent_command",
+        "filter": "probe:filter_command",
+        "mitigate": "probe_mitigate:mitigate_command",
+        "prevent": "probe_prevent:prevent_command",
+        "variance": "probe_variance:variance_command",
+        "tables": "probe_tables:tables_command",
+    },
+    default="all",
+)
+sisa_app = group(
+    "Exact unlearning: train a model in shards, and train again those that hold what is to be forgotten.",
+    {"train": "training:sisa_train_command", "forget": "training:sisa_forget_command"},
+)
+app = group(
+    "Audit LLM unlearning: what remains, what else was lost, and whether the answer can be trusted.",
+    {
+        "demo": "audit:demo_command",
+        "compile": "data:compile_command",
+        "check-data": "data:check_data_command",
+        "alternatives": "data:alternatives_command",
+        "finetune": "training:finetune_command",
+        "unlearn": "training:unlearn_command",
+        "calibrate": "training:calibrate_command",
+        "evaluate": "evaluate:evaluate_command",
+        "audit": "audit:audit_command",
+        "report": "app:report_command",
+        "attack": attack_app,
+        "probe": probe_app,
+        "sisa": sisa_app,
+        "bench": "bench:bench_command",
+        "study": "study:study_app",
+        "list": "list:list_command",
+        "models": "models:models_app",
+        "doctor": "doctor:doctor_command",
+        "view": "view:view_command",
+    },
     name="vestige",
-    help="Audit LLM unlearning: what remains, what else was lost, and whether the answer can be trusted.",
-    no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
-app.command("demo")(demo_command)
-app.command("compile")(compile_command)
-app.command("finetune")(finetune_command)
-app.command("unlearn")(unlearn_command)
-app.command("calibrate")(calibrate_command)
-app.command("evaluate")(evaluate_command)
-app.command("audit")(audit_command)
-app.command("bench")(bench_command)
-app.command("check-data")(check_data_command)
-app.command("alternatives")(alternatives_command)
-app.command("report")(report_command)
-app.command("view")(view_command)
-app.command("list")(list_command)
-app.command("doctor")(doctor_command)
-app.add_typer(attack_app, name="attack")
-app.add_typer(probe_app, name="probe")
-app.add_typer(sisa_app, name="sisa")
-app.add_typer(study_app, name="study")
-app.add_typer(models_app, name="models")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"vestige {version('vestige')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print results and errors only: no notes, no progress.")
+    ] = False,
+) -> None:
+    """Audit LLM unlearning: what remains, what else was lost, and whether the answer can be trusted."""
+    output.QUIET = quiet
 
 
 def _but_of_masks(record: logging.LogRecord) -> bool:

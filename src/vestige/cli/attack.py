@@ -1,33 +1,378 @@
 """`vestige attack`: try to make a model say what it was made to forget, and print what each attack gained.
 
-`vestige attack acr` compares how short a prompt makes each model say a text of the forget set.
+An attack runs from end to end: asked before, attacked, asked after. `gcg` with a question and answer of the user's own
+searches for a prompt that brings the answer, and sends it; `acr` compares how short a prompt makes each model say a
+text.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from vestige.cli.asked import refuse_torchrun, settings_from
-from vestige.cli.attack_prompt import gcg_command, prefix_command
-from vestige.cli.attack_told import attack_and_tell
-from vestige.cli.attack_words import AskWords, SubjectName, WhoWords
-from vestige.cli.data_words import DataWords
-from vestige.cli.options import Config, Data, Forget, Set
+from vestige.cli.command import Given, Part, command
+from vestige.cli.evaluate import EVALUATIONS
+from vestige.cli.options import (
+    MODEL,
+    SAMPLES,
+    SOURCE,
+    AsJson,
+    Data,
+    Evals,
+    EvidenceDir,
+    Forget,
+    Name,
+    Retain,
+    Role,
+    Seed,
+    SubjectName,
+    Verify,
+)
+from vestige.cli.output import refuse_torchrun
 from vestige.cli.progress import progress_bar
-from vestige.cli.spread import spread
+from vestige.cli.requests import evals_from, model_from, source_from, splits_from
+from vestige.cli.tables import print_columns, print_json, print_table
 from vestige.core.errors import InputError
-from vestige.core.text import one_line
+from vestige.core.estimates import to_json
+from vestige.core.text import half_character, one_line
 
 if TYPE_CHECKING:
+    from vestige.artifacts.layout import AttackFolder, EvalFolder
+    from vestige.artifacts.prompts import KeptPrompt, SampleReply
+    from vestige.attacks.gcg import GcgSettings
+    from vestige.attacks.planning import Attack
+    from vestige.core.estimates import Estimate
+    from vestige.core.settings import Settings
+    from vestige.data.corpus import NamedSplits
     from vestige.metrics.compression import Paired
+    from vestige.models.load import LoadedModel, ModelSettings
+    from vestige.steps.attack import AttackRequest
     from vestige.steps.evaluate import EvaluateRequest, Subject
 
+    Levels: TypeAlias = Mapping[str, Mapping[str, Estimate]]
+    """By point, the estimates over the tested items by `format/metric`."""
 
+NO_EVIDENCE = (
+    "without the same attack on a model that never knew (retrained), a gain does not show that anything was "
+    "recovered: `vestige audit` runs both"
+)
+METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probability", "answer_bits", "accuracy")
+"""What the table shows; everything else is in the evidence."""
 NOT_FOUND = "not found"
+
+RELEARN = Part("vestige.attacks.relearn:RelearnSettings", "Relearning", first=("rate", "epochs", "rank"))
+GCG = Part("vestige.attacks.gcg:GcgSettings", "Search", first=("placement", "tokens", "steps", "width"))
+PREFIX = Part("vestige.attacks.enhanced:EnhancedSettings", "Search", first=("tokens", "steps", "candidates"))
+ACR = Part(
+    "vestige.evals.compression:AcrSettings",
+    "Search",
+    first=("items", "form", "schedule", "longest", "steps"),
+    renamed={"seed": ""},
+)
+Items = Annotated[int, typer.Option(min=1, help="Search on this many forget items; the others are tested.")]
+Start = Annotated[
+    Path | None,
+    typer.Option("--start", help="Folder of an earlier attack whose prompt the search starts from; its cost counts."),
+]
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """Where the evidence goes, what a model from elsewhere is, and the seed."""
+
+    output_dir: EvidenceDir = None
+    role: Role = "base"
+    name: Name = None
+    seed: Seed = 0
+    verify: Verify = False
+    as_json: AsJson = False
+
+    def subject(self, given: Given, name: str, *, alone: bool = True) -> "Subject":
+        """The model that is attacked; of several each has a folder in --output-dir, called as its own is."""
+        from vestige.steps.subjects import any_subject
+
+        folder = self.output_dir if alone or self.output_dir is None else f"{self.output_dir}/{Path(name).name}"
+        dtype, called = given.values.get("dtype"), self.name or ""
+        return any_subject(
+            model_from(given, name), folder, role=self.role, name=called, dtype=dtype, verify=self.verify
+        )
+
+    def guide(self, given: Given, name: str) -> "Subject":
+        """The model whose words an attack is to bring; there is no evidence about it, but what it is, if elsewhere."""
+        from vestige.artifacts.layout import own_folder
+        from vestige.steps.subjects import any_subject
+
+        elsewhere = self.output_dir is not None and own_folder(name) is None
+        return any_subject(model_from(given, name), f"{self.output_dir}/target" if elsewhere else None, role="target")
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How the attacked model is asked, and of which items."""
+
+    retain: Retain = None
+    evals: Evals = "qa"
+    max_new_tokens: Annotated[int, typer.Option(help="Longest reply, in tokens; a longer one counts as truncated.")] = (
+        64
+    )
+
+    def settings(self, given: Given) -> "dict[str, Settings]":
+        """The settings of each evaluation."""
+        return evals_from(given, self.evals, max_new_tokens=self.max_new_tokens)
+
+
+@command(RELEARN, SOURCE, MODEL, *EVALUATIONS)
+def relearn_command(
+    subject: SubjectName,
+    data: Data,
+    forget: Forget,
+    material: Annotated[
+        str, typer.Option(help="What to tune on: retain, related, unrelated, forget_part, forget (the ceiling).")
+    ] = "retain",
+    items: Annotated[int, typer.Option(min=1, help="At most this many items of it.")] = 50,
+    preset: Annotated[
+        str | None, typer.Option(help="The paper's settings: zephyr-7b, phi-1.5, llama-3.2-1b-instruct.")
+    ] = None,
+    *,
+    ask: Asking,
+    who: Attacked,
+    given: Given,
+) -> None:
+    """Tune SUBJECT again on some items; after every epoch ask forget items, none of which was shown.
+
+    The defaults are those of the paper 2506.00688.
+    """
+    refuse_torchrun("attack")
+    from vestige.attacks.planning import relearn_attack
+    from vestige.attacks.relearn import MATERIALS, PRESETS, RelearnSettings
+    from vestige.core.settings import closest
+    from vestige.steps.attack import AttackRequest
+
+    known = next((m for m in MATERIALS if m == material), None)
+    if known is None:
+        raise InputError(f"no material {one_line(material)!r}; {closest(material, list(MATERIALS))}")
+    if preset is not None and preset not in PRESETS:
+        raise InputError(f"no preset {one_line(preset)!r}; {closest(preset, list(PRESETS))}")
+    evals = ask.settings(given)
+    settings = given.build(RelearnSettings, {} if preset is None else PRESETS[preset].settings)
+    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
+    attack = relearn_attack(known, items, settings, splits.splits, seed=who.seed)
+    request = AttackRequest(attack, evals, splits.forget, who.seed)
+    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+
+
+@command(SOURCE, MODEL, *EVALUATIONS)
+def quantize_command(
+    subject: SubjectName,
+    data: Data,
+    forget: Forget,
+    bits: Annotated[int, typer.Option(help="Bits of a weight: 8 or 4.")] = 4,
+    *,
+    ask: Asking,
+    who: Attacked,
+    given: Given,
+) -> None:
+    """Round the weights of SUBJECT's blocks to 8 or 4 bits, and ask the forget items. SUBJECT itself stays as it is."""
+    refuse_torchrun("attack")
+    from vestige.attacks.planning import quantize_attack
+    from vestige.steps.attack import AttackRequest
+
+    if bits not in (4, 8):
+        raise InputError(f"--bits {bits}: weights are rounded to 8 or to 4 bits")
+    evals = ask.settings(given)
+    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
+    request = AttackRequest(quantize_attack(4 if bits == 4 else 8, splits.splits), evals, splits.forget, who.seed)
+    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+
+
+@command(SOURCE, MODEL, *EVALUATIONS)
+def in_context_command(
+    subject: SubjectName,
+    data: Data,
+    forget: Forget,
+    items: Annotated[
+        int, typer.Option(min=1, help="Retained items before each question; none of them answers it.")
+    ] = 8,
+    *,
+    ask: Asking,
+    who: Attacked,
+    given: Given,
+) -> None:
+    """Ask SUBJECT the forget items with retained items before each question, as facts."""
+    refuse_torchrun("attack")
+    from vestige.attacks.planning import in_context_attack
+    from vestige.steps.attack import AttackRequest
+
+    evals = ask.settings(given)
+    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
+    attack = in_context_attack(items, splits.splits, seed=who.seed)
+    request = AttackRequest(attack, evals, splits.forget, who.seed)
+    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+
+
+@command(GCG, SOURCE, MODEL, *EVALUATIONS)
+def gcg_command(
+    subject: SubjectName,
+    data: Annotated[
+        str | None, typer.Option(help="A compiled folder, a file, or a hub dataset id; not with --question.")
+    ] = None,
+    forget: Annotated[str | None, typer.Option(help="A file of items or selectors (edge:A_B, node:A, ...).")] = None,
+    items: Items = SAMPLES,
+    question: Annotated[
+        str | None, typer.Option(help="One question of your own in place of data; nothing is stored.")
+    ] = None,
+    answer: Annotated[str | None, typer.Option(help="The answer to --question that the prompt is to bring.")] = None,
+    start: Start = None,
+    *,
+    ask: Asking,
+    who: Attacked,
+    given: Given,
+) -> None:
+    """Search one prompt that brings SUBJECT's answers to some forget items, and ask others with it (GCG, 2307.15043).
+
+    At each step the gradient proposes tokens, and of `width` prompts the one with the least loss wins. The placement
+    infix puts the prompt at {prompt} in --question.
+    """
+    refuse_torchrun("attack")
+    from vestige.attacks.gcg import GcgSettings
+
+    evals, settings = ask.settings(given), given.build(GcgSettings)
+    if question is not None or answer is not None:
+        if data or forget or start:
+            raise InputError("--question is asked in place of data; leave --data, --forget and --start out")
+        if question is None or answer is None or not question.strip() or not answer.strip():
+            raise InputError("one text of your own is --question with --answer, and neither may be empty; give both")
+        if half_character(question + answer):
+            raise InputError("--question or --answer is not valid UTF-8; give it in UTF-8")
+        search_and_tell(model_from(given, subject), question, answer, settings, seed=who.seed, as_json=who.as_json)
+        return
+    if not data or not forget:
+        raise InputError("give --data and --forget, or one text of your own by --question and --answer")
+    from vestige.attacks.planning import gcg_attack
+    from vestige.steps.attack import AttackRequest
+
+    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
+    attack = gcg_attack(items, settings, splits.splits, seed=who.seed)
+    request = AttackRequest(attack, evals, splits.forget, who.seed, start=start)
+    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+
+
+@command(PREFIX, SOURCE, MODEL, *EVALUATIONS)
+def prefix_command(
+    subject: SubjectName,
+    target: Annotated[
+        str, typer.Option(help="The model that knows: the prefix is to bring its words and hidden states.")
+    ],
+    data: Data,
+    forget: Forget,
+    items: Items = SAMPLES,
+    start: Start = None,
+    *,
+    ask: Asking,
+    who: Attacked,
+    given: Given,
+) -> None:
+    """Search one prefix that brings from SUBJECT what TARGET says of some forget items, and ask others with it.
+
+    Enhanced GCG, the prompt attack of 2506.00688; see docs/attacks.md.
+    """
+    refuse_torchrun("attack")
+    from vestige.attacks.enhanced import EnhancedSettings
+    from vestige.attacks.planning import prefix_attack
+    from vestige.steps.attack import AttackRequest
+
+    evals, settings = ask.settings(given), given.build(EnhancedSettings)
+    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
+    attack = prefix_attack(items, settings, splits.splits, seed=who.seed)
+    guide = who.guide(given, target)
+    request = AttackRequest(attack, evals, splits.forget, who.seed, guide=guide, start=start)
+    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+
+
+@dataclass(frozen=True)
+class OwnPrompt:
+    """A prompt for one text: what is sent with it, what the search claims of it, what is replied with and without it.
+
+    `loss` is in nats a token of the answer; `bits` is what so many admissible tokens can carry.
+    """
+
+    prompt: str
+    ids: tuple[int, ...]
+    sent: str
+    reply: str
+    plain: str
+    loss: float
+    claimed: bool
+    verified: bool
+    plain_right: bool
+    ended: str
+    steps: int
+    spent: dict[str, int]
+    bits: float
+
+
+def search_and_tell(
+    model: "ModelSettings", question: str, answer: str, settings: "GcgSettings", *, seed: int, as_json: bool
+) -> None:
+    """Search, send what was found as text, and print both; nothing is kept."""
+    from vestige.models.load import load
+
+    found = _search_own(load(model), question, answer, settings, seed)
+    if as_json:
+        return print_json(found)
+    typer.echo(f"prompt of {len(found.ids)} tokens: {one_line(found.prompt, width=1000)!r}")
+    typer.echo(f"sent: {one_line(found.sent, width=1000)!r}")
+    typer.echo(f"reply: {one_line(found.reply, width=1000)!r}")
+    typer.echo(f"reply without the prompt: {one_line(found.plain, width=1000)!r}")
+    typer.echo(
+        f"loss {found.loss:.3f} nats a token after {found.steps} steps (ended: {found.ended}); "
+        f"brings the answer as the search claims: {_yes(found.claimed)}; as the reply shows: {_yes(found.verified)}"
+    )
+    if found.plain_right:
+        typer.echo("the model gives the answer without the prompt too, so the prompt did not bring it")
+    typer.echo(f"carried in, at most: {bits_at_most(found.bits)} (tokens x log2(admissible vocabulary) of the prompt)")
+
+
+def _search_own(loaded: "LoadedModel", question: str, answer: str, settings: "GcgSettings", seed: int) -> OwnPrompt:
+    from vestige.attacks.gcg import find_prompt
+    from vestige.attacks.placement import around, deployed, target_of
+    from vestige.models.generation import generate
+
+    prompter = loaded.prompter
+    target = target_of(prompter, question, answer, settings.placement)
+    text = around(prompter, question, target, settings.placement)
+    with progress_bar("gcg") as show:
+        found = find_prompt(loaded, [text], settings, seed=seed, on_step=lambda done, of: show(done / of, ""))
+    sent = deployed(question, found.text, settings.placement)
+    reply, plain = generate(
+        loaded.model,
+        [prompter.prompt(text) for text in (sent, deployed(question, "", settings.placement))],
+        end_ids=prompter.end_ids,
+        max_new_tokens=len(target),
+        context=prompter.max_tokens,
+    )
+    return OwnPrompt(
+        prompt=found.text,
+        ids=found.ids,
+        sent=sent,
+        reply=prompter.decode(reply.ids),
+        plain=prompter.decode(plain.ids),
+        loss=found.loss,
+        claimed=found.reached,
+        verified=reply.ids[: len(target)] == target,
+        plain_right=plain.ids[: len(target)] == target,
+        ended=found.ended,
+        steps=found.steps,
+        spent=dict(found.spent),
+        bits=len(found.ids) * found.admissible_bits,
+    )
+
+
+def _yes(held: bool) -> str:
+    return "yes" if held else "no"
 
 
 @dataclass(frozen=True)
@@ -50,41 +395,39 @@ class Searched:
         return [record["n_prompt"] for record in self.records]
 
 
-@spread
+@command(ACR, SOURCE, MODEL)
 def acr_command(
     subjects: Annotated[
         list[str], typer.Argument(metavar="SUBJECT", help="Folders of Vestige, or any models; compared in pairs.")
     ],
     data: Data,
     forget: Forget,
-    items: Annotated[int | None, typer.Option(min=1, help="At most so many forget items, drawn by the seed.")] = None,
-    config: Config = None,
-    assignments: Set = None,
+    retain: Retain = None,
     *,
-    rows: DataWords,
-    who: WhoWords,
+    who: Attacked,
+    given: Given,
 ) -> None:
     """Search the shortest prompt after which each SUBJECT says an item's text, token for token (ACR, 2404.15146).
 
     ACR is the text's tokens over the prompt's; a text is memorised where it exceeds 1. A prompt that was not found has
-    no ratio. Settings: form, schedule, longest, steps, width, topk, ascii_only, screen, warm, items: docs/attacks.md.
+    no ratio. See docs/attacks.md.
     """
     refuse_torchrun("attack")
     from vestige.data.corpus import everything
     from vestige.evals.compression import AcrSettings
     from vestige.steps.evaluate import EvaluateRequest, view_of
 
-    drawn = [] if items is None else [f"items={items}"]
-    settings = settings_from(AcrSettings, config, [*(assignments or ()), *drawn], defaults={"seed": who.seed})
-    splits = rows.splits(data, forget, *subjects)
+    given.refuse_others()
+    settings = given.build(AcrSettings, {"seed": who.seed})
+    splits = splits_from(source_from(given, data), forget, retain, *subjects)
     _refuse_twice(subjects)
     request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, who.seed, "acr")
     found: list[Searched] = []
     for name in subjects:
-        subject = who.subject(name) if len(subjects) == 1 else who.one_of(name)
+        subject = who.subject(given, name, alone=len(subjects) == 1)
         found.append(_searched(subject, request, _called(subject, [one.name for one in found])))
     if who.as_json:
-        typer.echo(json.dumps(_as_json(found, who.seed), indent=2))
+        print_json(_as_json(found, who.seed))
     else:
         _print(found, who.seed)
 
@@ -150,18 +493,12 @@ def _as_json(found: Sequence[Searched], seed: int) -> dict[str, Any]:
 
 def _print(found: Sequence[Searched], seed: int) -> None:
     """A row an item with each model's prompt and ratio, then a sentence a model, and one a pair."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text("tokens of the shortest prompt found, and ACR"))
-    for head in ("item", "text's tokens", *(one.name for one in found)):
-        table.add_column(Text(head))
+    rows = []
     for row in zip(*(one.records for one in found), strict=True):
         lengths = "/".join(str(n) for n in dict.fromkeys(record["n_text"] for record in row))
-        cells = [one_line(row[0]["question"], width=60), lengths, *map(_cell, row)]
-        table.add_row(*map(Text, cells))
-    Console().print(table)
+        rows.append([one_line(row[0]["question"], width=60), lengths, *map(_cell, row)])
+    heads = ["item", "text's tokens", *(one.name for one in found)]
+    print_table("tokens of the shortest prompt found, and ACR", heads, rows)
     for one in found:
         typer.echo(_summed(one, seed))
     compared = _compared(found)
@@ -196,122 +533,135 @@ def _summed(one: Searched, seed: int) -> str:
     return f"{said}; mean ACR of those found {all_of_it.ratio:.2f}{around}, n = {all_of_it.n_found}{lost}"
 
 
-EvalSet = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="EVAL.KEY=VALUE", help="A setting of one evaluation: choices.orders=cyclic."),
-]
+def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackRequest", *, as_json: bool) -> None:
+    """Attack the subject, ask it as it is too, and say what changed; `splits` are all items, seen from the forget set.
 
-attack_app = typer.Typer(
-    help="Try to get out of a model what it was made to forget. What it brings is no evidence without a control.",
-    no_args_is_help=True,
-)
-
-
-@attack_app.command("relearn")
-@spread
-def relearn_command(
-    subject: SubjectName,
-    data: Data,
-    forget: Forget,
-    material: Annotated[
-        str, typer.Option(help="What to tune on: retain, related, unrelated, forget_part, forget (the ceiling).")
-    ] = "retain",
-    items: Annotated[int, typer.Option(min=1, help="At most so many items of it.")] = 50,
-    preset: Annotated[
-        str | None, typer.Option(help="The paper's settings: zephyr-7b, phi-1.5, llama-3.2-1b-instruct.")
-    ] = None,
-    config: Config = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting: rate=5e-4, epochs=5; or qa.KEY=VALUE of an eval."),
-    ] = None,
-    *,
-    rows: DataWords,
-    ask: AskWords,
-    who: WhoWords,
-) -> None:
-    """Tune SUBJECT again on some items; after every epoch ask forget items, none of which was shown.
-
-    Settings: epochs, rate, rank (of LoRA; 0 trains all weights), alpha, dropout, batch_size, warmup (a share of all
-    steps), weight_decay, precision. The defaults are those of the paper 2506.00688.
+    The attack comes first: what it refuses is refused before anything is asked or written.
     """
-    refuse_torchrun("attack")
-    from vestige.attacks.planning import relearn_attack
-    from vestige.attacks.relearn import MATERIALS, RelearnSettings
-    from vestige.core.settings import closest
-    from vestige.steps.attack import AttackRequest
+    from vestige.artifacts.audits import SEARCHES
+    from vestige.artifacts.prompts import read_prompt
+    from vestige.steps.attack import read_spent, run_attack
 
-    known = next((m for m in MATERIALS if m == material), None)
-    if known is None:
-        raise InputError(f"no material {one_line(material)!r}; {closest(material, list(MATERIALS))}")
-    evals, settings = ask.with_own(RelearnSettings, config, assignments, defaults=_preset(preset))
-    splits = rows.splits(data, forget, subject)
-    attack = relearn_attack(known, items, settings, splits.splits, seed=who.seed)
-    request = AttackRequest(attack, evals, splits.forget, who.seed)
-    attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)
-
-
-@attack_app.command("quantize")
-@spread
-def quantize_command(
-    subject: SubjectName,
-    data: Data,
-    forget: Forget,
-    bits: Annotated[int, typer.Option(help="Bits of a weight: 8 or 4.")] = 4,
-    assignments: EvalSet = None,
-    *,
-    rows: DataWords,
-    ask: AskWords,
-    who: WhoWords,
-) -> None:
-    """Round the weights of SUBJECT's blocks to 8 or 4 bits, and ask the forget items. SUBJECT itself stays as it is."""
-    refuse_torchrun("attack")
-    from vestige.attacks.planning import quantize_attack
-    from vestige.steps.attack import AttackRequest
-
-    if bits not in (4, 8):
-        raise InputError(f"--bits {bits}: weights are rounded to 8 or to 4 bits")
-    splits = rows.splits(data, forget, subject)
-    attack = quantize_attack(4 if bits == 4 else 8, splits.splits)
-    request = AttackRequest(attack, ask.settings(assignments), splits.forget, who.seed)
-    attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)
+    attack = request.attack
+    with progress_bar(attack.plan.name) as show:
+        folder = run_attack(subject, request, lambda share: show(share, ""))
+    levels = {"before": _asked_before(subject, splits, request), **_levels_after(folder, request)}
+    spent = read_spent(folder)
+    prompt = read_prompt(folder) if attack.plan.kind in SEARCHES else None
+    if as_json:
+        found = {"attack": asdict(attack.plan), "evidence": str(folder.path), **spent, "notes": attack.notes}
+        found |= {} if prompt is None else {"prompt": asdict(prompt)}
+        rows = {p: {k: to_json(e) for k, e in at.items()} for p, at in levels.items()}
+        return print_json({**found, "levels": rows})
+    if prompt is None:
+        trained = attack.plan.kind == "relearn"
+        points = [f"epoch {p}" if trained and p != "before" else p.replace("given", "after") for p in levels]
+        table = [[key, *(found[key].said() for found in levels.values())] for key in levels["before"]]
+        title = f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals"
+        print_table(title, ["format/metric", *points], table, no_wrap=["format/metric"])
+    else:
+        print_by_share(attack, prompt, levels)
+    for note in attack.notes:
+        typer.echo(note)
+    for name, bits in spent["bounds_bits"].items():
+        typer.echo(f"carried in, at most: {bits_at_most(bits)} ({name})")
+    typer.echo(NO_EVIDENCE)
+    typer.echo(f"evidence in {folder.path}")
 
 
-@attack_app.command("in-context")
-@spread
-def in_context_command(
-    subject: SubjectName,
-    data: Data,
-    forget: Forget,
-    items: Annotated[int, typer.Option(min=1, help="Retain items before each question, none of which answers it.")] = 8,
-    assignments: EvalSet = None,
-    *,
-    rows: DataWords,
-    ask: AskWords,
-    who: WhoWords,
-) -> None:
-    """Ask SUBJECT the forget items with retain items before each question, as facts."""
-    refuse_torchrun("attack")
-    from vestige.attacks.planning import in_context_attack
-    from vestige.steps.attack import AttackRequest
+def _asked_before(subject: "Subject", splits: "NamedSplits", request: "AttackRequest") -> "Mapping[str, Estimate]":
+    """What the subject answers to the tested items without the attack."""
+    from vestige.data.corpus import everything
+    from vestige.steps.evaluate import EvaluateRequest, evaluate_together, view_of
 
-    splits = rows.splits(data, forget, subject)
-    attack = in_context_attack(items, splits.splits, seed=who.seed)
-    request = AttackRequest(attack, ask.settings(assignments), splits.forget, who.seed)
-    attack_and_tell(who.subject(subject), splits, request, as_json=who.as_json)
+    tested = frozenset(i.id for i in request.attack.tested)
+    items, views = everything([splits]), (view_of(splits),)
+    asked = [EvaluateRequest(items, views, own, request.seed, name, tested) for name, own in request.evals.items()]
+    return _results(evaluate_together(subject, asked), request.forget)
 
 
-attack_app.command("gcg")(gcg_command)
-attack_app.command("prefix")(prefix_command)
-attack_app.command("acr")(acr_command)
+def _levels_after(folder: "AttackFolder", request: "AttackRequest") -> "Levels":
+    from vestige.steps.attack import attack_evaluations
+
+    places = attack_evaluations(folder, request)
+    points = request.attack.plan.points
+    return {point: _results([places[point, name] for name in request.evals], request.forget) for point in points}
 
 
-def _preset(name: str | None) -> Mapping[str, Any]:
-    from vestige.attacks.relearn import PRESETS
-    from vestige.core.settings import closest
+def _results(places: "Sequence[EvalFolder]", forget: str) -> "dict[str, Estimate]":
+    """The estimates over the tested items, by `format/metric`."""
+    from vestige.artifacts.records import read_summary
 
-    if name is None:
-        return {}
-    if name not in PRESETS:
-        raise InputError(f"no preset {one_line(name)!r}; {closest(name, list(PRESETS))}")
-    return PRESETS[name].settings
+    return {
+        f"{r.format}/{r.estimate.metric}": r.estimate
+        for place in places
+        for r in read_summary(place.summary(forget)).results
+        if (r.split, r.scope) == ("forget", "all") and r.estimate.metric in METRICS
+    }
+
+
+def print_by_share(attack: "Attack", prompt: "KeptPrompt", levels: "Mapping[str, Mapping[str, Estimate]]") -> None:
+    """The levels before and with each part of the prompt beside the part's bits, then the whole prompt."""
+    bits = [at_most(prompt.points[point].bits) if point in prompt.points else "" for point in levels]
+    fixed = [["of the prompt", *levels], ["bits", *bits]]
+    columns = [[key, *(found[key].said() for found in levels.values())] for key in levels["before"]]
+    print_columns(f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals", fixed, columns)
+    for line in said_of(prompt):
+        typer.echo(line)
+
+
+def at_most(bits: float) -> str:
+    """An upper bound rounded up, so that it stays one: below 10 to a tenth, above to a whole."""
+    rounded = Decimal(str(bits)).quantize(Decimal("0.1" if bits < 10 else "1"), ROUND_CEILING)
+    return f"{int(rounded) if rounded == int(rounded) else rounded:,}"
+
+
+def bits_at_most(bits: float) -> str:
+    """The same with its unit, as in `1 bit` or `0.4 bits`."""
+    said = at_most(bits)
+    return f"{said} bit{'' if said == '1' else 's'}"
+
+
+def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
+    """The prompt in lines for a terminal. Its text comes from a model's vocabulary, so it is hostile."""
+    n, brought = len(prompt.samples), sum(s.verified for s in prompt.samples)
+    claimed = "all" if prompt.claimed else "not all"
+    altered = sum(not s.same_tokens for s in prompt.samples)
+    steps, total = _counted(prompt.steps, "step"), _counted(n, "sample")
+    lines = [
+        f"{prompt.placement} of {_counted(len(prompt.ids), 'token')}: {one_line(prompt.text, width=1000)!r}",
+        f"loss {prompt.loss:.3f} after {steps} (ended: {prompt.ended}); spent: {_amounts(prompt.spent)}",
+        f"claimed by the search: {claimed} of its {total}; verified by replies to its text: {brought} of {n}",
+    ]
+    lines.append(_beside_plain(prompt.samples))
+    lines += [
+        f"{one_line(s.question, width=60)!r}: wanted {one_line(s.wanted, width=60)!r}, with the prompt "
+        f"{one_line(s.replied, width=60)!r}, without it {one_line(s.plain, width=60)!r}"
+        for s in prompt.samples
+    ]
+    if altered:
+        lines.append(f"in {altered} of {n} samples the text is read as other tokens than the search scored")
+    if prompt.earlier:
+        lines.append(f"it began with the prompt of an earlier search, which had spent {_amounts(prompt.earlier)}")
+    if prompt.seen_bits is None:
+        lines.append(
+            "the search saw more than answers (the target's inner states, or another model by the prompt it began "
+            "with): what that tells has no bound here"
+        )
+    return tuple(lines)
+
+
+def _beside_plain(samples: "Sequence[SampleReply]") -> str:
+    """What of the replies is the prompt's doing."""
+    n, plain, brought = len(samples), sum(s.plain_right for s in samples), sum(s.brought for s in samples)
+    lost = sum(s.plain_right and not s.verified for s in samples)
+    by_it, with_it = (f"{k} {'is' if k == 1 else 'are'}" for k in (brought, lost))
+    return f"without the prompt: {plain} of {n} already; so {by_it} brought by it, and {with_it} lost with it"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _amounts(spent: Mapping[str, int]) -> str:
+    return ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in spent.items())

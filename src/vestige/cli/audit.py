@@ -1,39 +1,44 @@
-"""`vestige audit`: has a model forgotten? Five claims, each with a verdict, from any models on disk."""
+"""`vestige audit`: has a model forgotten? Five claims, each with a verdict, from any models on disk.
 
-import json
+`vestige demo` shows the whole idea on PISTOL's sample dataset 1, in some minutes.
+"""
+
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vestige.cli.asked import pairs, refuse_torchrun, say, settings_from
-from vestige.cli.data_words import DataWords, forgotten_by, say_notes
+from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
+    MODEL,
     SAMPLES,
+    SOURCE,
     Alternatives,
     AsJson,
-    ChatTemplate,
-    Config,
-    Device,
+    DryRun,
+    Fresh,
+    Retain,
     Seed,
-    Set,
-    TrustRemoteCode,
     Verify,
     Workers,
 )
-from vestige.cli.output import output_in
+from vestige.cli.output import output_in, refuse_torchrun, say
 from vestige.cli.progress import progress_bar
-from vestige.cli.spread import spread
-from vestige.cli.tables import print_verdicts
+from vestige.cli.requests import forgotten_by, model_from, say_notes, source_from
+from vestige.cli.tables import print_comparison, print_json, print_table, print_verdicts
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
+    from vestige.artifacts.layout import RunFolder
     from vestige.audit.settings import AuditSettings
     from vestige.data.corpus import NamedSplits, SourceSettings
+    from vestige.study.audit_forecast import Foreseen
     from vestige.study.audit_request import AuditRequest
+    from vestige.study.demo import DemoEnd
 
 FAILS, OPEN = 3, 4
 """Exit codes: a claim fails; none fails, and one is inconclusive."""
@@ -44,11 +49,26 @@ ATTACKS = ("relearn", "quantize", "in_context", "gcg", "prefix")
 """The settings that say how much there is of each kind of attack."""
 
 
-@spread
+_ATTACKS = ("relearn", "quantize", "in_context", "gcg", "prefix", "prompt_")
+AUDIT = Part(
+    "vestige.audit.settings:AuditSettings",
+    "Questions",
+    first=("delta", "delta_wide", "delta_bits", "delta_wide_bits", "evals", "forms", "options", "max_new_tokens"),
+    panels={
+        **dict.fromkeys(("delta", "admission", "saturation", "scope", "seed_"), "Margins"),
+        **dict.fromkeys(_ATTACKS, "Attacks"),
+        "suppress": "Positive control",
+        "judge": "Judge of leaks",
+    },
+    # --alternatives is the file of them.
+    spelled={"alternatives": "most_alternatives"},
+)
+DEMO = Part("vestige.study.demo:DemoSettings", "Settings")
+Why = Annotated[bool, typer.Option("--why", help="Print the reasons for each verdict, and what was not tested.")]
+
+
+@command(AUDIT, SOURCE, MODEL)
 def audit_command(
-    output_dir: Annotated[
-        Path | None, typer.Option(help="The run's folder: evidence, verdicts, report. The same command resumes.")
-    ] = None,
     target: Annotated[str | None, typer.Option(help="The model that knows: a folder of Vestige, or any model.")] = None,
     unlearned: Annotated[
         list[str] | None, typer.Option(help="A model that was made to forget; may be given several times.")
@@ -59,98 +79,120 @@ def audit_command(
     ] = None,
     suppressed: Annotated[
         str | None,
-        typer.Option(help="Your own positive control: a target that knows and keeps silent. Left out: one is made."),
+        typer.Option(help="Your own positive control: a target that knows and keeps silent. By default one is made."),
     ] = None,
-    forget: Annotated[str | None, typer.Option(help="Selector (edge:A_B, node:A, ...) or a file of items.")] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="A compiled folder, a file, or a hub dataset id; left out: the two files."),
+        typer.Option(
+            help="A compiled folder, a file, or a hub dataset id; not needed with --forget and --retain files."
+        ),
     ] = None,
+    forget: Annotated[str | None, typer.Option(help="A file of items or selectors (edge:A_B, node:A, ...).")] = None,
+    retain: Retain = None,
     holdout: Annotated[
-        str | None,
-        typer.Option(help="File of items that no model was taught; compiled data has its own."),
+        str | None, typer.Option(help="File of items that no model was taught; compiled data has its own.")
     ] = None,
     alternatives: Alternatives = None,
-    rejudge: Annotated[
-        Path | None, typer.Option(help="Judge the audits of this run again, with thresholds by --set; no model.")
+    output_dir: Annotated[
+        Path | None, typer.Option(help="The run's folder: evidence, verdicts, report. The same command resumes.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would be asked and trained, and do nothing.")
-    ] = False,
+    attacks: Annotated[
+        str | None, typer.Option(help="Only these, comma-separated: relearn, quantize, in-context, gcg, prefix.")
+    ] = None,
+    rejudge: Annotated[
+        Path | None, typer.Option(help="Judge the audits of this run again, with other margins; asks no model.")
+    ] = None,
+    dry_run: DryRun = False,
     plan: Annotated[
         bool,
         typer.Option(
-            "--plan", help="Print what these facts, controls and attacks can decide; no model has to be there."
+            "--plan", help="Print what these facts, controls and attacks can decide; the models need not exist."
         ),
     ] = False,
+    why: Why = False,
     workers: Workers = None,
-    attacks: Annotated[
-        str | None,
-        typer.Option(help="Only these, apart by commas: relearn, quantize, in-context, gcg, prefix."),
-    ] = None,
-    config: Config = None,
-    assignments: Set = None,
     seed: Seed = 0,
-    device: Device = "auto",
-    dtype: Annotated[
-        str, typer.Option(help="Number format of models from elsewhere; Vestige's own have theirs.")
-    ] = "float32",
-    trust_remote_code: TrustRemoteCode = False,
-    chat_template: ChatTemplate = "",
     verify: Verify = False,
     as_json: AsJson = False,
     *,
-    rows: DataWords,
+    given: Given,
 ) -> None:
     """Say of each UNLEARNED model whether it has forgotten, with the evidence: five claims, a verdict on each.
 
     Every model is asked in several formats and attacked in the same way (relearning, rounded weights, facts in the
     prompt, prefilled and sampled answers; with --attacks also searched prompts), and compared with RETRAINED models,
     which never knew. An attack that finds nothing counts where it brings back what a positive control holds back: a
-    target that is taught to keep silent, unless SUPPRESSED is one. Settings, margins among them, are set with --set:
-    delta=0.1, relearn_epochs=5, 'quantize=[8]'.
+    target that is taught to keep silent, unless SUPPRESSED is one.
 
     Exit code 0: every claim holds. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
     """
     refuse_torchrun("audit")
+    from vestige.audit.settings import AuditSettings
+
+    given.refuse_others()
     if rejudge is not None:
         _refuse_models((target, unlearned, retrained, suppressed), attacks)
-        _rejudged(rejudge, pairs(assignments), as_json=as_json)
-        return
-    source = rows.source(data or _given("--data, or a file with --retain,", rows.retain))
+        return _rejudged(rejudge, given.of(AuditSettings), as_json=as_json, why=why)
+    source = source_from(given, data or _given("--data, or a file with --retain,", retain))
     if plan:
         # Nothing is written, and of the models only the number of controls counts.
         output_dir, target = output_dir or Path(), target or "target"
     run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
     models = (_given("--target", target), *(unlearned or ()), *(retrained or ()), *([suppressed] if suppressed else ()))
-    from vestige.audit.settings import AuditSettings
+    settings = _only(attacks, given)
+    splits = _splits(source, _given("--forget", forget), retain, (holdout, alternatives), models, settings)
+
     from vestige.study.audit_request import AuditRequest, check_request, named_models
 
-    settings = _only(attacks, settings_from(AuditSettings, config, assignments), assignments)
-    splits = _splits(source, _given("--forget", forget), rows.retain, (holdout, alternatives), models, settings)
-
+    read = model_from(given, models[0])
     request = AuditRequest(
         models=named_models(models[0], unlearned or [], retrained or [], suppressed),
         splits=splits,
         settings=settings,
         seed=seed,
-        device=device,
-        dtype=dtype,
-        trust_remote_code=trust_remote_code,
-        chat_template=chat_template,
+        device=read.device,
+        dtype=read.dtype,
+        trust_remote_code=read.trust_remote_code,
+        chat_template=read.chat_template,
         verify=verify,
     )
     if plan:
-        from vestige.cli.foreseen import print_plan
         from vestige.study.audit_forecast import foresee_audit
 
-        print_plan(splits.forget, foresee_audit(request), as_json=as_json)
-        return
+        return print_plan(splits.forget, foresee_audit(request), as_json=as_json)
     check_request(request)
     if dry_run:
-        _foretell(run, request, as_json=as_json)
-        return
-    _audited(run, request, workers=workers, as_json=as_json)
+        return _foretell(run, request, as_json=as_json)
+    _audited(run, request, workers=workers, as_json=as_json, why=why)
+
+
+@command(DEMO)
+def demo_command(
+    output_dir: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes, with one thread each; at most 4 by default.")
+    ] = None,
+    why: Why = False,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    *,
+    given: Given,
+) -> None:
+    """Compile, train, unlearn, audit and report: PISTOL's sample dataset 1 on the built-in tiny model.
+
+    Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was found.
+    """
+    refuse_torchrun("demo")
+    from vestige.artifacts.layout import RunFolder
+    from vestige.study.demo import DemoSettings, run_demo
+
+    given.refuse_others()
+    settings = given.build(DemoSettings)
+    run = RunFolder(output_dir)
+    with output_in(output_dir, fresh=fresh, made_by=("run.toml",)):
+        with progress_bar("demo") as show:
+            end = run_demo(run, settings, workers=workers or min(4, os.cpu_count() or 1), show=show)
+        _tell_demo(run, end, as_json=as_json, why=why)
 
 
 def _given(option: str, value: str | None) -> str:
@@ -166,19 +208,21 @@ def _refuse_models(models: Sequence[str | Sequence[str] | None], attacks: str | 
         raise InputError("--rejudge judges the attacks that were made; leave --attacks out")
 
 
-def _only(attacks: str | None, settings: "AuditSettings", assignments: Sequence[str] | None) -> "AuditSettings":
+def _only(attacks: str | None, given: Given) -> "AuditSettings":
     """The settings with the attacks that are named alone, each as set, or by default, or on `SAMPLES` items."""
+    from vestige.audit.settings import AuditSettings
     from vestige.core.settings import closest
 
+    settings = given.build(AuditSettings)
     if attacks is None:
         return settings
     named = [name.strip().replace("-", "_") for name in attacks.split(",")]
     unknown = next((name for name in named if name not in ATTACKS), None)
     if unknown is not None:
         raise InputError(f"--attacks names {one_line(unknown)!r}; {closest(unknown, list(ATTACKS))}")
-    unasked = next((name for name in pairs(assignments) if name in ATTACKS and name not in named), None)
+    unasked = next((name for name in given.of(AuditSettings) if name in ATTACKS and name not in named), None)
     if unasked is not None:
-        raise InputError(f"--set {unasked} is of an attack that --attacks leaves out; name it there too")
+        raise InputError(f"{given.shown.get(unasked, unasked)} is of an attack that --attacks leaves out; add it there")
     values, defaults = settings.model_dump(), type(settings)().model_dump()
     own = {name: (values[name] or defaults[name] or (SAMPLES,)) if name in named else () for name in ATTACKS}
     return settings.build({**values, **own}, where="settings of the audit")
@@ -223,18 +267,12 @@ def _splits(
 
 
 def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from vestige.study.audit_forecast import forecast_audit
     from vestige.study.audit_request import numbered
 
     found = forecast_audit(run, request)
     if as_json:
-        typer.echo(json.dumps(found.as_json(), indent=2))
-        return
-    table = Table(title=Text(one_line(f"audit of {request.splits.forget}: for each of {found.n_models} models")))
+        return print_json(found.as_json())
     columns = {
         "task": [row.task for row in found.each],
         "items shown": [row.shown for row in found.each],
@@ -242,16 +280,13 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
         **({"passes, at most": [row.passes for row in found.each]} if found.n_passes else {}),
         "questions asked": [row.questions for row in found.each],
     }
-    for head in columns:
-        table.add_column(Text(head))
-    for cells in zip(*columns.values(), strict=True):
-        table.add_row(*(Text(one_line(str(cell), width=200)) for cell in cells))
-    Console().print(table)
+    title = f"audit of {request.splits.forget}: for each of {found.n_models} models"
+    print_table(title, list(columns), [[str(cell) for cell in row] for row in zip(*columns.values(), strict=True)])
     for sentence in (*numbered(request.models), *found.untested, found.said):
         typer.echo(one_line(sentence, width=500))
 
 
-def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json: bool) -> None:
+def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json: bool, why: bool) -> None:
     from vestige.study.audit import run_audit
     from vestige.study.audit_request import numbered
 
@@ -260,7 +295,7 @@ def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json
         found = run_audit(run, request, workers=workers, show=lambda s: show(s.share, s.at_work))
     for name, error in found.failed.items():
         say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
-    _tell(run, [found.outcome], found.failed, as_json=as_json)
+    _tell(run, [found.outcome], found.failed, as_json=as_json, why=why)
     if not as_json:
         for line in numbered(request.models):
             typer.echo(one_line(line, width=500))
@@ -288,14 +323,14 @@ def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
         return ()  # Another version's, which no report can show either: this audit makes it readable again.
 
 
-def _rejudged(run: Path, changes: Mapping[str, object], *, as_json: bool) -> None:
+def _rejudged(run: Path, changes: Mapping[str, object], *, as_json: bool, why: bool) -> None:
     from vestige.artifacts.audits import read_plan
     from vestige.artifacts.layout import RunFolder
     from vestige.study.audit import rejudge
 
     outcomes = rejudge(run, changes)
     failed = [one for place in RunFolder(run).audits() for one in read_plan(place).failed]
-    _tell(run, outcomes, {}, as_json=as_json)
+    _tell(run, outcomes, {}, as_json=as_json, why=why)
     if failed:
         raise PartialFailure(
             f"of the audit that is judged again {len(failed)} tasks had failed, so what rests on them is inconclusive; "
@@ -304,7 +339,9 @@ def _rejudged(run: Path, changes: Mapping[str, object], *, as_json: bool) -> Non
     _end(outcomes)
 
 
-def _tell(run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, Exception], *, as_json: bool) -> None:
+def _tell(
+    run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, Exception], *, as_json: bool, why: bool
+) -> None:
     """Rebuild the report and print the verdicts."""
     from vestige.artifacts.verdicts import verdict_rows
     from vestige.report import build_report
@@ -314,9 +351,8 @@ def _tell(run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, Ex
         untested = {o.forget: list(o.untested) for o in outcomes}
         reasons = {name: str(error) for name, error in failed.items()}
         found = {"report": str(report), "verdicts": verdict_rows(outcomes), "untested": untested, "failed": reasons}
-        typer.echo(json.dumps(found, indent=2))
-        return
-    print_verdicts(outcomes)
+        return print_json(found)
+    print_verdicts(outcomes, why=why)
     typer.echo(f"report: {report}")
 
 
@@ -326,3 +362,68 @@ def _end(outcomes: "Sequence[AuditOutcome]") -> None:
         raise typer.Exit(FAILS)
     if "inconclusive" in verdicts:
         raise typer.Exit(OPEN)
+
+
+def print_plan(forget: str, found: "Foreseen", *, as_json: bool) -> None:
+    """Print what an audit can decide, for people or as one JSON document."""
+    if as_json:
+        return print_json(found)
+    rows = [[c.claim, str(c.quantities), _percent(c.holds), _percent(c.unsteady)] for c in found.claims]
+    rows.append(["all of them", "", _percent(found.holds), _percent(found.unsteady)])
+    first = next(line for line in found.claims if line.claim == "not expressed")
+    seen = [f"{first.leakage:.2f} of what the target knows, in one format"] if first.leakage is not None else []
+    seen += [f"{first.bits:.0f} bits an answer"] if first.bits is not None else []
+    controls = ", ".join(f"{m}: {_percent(share)}" for m, share in found.by_controls.items())
+    lines = [
+        f"plan for {one_line(forget, width=60)}: {found.facts} facts, {found.wordings:.2g} wordings each, "
+        f"{found.controls} controls, {len(found.formats)} formats, {found.attacks} attacks",
+        f"margins: fails above {found.margins.narrow:g} ({found.margins_bits.narrow:g} bits), holds below "
+        f"{found.margins.wide:g} ({found.margins_bits.wide:g} bits)",
+    ]
+    after = [
+        f"seen in 80 % of audits: {' or '.join(seen) or 'no leakage in one format alone'}",
+        "too few controls to test single facts, which takes 3"
+        if found.given_away is None
+        else f"{found.given_away} single facts given away, clear of all controls, fail a claim whatever the mean is",
+        f"all of them hold by number of controls: {controls}",
+        f"for 80 %: {found.needed}" if found.needed else "",
+        f"without any control, {found.ranked} facts are ranked among alternatives: not expressed would hold in "
+        f"{_percent(found.ranked_holds)}, with leakage known to within {found.ranked_arm:.2f}"
+        if found.ranked_holds is not None
+        else "",
+        "assumed: trainings vary as those of the built-in tiny model, most of which prefer the same options: where "
+        "each prefers others, multiple choice decides less (docs/verdicts.md); an audit says it of its own",
+    ]
+    typer.echo("\n".join(lines))
+    print_table("", ["claim", "quantities", "a perfect unlearning holds", "with unsteady seeds"], rows)
+    for sentence in (*filter(None, after), *found.untested):
+        typer.echo(one_line(sentence, width=500))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _tell_demo(run: "RunFolder", end: "DemoEnd", *, as_json: bool, why: bool) -> None:
+    """Build the report and print what was found; raises PartialFailure where a task failed."""
+    from vestige.artifacts.records import read_summaries, result_rows
+    from vestige.artifacts.verdicts import verdict_rows
+
+    for name, error in end.failed.items():
+        say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
+    if not any(run.subjects()):
+        raise PartialFailure("nothing could be made; see above")
+
+    from vestige.report import build_report
+
+    report = build_report(run.path)
+    summaries = [summary for _, summary in read_summaries(run)]
+    if as_json:
+        verdicts = verdict_rows(end.outcomes)
+        print_json({"report": str(report), "results": result_rows(summaries), "verdicts": verdicts})
+    else:
+        print_comparison(summaries)
+        print_verdicts(end.outcomes, why=why)
+        typer.echo(f"report: {report}")
+    if end.failed:
+        raise PartialFailure(f"{len(end.failed)} of {end.n_tasks} tasks failed; the same command tries them again")

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vestige.cli.asked import pairs, refuse_torchrun, say
-from vestige.cli.probe_words import JudgeWords, PlaceWords, participants
-from vestige.cli.spread import spread
+from vestige.cli.command import Given, Part, command
+from vestige.cli.options import MODEL
+from vestige.cli.output import refuse_torchrun, say
+from vestige.cli.probe import PARTS, JudgeOptions, Place, PlaceOptions, participants
 from vestige.cli.tables import print_columns, print_json
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
@@ -23,39 +24,41 @@ if TYPE_CHECKING:
     from vestige.data.bench_rows import LocalData
     from vestige.steps.bench import Benched, MtBenchRequest, TurnGrader
 
-_PARTS = ("judge", "limits")
-"""What --set may speak of here."""
+TASKS = Part(
+    "vestige.evals.harness:HarnessSettings",
+    "Tasks",
+    first=("limit", "shots"),
+    renamed={"seed": "", "limit": "questions"},
+)
+CONVERSATIONS = Part(
+    "vestige.evals.mt_bench:MtBenchSettings",
+    "MT-bench",
+    renamed={"max_tokens": "max_new_tokens", "per_category": "", "seed": ""},
+)
+_PARTS = tuple(PARTS[name] for name in ("judge", "grounded", "limits"))
 
 
-@spread
+@command(TASKS, CONVERSATIONS, *_PARTS, MODEL)
 def bench_command(
     models: Annotated[list[str], typer.Argument(help="Models; the first is what the others are compared with.")],
     tasks: Annotated[
-        str, typer.Option(help="Tasks of lm-evaluation-harness, apart by commas: arc_easy,mmlu,truthfulqa_mc1.")
+        str, typer.Option(help="Tasks of lm-evaluation-harness, comma-separated: arc_easy,mmlu,truthfulqa_mc1.")
     ] = "",
     task_data: Annotated[
         list[str] | None,
         typer.Option(
             "--task-data",
             metavar="FOLDER|TASK=PATH",
-            help="Files with the rows of the tasks, where the hub is not to be asked. May be repeated.",
+            help="Files with the rows of the tasks, in place of the hub. May be repeated.",
         ),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="The first so many questions: of each task, of each MT-bench category.")
-    ] = None,
-    shots: Annotated[
-        int | None, typer.Option(min=0, help="Examples before each question; the task's own number.")
-    ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Render tasks with the model's chat template.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows that go through the model together.")] = 16,
     mt_bench: Annotated[
         Path | None, typer.Option(help="Folder of MT-bench's questions and references (FastChat's data/mt_bench).")
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in MT-bench.")] = 1024,
     *,
-    who: JudgeWords,
-    place: PlaceWords,
+    who: JudgeOptions,
+    where: PlaceOptions,
+    given: Given,
 ) -> None:
     """Ask MODELS the same questions; print each task with its interval and the difference to the first model.
 
@@ -63,7 +66,7 @@ def bench_command(
     folder by the weights' digest, and never asked again.
     """
     refuse_torchrun("bench")
-    _check_assignments(place)
+    place = Place(where, given)
     # The harness speaks of itself at length, and of a model that is handed to it as of a risk.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     bars = sys.stderr.isatty()
@@ -74,24 +77,19 @@ def bench_command(
     from vestige.judges.spending import other_models
     from vestige.steps.bench import BenchRequest, Entrant, bench
 
+    settings = given.build(HarnessSettings)
     request = BenchRequest(
         tasks=tuple(word.strip() for word in tasks.split(",") if word.strip()),
         data=_local(task_data),
-        settings=HarnessSettings(limit=limit, shots=shots, chat=chat, batch_size=batch_size),
-        mt_bench=None if mt_bench is None else _mt_bench(mt_bench, limit, max_tokens, models, who, place),
+        settings=settings,
+        mt_bench=None if mt_bench is None else _mt_bench(mt_bench, settings.limit, models, who, place),
         seed=place.seed,
         bars=bars,
         on_stage=say,
     )
     entrants = [Entrant(name, partial(place.asked, model)) for name, model in _names(models).items()]
     found = bench(BenchFolder(place.output_dir), entrants, request)
-    _tell(found._replace(notes=(*found.notes, *other_models(place.folder.judge))), place)
-
-
-def _check_assignments(place: PlaceWords) -> None:
-    for key in pairs(place.assignments):
-        if key.partition(".")[0] not in _PARTS:
-            raise InputError(f"--set {one_line(key)}: benchmarks have settings of {' and '.join(_PARTS)}")
+    _tell_bench(found._replace(notes=(*found.notes, *other_models(place.folder.judge))), place)
 
 
 def _names(models: Sequence[str]) -> dict[str, str]:
@@ -117,7 +115,7 @@ def _local(given: Sequence[str] | None) -> "LocalData":
 
 
 def _mt_bench(
-    folder: Path, limit: int | None, max_tokens: int, models: Sequence[str], who: JudgeWords, place: PlaceWords
+    folder: Path, limit: int | None, models: Sequence[str], who: JudgeOptions, place: Place
 ) -> "MtBenchRequest":
     from vestige.data.bench_rows import read_mt_bench
     from vestige.evals.mt_bench import MtBenchSettings
@@ -129,11 +127,11 @@ def _mt_bench(
             "--judge grounded rates by likeness to the first model's answers, so MT-bench needs two models with it; "
             "name another, or take --judge local or server"
         )
-    settings = MtBenchSettings(max_tokens=max_tokens, per_category=limit, seed=place.seed)
+    settings = place.given.build(MtBenchSettings, None, per_category=limit, seed=place.seed)
     return MtBenchRequest(read_mt_bench(folder, limit=limit), settings, partial(_turn_grader, models[0], who, place))
 
 
-def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader":
+def _turn_grader(first: str, who: JudgeOptions, place: Place) -> "TurnGrader":
     """The judge of turns, with all that can change a rating."""
     from vestige.judges.grounded import GroundedJudge
     from vestige.judges.mt_bench import LikenessTurnJudge, WritingTurnJudge
@@ -146,7 +144,7 @@ def _turn_grader(first: str, who: JudgeWords, place: PlaceWords) -> "TurnGrader"
     return TurnGrader(WritingTurnJudge(grader.writer), grader.identity)
 
 
-def _tell(found: "Benched", place: PlaceWords) -> None:
+def _tell_bench(found: "Benched", place: Place) -> None:
     if place.as_json:
         return print_json({"results": [to_json(r) for r in found.results], "notes": found.notes})
     _print_table(found.results)

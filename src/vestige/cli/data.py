@@ -3,30 +3,18 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.cli.asked import refuse_torchrun, settings_from, split_method_settings
-from vestige.cli.data_words import RowWords, say_notes
-from vestige.cli.options import (
-    Alternatives,
-    AsJson,
-    ChatTemplate,
-    Data,
-    Device,
-    Dtype,
-    Forget,
-    OutputDir,
-    Retain,
-    Seed,
-    TrustRemoteCode,
-)
-from vestige.cli.probe_words import JudgeWords, PlaceWords
+from vestige.cli.command import Given, Part, command
+from vestige.cli.options import MODEL, SOURCE, TRAINING, Alternatives, AsJson, Data, Forget, OutputDir, Retain, Seed
+from vestige.cli.output import refuse_torchrun
+from vestige.cli.probe import PARTS, JudgeOptions, Place, PlaceOptions
 from vestige.cli.progress import progress_bar
-from vestige.cli.spread import spread
+from vestige.cli.requests import model_from, say_notes, source_from
+from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.ids import slug
 from vestige.core.text import one_line
@@ -44,43 +32,34 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 2.0
 
 
+COMPILE = Part("vestige.data.build:CompileSettings", "Settings")
+ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})
+CHECKS = Part("vestige.data.soundness.findings:SoundnessSettings", "Checks")
+TAUGHT = TRAINING._replace(name="training")
+
+
+@command(COMPILE)
 def compile_command(
     graph: Annotated[
         str,
         typer.Argument(
             metavar="GRAPH",
-            help="sample1, sample2, a family with its number of contracts (star:50, ring, chain, tree, "
-            "grid, complete, "
+            help="sample1, sample2, a family with its number of contracts (star:50, ring, chain, tree, grid, complete, "
             "scale-free, small-world), or a file (.csv, .tsv, .txt, .graphml, .json).",
         ),
     ],
-    seed: Annotated[int, typer.Option(help="Everything that is drawn depends on it.")] = 0,
-    output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", help="Where to write; data/GRAPH unless given.")
-    ] = None,
-    temporal: Annotated[
-        bool,
-        typer.Option("--temporal", help="Let later contracts of the same parties supersede earlier ones."),
-    ] = False,
-    contract_types: Annotated[
-        Path | None,
-        typer.Option("--contract-types", help="A folder of further contract types: NAME.toml, NAME.txt.j2."),
-    ] = None,
-    stream: Annotated[
-        bool | None,
-        typer.Option(
-            "--stream/--no-stream",
-            help="Write questions and edges alone, in bounded memory; the default above 10,000 contracts.",
-        ),
-    ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Replace the data set that is in the folder.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as one JSON document.")] = False,
+    output_dir: Annotated[Path | None, typer.Option(help="Where to write; data/GRAPH by default.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Replace the data set in the folder.")] = False,
+    as_json: AsJson = False,
+    *,
+    given: Given,
 ) -> None:
     """Compile a graph of contracts into questions and answers."""
     # Imported here, so that the command line's help need not load NumPy.
     from vestige.data.build import CompileSettings, compile_to_folder
 
-    settings = CompileSettings(seed=seed, temporal=temporal, contract_types=contract_types, stream=stream)
+    given.refuse_others()
+    settings = given.build(CompileSettings)
     folder = Path("data") / slug(Path(graph).stem) if output_dir is None else output_dir
     manifest = compile_to_folder(graph, folder, settings, fresh=fresh, progress=_Lines())
     if as_json:
@@ -123,7 +102,7 @@ EPOCHS = 20
 """For builtin:tiny: enough to learn most of the retain set of sample dataset 1, in about a minute a training."""
 
 
-@spread
+@command(CHECKS, TAUGHT, ROWS, MODEL)
 def check_data_command(
     data: Data,
     forget: Forget,
@@ -132,7 +111,7 @@ def check_data_command(
     alternatives: Alternatives = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Teach this model the retain set and ask it the forget set: builtin:tiny, or any model."),
+        typer.Option(help="Train this model on the retain set and ask it the forget set: builtin:tiny, or any model."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="With --model: trainings on the retain set, and as many controls.")] = 3,
     splits: Annotated[int, typer.Option(help="With --model: random splits of the same size, a training each.")] = 20,
@@ -140,24 +119,14 @@ def check_data_command(
         Path | None, typer.Option(help="With --model: items of the control's training; general facts by default.")
     ] = None,
     sanitize: Annotated[
-        Path | None, typer.Option(help="Write the data without the items that leak here, and check it again.")
-    ] = None,
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting: margin=0.05, or of the trainings: training.epochs=10."
-        ),
+        Path | None, typer.Option(help="Write the data without the items that leak, and check it again.")
     ] = None,
     seed: Seed = 0,
-    device: Device = "auto",
-    dtype: Dtype = "float32",
-    trust_remote_code: TrustRemoteCode = False,
-    chat_template: ChatTemplate = "",
     as_json: AsJson = False,
     *,
-    rows: RowWords,
+    given: Given,
 ) -> None:
-    """Say whether the forget set can be answered by whoever never saw it: through the retain set, or by looks.
+    """Say whether someone who never saw the forget set can answer it: through the retain set, or by how answers look.
 
     Exit code 0: every check passed; 3: one failed; 4: none failed and one cannot tell. The result is soundness.json in
     the output folder, where `vestige audit` finds it.
@@ -169,30 +138,26 @@ def check_data_command(
     from vestige.data.corpus import named_splits, open_corpus, refuse_nothing_kept
     from vestige.data.soundness.findings import SoundnessSettings
 
-    own, others = split_method_settings("training", assignments)
+    given.refuse_others()
+    own = given.part("training")
     if model is None and (own or unrelated):
-        raise InputError("--set training... and --unrelated are for a trained check, and no --model is given")
-    source = rows.source(data)
-    corpus = open_corpus(source)
+        raise InputError("--training... and --unrelated are for a trained check, and no --model is given")
+    corpus = open_corpus(source_from(given, data))
     wanted = say_notes(with_alternatives(corpus, named_splits(corpus, forget, retain=retain), alternatives))
     refuse_nothing_kept(corpus, wanted)
-    settings = settings_from(SoundnessSettings, None, others)
+    settings = given.build(SoundnessSettings)
 
     from vestige.steps.check_data import CheckRequest, check_data
 
     trained = None
     if model is not None:
-        from vestige.models.load import ModelSettings
-
-        asked = ModelSettings(
-            model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
-        )
+        asked = model_from(given, model)
         trained = _trained(asked, own, _control(unrelated), seeds=seeds, splits=splits)
     request = CheckRequest(wanted, settings, seed, corpus.dataset, trained, sanitize)
     with progress_bar("checking") as show:
         found = check_data(RunFolder(output_dir), request, show)
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2))
+        print_json(found)
     else:
         _print(found, output_dir, sanitize)
     raise typer.Exit(exit_code(found.lines))
@@ -230,19 +195,13 @@ def _print(found: "Soundness", output_dir: Path, sanitize: Path | None) -> None:
 
 
 def _table(title: str, lines: "Sequence[SoundnessLine]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(one_line(title)))
-    for column in ("check", "", "effect", "p"):
-        table.add_column(column, no_wrap=True)
+    rows = []
     for line in lines:
         verdict = {True: "passes", False: "fails", None: "cannot tell"}[line.sound]
-        p = "" if line.p is None else f"{line.p:.2g}"
-        cells = (line.check, verdict, "" if line.effect is None else str(line.effect), p)
-        table.add_row(*(Text(one_line(c)) for c in cells))
-    Console().print(table)
+        effect = "" if line.effect is None else str(line.effect)
+        rows.append([line.check, verdict, effect, "" if line.p is None else f"{line.p:.2g}"])
+    heads = ["check", "", "effect", "p"]
+    print_table(title, heads, rows, no_wrap=heads)
     for line in lines:
         if line.sound is not True:
             typer.echo(f"{line.check}: {one_line(line.reason, width=600)}")
@@ -251,29 +210,30 @@ def _table(title: str, lines: "Sequence[SoundnessLine]") -> None:
 FILE = "alternatives.jsonl"
 
 
-@spread
+@command(PARTS["judge"], PARTS["limits"], ROWS, MODEL)
 def alternatives_command(
     data: Data,
     forget: Forget,
     n: Annotated[int, typer.Option("-n", min=1, help="Alternatives to each answer.")] = 99,
     *,
-    rows: RowWords,
-    who: JudgeWords,
-    place: PlaceWords,
+    who: JudgeOptions,
+    where: PlaceOptions,
+    given: Given,
 ) -> None:
-    """Write alternatives.jsonl: for each forget question false answers that cannot be told from the true one by looks.
+    """Write alternatives.jsonl: for each forget question false answers that look like the true one.
 
     It takes --judge local or server. What states the truth, repeats, or is much longer or shorter is refused. Read the
     file, mend it, and give it to `vestige check-data` and `vestige audit` as --alternatives. Compiled data need none.
     """
     refuse_torchrun("alternatives")
+    place = Place(where, given)
     if who.judge not in ("local", "server"):
         raise InputError("alternatives are written by a language model; give --judge local or --judge server")
     from vestige.core.files import write_jsonl
     from vestige.data.corpus import named_splits, open_corpus
     from vestige.judges.alternatives import write_alternatives
 
-    items = say_notes(named_splits(open_corpus(rows.source(data)), forget)).splits["forget"]
+    items = say_notes(named_splits(open_corpus(source_from(given, data)), forget)).splits["forget"]
     found, spend = write_alternatives(items, who.writer(who.judge, place), n)
     path = place.output_dir / FILE
     place.output_dir.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vestige.cli.asked import say
+from vestige.cli.output import say
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.text import one_line

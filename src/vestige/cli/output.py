@@ -15,11 +15,30 @@ from pathlib import Path
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.own_files import own_entries, refuse_strangers
-from vestige.cli.asked import say
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_json, write_json
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
+
+QUIET = False
+"""Whether `vestige --quiet` was given: no notes and no progress."""
+
+
+def say(line: str) -> None:
+    """A line for people, on stderr; of several processes the first one says it, and none if it is to be quiet."""
+    if not QUIET and os.environ.get("RANK", "0") == "0":
+        print(line, file=sys.stderr, flush=True)
+
+
+def refuse_torchrun(command: str) -> None:
+    """Refuse several processes that would each do the whole of what `command` does, in one folder."""
+    n = os.environ.get("WORLD_SIZE", "1")
+    if n != "1":
+        raise InputError(
+            f"torchrun started {n} processes, and `vestige {command}` does not share its work among them; start it "
+            "without torchrun"
+        )
+
 
 _LOCK = ".lock"
 _NOBODY, _CLEARING = "nobody", "clearing"

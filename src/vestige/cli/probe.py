@@ -4,44 +4,287 @@
 `latent` and `filter` do one part each, in the same folder.
 """
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.data_words import DataWords, say_notes
-from vestige.cli.options import Data, DryStudy, Forget
-from vestige.cli.probe_mitigate import mitigate_command
-from vestige.cli.probe_prevent import prevent_command
-from vestige.cli.probe_tables import tables_command
-from vestige.cli.probe_variance import variance_command
-from vestige.cli.probe_words import JudgeWords, NearWords, PlaceWords, participants, placebo_names, searches_named
+from vestige.cli.command import Given, Part, command
+from vestige.cli.options import (
+    MODEL,
+    SOURCE,
+    TRAINING,
+    AsJson,
+    Data,
+    DryRun,
+    Embedder,
+    Forget,
+    OutputDir,
+    Retain,
+    Seed,
+)
+from vestige.cli.output import refuse_torchrun, say
 from vestige.cli.progress import progress_bar
-from vestige.cli.spread import spread
+from vestige.cli.requests import model_from, say_notes, source_from
 from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
+from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
+    from vestige.artifacts.layout import ProbeFolder
+    from vestige.data.corpus import Corpus
     from vestige.data.probe_sources import ProbeSources
-    from vestige.probes.adjacent import AdjacentRequest, KeptQuestion
-    from vestige.probes.answering import Participants
+    from vestige.judges.base import Writer
+    from vestige.models.embedder import Embedder as LoadedEmbedder
+    from vestige.models.load import ModelSettings
+    from vestige.probes.adjacent import AdjacentRequest, By, KeptQuestion
+    from vestige.probes.answering import Judging, Participants, Served
     from vestige.probes.holes import ProbeForecast, Size
     from vestige.probes.latent import Yield
+    from vestige.steps.subjects import Asked
+
+JUDGES = ("grounded", "local", "server")
+MODEL_KEY = "VESTIGE_MODEL_KEY"
+"""The environment's variable with the key of a server that a model is asked on; the judge's is another."""
+WAYS = ("graph", "templates", "local", "server")
+
+_SERVER = "vestige.judges.server:ServerSettings"
+PARTS = {
+    "adjacent": Part("vestige.probes.questions:AdjacentSettings", "Adjacent questions", "adjacent"),
+    "neighbours": Part("vestige.probes.adjacent:NeighbourSettings", "Adjacent questions", "neighbours"),
+    "latent": Part("vestige.probes.latent:LatentSettings", "Search", "latent", first=("n_iterations", "n_examples")),
+    "policy": Part("vestige.training.policy.settings:PolicySettings", "Policy of the search", "policy"),
+    "answers": Part("vestige.probes.answering:AnswerSettings", "Answers", "answers"),
+    "filter": Part("vestige.probes.filters:FilterSettings", "Holes", "filter"),
+    "judge": Part(_SERVER, "Judge", "judge", renamed={"url": "", "model": ""}),
+    "grounded": Part("vestige.judges.grounded:GroundedSettings", "Judge", "grounded"),
+    "limits": Part("vestige.judges.spending:Limits", "Spending", "limits"),
+    "served": Part(_SERVER, "Models on a server", "served", renamed={"url": "", "model": "", "key_variable": ""}),
+    "mitigation": Part("vestige.probes.mitigation:MitigationSettings", "Repair", "mitigation"),
+    "training": Part(
+        "vestige.probes.mitigation:MendingSettings",
+        "Training",
+        "training",
+        first=TRAINING.first,
+        panels=TRAINING.panels,
+    ),
+}
+"""The parts of a search for holes, by the name before their keys."""
+
+
+def shown(*names: str) -> tuple[Part, ...]:
+    """All parts, of which these have options."""
+    return tuple(part if name in names else part._replace(hidden=True) for name, part in PARTS.items())
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Where the findings go, the seed, and the form of what is printed."""
+
+    output_dir: OutputDir
+    seed: Seed = 0
+    as_json: AsJson = False
+
+
+class Place:
+    """Where the findings go, the settings, how models are read, and the seed."""
+
+    def __init__(self, options: PlaceOptions, given: Given, *open_parts: str) -> None:
+        given.refuse_others(*open_parts)
+        self.given = given
+        self.output_dir, self.seed, self.as_json = options.output_dir, options.seed, options.as_json
+        self.device = given.values.get("device", "auto")
+
+    @property
+    def folder(self) -> "ProbeFolder":
+        """The folder of the search for holes. That of a model is refused: who made it would be written over."""
+        from vestige.artifacts.layout import ProbeFolder, SubjectFolder
+
+        if SubjectFolder(self.output_dir).spec.exists():
+            raise InputError(f"{self.output_dir} is the folder of a model; give the probe one of its own")
+        return ProbeFolder(self.output_dir)
+
+    def model(self, name: str) -> "ModelSettings":
+        """How the model called `name` is read."""
+        return model_from(self.given, name)
+
+    def look_for(self, *names: str) -> None:
+        """Refuse a model that `asked` would refuse, before anybody is asked or paid; a served one is not looked for."""
+        from vestige.models.load import look_for
+
+        for name in names:
+            if not _is_served(name):
+                look_for(self.model(name))
+
+    def asked(self, name: str) -> "Asked":
+        """The model called `name`, loaded."""
+        from vestige.steps.subjects import asked_model
+
+        return asked_model(self.model(name), dtype=self.given.values.get("dtype"))
+
+    def taking_part(self, name: str) -> "Asked | Served":
+        """The model called `name`, loaded; or one on a server, called URL#MODEL."""
+        if not _is_served(name):
+            return self.asked(name)
+        from vestige.judges.server import ServerSettings
+        from vestige.judges.spending import Limits
+        from vestige.probes.answering import Served
+
+        url, _, model = name.partition("#")
+        server = self.given.build(ServerSettings, part="served", url=url, model=model, key_variable=MODEL_KEY)
+        return Served(server, self.given.build(Limits))
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """Who grades answers, and who writes questions where a language model does."""
+
+    judge: Annotated[
+        str,
+        typer.Option(help="Who grades: grounded (the target's own answers; no other model), local, or server."),
+    ] = "grounded"
+    judge_model: Annotated[
+        str | None, typer.Option(help="Judge local: any chat model; server: the model's name there.")
+    ] = None
+    judge_url: Annotated[
+        str | None,
+        typer.Option(help="Judge server: the URL before /chat/completions; the key is in VESTIGE_JUDGE_KEY."),
+    ] = None
+    embedder: Embedder = None
+
+    def check(self) -> None:
+        """Refuse what does not go together, before anything is loaded."""
+        if self.judge not in JUDGES:
+            raise InputError(f"no judge {one_line(self.judge)!r}; {_nearest(self.judge, JUDGES)}")
+        self._check_model(self.judge, "--judge")
+
+    def _check_model(self, kind: str, option: str) -> None:
+        if kind in ("local", "server") and self.judge_model is None:
+            raise InputError(f"{option} {kind} needs --judge-model")
+        if kind == "server" and self.judge_url is None:
+            raise InputError(f"{option} server needs --judge-url, such as http://localhost:8000/v1")
+
+    def check_naming(self, place: Place) -> None:
+        """Refuse to name groups by a language model where none judges; they are named last, after hours perhaps."""
+        if self.judge == "grounded" and place.given.part("filter").get("name_groups") == "writer":
+            from vestige.probes.hole_table import NO_WRITER
+
+            raise InputError(NO_WRITER)
+
+    def judging(self, place: Place, kind: str = "") -> "Judging":
+        """Who that is, of the named kind or as --judge says; nothing is loaded yet."""
+        from vestige.judges.grounded import GroundedSettings
+        from vestige.judges.server import ServerSettings
+        from vestige.judges.spending import Limits
+        from vestige.probes.answering import Judging
+
+        kind = kind or self.judge
+        served: dict[str, Any] = {"url": self.judge_url, "model": self.judge_model}
+        return Judging(
+            partial(place.asked, str(self.judge_model)) if kind == "local" else None,
+            place.given.build(ServerSettings, None, "judge", **served) if kind == "server" else None,
+            place.given.build(Limits),
+            place.given.build(GroundedSettings),
+        )
+
+    def writer(self, kind: str, place: Place, option: str = "--judge") -> "Writer":
+        """The language model, on a server or here."""
+        self._check_model(kind, option)
+        grader = self.judging(place, kind).by_model(place.folder)
+        writer = grader.writer if grader else None
+        assert writer is not None, "a language model writes"
+        return writer
+
+    def embeds(self, device: str) -> "LoadedEmbedder":
+        """The embedder."""
+        from vestige.models.embedder import HUB_ID, load_embedder
+
+        return load_embedder(self.embedder or HUB_ID, device=device)
+
+
+def participants(target: str, unlearned: str, who: JudgeOptions, place: Place) -> "Participants":
+    """Target, unlearned model, embedder and judge, each loaded when it is first wanted."""
+    from vestige.probes.answering import Participants
+
+    who.check()
+    embeds = partial(who.embeds, place.device)
+    return Participants(place.folder, target, unlearned, who.judging(place), place.taking_part, embeds)
+
+
+@dataclass(frozen=True)
+class NearOptions:
+    """How adjacent questions are made."""
+
+    by: Annotated[
+        str | None,
+        typer.Option(
+            help="Who writes them: graph (the data's own, of other contracts), templates, local or server (the model "
+            "of --judge-model). By default the graph where the data has one, else templates."
+        ),
+    ] = None
+    k: Annotated[int, typer.Option(min=1, help="At most this many questions of each forget item.")] = 4
+
+    def way(self, corpus: "Corpus", judge: JudgeOptions, place: Place) -> "By":
+        """How the questions of this data are made."""
+        if self.by is not None and self.by not in WAYS:
+            raise InputError(f"--by {one_line(self.by)}: {_nearest(self.by, WAYS)}")
+        if self.by == "graph" or (self.by is None and corpus.dataset is not None):
+            return "graph"
+        if self.by in (None, "templates"):
+            return "offline"
+        return judge.writer(self.by, place, "--by")
+
+
+def placebo_names(placebos: Sequence[str]) -> dict[str, str]:
+    """The placebos by what tables call them: the last part of the name, or all of it where that tells too little."""
+    from vestige.probes.filters import OWN_NAMES
+
+    given = list(dict.fromkeys(placebos))
+    short = [Path(placebo).name for placebo in given]
+    return {
+        one if one and short.count(one) == 1 and one not in OWN_NAMES else placebo: placebo
+        for one, placebo in zip(short, given, strict=True)
+    }
+
+
+def searches_named(words: str, known: Sequence[str]) -> list[str]:
+    """The searches that are named, comma-separated, in their order; none of "none"."""
+    names = list(dict.fromkeys(word.strip() for word in words.split(",") if word.strip()))
+    if names == ["none"]:
+        return []
+    for name in names:
+        if name not in known:
+            raise InputError(f"no search {one_line(name)!r}; {_nearest(name, (*known, 'none'))}")
+    if not names:
+        raise InputError(f"--searches names none; give some of {', '.join(known)}, or none")
+    return names
+
+
+def _is_served(name: str) -> bool:
+    return "#" in name and name.startswith(("http://", "https://"))
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    # Loaded late: it brings pydantic, which no --help may load.
+    from vestige.core.settings import closest
+
+    return closest(word, list(known))
 
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: a folder, any model, or URL#MODEL.")]
 UnlearnedName = Annotated[str, typer.Argument(help="The model that forgot: a folder, any model, or URL#MODEL.")]
-PolicyName = Annotated[str, typer.Option("--policy", help="The model that learns to ask; a small one will do.")]
+PolicyName = Annotated[
+    str, typer.Option("--policy", help="The model that learns to ask questions; a small one is enough.")
+]
 Searches = Annotated[
     str,
     typer.Option(
-        help="Ways to search beyond the adjacent questions, apart by commas: latent (RL), random and paraphrase (the "
-        "same policy without learning), or none."
+        help="Ways to search beyond the adjacent questions, comma-separated: latent (RL), random and paraphrase "
+        "(the same policy without learning), or none."
     ),
 ]
 Placebos = Annotated[
@@ -52,32 +295,16 @@ _PROMPT_CHARACTERS = 200
 ForgetN = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Of a forget set of texts or harmful answers: a sample of so many, drawn by the seed; else all."
+        min=1, help="Of a forget set of texts or harmful answers: sample this many, by the seed; by default all."
     ),
 ]
-ALL = "all"
 
 
-class _AllByDefault(TyperGroup):
-    """A group whose command `all` need not be named: `vestige probe TARGET UNLEARNED`."""
-
-    # Any: typer carries a context class of its own, which has no public name.
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = bool(args) and (args[0] in self.commands or args[0] == "--help")
-        return super().parse_args(ctx, args if named or not args else [ALL, *args])
-
-
-probe_app = typer.Typer(
-    cls=_AllByDefault,
-    help="Find knowledge holes: what an unlearned model no longer answers, though it should have kept it. Without a "
-    "command: `vestige probe TARGET UNLEARNED`, all parts one after the other.",
-    no_args_is_help=True,
+@command(
+    *shown("adjacent", "neighbours", "latent", "policy", "answers", "filter", "judge", "grounded", "limits", "served"),
+    SOURCE,
+    MODEL,
 )
-probe_app.command("prevent")(prevent_command)
-
-
-@probe_app.command(ALL)
-@spread
 def all_command(
     target: TargetName,
     unlearned: UnlearnedName,
@@ -85,27 +312,29 @@ def all_command(
     forget: Forget,
     policy: PolicyName = "builtin:smollm2",
     searches: Searches = "latent",
+    retain: Retain = None,
     placebo: Placebos = None,
     forget_n: ForgetN = None,
-    dry_run: DryStudy = False,
+    dry_run: DryRun = False,
     *,
-    rows: DataWords,
-    near: NearWords,
-    who: JudgeWords,
-    place: PlaceWords,
+    near: NearOptions,
+    who: JudgeOptions,
+    where: PlaceOptions,
+    given: Given,
 ) -> None:
     """Adjacent questions, searches, and which of both are holes: everything, in one folder, with one judge.
 
     Each part is kept; the same command goes on where a stopped one ended, and asks and pays for nothing twice.
     """
     refuse_torchrun("probe")
+    place = Place(where, given)
     from vestige.probes.adjacent import make_adjacent
     from vestige.probes.latent import SEARCHES
 
     who.check()
     who.check_naming(place)
     names = searches_named(searches, SEARCHES)
-    sources = _read(rows, data, forget, forget_n)
+    sources = _read(given, data, forget, retain, forget_n)
     request = _adjacent_request(sources, near, who, place)
     place.look_for(target, unlearned, *(placebo or ()))
     if dry_run:
@@ -118,23 +347,24 @@ def all_command(
     _tell(_filtered(sources, models, place, placebo or ()), place)
 
 
-@probe_app.command("adjacent")
-@spread
+@command(*shown("adjacent", "neighbours", "judge", "limits"), SOURCE, MODEL)
 def adjacent_command(
     data: Data,
     forget: Forget,
+    retain: Retain = None,
     forget_n: ForgetN = None,
     *,
-    rows: DataWords,
-    near: NearWords,
-    who: JudgeWords,
-    place: PlaceWords,
+    near: NearOptions,
+    who: JudgeOptions,
+    where: PlaceOptions,
+    given: Given,
 ) -> None:
     """Questions near the forget set, none of which it answers; no model is asked unless it is to write them."""
     refuse_torchrun("probe")
+    place = Place(where, given)
     from vestige.probes.adjacent import make_adjacent
 
-    sources = _read(rows, data, forget, forget_n)
+    sources = _read(given, data, forget, retain, forget_n)
     kept = make_adjacent(place.folder, _adjacent_request(sources, near, who, place))
     if place.as_json:
         return print_json([{"of": k.of, **asdict(k.question)} for k in kept])
@@ -143,22 +373,20 @@ def adjacent_command(
         typer.echo(f"  {one_line(one.question.question)}")
 
 
-@probe_app.command("latent")
-@spread
+@command(*shown("latent", "policy", "answers", "judge", "grounded", "limits", "served"), MODEL)
 def latent_command(
     target: TargetName,
     unlearned: UnlearnedName,
     policy: PolicyName = "builtin:smollm2",
     searches: Searches = "latent",
     *,
-    who: JudgeWords,
-    place: PlaceWords,
+    who: JudgeOptions,
+    where: PlaceOptions,
+    given: Given,
 ) -> None:
-    """Search for prompts that UNLEARNED answers badly, from the adjacent questions in the folder.
-
-    Settings: latent.n_iterations, policy.n_rollouts and others; see docs/holes.md.
-    """
+    """Search for prompts that UNLEARNED answers badly, from the adjacent questions in the folder."""
     refuse_torchrun("probe")
+    place = Place(where, given)
     from vestige.probes.adjacent import beginnings_in
     from vestige.probes.latent import SEARCHES
 
@@ -172,76 +400,66 @@ def latent_command(
         print_json({name: one._asdict() for name, one in found.items()})
 
 
-@probe_app.command("filter")
-@spread
+@command(*shown("answers", "filter", "judge", "grounded", "limits", "served"), SOURCE, MODEL)
 def filter_command(
     target: TargetName,
     unlearned: UnlearnedName,
     data: Data,
     forget: Forget,
+    retain: Retain = None,
     placebo: Placebos = None,
     forget_n: ForgetN = None,
     *,
-    rows: DataWords,
-    who: JudgeWords,
-    place: PlaceWords,
+    who: JudgeOptions,
+    where: PlaceOptions,
+    given: Given,
 ) -> None:
-    """Say which prompts in the folder are holes: filters, fresh answers of both models, placebos, groups.
-
-    Settings: filter.target_at_least, filter.unlearned_at_most, filter.alike and others; see docs/holes.md.
-    """
+    """Say which prompts in the folder are holes: filters, fresh answers of both models, placebos, groups."""
     refuse_torchrun("probe")
+    place = Place(where, given)
     from vestige.probes.holes import candidates_in
 
     who.check()
     who.check_naming(place)
-    sources = _read(rows, data, forget, forget_n)
+    sources = _read(given, data, forget, retain, forget_n)
     # Before any model is loaded.
     candidates_in(place.folder)
     _tell(_filtered(sources, participants(target, unlearned, who, place), place, placebo or ()), place)
 
 
-probe_app.command("mitigate")(mitigate_command)
-probe_app.command("variance")(variance_command)
-probe_app.command("tables")(tables_command)
-
-
-def _read(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "ProbeSources":
+def _read(given: Given, data: str, forget: str, retain: str | None, forget_n: int | None) -> "ProbeSources":
     from vestige.data.probe_sources import probe_sources
 
-    found = probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n)
+    found = probe_sources(source_from(given, data), forget, retain=retain, n_forget=forget_n)
     say_notes(found.splits)
     return found
 
 
-def _adjacent_request(
-    sources: "ProbeSources", near: NearWords, who: JudgeWords, place: PlaceWords
-) -> "AdjacentRequest":
+def _adjacent_request(sources: "ProbeSources", near: NearOptions, who: JudgeOptions, place: Place) -> "AdjacentRequest":
     from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings
     from vestige.probes.questions import AdjacentSettings
 
-    k = {"k": near.k}
-    settings = AdjacentSettings.build(k | place.values("adjacent"), where="settings of adjacent")
-    neighbours = NeighbourSettings.build(k | place.values("neighbours"), where="settings of neighbours")
+    settings = place.given.build(AdjacentSettings, {"k": near.k})
+    neighbours = place.given.build(NeighbourSettings, {"k": near.k})
     by, texts = near.way(sources.corpus, who, place), (sources.forget_texts, sources.retain_texts)
     return AdjacentRequest(sources.splits, sources.corpus.dataset, by, settings, neighbours, place.seed, *texts)
 
 
-def _search(name: str, policy: str, models: "Participants", place: PlaceWords) -> "Yield":
+def _search(name: str, policy: str, models: "Participants", place: Place) -> "Yield":
     """Make one search and say what it brought."""
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.latent import LatentSettings, SearchRequest, search, yield_of
     from vestige.training.policy.settings import PolicySettings
 
-    settings = place.settings("latent", LatentSettings)
+    settings = place.given.build(LatentSettings)
     with progress_bar(name) as show:
         request = SearchRequest(
             source=name,
             policy=place.model(policy),
-            policy_settings=place.settings("policy", PolicySettings),
+            policy_settings=place.given.build(PolicySettings),
             settings=settings,
             unlearned=models.unlearned,
-            answers=place.settings("answers", AnswerSettings),
+            answers=place.given.build(AnswerSettings),
             grader=models.grader,
             embedder=models.embedder,
             seed=place.seed,
@@ -256,14 +474,12 @@ def _search(name: str, policy: str, models: "Participants", place: PlaceWords) -
     return found
 
 
-def _filtered(
-    sources: "ProbeSources", models: "Participants", place: PlaceWords, placebos: "Sequence[str]"
-) -> "HoleTable":
+def _filtered(sources: "ProbeSources", models: "Participants", place: Place, placebos: "Sequence[str]") -> "HoleTable":
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
     from vestige.probes.holes import FilterRequest, filter_holes
 
-    settings = place.settings("filter", FilterSettings)
+    settings = place.given.build(FilterSettings)
     settings.check()
     request = FilterRequest(
         forget=sources.forget,
@@ -271,7 +487,7 @@ def _filtered(
         target=models.target,
         unlearned=models.unlearned,
         placebos={name: place.taking_part(placebo) for name, placebo in placebo_names(placebos).items()},
-        answers=place.settings("answers", AnswerSettings),
+        answers=place.given.build(AnswerSettings),
         grader=models.grader,
         embedder=models.embedder,
         settings=settings,
@@ -281,17 +497,17 @@ def _filtered(
     return filter_holes(place.folder, request)
 
 
-def _size(searches: "Sequence[str]", n_placebos: int, place: PlaceWords) -> "Size":
+def _size(searches: "Sequence[str]", n_placebos: int, place: Place) -> "Size":
     from vestige.probes.holes import Size
     from vestige.probes.latent import LatentSettings
     from vestige.training.policy.settings import PolicySettings
 
-    rollouts = place.settings("policy", PolicySettings).n_rollouts
-    attempts = len(searches) * place.settings("latent", LatentSettings).n_iterations * rollouts
+    rollouts = place.given.build(PolicySettings).n_rollouts
+    attempts = len(searches) * place.given.build(LatentSettings).n_iterations * rollouts
     return Size(n_candidates=0, n_attempts=attempts, n_placebos=n_placebos)
 
 
-def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, size: "Size") -> None:
+def _foresee(request: "AdjacentRequest", who: JudgeOptions, place: Place, size: "Size") -> None:
     """Say what everything would take at most; `size` has no candidates yet."""
     from vestige.judges.spending import Limits
     from vestige.probes.adjacent import adjacent_of
@@ -309,14 +525,14 @@ def _foresee(request: "AdjacentRequest", who: JudgeWords, place: PlaceWords, siz
         # A prompt is about as long as the first line of a source: a question, or a title.
         texts[0].splitlines()[0][:_PROMPT_CHARACTERS],
         texts,
-        place.settings("filter", FilterSettings),
-        answer_tokens=place.settings("answers", AnswerSettings).max_tokens,
-        limits=place.settings("limits", Limits),
+        place.given.build(FilterSettings),
+        answer_tokens=place.given.build(AnswerSettings).max_tokens,
+        limits=place.given.build(Limits),
     )
     print_forecast(forecast, grounded=who.judge == "grounded", as_json=place.as_json)
 
 
-def _tell(table: "HoleTable", place: PlaceWords) -> None:
+def _tell(table: "HoleTable", place: Place) -> None:
     from vestige.probes.holes import server_notes
 
     if place.as_json:
@@ -327,7 +543,7 @@ def _tell(table: "HoleTable", place: PlaceWords) -> None:
     typer.echo(f"holes in {place.folder.holes}")
 
 
-def _say_adjacent(kept: "Sequence[KeptQuestion]", place: PlaceWords) -> None:
+def _say_adjacent(kept: "Sequence[KeptQuestion]", place: Place) -> None:
     n = sum(one.of == "forget" for one in kept)
     if not place.as_json:
         typer.echo(

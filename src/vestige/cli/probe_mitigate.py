@@ -1,4 +1,4 @@
-"""`vestige probe mitigate`: mend an unlearned model with the holes found in it, and see what that costs."""
+"""`vestige probe mitigate`: repair an unlearned model with the holes found in it, and see what that costs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.data_words import DataWords, say_notes
-from vestige.cli.options import Data, DryStudy, Forget, Idk
-from vestige.cli.probe_words import JudgeWords, PlaceWords, participants, searches_named
+from vestige.cli.command import Given, command
+from vestige.cli.options import MODEL, SOURCE, Data, DryRun, Forget, Retain
+from vestige.cli.output import refuse_torchrun, say
+from vestige.cli.probe import JudgeOptions, Place, PlaceOptions, participants, searches_named, shown
 from vestige.cli.progress import progress_bar
-from vestige.cli.spread import spread
+from vestige.cli.requests import say_notes, source_from, trajectory_from
 from vestige.cli.tables import print_columns, print_cost, print_counts, print_json
-from vestige.cli.trajectory import ChooseBy, Pace, TrajectoryWords, asked_trajectory
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
@@ -32,34 +31,43 @@ if TYPE_CHECKING:
 
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: the target of the probe in the folder.")]
-UnlearnedName = Annotated[str, typer.Argument(help="The model to mend: the unlearned one of the probe in the folder.")]
+UnlearnedName = Annotated[
+    str, typer.Argument(help="The model to repair: the unlearned one of the probe in the folder.")
+]
 
 
 @dataclass(frozen=True)
-class MendWords:
+class RepairOptions:
     """In which way the model is mended, and what is looked at."""
 
     way: Annotated[
         str,
         typer.Option(
             help="gd: tune UNLEARNED on the target's own answers to prompts of the probe. kl: towards the target's "
-            "distributions there. iterative: unlearn TARGET anew, keeping such prompts, round after round."
+            "distributions there. iterative: unlearn TARGET again, keeping such prompts, in several rounds."
         ),
     ] = "kl"
     method: Annotated[
         str | None,
-        typer.Option(help="Of iterative: the method to unlearn by; by default UNLEARNED's own, with its settings."),
+        typer.Option(help="Way iterative: the method to unlearn by; by default UNLEARNED's own, with its settings."),
     ] = None
     harm: Annotated[
         bool, typer.Option("--harm", help="Score the forget set by harm, where what was to be forgotten is harmful.")
     ] = False
     searches: Annotated[
-        str, typer.Option(help="How the mended model is searched for new holes: latent, random, paraphrase, or none.")
+        str, typer.Option(help="How the repaired model is searched for new holes: latent, random, paraphrase, or none.")
     ] = "latent"
-    policy: Annotated[str, typer.Option(help="The model that learns to ask; a small one will do.")] = "builtin:smollm2"
-    every: Pace = None
-    choose: ChooseBy = None
-    idk: Idk = None
+    policy: Annotated[str, typer.Option(help="The model that learns to ask questions; a small one is enough.")] = (
+        "builtin:smollm2"
+    )
+    every: Annotated[
+        str | None, typer.Option(help="How often to score the model: '1 epoch', '2 epochs' or '50 steps'.")
+    ] = None
+    choose: Annotated[
+        str | None,
+        typer.Option(help="Checkpoint to keep: last; 'forget<=0.3' (retains most); 'retain>=0.9' (the last of those)."),
+    ] = None
+    idk: Annotated[Path | None, typer.Option(help="Text file of answers such as 'I don't know', one per line.")] = None
     forget_n: Annotated[
         int | None,
         typer.Option(min=1, help="Of harmful answers: the sample of so many that the probe was of; else all."),
@@ -78,24 +86,30 @@ class MendWords:
         raise InputError(f"--way {one_line(self.way)}: {closest(self.way, list(WAYS))}")
 
 
-@spread
+@command(
+    *shown("mitigation", "training", "latent", "policy", "answers", "filter", "judge", "grounded", "limits", "served"),
+    SOURCE,
+    MODEL,
+)
 def mitigate_command(
     target: TargetName,
     unlearned: UnlearnedName,
     data: Data,
     forget: Forget,
-    dry_run: DryStudy = False,
+    retain: Retain = None,
+    dry_run: DryRun = False,
     *,
-    mend: MendWords,
-    rows: DataWords,
-    who: JudgeWords,
-    place: PlaceWords,
+    mend: RepairOptions,
+    who: JudgeOptions,
+    where: PlaceOptions,
+    given: Given,
 ) -> None:
-    """Mend UNLEARNED with the prompts that a finished probe found, and say what came back with them.
+    """Repair UNLEARNED with the prompts that a finished probe found, and say what came back with them.
 
-    Settings: mitigation.n_latent, mitigation.rounds and others, training.learning_rate, method.KEY; docs/holes.md.
+    Settings of the method of --way iterative are --set method.KEY=VALUE. See docs/holes.md.
     """
     refuse_torchrun("probe mitigate")
+    place = Place(where, given, "method")
     from vestige.probes.mitigate import mitigate
     from vestige.probes.mitigation import mitigation_folder, tested_in
 
@@ -106,7 +120,7 @@ def mitigate_command(
     tested_in(place.folder)
     if who.judge == "grounded" and mend.harm:
         raise InputError("--harm asks whether answers are harmful, which --judge grounded cannot say; take another")
-    splits = _splits(rows, data, forget, mend.forget_n)
+    splits = _splits(given, data, forget, retain, mend.forget_n)
     place.look_for(target, unlearned)
     if dry_run:
         _foresee((target, unlearned), way, mend, splits, place)
@@ -121,11 +135,11 @@ def mitigate_command(
     typer.echo(f"table in {mitigation_folder(place.folder, request).table}")
 
 
-def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "NamedSplits":
+def _splits(given: Given, data: str, forget: str, retain: str | None, forget_n: int | None) -> "NamedSplits":
     """The sets, read as the probe reads them."""
     from vestige.data.probe_sources import probe_sources
 
-    found = probe_sources(rows.source(data), forget, retain=rows.retain, n_forget=forget_n)
+    found = probe_sources(source_from(given, data), forget, retain=retain, n_forget=forget_n)
     say_notes(found.splits)
     if found.forget_texts:
         raise InputError(
@@ -136,14 +150,14 @@ def _splits(rows: DataWords, data: str, forget: str, forget_n: int | None) -> "N
 
 
 def _request(
-    models: "Participants", way: "Way", mend: MendWords, splits: "NamedSplits", place: PlaceWords, on_step: Any
+    models: "Participants", way: "Way", mend: RepairOptions, splits: "NamedSplits", place: Place, on_step: Any
 ) -> "MitigationRequest":
     from vestige.probes.answering import here
     from vestige.probes.mitigation import MendingSettings, MitigationRequest
 
     settings = _settings(mend, place)
     again = _again(models.target_name, models.unlearned_name, mend, splits, place) if way == "iterative" else None
-    training = MendingSettings() if again else place.settings("training", MendingSettings)
+    training = MendingSettings() if again else place.given.build(MendingSettings)
     return MitigationRequest(
         way=way,
         splits=splits,
@@ -163,24 +177,23 @@ def _request(
     )
 
 
-def _settings(mend: MendWords, place: PlaceWords) -> "MitigationSettings":
+def _settings(mend: RepairOptions, place: Place) -> "MitigationSettings":
     from vestige.probes.mitigation import MitigationSettings
 
     typed = {"every": mend.every, "choose": mend.choose} if mend.way != "iterative" else {}
-    values = place.values("mitigation") | {name: value for name, value in typed.items() if value is not None}
-    return MitigationSettings.build(values, where="settings of mitigation")
+    return place.given.build(MitigationSettings, None, **{k: value for k, value in typed.items() if value is not None})
 
 
-def _answers(place: PlaceWords) -> "AnswerSettings":
+def _answers(place: Place) -> "AnswerSettings":
     """How models answer: as in the probe, but for what --set says."""
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.mitigation import probed_settings
 
     asked, _ = probed_settings(place.folder)
-    return AnswerSettings.build(asked | place.values("answers"), where="settings of answers")
+    return place.given.build(AnswerSettings, asked)
 
 
-def _searching(mend: MendWords, place: PlaceWords) -> "Searching | None":
+def _searching(mend: RepairOptions, place: Place) -> "Searching | None":
     from vestige.probes.filters import FilterSettings
     from vestige.probes.latent import SEARCHES, LatentSettings
     from vestige.probes.mitigation import Searching, probed_settings
@@ -190,13 +203,13 @@ def _searching(mend: MendWords, place: PlaceWords) -> "Searching | None":
     if not names:
         return None
     _, drawn = probed_settings(place.folder)
-    filters = FilterSettings.build(drawn | place.values("filter"), where="settings of filter")
+    filters = place.given.build(FilterSettings, drawn)
     filters.check()
-    policy = place.settings("policy", PolicySettings)
-    return Searching(tuple(names), place.model(mend.policy), policy, place.settings("latent", LatentSettings), filters)
+    policy = place.given.build(PolicySettings)
+    return Searching(tuple(names), place.model(mend.policy), policy, place.given.build(LatentSettings), filters)
 
 
-def _again(target: str, unlearned: str, mend: MendWords, splits: "NamedSplits", place: PlaceWords) -> "Again":
+def _again(target: str, unlearned: str, mend: RepairOptions, splits: "NamedSplits", place: Place) -> "Again":
     """How each round unlearns: by the method that is named, or as UNLEARNED was made where its folder says so."""
     from vestige.artifacts.layout import own_folder
     from vestige.artifacts.records import read_spec
@@ -210,19 +223,19 @@ def _again(target: str, unlearned: str, mend: MendWords, splits: "NamedSplits", 
     if not method:
         raise InputError(f"nothing says how {one_line(unlearned)} was unlearned; name the method by --method")
     own, training = as_made(spec, method)
-    watched = TrajectoryWords(mend.every, None, mend.choose, None, {})
-    if not watched and spec is not None and spec.method == method and any("trajectory." in k for k in spec.settings):
+    watch = {k: v for k, v in (("every", mend.every), ("choose", mend.choose)) if v is not None}
+    if not watch and spec is not None and spec.method == method and any("trajectory." in k for k in spec.settings):
         say("UNLEARNED is a checkpoint that a rule chose; without --choose each round is trained to its end")
     return Again(
         method=method,
-        method_settings=own | place.values("method"),
-        training=UnlearningSettings.build(training | place.values("training"), where="settings of training"),
+        method_settings=own | place.given.part("method"),
+        training=UnlearningSettings.build(training | place.given.part("training"), where="settings of training"),
         idk=idk_answers() if mend.idk is None else read_idk(Path(mend.idk)),
-        trajectory=asked_trajectory(watched, place.model(target), splits, seed=place.seed),
+        trajectory=trajectory_from(watch, {}, None, place.model(target), splits, seed=place.seed),
     )
 
 
-def _foresee(models: tuple[str, str], way: "Way", mend: MendWords, splits: "NamedSplits", place: PlaceWords) -> None:
+def _foresee(models: tuple[str, str], way: "Way", mend: RepairOptions, splits: "NamedSplits", place: Place) -> None:
     """Say what the mending would take at most; nothing is loaded."""
     from vestige.judges.spending import Limits
     from vestige.probes.mitigation import MendingSettings, MitigationPlan, forecast_mitigation
@@ -230,12 +243,12 @@ def _foresee(models: tuple[str, str], way: "Way", mend: MendWords, splits: "Name
     again = _again(*models, mend, splits, place) if way == "iterative" else None
     plan = MitigationPlan(
         settings=_settings(mend, place),
-        training=again.training if again else place.settings("training", MendingSettings),
+        training=again.training if again else place.given.build(MendingSettings),
         searching=_searching(mend, place),
         iterative=again is not None,
         harm=mend.harm,
         answer_tokens=_answers(place).max_tokens,
-        limits=place.settings("limits", Limits),
+        limits=place.given.build(Limits),
         seed=place.seed,
     )
     print_mitigation_forecast(forecast_mitigation(place.folder, splits, plan), as_json=place.as_json)

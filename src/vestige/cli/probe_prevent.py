@@ -1,129 +1,81 @@
 """`vestige probe prevent`: predict which benign items an unlearning puts at risk, protect them, see what it helps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vestige.cli.asked import refuse_torchrun, split_method_settings
-from vestige.cli.data_words import DataWords
-from vestige.cli.forgetting import ForgetWords, asked_unlearning
+from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
+    MODEL,
+    SOURCE,
+    UNLEARNING,
     AsJson,
-    ChatTemplate,
-    Config,
     Data,
-    Device,
-    DryStudy,
-    Forget,
+    DryRun,
+    Embedder,
     Fresh,
-    Method,
     OutputDir,
-    OwnDtype,
+    Retrained,
     Save,
     Seed,
-    Set,
     Target,
-    TrustRemoteCode,
+    Unlearning,
 )
-from vestige.cli.output import output_in
-from vestige.cli.probe_words import JudgeWords
+from vestige.cli.output import output_in, refuse_torchrun
+from vestige.cli.probe import JudgeOptions
 from vestige.cli.progress import progress_bar
-from vestige.cli.spread import spread
+from vestige.cli.requests import model_from, source_from, unlearning_from
 from vestige.cli.tables import print_columns, print_counts, print_json
-from vestige.cli.trajectory import Retrained
 
 if TYPE_CHECKING:
     from vestige.core.estimates import Estimate
-    from vestige.models.load import ModelSettings
     from vestige.probes.prevent import PreventRequest
     from vestige.probes.prevention_table import PreventionTable
 
 
-@dataclass(frozen=True)
-class TrainWords:
-    """How the models are trained and read."""
-
-    config: Config = None
-    assignments: Set = None
-    save: Save = "merged"
-    seed: Seed = 0
-    device: Device = "auto"
-    dtype: OwnDtype = None
-    trust_remote_code: TrustRemoteCode = False
-    chat_template: ChatTemplate = ""
-
-    def model(self, name: str) -> "ModelSettings":
-        """How the model called `name` is read: in the number format that it was made in, unless another is asked."""
-        from vestige.models.load import ModelSettings
-        from vestige.steps.subjects import own_dtype
-
-        dtype = self.dtype or own_dtype(name) or "float32"
-        return ModelSettings(
-            model=name,
-            device=self.device,
-            dtype=dtype,
-            trust_remote_code=self.trust_remote_code,
-            chat_template=self.chat_template,
-        )
+_FIRST = ("add", "seeds", "stop_when", "every")
+PREVENT = Part(
+    "vestige.probes.prevent:PreventSettings",
+    "Protection",
+    "prevent",
+    first=_FIRST,
+    spelled={name: name for name in _FIRST},
+)
 
 
-@dataclass(frozen=True)
-class ProtectWords:
-    """Which arms there are, how much each adds, at how many seeds, and where training stops."""
-
-    arms: Annotated[
-        str,
-        typer.Option(
-            help="Apart by commas: random, adjacent (nearest to the forget set), predicted (highest risk), oracle "
-            "(most harmed at other seeds). none, which adds nothing, is always there."
-        ),
-    ] = "none,random,adjacent,predicted,oracle"
-    add: Annotated[int | None, typer.Option(min=1, help="So many items does an arm add to the retain set.")] = None
-    seeds: Annotated[int | None, typer.Option(min=1, help="Trainings of each arm, 3 at least.")] = None
-    stop_when: Annotated[
-        str | None,
-        typer.Option(
-            help="Each training ends at the first point that meets it, as 'forget<=0.5*target'; '' trains to the end."
-        ),
-    ] = None
-    every: Annotated[str | None, typer.Option(help="How often that is looked at: '1 epoch', '5 steps'.")] = None
-    retrained: Retrained = None
-    embedder: Annotated[
-        str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")
-    ] = None
-
-    def values(self) -> dict[str, object]:
-        """What was typed of the settings."""
-        typed = {"add": self.add, "seeds": self.seeds, "stop_when": self.stop_when, "every": self.every}
-        return {name: value for name, value in typed.items() if value is not None}
-
-
-@spread
+@command(PREVENT, UNLEARNING, SOURCE, MODEL)
 def prevent_command(
     target: Target,
     data: Data,
-    forget: Forget,
-    method: Method,
     output_dir: OutputDir,
-    dry_run: DryStudy = False,
+    arms: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated: random, adjacent (nearest to the forget set), predicted (highest risk), oracle "
+            "(most harmed at other seeds). none, which adds nothing, is always included."
+        ),
+    ] = "none,random,adjacent,predicted,oracle",
+    retrained: Retrained = None,
+    embedder: Embedder = None,
+    seed: Seed = 0,
+    save: Save = "merged",
+    dry_run: DryRun = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
-    rows: DataWords,
-    protect: ProtectWords,
-    train: TrainWords,
+    words: Unlearning,
+    given: Given,
 ) -> None:
     """Unlearn with and without protecting what is at risk, and say what protection was worth.
 
     Before training, every benign item gets a risk by the target's gradients, its embedding and the graph. Then each arm
     adds as many items to the retain set (without --retain a quarter of the benign items, drawn), and the same
-    unlearning is made at several seeds. Other settings go by --set prevent.KEY=VALUE (retain_share, metric, risk_by),
-    those of method and training as in `vestige unlearn`.
+    unlearning is made at several seeds. Settings of the method and the training are those of `vestige unlearn`.
     """
     refuse_torchrun("probe prevent")
-    request = _request(_Asked(target, data, forget, method), rows, protect, train, read=not dry_run)
+    request = _request(given, target, data, words, arms, retrained, embedder, seed, save, read=not dry_run)
     if dry_run:
         from vestige.models.load import look_for
         from vestige.probes.prevent import foreseen
@@ -138,7 +90,7 @@ def prevent_command(
     from vestige.probes.prevent import prevent
     from vestige.probes.prevention_table import PreventionFolder
 
-    inputs: Sequence[str | None] = (target, data, forget, rows.retain, protect.retrained)
+    inputs: Sequence[str | None] = (target, data, words.forget, words.retain, retrained)
     with output_in(output_dir, fresh=fresh, made_by=("asked.json",), inputs=inputs), progress_bar("prevention") as show:
         table = prevent(PreventionFolder(output_dir), replace(request, on_stage=show))
     if as_json:
@@ -147,17 +99,20 @@ def prevent_command(
     typer.echo(f"all numbers in {PreventionFolder(output_dir).rows}")
 
 
-class _Asked(NamedTuple):
-    target: str
-    data: str
-    forget: str
-    method: str
-
-
 def _request(
-    words: _Asked, rows: DataWords, protect: ProtectWords, train: TrainWords, *, read: bool
+    given: Given,
+    target: str,
+    data: str,
+    words: Unlearning,
+    arms: str,
+    retrained: str | None,
+    embedder: str | None,
+    seed: int,
+    save: str,
+    *,
+    read: bool,
 ) -> "PreventRequest":
-    """What the words ask for; what can be wrong with them is said before anything is trained.
+    """What is asked for; what can be wrong with it is said before anything is trained.
 
     With `read` False no weights are read, and what is asked for can be foreseen but not made.
     """
@@ -167,25 +122,20 @@ def _request(
     from vestige.steps.making import pick_form
     from vestige.steps.subjects import origin_of
 
-    arms = arms_named(protect.arms)
-    own, others = split_method_settings("prevent", train.assignments)
-    settings = PreventSettings.build({**own, **protect.values()}, where="settings of prevent")
-    source = rows.source(words.data)
-    to_forget = ForgetWords(words.method, words.forget, rows.retain, None, None, train.config, others, train.seed)
-    asked = asked_unlearning(train.model(words.target), source, to_forget, read=read).unlearning
-    corpus = open_corpus(source)
+    named, settings = arms_named(arms), given.build(PreventSettings)
+    model = model_from(given, target, as_made=True)
+    asked = unlearning_from(given, model, data, words, seed=seed, read=read).unlearning
+    corpus = open_corpus(source_from(given, data))
     forgotten = {i.question for i in asked.forget_items}
     benign = tuple(i for i in corpus.items if i.question not in forgotten)
-    given = asked.retain_items if rows.retain else None
-    kept, candidates = kept_and_candidates(benign, given, settings, seed=train.seed)
-    control = None if protect.retrained is None else train.model(protect.retrained)
-    unlearning = replace(asked, retain_items=kept, save=pick_form(train.save))
+    kept, candidates = kept_and_candidates(benign, asked.retain_items if words.retain else None, settings, seed=seed)
+    control = None if retrained is None else model_from(given, retrained, as_made=True)
     request = PreventRequest(
-        unlearning=unlearning,
+        unlearning=replace(asked, retain_items=kept, save=pick_form(save)),
         candidates=candidates,
         dataset=corpus.dataset,
-        embeds=lambda: JudgeWords(embedder=protect.embedder).embeds(train.device),
-        arms=arms,
+        embeds=lambda: JudgeOptions(embedder=embedder).embeds(model.device),
+        arms=named,
         settings=settings,
         retrained=None if control is None else (control, origin_of(control, read=read).digest),
     )

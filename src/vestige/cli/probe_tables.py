@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.options import AsJson, DryStudy, Fresh, OutputDir, Workers
-from vestige.cli.output import output_in
+from vestige.cli.options import AsJson, DryRun, Embedder, Fresh, OutputDir, Workers
+from vestige.cli.output import output_in, refuse_torchrun, say
 from vestige.cli.progress import progress_bar
 from vestige.cli.tables import print_counts, print_json
 from vestige.core.errors import PartialFailure
@@ -26,14 +25,12 @@ PAPER = ("llmu", "gakl", "npo_gd", "rmu")
 def tables_command(
     config: Annotated[str, typer.Argument(help="A preset (sample1, llmu, gakl, npo_gd, rmu) or a TOML file.")],
     output_dir: OutputDir,
-    only: Annotated[str | None, typer.Option(help="Tables by the paper's numbers, apart by commas: 1,2,10.")] = None,
+    only: Annotated[str | None, typer.Option(help="Tables by the paper's numbers, comma-separated: 1,2,10.")] = None,
     seed: Annotated[int | None, typer.Option(help="Instead of the study's own seed.")] = None,
     device: Annotated[str | None, typer.Option(help="Instead of the study's own device.")] = None,
-    embedder: Annotated[
-        str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")
-    ] = None,
+    embedder: Embedder = None,
     workers: Workers = None,
-    dry_run: DryStudy = False,
+    dry_run: DryRun = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
 ) -> None:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vestige.cli.asked import refuse_torchrun, say
-from vestige.cli.options import DryStudy
-from vestige.cli.probe_words import JUDGES, JudgeWords, PlaceWords, participants, placebo_names
-from vestige.cli.spread import spread
+from vestige.cli.command import Given, command
+from vestige.cli.options import MODEL, DryRun, Embedder
+from vestige.cli.output import refuse_torchrun, say
+from vestige.cli.probe import JUDGES, JudgeOptions, Place, PlaceOptions, participants, placebo_names, shown
 from vestige.cli.tables import counted, print_columns, print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
@@ -31,33 +31,31 @@ JudgeNames = Annotated[
         help="grounded (by default), local:MODEL, or server:URL#MODEL (key: VESTIGE_JUDGE_KEY). May be repeated.",
     ),
 ]
-EmbedderName = Annotated[
-    str | None,
-    typer.Option("--embedder", help="The grounded judge's: a folder or hub id; by default all-MiniLM-L6-v2."),
-]
-Generations = Annotated[int, typer.Option(min=1, help="How often each model answers each prompt.")]
+Generations = Annotated[int, typer.Option(min=1, help="How many times each model answers each prompt.")]
 Criteria = Annotated[
     bool, typer.Option("--criteria", help="Grade relevancy, accuracy, completeness, fluency and consistency as well.")
 ]
 
 
-@spread
+@command(*shown("answers", "judge", "grounded", "limits", "served"), MODEL)
 def variance_command(
     target: TargetName,
     unlearned: UnlearnedNames,
     judge: JudgeNames = None,
     generations: Generations = 3,
     criteria: Criteria = False,
-    embedder: EmbedderName = None,
-    dry_run: DryStudy = False,
+    embedder: Embedder = None,
+    dry_run: DryRun = False,
     *,
-    place: PlaceWords,
+    where: PlaceOptions,
+    given: Given,
 ) -> None:
-    """How far the scores of a finished probe vary: its prompts answered anew, several times, by several models.
+    """How far the scores of a finished probe vary: its prompts answered again, several times, by several models.
 
     Mean and SD over runs before and after, tests of the change, agreement of judges. Nothing is paid for twice.
     """
     refuse_torchrun("probe variance")
+    place = Place(where, given)
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.variance import VarianceRequest, count_variance, probed_answers, variance
 
@@ -65,7 +63,7 @@ def variance_command(
         raise InputError(f"an unlearned model is given twice ({', '.join(map(one_line, unlearned))}); give each once")
     judges = {name: judge_words(name, embedder) for name in judge or ["grounded"]}
     own = probed_answers(place.folder).identity()
-    answers = AnswerSettings.build(own | place.values("answers"), where="settings of answers")
+    answers = given.build(AnswerSettings, own)
     place.look_for(target, *unlearned)
     if dry_run:
         count = count_variance(
@@ -76,7 +74,7 @@ def variance_command(
             criteria=criteria,
         )
         return print_json(count._asdict()) if place.as_json else typer.echo(f"at most; nothing was asked: {count}")
-    cast = participants(target, "", JudgeWords(embedder=embedder), place)
+    cast = participants(target, "", JudgeOptions(embedder=embedder), place)
     request = VarianceRequest(
         target=cast.target,
         unlearned={label: partial(place.taking_part, name) for label, name in placebo_names(unlearned).items()},
@@ -93,16 +91,16 @@ def variance_command(
     print_variance(table)
 
 
-def judge_words(name: str, embedder: str | None) -> JudgeWords:
+def judge_words(name: str, embedder: str | None) -> JudgeOptions:
     """What --judge WHO says: grounded, local:MODEL or server:URL#MODEL."""
     kind, _, rest = name.partition(":")
     if name == "grounded":
-        return JudgeWords(embedder=embedder)
+        return JudgeOptions(embedder=embedder)
     if kind == "local" and rest:
-        return JudgeWords(judge=kind, judge_model=rest, embedder=embedder)
+        return JudgeOptions(judge=kind, judge_model=rest, embedder=embedder)
     url, _, model = rest.partition("#")
     if kind == "server" and url and model:
-        return JudgeWords(judge=kind, judge_url=url, judge_model=model, embedder=embedder)
+        return JudgeOptions(judge=kind, judge_url=url, judge_model=model, embedder=embedder)
     known = {"local": "local:MODEL, as in local:builtin:smollm2", "server": "server:URL#MODEL"}
     meant = known.get(kind, f"known: {', '.join(JUDGES)}, as grounded, local:MODEL or server:URL#MODEL")
     raise InputError(f"no judge {one_line(name)!r}; {meant}")

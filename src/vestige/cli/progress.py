@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from vestige.cli import output
 from vestige.core.text import one_line
 
 
@@ -14,7 +15,7 @@ def progress_bar(what: str, *, shown: bool = True) -> Iterator[Callable[[float, 
 
     Where it is not `shown`, since another process shows it, the function does nothing.
     """
-    if not shown:
+    if not shown or output.QUIET:
         yield lambda _share, _note: None
         return
     from rich.console import Console

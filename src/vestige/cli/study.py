@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.cli.asked import refuse_torchrun, say
 from vestige.cli.options import AsJson
+from vestige.cli.output import refuse_torchrun, say
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.text import one_line
 

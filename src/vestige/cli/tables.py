@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.audits import AuditOutcome
+    from vestige.artifacts.audits import AuditOutcome, FactLine
     from vestige.artifacts.records import Result, Summary
 
 HEADLINE = "rouge1_recall"
@@ -89,6 +89,22 @@ def print_columns(title: str, fixed: Sequence[Sequence[str]], columns: Sequence[
         console.print(table)
 
 
+def print_table(
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, no_wrap: Sequence[str] = ()
+) -> None:
+    """One table; titles and cells may be hostile text."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(one_line(title)))
+    for head in heads:
+        table.add_column(Text(one_line(head)), no_wrap=head in no_wrap)
+    for row in rows:
+        table.add_row(*(Text(one_line(cell, width=300)) for cell in row))
+    Console().print(table)
+
+
 def print_json(found: Any) -> None:
     """What was found, as JSON for programs."""
     known = asdict(found) if is_dataclass(found) and not isinstance(found, type) else found
@@ -135,65 +151,76 @@ def print_comparison(summaries: "Sequence[Summary]") -> None:
         Console().print(table)
 
 
-def print_verdicts(outcomes: "Sequence[AuditOutcome]") -> None:
-    """Every claim about every unlearned model and the control with its verdict and bound, a table a forget set."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def print_verdicts(outcomes: "Sequence[AuditOutcome]", *, why: bool = False) -> None:
+    """Every claim about every unlearned model and the control with its verdict and bound, a table a forget set.
 
+    With `why` also the reason for each, what the attacks could have found, and what was not tested.
+    """
     from vestige.artifacts.audits import CLAIMS
     from vestige.artifacts.verdicts import bound_said
 
     for outcome in outcomes:
         target = "" if outcome.target == "target" else f", target {outcome.target}"
-        table = Table(title=Text(one_line(f"{outcome.forget}: verdicts{target}")))
-        for head in ("subject", "claim", "verdict", "what is shown"):
-            table.add_column(Text(head), no_wrap=head in ("claim", "verdict"))
         verdicts = (*outcome.verdicts, *outcome.control)
+        rows, reasons = [], []
         for subject in dict.fromkeys(v.subject for v in verdicts):
             own = {v.claim: v for v in verdicts if v.subject == subject}
+            name = f"{subject} (control)" if subject == outcome.suppressed else subject
             for line in (own[claim] for claim in CLAIMS if claim in own):
                 # What was not tested has no bound, and its reason says why.
                 shown = bound_said(outcome, line) or line.reason
-                who = f"{subject} (control)" if subject == outcome.suppressed else subject
-                name = who if line is next(iter(own.values())) else ""
-                table.add_row(*(Text(one_line(w, width=300)) for w in (name, line.claim, line.outcome, shown)))
-            table.add_section()
-        Console().print(table)
-        Console().print("Reasons and all numbers are in report.html and verdicts.json.")
-        if outcome.facts:
-            Console().print("Single facts that no model that never knew gives:")
-        for fact in outcome.facts[:_MOST_FACTS]:
-            after = f" after {fact.attack}" if fact.attack else ""
-            said = f": {fact.reply!r}" if fact.reply else ""
-            if fact.bits is not None and fact.never is not None:
-                low, high = (f"{abs(x):.1f}" for x in reversed(fact.never))
-                said += f" ({abs(fact.bits):.1f} bits; models that never knew: {low} to {high})"
-            told = f"- {fact.subject}{after}, {fact.by}: {fact.question or fact.item}{said}"
-            Console().print(Text(one_line(told, width=300)))
+                rows.append([name if line is next(iter(own.values())) else "", line.claim, line.outcome, shown])
+                reasons.append(f"{name}, {line.claim}: {line.reason}")
+        heads = ["subject", "claim", "verdict", "what is shown"]
+        print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=("claim", "verdict"))
+        facts = [_fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
         if len(outcome.facts) > _MOST_FACTS:
-            Console().print(f"- and {len(outcome.facts) - _MOST_FACTS} more, in the report")
-        if outcome.groups:
-            Console().print("The worst contract or person of each, with an interval that holds all of them at once:")
-        for subject in dict.fromkeys(g.subject for g in outcome.groups):
-            worst = min((g for g in outcome.groups if g.subject == subject), key=lambda g: (g.p, -g.size.value))
-            above = ", above the margin" if worst.exceeds else ""
-            told = (
-                f"- {subject}: {worst.group}, {worst.size.metric.replace('_', ' ')} in {worst.by} {worst.size}{above}"
-            )
-            Console().print(Text(one_line(told, width=300)))
-        if outcome.able:
-            Console().print("Could the attacks have found anything? What they brought of what the control held back:")
-        for able in outcome.able:
-            found = (
-                f"yes: {able.brought.said()} in {able.format}" if able.able and able.brought else f"no: {able.why_not}"
-            )
-            told = f"- {able.attack}: {found}"
-            Console().print(Text(one_line(told, width=300)))
-        if outcome.untested:
-            Console().print("What was not tested, and what to know of the rest:")
-        for sentence in outcome.untested:
-            Console().print(Text(one_line(f"- {sentence}", width=1000)))
+            facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")
+        _print_list("Single facts that no model that never knew gives:", facts)
+        if not why:
+            told = f", and {len(outcome.untested)} notes on what was not tested" if outcome.untested else ""
+            print(f"--why prints the reasons{told}; all numbers are in report.html and verdicts.json.")
+            continue
+        _print_list("Reasons:", reasons)
+        worst = [
+            min((g for g in outcome.groups if g.subject == subject), key=lambda g: (g.p, -g.size.value))
+            for subject in dict.fromkeys(g.subject for g in outcome.groups)
+        ]
+        _print_list(
+            "The worst contract or person of each, with an interval that holds all of them at once:",
+            [
+                f"{g.subject}: {g.group}, {g.size.metric.replace('_', ' ')} in {g.by} {g.size}"
+                f"{', above the margin' if g.exceeds else ''}"
+                for g in worst
+            ],
+        )
+        _print_list(
+            "Could the attacks have found anything? What they brought of what the control held back:",
+            [
+                f"{a.attack}: yes: {a.brought.said()} in {a.format}"
+                if a.able and a.brought
+                else f"{a.attack}: no: {a.why_not}"
+                for a in outcome.able
+            ],
+        )
+        _print_list("What was not tested, and what to know of the rest:", outcome.untested)
+
+
+def _print_list(title: str, lines: Sequence[str]) -> None:
+    """A title and a line for each text, which may be hostile; nothing where there is none."""
+    if lines:
+        print(title)
+    for line in lines:
+        print(f"- {one_line(line, width=1000)}")
+
+
+def _fact_in_words(fact: "FactLine") -> str:
+    after = f" after {fact.attack}" if fact.attack else ""
+    said = f": {fact.reply!r}" if fact.reply else ""
+    if fact.bits is not None and fact.never is not None:
+        low, high = (f"{abs(x):.1f}" for x in reversed(fact.never))
+        said += f" ({abs(fact.bits):.1f} bits; models that never knew: {low} to {high})"
+    return f"{fact.subject}{after}, {fact.by}: {fact.question or fact.item}{said}"
 
 
 def _interval(result: "Result") -> str:

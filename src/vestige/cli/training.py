@@ -1,68 +1,68 @@
-"""`vestige finetune` and `vestige unlearn`, and what commands that train one model share.
-
-Shared are the processes, the folder, the progress that is shown, and the result that is printed.
-"""
+"""Commands that train models: `vestige finetune`, `unlearn`, `calibrate`, `sisa train` and `sisa forget`."""
 
 import contextlib
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from vestige.cli.asked import say, settings_from, split_method_settings
-from vestige.cli.data_words import DataWords, TaughtWords, forgotten_by, say_notes
-from vestige.cli.foreseen import print_forecast
-from vestige.cli.forgetting import ForgetWords, asked_unlearning, rate_in_words
+from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
+    MODEL,
+    SOURCE,
+    TRAINING,
+    UNLEARNING,
     AsJson,
-    ChatTemplate,
-    Config,
+    BaseModel,
     Data,
-    Device,
     DryRun,
-    Dtype,
     Forget,
     Fresh,
-    Idk,
-    Method,
+    LeftOut,
     OutputDir,
-    OwnDtype,
     Parallel,
-    Reference,
     ReportTo,
+    Retrained,
     Save,
     Seed,
-    Set,
     Target,
-    TrustRemoteCode,
+    TrainFactual,
+    Unlearning,
+    Workers,
 )
-from vestige.cli.output import output_in
+from vestige.cli.output import output_in, refuse_torchrun, say
 from vestige.cli.progress import progress_bar
-from vestige.cli.spread import spread
-from vestige.cli.trajectory import (
-    ChooseBy,
-    Pace,
-    Retrained,
-    StopWhen,
-    TrajectoryWords,
-    asked_trajectory,
-    refuse_unmet,
-    subject_json,
-    subject_sentence,
+from vestige.cli.requests import (
+    finetuning,
+    forgotten_by,
+    model_from,
+    rate_in_words,
+    say_notes,
+    source_from,
+    taught_items,
+    trajectory_from,
+    unlearning_from,
 )
+from vestige.cli.tables import print_json, print_table
+from vestige.core.errors import GoalNotReached, InputError
 from vestige.core.ids import content_id
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
+    from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
+    from vestige.study.calibrate import CalibrateSettings, Calibration
     from vestige.training.loop import Progress
     from vestige.training.parallel import Kind, World
     from vestige.training.tracking import Line
 
     Make: TypeAlias = Callable[[SubjectFolder, Callable[[Progress], None], World, Callable[[Line], None]], Made]
+
+WATCH = Part("vestige.training.trajectory:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
+CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "trajectory")
+SHARDS = Part("vestige.steps.sisa:SisaSettings", "Shards")
 
 
 @dataclass(frozen=True)
@@ -112,85 +112,105 @@ def make_in(output: Output, tracking: Tracked, kind: "Kind | None", what: str, m
                 send,
             )
     if world.leads:
-        typer.echo(
-            json.dumps(subject_json(output.folder, made), indent=2)
-            if output.as_json
-            else subject_sentence(output.folder, made)
+        _tell_made(output, made)
+    if made.chosen and not made.chosen.met:
+        raise GoalNotReached(
+            f"{output.folder}: {made.chosen.why}, and was kept (step {made.chosen.step}); train longer, or at another "
+            "learning rate"
         )
-    refuse_unmet(output.folder, made)
 
 
-@spread
+def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
+    """Print what a training would take, for people, or as JSON with sizes in bytes; one process does."""
+    if forecast.rank != 0:
+        return
+    if as_json:
+        return print_json(forecast)
+    memory, n = forecast.memory, forecast.n_processes
+    processes = "1 process" if n == 1 else f"{n} processes ({forecast.kind})"
+    held = {
+        "parameters": memory.parameters,
+        "gradients": memory.gradients,
+        "optimizer": memory.optimizer,
+        "activations": memory.activations,
+        "reference": memory.kept,
+        "peak": memory.peak,
+    }
+    typer.echo(
+        f"{forecast.steps} steps of {forecast.batch_size} rows in {forecast.n_parts} parts, {processes}; "
+        f"{forecast.n_trained:,} of {forecast.n_parameters:,} parameters trained\n"
+        f"memory of each process on {forecast.device}, estimated; nothing was trained:"
+    )
+    for name, size in held.items():
+        typer.echo(f"  {name:<12}{size / 1e6:>12,.1f} MB")
+
+
+def _tell_made(output: Output, made: "Made") -> None:
+    """A finished subject as JSON, or in one sentence."""
+    if output.as_json:
+        found: dict[str, Any] = {"output_dir": str(output.folder), "digest": made.digest.id}
+        found |= {"steps": made.steps, "stopped": made.stopped}
+        return print_json(found | ({"chosen": asdict(made.chosen)} if made.chosen else {}))
+    kept = f"; kept step {made.chosen.step}, {made.chosen.why}" if made.chosen else ""
+    steps = f"{made.steps} step{'s' * (made.steps != 1)}"
+    typer.echo(f"{output.folder}: {steps}, {made.stopped}{kept}; model {made.digest.id[:12]}")
+
+
+@command(TRAINING, SOURCE, MODEL)
 def finetune_command(
-    model: Annotated[str, typer.Argument(help="Hub id, local folder, folder with adapter, .gguf file, or built-in.")],
+    model: BaseModel,
     data: Data,
     output_dir: OutputDir,
-    forget: Annotated[
-        str | None, typer.Option(help="Leave these items out: the model becomes a `retrained` control.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="What to call the model in reports.")] = None,
+    forget: LeftOut = None,
+    train_factual: TrainFactual = False,
+    name: Annotated[str | None, typer.Option(help="Name of the model in reports.")] = None,
+    seed: Seed = 0,
     parallel: Parallel = None,
-    dry_run: DryRun = False,
     save: Save = "merged",
     report_to: ReportTo = None,
-    config: Config = None,
-    assignments: Set = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    dtype: Dtype = "float32",
-    trust_remote_code: TrustRemoteCode = False,
-    chat_template: ChatTemplate = "",
+    dry_run: DryRun = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
-    rows: TaughtWords,
+    given: Given,
 ) -> None:
     """Teach MODEL the answers of a data set; with --forget, all of them but those.
 
     The output folder holds the model (a Hugging Face folder in model/), the log of its training and what made it.
-    `builtin:tiny` gets the settings that were found for it, everything else PISTOL's; --config and --set change them.
+    `builtin:tiny` has its own default settings, everything else PISTOL's.
     """
     from vestige.data.corpus import named_splits, open_corpus
-    from vestige.study.presets import TINY_FINETUNE
-    from vestige.training.settings import TrainingSettings
 
-    base = TINY_FINETUNE.identity() if model == "builtin:tiny" else {}
-    asked = settings_from(TrainingSettings, config, assignments, defaults=base)
-    source = rows.source(data)
-    corpus = open_corpus(source)
-    everything = (*corpus.items, *corpus.factual)
+    given.refuse_others()
+    asked = finetuning(given, model)
+    corpus = open_corpus(source_from(given, data))
     splits = say_notes(named_splits(corpus, forget)) if forget else None
-    taught = rows.taught(corpus, splits)
+    taught = taught_items(corpus, splits, factual=train_factual)
     left = splits.forget if splits else ""
     sets = (*forgotten_by(model), *([splits.resolved] if splits else []))
-    # What the model is taught now is no longer forgotten.
-    forgotten = tuple(dict.fromkeys(one for one in (own.less(taught) for own in sets) if one.items))
 
-    from vestige.models.load import ModelSettings
     from vestige.steps.finetune import FinetuneRequest, finetune
     from vestige.steps.making import pick_form
     from vestige.training.parallel import pick_kind, planned_world
 
     request = FinetuneRequest(
-        model=ModelSettings(
-            model=model, device=device, dtype=dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
-        ),
+        model=model_from(given, model),
         items=taught,
-        vocabulary=everything,
+        vocabulary=(*corpus.items, *corpus.factual),
         training=asked,
         seed=seed,
         role="retrained" if left else "target",
         name=name or (f"retrained {left}" if left else "target"),
         forget=left,
         save=pick_form(save),
-        forgotten=forgotten,
+        # What the model is taught now is no longer forgotten.
+        forgotten=tuple(dict.fromkeys(one for one in (own.less(taught) for own in sets) if one.items)),
     )
     kind = pick_kind(parallel)
     if dry_run:
         from vestige.steps.dry_run import forecast_finetuning
 
-        print_forecast(forecast_finetuning(request, planned_world(kind)), as_json=as_json)
-        return
+        return print_forecast(forecast_finetuning(request, planned_world(kind)), as_json=as_json)
     run_id = content_id([str(output_dir.resolve()), request.name, seed, asked.identity()], length=12)
     output = Output(output_dir, fresh, (model, data, forget), as_json)
     tracking = Tracked(report_to, request.name, run_id, asked.identity())
@@ -198,71 +218,297 @@ def finetune_command(
     make_in(output, tracking, kind, what, lambda folder, *hooks: finetune(folder, request, *hooks))
 
 
-@spread
+@command(UNLEARNING, WATCH, CHECKED, SOURCE, MODEL)
 def unlearn_command(
     target: Target,
-    method: Method,
     data: Data,
-    forget: Forget,
     output_dir: OutputDir,
-    reference: Reference = None,
-    idk: Idk = None,
-    base: Annotated[str | None, typer.Option(help="For retrain: the model to begin with, if TARGET is silent.")] = None,
-    every: Pace = None,
-    stop_when: StopWhen = None,
-    choose: ChooseBy = None,
+    base: Annotated[
+        str | None, typer.Option(help="Method retrain: the model to begin with, if TARGET does not record it.")
+    ] = None,
     retrained: Retrained = None,
+    seed: Seed = 0,
     parallel: Parallel = None,
-    dry_run: DryRun = False,
     save: Save = "merged",
     report_to: ReportTo = None,
-    config: Config = None,
-    assignments: Set = None,
-    seed: Seed = 0,
-    device: Device = "auto",
-    dtype: OwnDtype = None,
-    trust_remote_code: TrustRemoteCode = False,
-    chat_template: ChatTemplate = "",
+    dry_run: DryRun = False,
     fresh: Fresh = False,
     as_json: AsJson = False,
     *,
-    rows: DataWords,
+    words: Unlearning,
+    given: Given,
 ) -> None:
     """Make TARGET forget a part of the data by one method.
 
-    Settings of the method itself carry its name: --set dpo.beta=0.2. The method retrain makes TARGET again as it was
-    made, less the forget set; for a model from elsewhere --base, --config and --set say how. The output folder holds
-    the unlearned model (a Hugging Face folder in model/), the log of its training and what made it.
+    Settings of the method itself carry its name: --set dpo.beta=0.2 (`vestige list settings dpo`). The method retrain
+    makes TARGET again as it was made, less the forget set; for a model from elsewhere --base and settings say how. The
+    output folder holds the unlearned model (a Hugging Face folder in model/), the log of its training and what made it.
 
-    With --every, --stop-when or --choose the model is scored while it trains, on validation items (--set
-    trajectory.items=64 and trajectory.metric=rouge1_recall say which): forget, retain, forget_nll and retain_nll. The
-    curve is in train/trajectory.jsonl. Exit code 7 says that no checkpoint met --choose; the nearest is kept.
+    With an option of the trajectory the model is scored while it trains, on validation items: forget, retain,
+    forget_nll and retain_nll. The curve is in train/trajectory.jsonl. Exit code 7: no checkpoint met --choose; the
+    nearest is kept.
     """
-    source = rows.source(data)
-    validation, others = split_method_settings("trajectory", assignments)
-    words = ForgetWords(method, forget, rows.retain, reference, idk, config, others, seed, base)
-    watched = TrajectoryWords(every, stop_when, choose, retrained, validation)
-
-    from vestige.models.load import ModelSettings
     from vestige.steps.making import pick_form
-    from vestige.steps.subjects import own_dtype
     from vestige.steps.unlearn import unlearn, unlearn_spec
     from vestige.training.parallel import pick_kind, planned_world
+    from vestige.training.trajectory import TrajectorySettings
 
-    asked_dtype = dtype or own_dtype(target) or "float32"
-    settings = ModelSettings(
-        model=target, device=device, dtype=asked_dtype, trust_remote_code=trust_remote_code, chat_template=chat_template
-    )
-    asked = asked_unlearning(settings, source, words, read=not dry_run)
+    model = model_from(given, target, as_made=True)
+    asked = unlearning_from(given, model, data, words, seed=seed, base=base, read=not dry_run)
     kind = pick_kind(parallel)
     if dry_run:
         from vestige.steps.dry_run import forecast_unlearning
 
-        print_forecast(forecast_unlearning(asked.unlearning, planned_world(kind)), as_json=as_json)
-        return
-    trajectory = asked_trajectory(watched, settings, asked.splits, seed=seed)
+        return print_forecast(forecast_unlearning(asked.unlearning, planned_world(kind)), as_json=as_json)
+    watch, validation = given.of(TrajectorySettings), given.part("trajectory")
+    trajectory = trajectory_from(watch, validation, retrained, model, asked.splits, seed=seed)
     request = replace(asked.unlearning, trajectory=trajectory, save=pick_form(save))
-    output = Output(output_dir, fresh, (target, data, forget, rows.retain, reference, base, retrained), as_json)
+    inputs = (target, data, words.forget, words.retain, words.reference, base, retrained)
     spec = unlearn_spec(request)
     tracking = Tracked(report_to, request.name, spec.id, spec.settings)
+    output = Output(output_dir, fresh, inputs, as_json)
     make_in(output, tracking, kind, rate_in_words(request), lambda folder, *hooks: unlearn(folder, request, *hooks))
+
+
+SEARCH = Part(
+    "vestige.study.calibrate:CalibrateSettings",
+    "Search",
+    first=("rates", "rungs", "metric", "validation_items"),
+    renamed={"goal": "", "strength": "", "strengths": "", "rates": ""},
+)
+ASKED = Part("vestige.evals.qa:QASettings", "Search", renamed={"pistol": ""})
+
+
+@command(SEARCH, ASKED, UNLEARNING, SOURCE, MODEL)
+def calibrate_command(
+    target: Target,
+    data: Data,
+    output_dir: OutputDir,
+    reach: Annotated[
+        str | None, typer.Option(help="Best retained score with this much forgotten, as in 'forget<=0.3'.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Most forgotten with this much retained, as in 'retain>=0.95'.")
+    ] = None,
+    rates: Annotated[
+        str | None, typer.Option(help="Learning rates: LOW:HIGH:N in equal ratios (1e-6:1e-3:8), or a list.")
+    ] = None,
+    strength: Annotated[
+        str | None, typer.Option(help="A setting of the method to search too, as in retain_weight=0.1:10:3.")
+    ] = None,
+    workers: Workers = None,
+    seed: Seed = 0,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    *,
+    words: Unlearning,
+    given: Given,
+) -> None:
+    """Find the learning rate at which METHOD reaches a goal best: chosen on some items, reported on the others.
+
+    Candidates are halved at each rung and trained on from where they paused. Settings of the training are those of
+    `vestige unlearn`. The output folder keeps every candidate, score and decision in calibration.json, and the chosen
+    model. Exit code 7: the goal cannot be reached with these rates.
+    """
+    refuse_torchrun("calibrate")
+    from vestige.evals.qa import QASettings
+    from vestige.study.calibrate import CalibrateRequest, CalibrateSettings, CalibrationFolder, calibrate
+
+    method = words.method
+    settings = given.build(CalibrateSettings, goal=_one_goal(reach, keep), **_grid(method, rates, strength))
+    asked = unlearning_from(given, model_from(given, target, as_made=True), data, words, seed=seed)
+    request = CalibrateRequest(asked.unlearning, asked.splits, given.build(QASettings), settings)
+    inputs = (target, data, words.forget, words.retain, words.reference)
+    place = CalibrationFolder(output_dir)
+    with (
+        output_in(output_dir, fresh=fresh, made_by=("asked.json",), inputs=inputs),
+        progress_bar(f"calibrating {method}") as show,
+    ):
+        found = calibrate(output_dir, request, workers=workers, show=lambda s: show(s.share, s.at_work))
+    _tell_calibration(found, place.cpu_seconds(), as_json=as_json)
+    if not found.reached:
+        raise GoalNotReached(_not_reached(found, settings))
+
+
+def _one_goal(reach: str | None, keep: str | None) -> str:
+    goals = [goal for goal in (reach, keep) if goal is not None]
+    if len(goals) != 1:
+        raise InputError("give one goal: --reach 'forget<=0.3' or --keep 'retain>=0.95'")
+    if not goals[0].strip().startswith("forget" if reach is not None else "retain"):
+        raise InputError(f"--reach bounds the forget score and --keep the retain score, and not {goals[0]!r}")
+    return goals[0]
+
+
+def _grid(method: str, rates: str | None, strength: str | None) -> dict[str, Any]:
+    from vestige.study.halving import parse_grid
+
+    grid: dict[str, Any] = {} if rates is None else {"rates": parse_grid(rates)}
+    if strength is not None:
+        name, equals, values = strength.partition("=")
+        if not equals:
+            raise InputError(
+                f"--strength {strength!r}: expected NAME=LOW:HIGH:N or NAME=V1,V2, as in retain_weight=0.1:10:3"
+            )
+        grid |= {"strength": name.strip().removeprefix(f"{method}."), "strengths": parse_grid(values)}
+    return grid
+
+
+def _not_reached(found: "Calibration", settings: "CalibrateSettings") -> str:
+    if found.rate is None:
+        return (
+            f"training broke down at every rate that was tried to the end; take lower ones than {max(settings.rates):g}"
+        )
+    end = next(c for c in found.candidates if (c.rate, c.strength) == (found.rate, found.strength)).rungs[-1].score
+    return (
+        f"{found.goal} cannot be reached with these rates: the nearest, {_named(found)}, ends at forget "
+        f"{end.forget:.3f}, retain {end.retain:.3f}; widen --rates, search a --strength, or ask for less"
+    )
+
+
+def _named(found: "Calibration") -> str:
+    strength = "" if found.strength is None else f", {found.strength_name} {found.strength:g}"
+    return f"learning rate {found.rate:g}{strength}"
+
+
+def _tell_calibration(found: "Calibration", cpu_seconds: float, *, as_json: bool) -> None:
+    if as_json:
+        return print_json({**asdict(found), "cpu_seconds": cpu_seconds})
+
+    def scores(score: Any) -> list[str]:
+        return ["" if value is None else f"{value:.3f}" for value in (score.forget, score.retain)]
+
+    strong = [found.strength_name] if found.strength_name else []
+    rows = [["target", *[""] * len(strong), "0", *scores(found.start), ""]]
+    for one in found.candidates:
+        named = [f"{one.rate:g}", *([] if one.strength is None else [f"{one.strength:g}"])]
+        rows += [[*named, f"{rung.score.steps}", *scores(rung.score), rung.fate] for rung in one.rungs]
+    title = f"{found.method}, {found.forget}: {found.goal} in {found.metric}"
+    print_table(title, ["rate", *strong, "steps", "forget", "retain", ""], rows)
+    if found.rate is not None:
+        shown = {f"{r['split']}, {r['scope']}": r for r in found.test if r["metric"] == found.metric}
+        typer.echo(f"{'chosen' if found.reached else 'nearest'}: {_named(found)}; on the items not chosen on:")
+        for name, row in shown.items():
+            if not name.startswith("edge:"):
+                typer.echo(f"  {name}: {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}], n = {row['n']}")
+    typer.echo(
+        f"spent: {found.n_steps} steps, {found.n_tokens} tokens, {cpu_seconds:.0f} processor seconds, losers included"
+    )
+
+
+@command(SHARDS, TRAINING, SOURCE, MODEL)
+def sisa_train_command(
+    model: BaseModel,
+    data: Data,
+    output_dir: OutputDir,
+    forget: LeftOut = None,
+    train_factual: TrainFactual = False,
+    seed: Seed = 0,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    *,
+    given: Given,
+) -> None:
+    """Teach MODEL the answers of a data set in shards: one model for each shard, and one answer from all of them.
+
+    Which shard an item is in follows from the item and the seed. Memory and time to answer grow with the shards, and
+    disk space with shards times slices.
+    """
+    refuse_torchrun("sisa")
+    from vestige.data.corpus import named_splits, open_corpus
+
+    given.refuse_others()
+    asked = finetuning(given, model)
+    corpus = open_corpus(source_from(given, data))
+    splits = say_notes(named_splits(corpus, forget)) if forget else None
+    left = splits.forget if splits else ""
+
+    from vestige.steps.finetune import FinetuneRequest
+    from vestige.steps.sisa import SisaSettings, train_in_shards
+
+    settings = given.build(SisaSettings)
+    request = FinetuneRequest(
+        model=model_from(given, model),
+        items=taught_items(corpus, splits, factual=train_factual),
+        vocabulary=(*corpus.items, *corpus.factual),
+        training=asked,
+        seed=seed,
+        role="retrained" if left else "target",
+        name=f"retrained {left} in shards" if left else "target in shards",
+        forget=left,
+        forgotten=(splits.resolved,) if splits else (),
+    )
+    output = Output(output_dir, fresh, (model, data, forget), as_json)
+    _in_shards(output, "training in shards", lambda folder, show: train_in_shards(folder, request, settings, show))
+
+
+@command(SOURCE, MODEL._replace(renamed={**MODEL.renamed, "dtype": "", "chat_template": ""}))
+def sisa_forget_command(
+    target: Annotated[Path, typer.Argument(help="A folder of `vestige sisa train`, or of an earlier forgetting.")],
+    data: Data,
+    forget: Forget,
+    output_dir: OutputDir,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+    *,
+    given: Given,
+) -> None:
+    """Make TARGET what training it without the forget set would have made it, byte for byte.
+
+    DATA is what TARGET was trained on; what TARGET forgot before stays forgotten. Only shards that hold items to
+    forget are trained again, from the slice at which the first of them came in. TARGET itself still knows everything:
+    delete it when it is no longer needed.
+    """
+    refuse_torchrun("sisa")
+    from vestige.data.corpus import left_out, named_splits, open_corpus, without
+
+    given.refuse_others()
+    corpus = open_corpus(source_from(given, data))
+
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.steps.controls import Taught
+    from vestige.steps.sisa import SisaForgetting, forget_in_shards
+
+    before = forgotten_by(str(target))
+    splits = say_notes(named_splits(corpus, forget, before=before))
+    gone = {i for one in before for i in one.items}
+    taught = without(corpus.items, [i for i in corpus.items if i.id in gone])
+    known = {i.id for i in taught}
+    kept = (i for i in left_out(corpus, splits) if i.id in known)
+    model = model_from(given, str(target))
+    request = SisaForgetting(
+        target=SubjectFolder(target),
+        forget=splits.forget,
+        taught=Taught(taught, (*corpus.items, *corpus.factual), corpus.factual),
+        kept=(*kept, *corpus.factual),
+        device=model.device,
+        trust_remote_code=model.trust_remote_code,
+    )
+    output = Output(output_dir, fresh, (str(target), data, forget), as_json)
+    _in_shards(output, "training shards again", lambda folder, show: forget_in_shards(folder, request, show))
+
+
+def _in_shards(output: Output, what: str, make: "Callable[[SubjectFolder, Callable[[Progress], None]], Made]") -> None:
+    from vestige.artifacts.layout import SubjectFolder
+    from vestige.steps.sisa import read_cost
+
+    folder = SubjectFolder(output.folder)
+    with (
+        output_in(output.folder, fresh=output.fresh, made_by=("spec.json",), inputs=output.inputs),
+        progress_bar(what) as show,
+    ):
+        made = make(folder, lambda p: show(p.step / p.n_steps, f"step {p.step}, loss {p.loss:.3f}"))
+    cost = read_cost(folder)
+    if output.as_json:
+        told = {
+            "output_dir": str(folder.path),
+            "digest": made.digest.id,
+            "steps": cost.steps_trained,
+            "steps_from_the_start": cost.steps,
+            "slices": cost.slices_trained,
+            "slices_in_all": cost.slices,
+        }
+        return print_json(told)
+    typer.echo(
+        f"{folder.path}: {cost.steps_trained} of the {cost.steps} steps that it takes from the start "
+        f"({cost.slices_trained} of {cost.slices} slices); model {made.digest.id[:12]}"
+    )

@@ -1,0 +1,354 @@
+"""The engine of all commands: settings classes become options, TOML keys and `--set` keys, and those settings again.
+
+A command names the settings classes that it takes (`Part`) and gets what was given of them in one parameter (`Given`).
+Each setting is an option with the text below its field as help, a key of `--set KEY=VALUE`, and a key of the file
+`--config`; those of a named part begin with its name: `--trajectory.items`, `--set trajectory.items=64`. The classes
+live in modules that load torch, so what `--help` says of them is read from `settings.json`, which
+`tools/cli_page.py` writes from the classes themselves.
+
+Options that are no settings are a command's own parameters, or a frozen dataclass of such that commands share.
+"""
+
+import difflib
+import functools
+import inspect
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from importlib import import_module, resources
+from inspect import Parameter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.core.settings import Settings
+
+    T = TypeVar("T", bound=Settings)
+
+_FILE = "vestige settings of --config"
+
+
+class Part(NamedTuple):
+    """A settings class of a command, as `module:Class`, and how it stands in the help.
+
+    `name` stands before its keys. The keys in `first` come first; keys that begin as one of `panels` stand in that
+    panel. `renamed` gives a key another name, or none ("") where the command sets it otherwise; `spelled` gives only
+    its option another one. A `hidden` part has no options: its keys are known, so that one file serves many commands.
+    """
+
+    kind: str
+    panel: str
+    name: str = ""
+    first: tuple[str, ...] = ()
+    panels: Mapping[str, str] = {}
+    renamed: Mapping[str, str] = {}
+    spelled: Mapping[str, str] = {}
+    hidden: bool = False
+
+    def option(self, name: str) -> str:
+        """How the option of a setting is spelled, by its name in the class."""
+        return f"--{self.spelled.get(name, self.keys()[name]).replace('_', '-')}"
+
+    def keys(self) -> dict[str, str]:
+        """The key of each setting here, by its name in the class."""
+        rows = self.rows()
+        order = sorted(rows, key=lambda key: self.first.index(key) if key in self.first else len(self.first))
+        own = {key: self.renamed.get(key, key) for key in order}
+        return {key: f"{self.name}.{here}" if self.name else here for key, here in own.items() if here}
+
+    def rows(self) -> Mapping[str, Any]:
+        """What the table says of the settings: by name their type in words, default and text."""
+        rows: Mapping[str, Any] = settings_table().get(self.kind, {})
+        return rows
+
+
+@functools.cache
+def settings_table() -> Mapping[str, Mapping[str, Sequence[Any]]]:
+    """Of each settings class the type in words, default and text of its settings, as `tools/cli_page.py` wrote it."""
+    table: Mapping[str, Mapping[str, Sequence[Any]]] = json.loads(
+        resources.files("vestige.cli").joinpath("settings.json").read_text(encoding="utf-8")
+    )
+    return table
+
+
+@dataclass(frozen=True)
+class Given:
+    """What was given of a command's settings; an option wins over `--set`, and that over `--config`.
+
+    `shown` says how a key was spelled. Keys of no part are those of a part that only the command knows, such as the
+    method's: `part` gives them, and `refuse_others` refuses what nobody took.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
+    shown: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, kind: "type[Settings]", part: str | None = None) -> dict[str, Any]:
+        """What was given of one class, by its own names; `part` tells two of one class apart."""
+        return {n: self.values[key] for n, key in self._part(kind, part).keys().items() if key in self.values}
+
+    def build(
+        self, kind: "type[T]", defaults: Mapping[str, Any] | None = None, part: str | None = None, **own: Any
+    ) -> "T":
+        """The settings of one class: `defaults` replace the class's own, `own` is what the command says itself."""
+        found = self._part(kind, part)
+        keys = found.keys()
+        given = {**(defaults or {}), **self.of(kind, part), **own}
+        where = f"settings of {found.name}" if found.name else "settings"
+        return kind.build(given, where=where, shown=lambda name: self.shown.get(keys.get(name, name), name))
+
+    def _part(self, kind: "type[Settings]", name: str | None) -> Part:
+        place = f"{kind.__module__}:{kind.__qualname__}"
+        return next(p for p in self.parts if p.kind == place and name in (None, p.name))
+
+    def part(self, name: str) -> dict[str, Any]:
+        """What was given of the settings that carry a name, by their keys without it."""
+        return {k.removeprefix(f"{name}."): v for k, v in self.values.items() if k.startswith(f"{name}.")}
+
+    def others(self, *names: str) -> list[str]:
+        """Keys that belong to no class of the command and to none of these names."""
+        known = {key for part in self.parts for key in part.keys().values()}
+        return [k for k in self.values if k not in known and k.rpartition(".")[0] not in names]
+
+    def refuse_others(self, *names: str) -> None:
+        """Refuse a key that belongs to no class of the command and to none of these names."""
+        for key in self.others(*names):
+            raise _unknown(key, [*(k for part in self.parts for k in part.keys().values()), *names])
+
+
+def group(text: str, commands: Mapping[str, str | typer.Typer], *, default: str = "", **how: Any) -> typer.Typer:
+    """A group of commands, each `module:function` in `vestige.cli`, or a group; a module is read when it is wanted.
+
+    The command `default` need not be named.
+    """
+
+    class Lazy(TyperGroup):
+        # Any: typer carries classes of its own for contexts and commands, which have no public names.
+        def list_commands(self, context: Any) -> list[str]:
+            return list(commands)
+
+        def get_command(self, context: Any, name: str) -> Any:
+            if name in commands and name not in self.commands:
+                place = commands[name]
+                found = _function(place) if isinstance(place, str) else place
+                if not isinstance(found, typer.Typer):
+                    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+                    alone.command(name)(found)
+                    found = alone
+                self.commands[name] = get_command(found)
+                self.commands[name].name = name
+            return self.commands.get(name)
+
+        def resolve_command(self, context: Any, args: list[str]) -> Any:
+            if default and args[0] not in commands:
+                args = [default, *args]
+            elif args[0] not in commands:
+                for name in difflib.get_close_matches(args[0], commands):
+                    self.get_command(context, name)
+            return super().resolve_command(context, args)
+
+    made = typer.Typer(cls=Lazy, help=text, no_args_is_help=True, **{"add_completion": False, **how})
+    made.callback()(lambda: None)
+    return made
+
+
+def _function(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"vestige.cli.{module}"), name)
+
+
+def command(*parts: Part) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command as typer is to see it, with the options of these parts, and each dataclass of options as its fields.
+
+    typer finds a command's options in its signature and passes them by name, so what it calls takes any name.
+    """
+
+    def made(run: Callable[..., None]) -> Callable[..., None]:
+        taken = inspect.signature(run).parameters
+        groups: dict[str, Any] = {name: p.annotation for name, p in taken.items() if is_dataclass(p.annotation)}
+
+        @functools.wraps(run)
+        def called(**typed: Any) -> None:
+            for name, group in groups.items():
+                typed[name] = (
+                    _given(parts, typed)
+                    if group is Given
+                    else group(**{f.name: typed.pop(f.name) for f in fields(group)})
+                )
+            run(**typed)
+
+        options = [option for own in taken.values() for option in _options(own)]
+        if parts:
+            options += [option for part in parts if not part.hidden for option in _setting_options(part)]
+        options.sort(key=lambda option: option.default is not Parameter.empty)
+        # Not by assignment: to a type checker a function has no such attribute, though `inspect` looks for it.
+        called.__dict__["__signature__"] = inspect.Signature(options)
+        called.__dict__["parts"] = parts
+        return called
+
+    return made
+
+
+def _options(parameter: Parameter) -> Iterator[Parameter]:
+    """A parameter as it is, or the options that a dataclass or `Given` stands for."""
+    keyword = Parameter.KEYWORD_ONLY
+    if parameter.annotation is Given:
+        yield Parameter("config", keyword, default=None, annotation=_Config)
+        yield Parameter("assignments", keyword, default=None, annotation=_Set)
+        yield Parameter("context", keyword, annotation=typer.Context)
+    elif is_dataclass(parameter.annotation):
+        for option in fields(parameter.annotation):
+            default = Parameter.empty if option.default is MISSING else option.default
+            yield Parameter(option.name, keyword, default=default, annotation=option.type)
+    else:
+        yield parameter.replace(kind=keyword)
+
+
+def _setting_options(part: Part) -> Iterator[Parameter]:
+    rows = part.rows()
+    for name, key in part.keys().items():
+        kind, default, text = rows[name]
+        panel = next((panel for begin, panel in part.panels.items() if name.startswith(begin)), part.panel)
+        option = part.option(name)
+        named, several, metavar = [option], kind.endswith(",..."), kind
+        # A list may be given at once, by commas, or one by one.
+        own: Any = list[str] if several else str
+        if kind == "true|false":
+            # Of what is off by default nobody has to say so, and the column of opposites takes much of a line.
+            *before, last = option.removeprefix("--").split(".")
+            named = [f"{option}/--{'.'.join([*before, f'no-{last}'])}" if default is not False else option]
+            own, metavar = bool, None
+        elif "|" in kind:
+            *choices, last = kind.removesuffix(",...").split("|")
+            one = f"{', '.join(choices)} or {last if last.islower() or last.isdigit() else f'a {last.lower()}'}"
+            text = f"{text} {'Of' if several else 'One of'} {one}."
+            metavar = "NAME,..." if several else "NAME"
+        shown = False if default is None or default in ("", [], False) else in_words(default)
+        info = typer.Option(*named, metavar=metavar, help=text, rich_help_panel=panel, show_default=shown)
+        yield Parameter(_slot(key), Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[own | None, info])
+
+
+def in_words(default: Any) -> str:
+    """A default as it would be given."""
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, list):
+        return ",".join(map(in_words, default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _slot(key: str) -> str:
+    """The name of the parameter that brings a setting's option."""
+    return f"setting_{key.replace('.', '__')}"
+
+
+def _from_file(context: typer.Context, path: Path | None) -> Path | None:
+    """Read the file of settings before the options, so that it also says those that are no settings, such as `data`."""
+    if path is None:
+        return None
+    from vestige.core.settings import read_toml
+
+    own = {p.name for p in context.command.params} - {"config", "assignments"}
+    found = _flat(read_toml(path))
+    context.meta[_FILE] = {key: value for key, value in found.items() if key not in own}
+    context.default_map = {key: value for key, value in found.items() if key in own}
+    return path
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """A table in a table as keys with a dot."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
+    return flat
+
+
+_Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="A TOML file of options and settings; what is given here wins.",
+        callback=_from_file,
+        is_eager=True,
+    ),
+]
+_Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A setting by its key, as in learning_rate=2e-5; may be given several times."
+    ),
+]
+
+
+def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> Given:
+    """What was given of the settings; takes it out of what was typed."""
+    typed.pop("config")
+    in_file: Mapping[str, Any] = typed.pop("context").meta.get(_FILE, {})
+    words = assigned(typed.pop("assignments"))
+    types = {key: part.rows()[name][0] for part in parts for name, key in part.keys().items()}
+    spelled = {key: part.option(name) for part in parts for name, key in part.keys().items()}
+    by_option: dict[str, Any] = {}
+    for key, kind in types.items():
+        value = typed.pop(_slot(key), None)
+        if value is not None and value != []:
+            by_option[key] = _option_value(value, kind)
+            if key in words:
+                raise InputError(f"{spelled[key]} and --set {key} say the same setting; give one of them")
+    named = {key: value_in(text, types.get(key, "")) for key, text in words.items()}
+    values = {**in_file, **named, **by_option}
+    given = Given(values, parts, {key: spelled[key] for key in by_option})
+    bare = [key for key in given.others() if "." not in key]
+    if bare:
+        raise _unknown(bare[0], list(types))
+    return given
+
+
+def _unknown(key: str, known: Sequence[str]) -> InputError:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`vestige list settings COMMAND` names them"
+    return InputError(f"settings: unknown key {one_line(key)!r}; {hint}")
+
+
+def _option_value(given: bool | str | list[str], kind: str) -> Any:
+    if isinstance(given, bool):
+        return given
+    if isinstance(given, str):
+        return value_in(given, kind)
+    values = [value_in(text, kind) for text in given]
+    if len(values) == 1:
+        return values[0]
+    return [one for value in values for one in (value if isinstance(value, list) else [value])]
+
+
+def assigned(words: Sequence[str] | None) -> dict[str, str]:
+    """What `KEY=VALUE` words set, as text."""
+    pairs = {}
+    for word in words or ():
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f"--set {one_line(word)!r}: expected KEY=VALUE, as in learning_rate=2e-5")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def value_in(text: str, kind: str = "") -> Any:
+    """The value that a text stands for: as TOML has it, and of a type in words also plain text and lists by commas."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *words, last = kind.split("|")
+    if not kind or isinstance(value, list) or (isinstance(value, str) and value != text):
+        return value
+    if last.endswith(",...") and text not in words:
+        one = "|".join((*words, last.removesuffix(",...")))
+        return [value_in(part.strip(), one) for part in text.split(",") if part.strip()]
+    return value if last in ("INTEGER", "NUMBER", "VALUE", "false") or last.isdigit() else text
