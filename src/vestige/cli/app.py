@@ -92,6 +92,7 @@ app = group(
         "models": "models:models_app",
         "doctor": "doctor:doctor_command",
         "view": "view:view_command",
+        "evidence": "view:evidence_command",
     },
     name="vestige",
     add_completion=True,

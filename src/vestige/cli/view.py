@@ -1,4 +1,4 @@
-"""`vestige view`: the reports of runs in a browser, while they go on."""
+"""`vestige view` and `vestige evidence`: reports in a browser while runs go on, and a bundle for a privacy office."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,3 +22,18 @@ def view_command(
             server.serve_forever()
         except KeyboardInterrupt:
             typer.echo("stopped")
+
+
+def evidence_command(
+    run: Annotated[Path, typer.Argument(help="The folder of a run with a finished audit.")],
+    out: Annotated[Path, typer.Argument(help="The folder to make.")],
+) -> None:
+    """Write a bundle for a privacy office: what was not tested, scope, threat model, findings, and digests of all.
+
+    Findings stand beside what EDPB Opinion 28/2024, Article 15 of the AI Act and the NIST AI RMF ask. No legal advice.
+    """
+    from vestige.report.bundle import MANIFEST, build_bundle
+
+    page = build_bundle(run, out)
+    typer.echo(f"evidence: {page}")
+    typer.echo(f"digests of all files and models: {page.with_name(MANIFEST)} (not signed)")

@@ -176,10 +176,15 @@ DIGEST_TOLD = 16
 
 
 def digest_told(folder: EvalFolder) -> str:
-    """The beginning of the SHA-256 of the scores, as it was noted when they were written; "" where none was."""
+    """The beginning of `scores_digest`."""
+    return scores_digest(folder)[:DIGEST_TOLD]
+
+
+def scores_digest(folder: EvalFolder) -> str:
+    """The SHA-256 of an evaluation's scores, as it was noted when they were written; "" where none was."""
     noted = read_json(folder.collected) if folder.collected.exists() else {}
     files = noted.get("files", {}) if isinstance(noted, dict) else {}
-    return str(files.get(folder.scores.name, ""))[:DIGEST_TOLD] if isinstance(files, dict) else ""
+    return str(files.get(folder.scores.name, "")) if isinstance(files, dict) else ""
 
 
 def _sources(run: RunFolder, folder: AuditFolder) -> list[list[str]]:

@@ -373,19 +373,24 @@ def _benchmark(index: int, outcome: AuditOutcome) -> tuple[tuple[tuple[str, ...]
     return tuple((tuple(names) if len(groups) > 1 else (), cell) for names, cell in groups.values())
 
 
-def _reading(outcome: AuditOutcome) -> str:
-    """How the marks and the verdicts are read, with the margins of the outcome."""
+def margins_said(outcome: AuditOutcome) -> list[str]:
+    """What pass, fail and inconclusive mean, with the margins of the outcome; nothing where it states none."""
     t = outcome.thresholds
-    parts = []
-    if {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
-        margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
-        parts = [
-            f"Fail: something is shown to be above {margin} ({t['delta_bits']:g} bits).",
-            f"Pass: everything is shown to be below {wide} ({t['delta_wide_bits']:g} bits).",
-            "Inconclusive: neither is shown.",
-        ]
-        if not outcome.first:
-            parts.append("These margins were set before the models were asked.")
+    if not {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
+        return []
+    margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
+    stated = [] if outcome.first else ["These margins were set before the models were asked."]
+    return [
+        f"Fail: something is shown to be above {margin} ({t['delta_bits']:g} bits).",
+        f"Pass: everything is shown to be below {wide} ({t['delta_wide_bits']:g} bits).",
+        "Inconclusive: neither is shown.",
+        *stated,
+    ]
+
+
+def _reading(outcome: AuditOutcome) -> str:
+    """How the marks and the verdicts are read."""
+    parts = margins_said(outcome)
     parts.append("Dots show the form of question that reveals most. Lines are 95\N{NARROW NO-BREAK SPACE}% intervals.")
     if outcome.attacked:
         parts.append("Rings do not count what the attack itself teaches.")

@@ -60,6 +60,11 @@ def render_view(runs: Sequence[Mapping[str, Any]], refresh_seconds: int) -> str:
     return _whole("view.html.j2", (), {}, {**variables, "refresh": refresh_seconds})
 
 
+def render_bundle(variables: Mapping[str, Any]) -> str:
+    """The page of an evidence bundle as text."""
+    return _whole("bundle.html.j2", (), {}, variables)
+
+
 def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[str, Any]) -> str:
     body = "\n".join(_read(f"{name}.js") for name in scripts)
     script = f'"use strict";\n(() => {{\n{body}}})();\n'

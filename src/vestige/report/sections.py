@@ -57,7 +57,7 @@ def sections(contents: Contents) -> dict[str, Any]:
     evidence = contents.evidence
     return {
         "run_name": evidence.name,
-        "headline": _headline(contents),
+        "headline": headline(contents),
         "models": sorted({s.spec.model for s in evidence.subjects}),
         "facts": _facts(contents),
         "audits": [audit_block(i, o, contents.colours, contents.parties) for i, o in enumerate(contents.audits)],
@@ -73,7 +73,8 @@ def sections(contents: Contents) -> dict[str, Any]:
     }
 
 
-def _headline(contents: Contents) -> str:
+def headline(contents: Contents) -> str:
+    """The question that the page answers, or what it shows where nothing was audited."""
     if len(contents.audits) > 1:
         return models_audited(contents.audits)
     if contents.audits:
