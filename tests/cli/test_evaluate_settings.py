@@ -3,7 +3,7 @@
 import pytest
 
 from vestige.cli.command import Given, assigned, value_in
-from vestige.cli.requests import evals_from
+from vestige.cli.options import evals_from
 from vestige.core.errors import InputError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vestige.cli.probe_prevent import print_prevention
+from vestige.cli.probe_repair import print_prevention
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.probes.prevention_table import (

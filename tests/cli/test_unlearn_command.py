@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from vestige.cli.command import Given
-from vestige.cli.options import Unlearning
-from vestige.cli.requests import rate_in_words, unlearning_from
+from vestige.cli.options import Unlearning, rate_in_words, unlearning_from
 from vestige.core.errors import InputError
 from vestige.models.load import ModelSettings
 from vestige.steps.unlearn import UnlearnRequest

@@ -30,10 +30,12 @@ from vestige.cli.options import (
     Seed,
     SubjectName,
     Verify,
+    evals_from,
+    model_from,
+    source_from,
+    splits_from,
 )
-from vestige.cli.output import refuse_torchrun
-from vestige.cli.progress import progress_bar
-from vestige.cli.requests import evals_from, model_from, source_from, splits_from
+from vestige.cli.output import progress_bar, refuse_torchrun
 from vestige.cli.tables import print_columns, print_json, print_table
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json

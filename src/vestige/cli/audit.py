@@ -23,10 +23,12 @@ from vestige.cli.options import (
     Seed,
     Verify,
     Workers,
+    forgotten_by,
+    model_from,
+    say_notes,
+    source_from,
 )
-from vestige.cli.output import output_in, refuse_torchrun, say
-from vestige.cli.progress import progress_bar
-from vestige.cli.requests import forgotten_by, model_from, say_notes, source_from
+from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say
 from vestige.cli.tables import print_comparison, print_json, print_table, print_verdicts
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.text import one_line

@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vestige.cli.command import Given, Part, command
-from vestige.cli.options import MODEL, SOURCE, TRAINING, Alternatives, AsJson, Data, Forget, OutputDir, Retain, Seed
-from vestige.cli.output import refuse_torchrun
+from vestige.cli.options import (
+    MODEL,
+    SOURCE,
+    TRAINING,
+    Alternatives,
+    AsJson,
+    Data,
+    Forget,
+    OutputDir,
+    Retain,
+    Seed,
+    model_from,
+    say_notes,
+    source_from,
+)
+from vestige.cli.output import progress_bar, refuse_torchrun
 from vestige.cli.probe import PARTS, JudgeOptions, Place, PlaceOptions
-from vestige.cli.progress import progress_bar
-from vestige.cli.requests import model_from, say_notes, source_from
 from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.ids import slug

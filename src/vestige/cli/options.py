@@ -1,12 +1,27 @@
-"""Options and settings that several commands share, so that each is spelled and explained once."""
+"""Options and settings that several commands share, and from what was given to what a feature asks for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.cli.command import Part
+from vestige.cli.command import Given, Part
+from vestige.cli.output import say
+from vestige.core.errors import InputError
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.core.items import ForgetSet, Item
+    from vestige.core.settings import Settings
+    from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
+    from vestige.models.load import ModelSettings
+    from vestige.steps.controls import Recipe
+    from vestige.steps.trajectory import TrajectoryRequest
+    from vestige.steps.unlearn import UnlearnRequest
+    from vestige.training.settings import TrainingSettings
+
 
 SAMPLES = 7
 """On how many forget items a prompt is searched where nobody says: the number of 2506.00688."""
@@ -100,3 +115,262 @@ class Unlearning:
     retain: Retain = None
     reference: Annotated[str | None, typer.Option(help="Frozen model in the loss; by default the target.")] = None
     idk: Annotated[Path | None, typer.Option(help="Text file of answers such as 'I don't know', one per line.")] = None
+
+
+def source_from(given: Given, data: str) -> "SourceSettings":
+    """Where the items of `data` come from."""
+    from vestige.data.corpus import SourceSettings
+
+    return given.build(SourceSettings, data=data)
+
+
+def model_from(given: Given, name: str, *, as_made: bool = False) -> "ModelSettings":
+    """How the model called `name` is read; `as_made` in the number format that it was made in, if no other is given."""
+    from vestige.models.load import ModelSettings
+
+    own: dict[str, Any] = {"model": name}
+    if as_made and "dtype" not in given.values:
+        from vestige.steps.subjects import own_dtype
+
+        own["dtype"] = own_dtype(name) or "float32"
+    return given.build(ModelSettings, **own)
+
+
+def forgotten_by(model: str) -> "tuple[ForgetSet, ...]":
+    """What the model and its ancestors left out or forgot, the oldest first; of one from elsewhere nothing is known."""
+    from vestige.artifacts.layout import own_folder
+    from vestige.artifacts.records import read_spec
+
+    folder = own_folder(model)
+    return () if folder is None else read_spec(folder.spec).forgotten
+
+
+def say_notes(splits: "NamedSplits") -> "NamedSplits":
+    """Print the notes on how the data was matched, and return the splits unchanged."""
+    for sentence in splits.told:
+        say(one_line(sentence, width=500))
+    return splits
+
+
+def splits_from(
+    source: "SourceSettings",
+    forget: str | None,
+    retain: str | None,
+    *models: str,
+    exposure: bool = False,
+    alternatives: str | None = None,
+) -> "NamedSplits":
+    """The splits of the data when `forget` is forgotten, without what any of the models forgot before; prints notes.
+
+    Where nothing is forgotten there is one split. With `exposure` forget items have alternatives, of a file if one is
+    named.
+    """
+    from vestige.data.alternatives import with_alternatives
+    from vestige.data.corpus import named_splits, open_corpus, undivided
+
+    if forget is None:
+        if retain is not None:
+            raise InputError("--retain goes with --forget; without it everything is one split")
+        return undivided(open_corpus(source))
+    before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
+    corpus = open_corpus(source)
+    found = named_splits(corpus, forget, retain=retain, before=before)
+    return say_notes(with_alternatives(corpus, found, alternatives) if exposure else found)
+
+
+def taught_items(corpus: "Corpus", splits: "NamedSplits | None", *, factual: bool) -> "tuple[Item, ...]":
+    """What a model is taught: all items but those of the forget set, and the factual ones if they are asked for."""
+    from vestige.data.corpus import left_out
+
+    items = corpus.items if splits is None else left_out(corpus, splits)
+    if factual and not corpus.factual:
+        raise InputError("--train-factual, and there are no factual questions; name them with --factual")
+    if corpus.factual:
+        how = "taught too" if factual else "not taught (--train-factual teaches them)"
+        say(f"factual: {len(corpus.factual)} questions, {how}")
+    return (*items, *corpus.factual) if factual else items
+
+
+def finetuning(given: Given, model: str) -> "TrainingSettings":
+    """The settings of a training on answers; `builtin:tiny` has those that were found for it."""
+    from vestige.study.presets import TINY_FINETUNE
+    from vestige.training.settings import TrainingSettings
+
+    return given.build(TrainingSettings, TINY_FINETUNE.identity() if model == "builtin:tiny" else {})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An unlearning, and the splits of its forget set."""
+
+    unlearning: "UnlearnRequest"
+    splits: "NamedSplits"
+
+
+def unlearning_from(
+    given: Given,
+    target: "ModelSettings",
+    data: str,
+    words: Unlearning,
+    *,
+    seed: int,
+    base: str | None = None,
+    read: bool = True,
+    named: tuple[str, ...] = (),
+) -> Asked:
+    """What is asked of an unlearning; everything that can be wrong with it is said here, before anything is made.
+
+    A model that began as `builtin:tiny` gets the settings that were found for it. `base` is the model that a method
+    which trains from the start begins with, where the target does not say so itself. With `read` False no weights are
+    read, and what is asked for can be planned but not made. `named` are parts that the command reads itself.
+    """
+    from vestige.data.corpus import named_splits, open_corpus
+    from vestige.data.factual import idk_answers, read_idk
+    from vestige.methods import METHODS, PRESETS, find_method
+    from vestige.study.presets import tiny_unlearning
+    from vestige.training.settings import UnlearningSettings
+
+    find_method(words.method)
+    for key in given.others(words.method, *named):
+        if key.rpartition(".")[0] in (*METHODS, *PRESETS):
+            owner = key.rpartition(".")[0]
+            raise InputError(
+                f"--set {one_line(key)} is a setting of {owner}, and the method is {words.method}; leave it out"
+            )
+    given.refuse_others(words.method, *named)
+    corpus = open_corpus(source_from(given, data))
+    before = forgotten_by(target.model)
+    splits = say_notes(named_splits(corpus, words.forget, retain=words.retain, before=before))
+    answers = idk_answers() if words.idk is None else read_idk(words.idk)
+
+    from vestige.steps.subjects import origin_of
+    from vestige.steps.unlearn import UnlearnRequest
+
+    origin = origin_of(target, read=read)
+    recipe = _recipe(given, target, corpus, splits, words.method, base, seed)
+    frozen = None if words.reference is None else target.model_copy(update={"model": words.reference})
+    tiny = tiny_unlearning(words.method) if origin.model == "builtin:tiny" else {}
+    unlearning = UnlearnRequest(
+        target=target,
+        target_digest=origin.digest,
+        start=origin.model,
+        method=words.method,
+        method_settings=given.part(words.method),
+        forget=splits.forget,
+        forget_items=splits.splits["forget"],
+        retain_items=splits.splits.get("retain", ()),
+        idk=answers,
+        training=UnlearningSettings() if recipe else given.build(UnlearningSettings, tiny),
+        seed=seed,
+        reference=frozen,
+        reference_digest="" if frozen is None else origin_of(frozen, read=read).digest,
+        recipe=recipe,
+        before=before,
+    )
+    return Asked(unlearning, splits)
+
+
+def _recipe(
+    given: Given,
+    target: "ModelSettings",
+    corpus: "Corpus",
+    splits: "NamedSplits",
+    name: str,
+    base: str | None,
+    seed: int,
+) -> "Recipe | None":
+    """For a method that trains from the start, how: as the target was trained, or with --base by the settings given."""
+    from vestige.methods import find_method
+    from vestige.methods.base import FromStart
+    from vestige.steps.controls import recipe_from, recipe_without
+    from vestige.study.presets import TINY_FINETUNE
+    from vestige.training.settings import TrainingSettings, UnlearningSettings
+
+    method = find_method(name)
+    if not isinstance(method, FromStart):
+        if base is not None:
+            raise InputError(f"--base goes with a method that trains from the start, and {name} does not")
+        return None
+    training = given.of(UnlearningSettings)
+    if base is None:
+        if training:
+            raise InputError(
+                f"{name} trains as the target was trained, so its settings are the target's; leave "
+                f"{', '.join(given.shown.get(key, key) for key in training)} out, or name the model to begin with by "
+                "--base"
+            )
+        return recipe_without(target, corpus, splits)
+    own = TINY_FINETUNE.identity() if base == "builtin:tiny" else {}
+    settings = TrainingSettings.build({**own, **training})
+    return recipe_from(target.model_copy(update={"model": base}), settings, corpus, splits, seed=seed)
+
+
+def rate_in_words(asked: "UnlearnRequest") -> str:
+    """What is done, at which learning rate, and how to find one where nobody chose it for this model."""
+    from vestige.methods import find_method
+    from vestige.training.settings import UnlearningSettings
+
+    what = f"unlearning by {asked.method}"
+    if not find_method(asked.method).needs.splits:
+        return f"{what}: nothing is trained"
+    if asked.recipe is not None:
+        return f"{what}: learning rate {asked.recipe.request.training.learning_rate:g}"
+    rate = asked.training.learning_rate
+    if rate != UnlearningSettings().learning_rate:
+        return f"{what}: learning rate {rate:g}"
+    return (
+        f"{what}: learning rate {rate:g}, which is PISTOL's for LoRA on models of 7B; `vestige calibrate` finds one "
+        "for this model"
+    )
+
+
+def trajectory_from(
+    watch: Mapping[str, Any],
+    validation: Mapping[str, Any],
+    retrained: str | None,
+    target: "ModelSettings",
+    splits: "NamedSplits",
+    *,
+    seed: int,
+) -> "TrajectoryRequest | None":
+    """A training's trajectory as it is asked for; None if it is not. Conditions to stop add to those that always hold.
+
+    `watch` are settings of `TrajectorySettings`, `validation` of `ValidationSettings`, `retrained` the control.
+    """
+    if not (watch or validation or retrained):
+        return None
+    from vestige.steps.subjects import origin_of
+    from vestige.steps.trajectory import ValidationSettings, answered_trajectory
+    from vestige.training.trajectory import TrajectorySettings
+
+    stop = (*TrajectorySettings().stop_when, *watch.get("stop_when", ()))
+    settings = TrajectorySettings.build({**watch, "stop_when": stop})
+    control = None
+    if retrained is not None:
+        model = target.model_copy(update={"model": retrained})
+        control = (model, origin_of(model).digest)
+    checked = ValidationSettings.build(validation, where="settings of trajectory")
+    return answered_trajectory(settings, checked, splits, seed=seed, retrained=control)
+
+
+def evals_from(given: Given, names: str, **shared: Any) -> "dict[str, Settings]":
+    """The settings of each evaluation that is named, in their order; a setting of one that is not is refused.
+
+    `shared` are settings that every evaluation takes which has them.
+    """
+    from vestige.evals import EVALS, find_eval
+
+    found = list(dict.fromkeys(n.strip() for n in names.split(",") if n.strip()))
+    if not found:
+        raise InputError("--evals names no evaluation; see `vestige list evals`")
+    for key in given.values:
+        owner = key.rpartition(".")[0]
+        if owner in EVALS and owner not in found:
+            raise InputError(f"{given.shown.get(key, key)} is a setting of {owner}; add {owner} to --evals")
+    given.refuse_others(*found)
+    settings: dict[str, Settings] = {}
+    for name in found:
+        kind = find_eval(name).SETTINGS
+        own = {k: v for k, v in shared.items() if k in kind.model_fields}
+        settings[name] = kind.build({**own, **given.part(name)}, where=f"settings of the evaluation {name}")
+    return settings

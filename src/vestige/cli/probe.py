@@ -25,10 +25,11 @@ from vestige.cli.options import (
     OutputDir,
     Retain,
     Seed,
+    model_from,
+    say_notes,
+    source_from,
 )
-from vestige.cli.output import refuse_torchrun, say
-from vestige.cli.progress import progress_bar
-from vestige.cli.requests import model_from, say_notes, source_from
+from vestige.cli.output import progress_bar, refuse_torchrun, say
 from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line

@@ -64,7 +64,7 @@ def run_command(
     Ends with 5 if a cell failed; the same command tries it again.
     """
     refuse_torchrun("study run")
-    from vestige.cli.progress import progress_bar
+    from vestige.cli.output import progress_bar
     from vestige.study.engine import EXECUTORS, Status
     from vestige.study.studies import open_study_file, run, status
 

@@ -31,10 +31,6 @@ from vestige.cli.options import (
     TrainFactual,
     Unlearning,
     Workers,
-)
-from vestige.cli.output import output_in, refuse_torchrun, say
-from vestige.cli.progress import progress_bar
-from vestige.cli.requests import (
     finetuning,
     forgotten_by,
     model_from,
@@ -45,6 +41,7 @@ from vestige.cli.requests import (
     trajectory_from,
     unlearning_from,
 )
+from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say
 from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.core.ids import content_id
