@@ -1,14 +1,18 @@
 """An audit of models behind addresses: the verdicts and scores of the same models in folders, and what is untested."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from served import serving
+from typer.testing import CliRunner
 
 import audited
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import read_scores
+from vestige.cli.app import app
 from vestige.core.files import read_json
 from vestige.metrics import intervals
 from vestige.models.load import ModelSettings, load
@@ -83,6 +87,10 @@ def test_the_verdicts_and_the_scores_are_those_of_the_same_models_in_folders(mad
         assert what in untested
     assert untested.count("may have changed since") == 2
     assert "Not asked for: relearning on retain" not in untested
+    for to, said in (("card", "asked behind an address"), ("eee", "externally_managed")):
+        ended = CliRunner().invoke(app, ["export", str(tmp_path / "there"), "--to", to, "--json"])
+        (path,) = json.loads(ended.stdout)
+        assert said in Path(path).read_text()
 
 
 def test_a_server_without_scores_is_judged_by_its_replies(made, tmp_path):

@@ -83,6 +83,7 @@ app = group(
         "evaluate": "evaluate:evaluate_command",
         "audit": "audit:audit_command",
         "report": "app:report_command",
+        "export": "export:export_command",
         "attack": attack_app,
         "probe": probe_app,
         "sisa": sisa_app,

@@ -1,0 +1,176 @@
+"""An audit's verdicts in the forms that others read: JUnit XML, a model card's block, Every Eval Ever's JSON.
+
+Pure: from outcomes and what is known of the models. Names, selectors and reasons are others' text and act nowhere.
+"""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
+from vestige.artifacts.verdicts import bound_said
+from vestige.core.estimates import Estimate
+from vestige.core.text import one_line, sentence
+
+EEE_SCHEMA = "0.3.0"
+"""The version of Every Eval Ever's schema (eval.schema.json) that `eee` fulfils."""
+
+_LEVELS = ("fails", "inconclusive", "holds")
+_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&:@$])")
+
+
+class ModelFacts(NamedTuple):
+    """What a run knows of a judged model: what it was loaded from, its digest, and the version of Vestige."""
+
+    model: str
+    digest: str
+    version: str
+
+    @property
+    def served(self) -> bool:
+        """Whether it was asked behind an address."""
+        return self.model.startswith(("http://", "https://"))
+
+
+def junit(outcomes: Sequence[AuditOutcome]) -> str:
+    """One suite a forget set, one test case a claim about a model: a failure fails, an open claim is skipped."""
+    root = ElementTree.Element("testsuites", name="vestige audit")
+    for outcome in outcomes:
+        lines = outcome.verdicts
+        counts = {"failures": "fails", "skipped": "inconclusive"}
+        amounts = {name: str(sum(v.outcome == said for v in lines)) for name, said in counts.items()}
+        told = {"name": _xml(outcome.forget), "tests": str(len(lines)), "errors": "0", **amounts}
+        suite = ElementTree.SubElement(root, "testsuite", told)
+        for line in lines:
+            case = ElementTree.SubElement(suite, "testcase", classname=_xml(line.subject), name=_xml(line.claim))
+            if line.outcome != "holds":
+                kind = "failure" if line.outcome == "fails" else "skipped"
+                message = _xml("; ".join(part for part in (bound_said(outcome, line), line.reason) if part))
+                ElementTree.SubElement(case, kind, message=message)
+        ElementTree.SubElement(suite, "system-out").text = _xml("\n".join(("Untested:", *outcome.untested)), width=None)
+    ElementTree.indent(root)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+
+
+def _xml(text: str, *, width: int | None = 500) -> str:
+    """What XML 1.0 can hold, on one line of at most `width` characters unless that is None."""
+    lines = [text] if width is not None else text.split("\n")
+    return _NO_XML.sub("·", "\n".join(one_line(line, width=width or 500) for line in lines))
+
+
+def card(outcomes: Sequence[AuditOutcome], subject: str, facts: ModelFacts) -> str:
+    """Markdown for the model card of a judged model: verdicts, bounds, margins, what was not tested, the digest."""
+    found = ["## Unlearning audit", ""]
+    digest = f"`{facts.digest}`" if not facts.served else "unknown, since the model was asked behind an address"
+    found += [f"Audited with Vestige {_plain(facts.version)}. Digest of the audited model: {digest}.", ""]
+    for outcome in (o for o in outcomes if any(v.subject == subject for v in o.verdicts)):
+        lines = [v for v in outcome.verdicts if v.subject == subject]
+        found += [f"### Forget set {_plain(outcome.forget)}", "", "| The model | verdict | bound | margins |"]
+        found += ["| --- | --- | --- | --- |"]
+        for v in lines:
+            margins = f"fails above {v.margin:g}, holds below {v.wide:g}" + (" bits" if v.unit == "bits" else "")
+            cells = (CLAIMS[v.claim], v.outcome, bound_said(outcome, v), margins)
+            found.append(f"| {' | '.join(map(_plain, cells))} |")
+        found += ["", *(f"- {_plain(v.claim)}: {_plain(sentence(v.reason))}" for v in lines), ""]
+        found += ["Not tested:", "", *(f"- {_plain(said)}" for said in outcome.untested), ""]
+    return "\n".join(found)
+
+
+def _plain(text: str) -> str:
+    """Others' text in Markdown, where no sign of it acts: no link, no mark-up, no column of a table."""
+    return _MARKS.sub(r"\\\1", one_line(text, width=500))
+
+
+def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, timestamp: str) -> dict[str, Any]:
+    """The record of one model and forget set; `timestamp` is when it was judged, in seconds of the epoch."""
+    lines = [v for v in outcome.verdicts if v.subject == subject]
+    results = [result for v in lines for result in (_level(outcome, v), *_measured(outcome, v))]
+    named = "externally_managed" if facts.served else "self_deployed"
+    name = one_line(subject, width=200)
+    return {
+        "schema_version": EEE_SCHEMA,
+        "evaluation_id": f"vestige-audit/{name}/{timestamp}",
+        "retrieved_timestamp": timestamp,
+        "source_metadata": {
+            "source_name": "vestige audit",
+            "source_type": "evaluation_run",
+            "source_organization_name": "unknown",
+            "evaluator_relationship": "other",
+            "additional_details": {"untested": json.dumps(list(outcome.untested), ensure_ascii=False)},
+        },
+        "eval_library": {"name": "vestige", "version": facts.version},
+        "model_info": {
+            "name": name,
+            "id": one_line(facts.model, width=200) or name,
+            "additional_details": {
+                "deployment_type": named,
+                "model_availability": "unknown",
+                "digest": "" if facts.served else facts.digest,
+                "target": one_line(outcome.target, width=200),
+            },
+        },
+        "evaluation_results": results,
+    }
+
+
+def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
+    """The verdict itself."""
+    levels: dict[str, Any] = {"score_type": "levels", "level_names": list(_LEVELS), "has_unknown_level": False}
+    margins = {"margin": f"{v.margin:g}", "wide": f"{v.wide:g}", "unit": v.unit}
+    told = {"bound": bound_said(outcome, v), "reason": one_line(v.reason, width=500), "against": v.against}
+    return {
+        **_of(outcome, v, "verdict"),
+        "metric_config": {
+            "evaluation_description": CLAIMS[v.claim],
+            "metric_id": "vestige.verdict",
+            "lower_is_better": False,
+            **levels,
+            "additional_details": margins,
+        },
+        "score_details": {"score": _LEVELS.index(v.outcome), "details": told},
+    }
+
+
+def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
+    """The quantities that the verdict rests on."""
+    return [
+        {
+            **_of(outcome, v, name),
+            "metric_config": {
+                "metric_id": f"vestige.{estimate.metric}",
+                "metric_unit": estimate.unit,
+                "lower_is_better": v.claim != "benchmark can tell",
+                "score_type": "continuous",
+                "min_score": None,
+                "max_score": None,
+            },
+            "score_details": {
+                "score": estimate.value,
+                "details": {"decides": str(name == v.decides).lower()},
+                "uncertainty": _uncertainty(estimate),
+            },
+        }
+        for name, estimate in v.evidence.items()
+    ]
+
+
+def _uncertainty(estimate: Estimate) -> dict[str, Any]:
+    ends = estimate.low, estimate.high
+    known = {"num_samples": estimate.n}
+    if not all(map(math.isfinite, ends)):
+        return known
+    interval = {"lower": ends[0], "upper": ends[1], "confidence_level": 0.95, "method": estimate.interval}
+    return {**known, "confidence_interval": interval}
+
+
+def _of(outcome: AuditOutcome, v: VerdictLine, name: str) -> dict[str, Any]:
+    data = {"dataset_name": one_line(outcome.forget, width=200), "source_type": "other"}
+    said = f"{v.claim}: {one_line(name, width=120)}"
+    return {"evaluation_result_id": said, "evaluation_name": said, "source_data": data}
+
+
+FORMS = ("junit", "card", "eee")
