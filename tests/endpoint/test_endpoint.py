@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 from served import serving
+from typer.testing import CliRunner
 
+from vestige.cli.app import app
 from vestige.core.errors import InputError, MachineError
+from vestige.core.files import read_json, write_jsonl
 from vestige.core.items import Item
 from vestige.evals import choices, exposure, freeform, qa
 from vestige.evals.base import View
@@ -252,3 +255,23 @@ def test_an_address_that_cannot_be_read_is_refused(model, said):
     assert "pass@" not in str(raised.value)
     assert address("http://h:8/v1/?tokenizer=a%2Fb&concurrency=3#org/m").identity_of_asking["model"] == "org/m"
     assert Path(address("http://h/v1?tokenizer=a%2Fb#m").tokenizer) == Path("a/b")
+
+
+def test_the_command_evaluates_an_address_and_shows_no_setting_of_it(nano, tmp_path):
+    rows = [{"question": i.question, "answer": i.answer, "edge": i.edge} for i in ITEMS]
+    write_jsonl(tmp_path / "all.jsonl", rows)
+    with serving(nano) as log:
+        place = f"{log.url}?tokenizer={nano.name}&concurrency=2#nano"
+        words = ["evaluate", place, "--data", str(tmp_path / "all.jsonl"), "--output-dir", str(tmp_path / "there")]
+        words += ["--max-new-tokens", "4", "--json"]
+        ended = CliRunner().invoke(app, words)
+        assert ended.exit_code == 0, ended.output
+        asked = len(log.bodies)
+        faster = [word.replace("concurrency=2", "concurrency=3") for word in words]
+        again = CliRunner().invoke(app, faster)
+        assert again.stdout == ended.stdout
+        assert not [body for body in log.bodies[asked:] if body["max_tokens"] == 4], "what was answered is asked again"
+    spec = read_json(tmp_path / "there" / "spec.json")
+    assert (spec["name"], spec["model"]) == ("nano", f"{log.url}#nano")
+    (told,) = (read_json(p) for p in (tmp_path / "there").glob("evals/*/provenance.json"))
+    assert (told["prompts_sent_as"], told["scores_from"]) == ("tokens", "prompt_logprobs")
