@@ -121,3 +121,12 @@ def test_a_scheduler_starts_the_same_workers(tmp_path: Path) -> None:
     assert failed == {}
     assert set(recorded(tmp_path)) == {c.key for c in cells(6)}
     assert Counter((tmp_path / "ended").read_text().split()) == {c.key: 1 for c in cells(6)}
+
+
+@pytest.mark.slow
+def test_ray_starts_the_same_workers(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    state, options = StudyState(tmp_path / "state"), {"num_cpus": 0.1}
+    plan, making = partial(cells, 6), partial(make, place=str(tmp_path))
+    assert run_cells(state, plan, making, jobs=2, executor="ray", options=options) == {}
+    assert Counter((tmp_path / "ended").read_text().split()) == {c.key: 1 for c in cells(6)}

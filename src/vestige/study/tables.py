@@ -126,7 +126,8 @@ def _differences(contrasts: Sequence[ContrastRow]) -> Table:
         test = ("no spread", "", "") if c.t is None else (f"{c.t:.2f} ({c.df:.1f})", _p(c.p), _p(c.p_holm))
         size = f"{c.difference:+.3f} [{c.low:+.2f}, {c.high:+.2f}]"
         what = f"{metric_name(c.metric)}, {_named_split(c.split)}"
-        rows.append((c.model, c.method, c.rates, c.at, what, f"{c.second} less {c.first}", size, *test))
+        at = f"{c.at}, one training" if "one seed" in c.method_of_test else c.at
+        rows.append((c.model, c.method, c.rates, at, what, f"{c.second} less {c.first}", size, *test))
     return Table("Differences; Holm's p counts all tests of one score", head, tuple(rows))
 
 
