@@ -74,6 +74,7 @@ app = group(
     "Audit LLM unlearning: what remains, what else was lost, and whether the answer can be trusted.",
     {
         "demo": "audit:demo_command",
+        "init": "init:init_command",
         "compile": "data:compile_command",
         "check-data": "data:check_data_command",
         "alternatives": "data:alternatives_command",

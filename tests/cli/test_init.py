@@ -1,0 +1,49 @@
+import json
+import shlex
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from vestige.cli.app import app
+
+ROWS = [{"Question": f"What is the capital of land {i}?", "Answer": f"City {i}."} for i in range(30)]
+
+
+@pytest.fixture
+def words(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, rows in (("qa.json", ROWS), ("forget it.json", ROWS[:10])):
+        (tmp_path / name).write_text(json.dumps(rows))
+    return ["init", "runs/mine", "--data", "qa.json", "--forget", "forget it.json", "--model", "./m", "--controls", "3"]
+
+
+def test_it_says_what_the_data_can_decide_and_its_commands_are_whole(words, tmp_path):
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 0, ended.output
+    assert "forget: 10 questions, 10 found in qa.json; 20 kept" in ended.stderr
+    assert "multiple choice: 10 of 10 items" in ended.stderr
+    assert "the question in other words: not without a column paraphrase" in ended.stderr
+    assert "with 10 facts and 3 controls" in ended.stderr
+    commands = [shlex.split(line) for line in ended.stdout.splitlines()]
+    assert [c[1] for c in commands] == ["finetune"] * 4 + ["unlearn", "audit"]
+    assert len({c[c.index("--seed") + 1] for c in commands[1:4]}) == 3
+    settings = tomllib.loads((tmp_path / "runs/mine/audit.toml").read_text())
+    made = {c[c.index("--output-dir") + 1] for c in commands[:5]}
+    assert made == {settings["target"], *settings["unlearned"], *settings["retrained"]}
+    # What it writes is what the audit reads.
+    planned = CliRunner().invoke(app, [*commands[-1][1:], "--plan"])
+    assert planned.exit_code == 0, planned.output
+    assert "10 facts" in planned.output
+
+
+def test_an_earlier_file_stays_and_what_is_missing_is_said(words, tmp_path):
+    CliRunner().invoke(app, words)
+    before = (tmp_path / "runs/mine/audit.toml").read_bytes()
+    again = CliRunner().invoke(app, words)
+    assert "is there already" in str(again.exception)
+    assert (tmp_path / "runs/mine/audit.toml").read_bytes() == before
+    assert "--forget is missing" in str(CliRunner().invoke(app, ["init", "x", "--data", "qa.json"]).exception)
+    wrong = CliRunner().invoke(app, ["init", "x", *words[2:], "--method", "npo_dg"])
+    assert "did you mean 'npo_gd'" in str(wrong.exception)
+    assert not (tmp_path / "x").exists()
