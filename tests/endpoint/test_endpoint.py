@@ -1,6 +1,9 @@
 """A model behind an address: asked as the same model in memory, it gives the same records; what is wrong is refused."""
 
+import contextlib
 import logging
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from vestige.core.files import read_json, write_jsonl
 from vestige.core.items import Item
 from vestige.evals import choices, exposure, freeform, qa
 from vestige.evals.base import View
+from vestige.models import http
 from vestige.models.address import address
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.options import LetterPrompt
@@ -275,3 +279,35 @@ def test_the_command_evaluates_an_address_and_shows_no_setting_of_it(nano, tmp_p
     assert (spec["name"], spec["model"]) == ("nano", f"{log.url}#nano")
     (told,) = (read_json(p) for p in (tmp_path / "there").glob("evals/*/provenance.json"))
     assert (told["prompts_sent_as"], told["scores_from"]) == ("tokens", "prompt_logprobs")
+
+
+@pytest.mark.parametrize("begin", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"], ids=["headers", "body"])
+def test_a_server_that_drips_is_left_after_the_time_for_one_exchange(begin):
+    over, listening = threading.Event(), socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            connection = listening.accept()[0]
+            connection.recv(2**16)
+            connection.sendall(begin)
+            while not over.wait(0.05):
+                connection.sendall(b"x")
+
+    thread = threading.Thread(target=drip, daemon=True)
+    thread.start()
+    place = f"http://127.0.0.1:{listening.getsockname()[1]}/v1?attempts=1&timeout_seconds=0.4#nano"
+    try:
+        with pytest.raises(InputError, match=r"no whole reply within 0\.4 s"):
+            load(ModelSettings(model=place))
+    finally:
+        over.set()
+        listening.close()
+
+
+def test_a_reply_without_end_is_not_read(nano, monkeypatch):
+    monkeypatch.setattr(http, "_MOST_BYTES", 4096)
+    with (
+        serving(nano, alter=lambda body, found: found.update(more="x" * 8192)) as log,
+        pytest.raises(InputError, match="more than 4,096 bytes"),
+    ):
+        through(log, nano)
