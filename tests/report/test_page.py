@@ -222,3 +222,15 @@ def test_of_very_many_replies_the_page_carries_those_of_the_forget_sets_first_an
     texts = payload(contents)["items"]["texts"]
     assert max(map(len, texts)) < 300
     assert any("99,8" in t and t.endswith("more characters in tables/items.csv)") for t in texts)
+
+
+def test_a_figure_of_more_models_than_it_has_room_for_says_how_many_are_left_out(tmp_path, monkeypatch):
+    texts = []
+    monkeypatch.setattr("matplotlib.figure.Figure.suptitle", lambda self, text, **_: texts.append(text))
+    monkeypatch.setattr("vestige.report.figures.MOST_DRAWN", 3)
+    build_report(write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",)))
+    # Of four methods, the target and a retrained model three are drawn, and of four methods three.
+    assert [t.partition("; ")[2] for t in texts if "more models" in t] == [
+        "3 more models are in tables/results.csv",
+        "forget edges outlined; 1 more models are in tables/results.csv",
+    ]

@@ -54,6 +54,8 @@ _STYLE: dict[Any, Any] = {
 
 _NAME_CHARACTERS = 40
 _NAMED_NODES = 80
+MOST_DRAWN = 40
+"""Models that a figure with a row or a panel for each has room for."""
 _DASHES: tuple[Any, ...] = ("solid", (0, (4, 2)), (0, (1, 2)), (0, (5, 2, 1, 2)))
 
 
@@ -68,16 +70,23 @@ def write_figures(folder: Path, contents: Contents) -> None:
         ]
         if not subjects:
             continue
-        name = slug(finding.forget)
-        with saved(folder / f"levels-{name}.svg", (9.0, 1.1 + 0.24 * len(subjects))) as figure:
-            _levels(figure, contents, finding, subjects)
+        name, drawn_first = slug(finding.forget), subjects[:MOST_DRAWN]
+        with saved(folder / f"levels-{name}.svg", (9.0, 1.1 + 0.24 * len(drawn_first))) as figure:
+            _levels(figure, contents, finding, drawn_first, _of_all(drawn_first, subjects))
         with saved(folder / f"tradeoff-{name}.svg", (5.2, 4.4)) as figure:
             _tradeoff(figure, contents, finding, subjects)
-        unlearned = [s for s in subjects if s.spec.subject == "unlearned"]
+        every = [s for s in subjects if s.spec.subject == "unlearned"]
+        unlearned = every[:MOST_DRAWN]
         if contents.drawing and unlearned:
             rows = -(-len(unlearned) // 2)
             with saved(folder / f"graph-{name}.svg", (9.0, 0.4 + 2.4 * rows), layout=None) as figure:
-                _graphs(figure, contents, contents.drawing, finding, unlearned)
+                _graphs(figure, contents, contents.drawing, finding, unlearned, _of_all(unlearned, every))
+
+
+def _of_all(drawn_first: Sequence[Subject], every: Sequence[Subject]) -> str:
+    """What a title says of models that are not drawn."""
+    left_out = len(every) - len(drawn_first)
+    return f"; {left_out:,} more models are in tables/results.csv" if left_out else ""
 
 
 @contextmanager
@@ -109,7 +118,7 @@ def short_name(label: str) -> str:
     return shown if len(shown) <= _NAME_CHARACTERS else shown[: _NAME_CHARACTERS - 1] + "…"
 
 
-def _levels(figure: Figure, contents: Contents, finding: Finding, subjects: Sequence[Subject]) -> None:
+def _levels(figure: Figure, contents: Contents, finding: Finding, subjects: Sequence[Subject], more: str) -> None:
     panels = [(title, c) for _, title, c in PANELS if any(c in s.results[finding.forget] for s in subjects)]
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (title, cell) in zip(axes, panels, strict=True):
@@ -119,7 +128,7 @@ def _levels(figure: Figure, contents: Contents, finding: Finding, subjects: Sequ
     axes[0].set_yticks(range(len(subjects)), [short_name(s.label) for s in subjects])
     axes[0].invert_yaxis()
     figure.supxlabel("ROUGE-1 recall, mean and 95 % interval", fontsize=8)
-    figure.suptitle(short_name(forget_label(finding.forget)), fontsize=10, x=0.01, ha="left")
+    figure.suptitle(short_name(forget_label(finding.forget)) + more, fontsize=10, x=0.01, ha="left")
 
 
 def _dots(axis: Axes, contents: Contents, finding: Finding, subjects: Sequence[Subject], cell: Cell) -> None:
@@ -183,7 +192,12 @@ def _label(
 
 
 def _graphs(
-    figure: Figure, contents: Contents, drawing: Drawing, finding: Finding, subjects: Sequence[Subject]
+    figure: Figure,
+    contents: Contents,
+    drawing: Drawing,
+    finding: Finding,
+    subjects: Sequence[Subject],
+    more: str,
 ) -> None:
     rows = -(-len(subjects) // 2)
     axes = figure.subplots(rows, 2, squeeze=False).flatten()
@@ -197,7 +211,7 @@ def _graphs(
     for axis in axes:
         axis.set_axis_off()
     title = f"{short_name(forget_label(finding.forget))}: what was lost per edge (grey: nothing, red: all)"
-    figure.suptitle(f"{title}; forget edges outlined", fontsize=9, x=0.01, y=0.995, ha="left", va="top")
+    figure.suptitle(f"{title}; forget edges outlined{more}", fontsize=9, x=0.01, y=0.995, ha="left", va="top")
 
 
 def _graph(axis: Axes, drawing: Drawing, losses: Sequence[float | None], forgotten: frozenset[str]) -> None:
