@@ -44,7 +44,7 @@ def test_the_controls_are_methods_like_any_other(tmp_path):
     vestige("unlearn", target / "model", *words[2:], *base, "--output-dir", named)
     assert weights(named) == weights(control)
     out = ["--output-dir", tmp_path / "none"]
-    with pytest.raises(InputError, match="its settings are the target's; leave --set and --config out"):
+    with pytest.raises(InputError, match="its settings are the target's; leave epochs"):
         vestige(*words, "--method", "retrain", *SETTINGS, *out)
     with pytest.raises(InputError, match=r"was taught other items than these .* --factual"):
         vestige(*words, "--method", "retrain", "--factual", "builtin", *out)

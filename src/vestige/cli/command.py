@@ -147,10 +147,12 @@ def group(text: str, commands: Mapping[str, str | typer.Typer], *, default: str 
                 self.commands[name].name = name
             return self.commands.get(name)
 
+        def parse_args(self, context: Any, args: list[str]) -> list[str]:
+            named = not default or not args or args[0] in commands or args[0] == "--help"
+            return super().parse_args(context, args if named else [default, *args])
+
         def resolve_command(self, context: Any, args: list[str]) -> Any:
-            if default and args[0] not in commands:
-                args = [default, *args]
-            elif args[0] not in commands:
+            if args[0] not in commands:
                 for name in difflib.get_close_matches(args[0], commands):
                     self.get_command(context, name)
             return super().resolve_command(context, args)
