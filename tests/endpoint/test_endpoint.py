@@ -226,6 +226,15 @@ def test_what_a_server_replies_is_text_and_nothing_else(nano):
     assert "<script>" in record["reply"]
 
 
+def test_a_reply_that_the_server_filtered_is_nothing_forgotten_and_one_it_broke_off_is_asked_for_again(nano):
+    said = iter(["abort", "stop", "error", *["stop"] * 5, "content_filter"])
+    with serving(nano, alter=lambda body, found: found["choices"][0].update(finish_reason=next(said))) as log:
+        subject = through(log, nano, scores="no", concurrency=1)
+        assert len(log.bodies) == 5
+        with pytest.raises(InputError, match="filtered a reply"):
+            records(subject, qa, max_new_tokens=2)
+
+
 def test_who_needs_weights_is_refused_in_one_sentence_and_the_identity_is_what_is_known(nano):
     replies = {"at": 0}
 

@@ -194,7 +194,15 @@ class Endpoint:
             ids = None
         elif ids and ids[-1] in end_ids:
             ids = ids[:-1]
-        finish: Literal["stop", "length"] = "length" if choice.get("finish_reason") in _CUT else "stop"
+        why = choice.get("finish_reason")
+        if why == "content_filter":
+            raise InputError(
+                f"the server of {self.to.shown} filtered a reply, which would pass for something forgotten; switch its "
+                "filter off"
+            )
+        if why in ("abort", "error"):
+            raise Garbled(f"the server ended the reply ({why})")
+        finish: Literal["stop", "length"] = "length" if why in _CUT else "stop"
         return _Said(text, None if ids is None else tuple(ids), finish, _margin(choice.get("logprobs")))
 
     def _check_read(self, found: Any, n_prompt: int | None) -> None:
