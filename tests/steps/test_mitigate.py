@@ -26,9 +26,9 @@ from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
+from vestige.models import engine
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
-from vestige.probes import answering
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
 from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
@@ -204,7 +204,7 @@ def test_a_killed_mending_comes_to_the_same_bytes_and_asks_no_checkpoint_twice(t
     whole, broken = (probed(ProbeFolder(tmp_path / name), asked) for name in ("whole", "broken"))
     mitigate(whole, asked)
     done = files(mitigation_folder(whole, asked).path)
-    prompts, generate = [], answering.generate
+    prompts, generate = [], engine.generate
 
     def counted(model, given, **more):
         prompts.extend(given)
@@ -217,7 +217,7 @@ def test_a_killed_mending_comes_to_the_same_bytes_and_asks_no_checkpoint_twice(t
 
         return on_step
 
-    monkeypatch.setattr(answering, "generate", counted)
+    monkeypatch.setattr(engine, "generate", counted)
     # In the first scoring, between two checkpoints, in the scoring of one, after it, and before the last step.
     moments = [
         {"grader": Grader(Silence(breaks=1), {})},

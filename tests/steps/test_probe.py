@@ -13,9 +13,9 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import compile_dataset
 from vestige.judges.base import Judgement, Written
 from vestige.metrics import intervals
+from vestige.models import engine
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
-from vestige.probes import answering
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent, read_adjacent
 from vestige.probes.answering import AnswerSettings, Grader
 from vestige.probes.filters import FilterSettings
@@ -82,13 +82,13 @@ def request_(probed):
 @pytest.fixture
 def generated(monkeypatch):
     """How many prompts were given to a model."""
-    count, generate = [], answering.generate
+    count, generate = [], engine.generate
 
     def counted(model, prompts, **more):
         count.extend(prompts)
         return generate(model, prompts, **more)
 
-    monkeypatch.setattr(answering, "generate", counted)
+    monkeypatch.setattr(engine, "generate", counted)
     return count
 
 
