@@ -25,11 +25,11 @@ from benchmarks.planted_cases import FORMATS, Exam, Planted, draw_case
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, VerdictLine, read_plan
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
-from vestige.audit.formats import EXPOSURE
-from vestige.audit.gather import read_case
-from vestige.audit.judge import judge
-from vestige.audit.scores import Case, Ranked, Scores, Source
-from vestige.audit.settings import AuditSettings
+from vestige.auditing.formats import EXPOSURE
+from vestige.auditing.gather import read_case
+from vestige.auditing.judge import judge
+from vestige.auditing.scores import Case, Ranked, Scores, Source
+from vestige.auditing.settings import AuditSettings
 from vestige.core.seeds import generator
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
@@ -217,8 +217,8 @@ def audit_run(
     run: RunFolder, out: RunFolder, forget: str, more: Sequence[Path], *, seed: int, workers: int
 ) -> AuditPlan:
     """Audit all models of a run but the target, and `more`, as if they were unlearned, without a control."""
-    from vestige.study.audit import run_audit
-    from vestige.study.audit_request import AuditedModel, AuditRequest
+    from vestige.studies.audit import run_audit
+    from vestige.studies.audit_request import AuditedModel, AuditRequest
 
     models = []
     for folder in [*run.subjects(), *map(SubjectFolder, more)]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_outcome
 from vestige.artifacts.layout import RunFolder
 from vestige.report import build_report
-from vestige.study.audit import rejudge
-from vestige.study.demo import DemoSettings, run_demo
+from vestige.studies.audit import rejudge
+from vestige.studies.demo import DemoSettings, run_demo
 
 SIGNS = {"holds": "H", "fails": "F", "inconclusive": "."}
 

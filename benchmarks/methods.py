@@ -29,7 +29,7 @@ from vestige.data.factual import idk_answers
 from vestige.data.validation import Apart, held_apart
 from vestige.methods import METHODS
 from vestige.metrics.pooling import interval_over_seeds
-from vestige.study.calibrate import (
+from vestige.studies.calibrate import (
     CalibrateRequest,
     CalibrateSettings,
     Calibration,
@@ -37,10 +37,10 @@ from vestige.study.calibrate import (
     calibration_tasks,
     read_calibration,
 )
-from vestige.study.demo import DemoSettings, finetune_task
-from vestige.study.halving import Candidate, log_grid
-from vestige.study.presets import tiny_unlearning
-from vestige.study.runner import Report, State, Task, run_tasks
+from vestige.studies.demo import DemoSettings, finetune_task
+from vestige.studies.halving import Candidate, log_grid
+from vestige.studies.presets import tiny_unlearning
+from vestige.studies.runner import Report, State, Task, run_tasks
 from vestige.training.settings import UnlearningSettings
 
 PAGE = Path(__file__).parents[1] / "benchmarks" / "results" / "methods.md"

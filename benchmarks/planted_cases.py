@@ -34,8 +34,8 @@ from scipy.special import expit, ndtri
 
 from benchmarks.planted_bounds import World
 from vestige.artifacts.audits import AuditPlan, Claim, Kind, PlannedAttack, SoundnessLine
-from vestige.audit.scores import Carried, Case, Scores, Source
-from vestige.audit.settings import AuditSettings
+from vestige.auditing.scores import Carried, Case, Scores, Source
+from vestige.auditing.settings import AuditSettings
 from vestige.core.seeds import generator
 from vestige.metrics.intervals import LEAST_CLUSTERS
 from vestige.metrics.verdicts import Thresholds

@@ -16,10 +16,10 @@ from typing import NamedTuple
 from benchmarks.planted import Seen, counted, exam_table
 from benchmarks.planted_tables import guesses, over_forgotten, refuses, suppressed
 from vestige.artifacts.audits import AuditPlan, PlannedAttack
-from vestige.audit.gather import QA_FORCED
-from vestige.audit.judge import judge
-from vestige.audit.scores import Carried, Case, Scores, Source
-from vestige.audit.settings import AuditSettings
+from vestige.auditing.gather import QA_FORCED
+from vestige.auditing.judge import judge
+from vestige.auditing.scores import Carried, Case, Scores, Source
+from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.evals import choices, freeform, qa

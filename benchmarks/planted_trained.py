@@ -18,7 +18,7 @@ from pathlib import Path
 from transformers import LlamaConfig
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
-from vestige.audit.settings import AuditSettings
+from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.data.corpus import NamedSplits
@@ -26,8 +26,8 @@ from vestige.models import tiny
 from vestige.models.load import ModelSettings
 from vestige.steps.controls import REFUSAL, SuppressRequest, suppress
 from vestige.steps.finetune import FinetuneRequest, finetune
-from vestige.study.audit import run_audit
-from vestige.study.audit_request import AuditedModel, AuditRequest
+from vestige.studies.audit import run_audit
+from vestige.studies.audit_request import AuditedModel, AuditRequest
 from vestige.training.settings import TrainingSettings
 
 N, HOLDOUT, EDGE, CONTROLS = 60, 40, 20, 5

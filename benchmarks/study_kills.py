@@ -24,7 +24,7 @@ from typing import Any
 from vestige.artifacts.layout import StudyState
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, write_text
-from vestige.study.engine import Cell, run_cells
+from vestige.studies.engine import Cell, run_cells
 
 
 def cells(n: int) -> list[Cell]:

@@ -9,15 +9,15 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.own_files import note_seen
-from vestige.audit.settings import AuditSettings
+from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.models import tiny
 from vestige.models.load import ModelSettings
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import stored_done
-from vestige.study.audit_request import AuditedModel, AuditRequest
-from vestige.study.runner import State, Task
+from vestige.studies.audit_request import AuditedModel, AuditRequest
+from vestige.studies.runner import State, Task
 from vestige.training.settings import TrainingSettings
 
 WORDS = ("amber", "birch", "cedar", "dune", "ember", "fjord", "grove", "heath")

@@ -19,7 +19,7 @@ from vestige.core.files import read_json
 from vestige.core.items import Item
 from vestige.metrics import intervals
 from vestige.models import tiny
-from vestige.study import audit as study
+from vestige.studies import audit as study
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -15,11 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "Python files": (360, 210),
-    "lines of code": (42_300, 28_000),
-    "files with exactly one importer": (66, 30),
+    "Python files": (320, 210),
+    "lines of code": (45_700, 28_000),
+    "files with exactly one importer": (42, 30),
     "private functions of three lines or fewer, used once": (105, 100),
-    "lines of tests": (42_100, 28_000),
+    "lines of tests": (44_300, 28_000),
 }
 """Code lines are those without blanks, comments and docstrings."""
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

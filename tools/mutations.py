@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("losses.py", "metrics", "attacks", "audit", "training")
+PLACES = ("losses.py", "metrics", "attacks", "auditing", "training")
 _COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 _COMPUTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 _CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "max"}

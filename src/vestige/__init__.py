@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vestige.api import Audit, Model, Results, audit, evaluate, finetune, read_audit, unlearn
     from vestige.artifacts.audits import Soundness, read_soundness
     from vestige.artifacts.layout import RunFolder, SubjectFolder
     from vestige.artifacts.records import read_summaries
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
     from vestige.attacks.placement import around, deployed, target_of
     from vestige.attacks.planning import gcg_attack, prefix_attack
-    from vestige.audit.settings import AuditSettings
+    from vestige.auditing.settings import AuditSettings
     from vestige.core.items import Item
     from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import SourceSettings, everything, named_splits, open_corpus, split_by
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
     from vestige.steps.check_data import CheckRequest, check_data
     from vestige.steps.controls import Taught, recipe_from, recipe_without
     from vestige.steps.dry_run import Forecast, forecast_finetuning, forecast_unlearning
-    from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
-    from vestige.steps.finetune import FinetuneRequest, finetune
+    from vestige.steps.evaluate import EvaluateRequest, finished_subject, view_of
+    from vestige.steps.finetune import FinetuneRequest
     from vestige.steps.sisa import SisaForgetting, SisaSettings, forget_in_shards, train_in_shards
     from vestige.steps.soundness import TrainedSettings
     from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
-    from vestige.steps.unlearn import UnlearnRequest, unlearn
-    from vestige.study.audit import rejudge, run_audit
-    from vestige.study.audit_request import AuditedModel, AuditRequest, named_models
-    from vestige.study.calibrate import (
+    from vestige.steps.unlearn import UnlearnRequest
+    from vestige.studies.audit import rejudge, run_audit
+    from vestige.studies.audit_request import AuditedModel, AuditRequest, named_models
+    from vestige.studies.calibrate import (
         CalibrateRequest,
         CalibrateSettings,
         Calibration,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from vestige.training.trajectory import TrajectorySettings
 
 _HOMES = {
+    "api": ("Audit", "Model", "Results", "audit", "evaluate", "finetune", "read_audit", "unlearn"),
     "artifacts.audits": ("Soundness", "read_soundness"),
     "artifacts.layout": ("RunFolder", "SubjectFolder"),
     "artifacts.records": ("read_summaries",),
@@ -60,7 +62,7 @@ _HOMES = {
     "attacks.gcg": ("FoundPrompt", "GcgSettings", "find_prompt"),
     "attacks.placement": ("around", "deployed", "target_of"),
     "attacks.planning": ("gcg_attack", "prefix_attack"),
-    "audit.settings": ("AuditSettings",),
+    "auditing.settings": ("AuditSettings",),
     "core.items": ("Item",),
     "data.alternatives": ("with_alternatives",),
     "data.corpus": ("split_by", "SourceSettings", "everything", "named_splits", "open_corpus"),
@@ -78,16 +80,16 @@ _HOMES = {
     "steps.attack": ("AttackRequest", "run_attack"),
     "steps.check_data": ("CheckRequest", "check_data"),
     "steps.dry_run": ("Forecast", "forecast_finetuning", "forecast_unlearning"),
-    "steps.evaluate": ("EvaluateRequest", "evaluate", "finished_subject", "view_of"),
-    "steps.finetune": ("FinetuneRequest", "finetune"),
+    "steps.evaluate": ("EvaluateRequest", "finished_subject", "view_of"),
+    "steps.finetune": ("FinetuneRequest",),
     "steps.controls": ("Taught", "recipe_from", "recipe_without"),
     "steps.sisa": ("SisaForgetting", "SisaSettings", "forget_in_shards", "train_in_shards"),
     "steps.soundness": ("TrainedSettings",),
     "steps.trajectory": ("TrajectoryRequest", "ValidationSettings", "answered_trajectory"),
-    "steps.unlearn": ("UnlearnRequest", "unlearn"),
-    "study.audit": ("rejudge", "run_audit"),
-    "study.audit_request": ("AuditRequest", "AuditedModel", "named_models"),
-    "study.calibrate": (
+    "steps.unlearn": ("UnlearnRequest",),
+    "studies.audit": ("rejudge", "run_audit"),
+    "studies.audit_request": ("AuditRequest", "AuditedModel", "named_models"),
+    "studies.calibrate": (
         *("CalibrateRequest", "CalibrateSettings", "Calibration", "CalibrationFolder", "calibrate", "read_calibration"),
     ),
     "training.settings": ("TrainingSettings", "UnlearningSettings"),
@@ -100,6 +102,7 @@ __all__ = [
     "AcrSettings",
     "Around",
     "AttackRequest",
+    "Audit",
     "AuditRequest",
     "AuditSettings",
     "AuditedModel",
@@ -115,8 +118,10 @@ __all__ = [
     "FoundPrompt",
     "GcgSettings",
     "Item",
+    "Model",
     "ModelSettings",
     "QASettings",
+    "Results",
     "RunFolder",
     "SisaForgetting",
     "SisaSettings",
@@ -134,6 +139,7 @@ __all__ = [
     "ValidationSettings",
     "answered_trajectory",
     "around",
+    "audit",
     "build_report",
     "calibrate",
     "check_data",
@@ -158,6 +164,7 @@ __all__ = [
     "named_splits",
     "open_corpus",
     "prefix_attack",
+    "read_audit",
     "read_calibration",
     "read_dataset",
     "read_soundness",

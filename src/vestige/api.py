@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from vestige.artifacts.audits import AuditOutcome
-    from vestige.audit.settings import AuditSettings
+    from vestige.auditing.settings import AuditSettings
     from vestige.core.items import ForgetSet
     from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
     from vestige.models.load import ModelSettings
@@ -138,7 +138,7 @@ def finetune(
     from vestige.steps.finetune import FinetuneRequest
     from vestige.steps.finetune import finetune as made_by_training
     from vestige.steps.making import pick_form
-    from vestige.study.presets import TINY_FINETUNE
+    from vestige.studies.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
     base = TINY_FINETUNE.identity() if fspath(model) == "builtin:tiny" else {}
@@ -147,7 +147,7 @@ def finetune(
     taught = corpus.items if splits is None else left_out(corpus, splits)
     if train_factual:
         taught = (*taught, *corpus.factual)
-    sets = (*_forgotten_by(model), *([splits.resolved] if splits else []))
+    sets = (*forgotten_by(model), *([splits.resolved] if splits else []))
     request = FinetuneRequest(
         model=_model(model, device, dtype, trust_remote_code, chat_template),
         items=taught,
@@ -199,11 +199,11 @@ def unlearn(
     from vestige.steps.subjects import origin_of, own_dtype
     from vestige.steps.unlearn import UnlearnRequest
     from vestige.steps.unlearn import unlearn as made_by_unlearning
-    from vestige.study.presets import tiny_unlearning
+    from vestige.studies.presets import tiny_unlearning
     from vestige.training.settings import UnlearningSettings
 
     kind = find_method(method)
-    corpus, before = _corpus(data), _forgotten_by(target)
+    corpus, before = _corpus(data), forgotten_by(target)
     splits = named_splits(corpus, forget, retain=retain, before=before)
     asked = _model(target, device, dtype or own_dtype(fspath(target)) or "float32", trust_remote_code, chat_template)
     origin = origin_of(asked)
@@ -264,7 +264,7 @@ def evaluate(
     corpus = _corpus(data)
     if forget is None and retain is not None:
         raise InputError("retain goes with forget; without it everything is one split")
-    before = _forgotten_by(model)
+    before = forgotten_by(model)
     splits = undivided(corpus) if forget is None else named_splits(corpus, forget, retain=retain, before=before)
     if not evals:
         raise InputError("evals names no evaluation, so nothing would be asked")
@@ -304,9 +304,9 @@ def audit(
     them are advised. `settings` are `AuditSettings`, the margins `delta` and `delta_wide` among them. The work is done
     in `workers` processes. Raises PartialFailure where so much failed that nothing can be judged.
     """
-    from vestige.audit.settings import AuditSettings
-    from vestige.study.audit import run_audit
-    from vestige.study.audit_request import AuditRequest, named_models
+    from vestige.auditing.settings import AuditSettings
+    from vestige.studies.audit import run_audit
+    from vestige.studies.audit_request import AuditRequest, named_models
 
     models = [fspath(m) for m in (target, *unlearned, *retrained, *([suppressed] if suppressed else []))]
     asked = AuditSettings.build(settings, where="settings of the audit")
@@ -358,7 +358,7 @@ def audit_splits(
     from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import items_of, named_splits, refuse_nothing_kept, without
 
-    before = tuple(dict.fromkeys(one for model in models for one in _forgotten_by(model)))
+    before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
     found = named_splits(corpus, forget, retain=retain, before=before)
     splits = with_alternatives(corpus, found, alternatives, n=settings.alternatives)
     refuse_nothing_kept(corpus, splits)
@@ -396,7 +396,7 @@ def _model(
     )
 
 
-def _forgotten_by(model: "Named | Model") -> "tuple[ForgetSet, ...]":
+def forgotten_by(model: "Named | Model") -> "tuple[ForgetSet, ...]":
     """What the model and its ancestors left out or forgot, the oldest first; of one from elsewhere nothing is known."""
     from vestige.artifacts.layout import own_folder
     from vestige.artifacts.records import read_spec

@@ -25,7 +25,7 @@ from vestige.attacks.planning import (
     quantize_attack,
 )
 from vestige.attacks.relearn import MATERIALS, RelearnSettings
-from vestige.audit.settings import AuditSettings
+from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import split_by

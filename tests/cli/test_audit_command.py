@@ -22,7 +22,7 @@ from vestige.metrics import intervals
 from vestige.models import load as models
 from vestige.models import tiny
 from vestige.steps import attack as attacking
-from vestige.study import audit as study
+from vestige.studies import audit as study
 
 QUICK = ['evals=["qa"]', "relearn=[]", "quantize=[8]", "in_context=[]", "max_new_tokens=4"]
 SET = [word for one in (*QUICK, "suppress=false") for word in ("--set", one)]

@@ -16,8 +16,8 @@ from vestige.cli.app import app
 from vestige.core.files import read_json
 from vestige.metrics import intervals
 from vestige.models.load import ModelSettings, load
-from vestige.study import audit as study
-from vestige.study.audit_request import AuditedModel
+from vestige.studies import audit as study
+from vestige.studies.audit_request import AuditedModel
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ import pytest
 from benchmarks.planted_tables import Manner, planted
 from tests.near import near
 
-from vestige.audit import settings as audit_settings
-from vestige.audit.formats import FORMATS, Format
+from vestige.auditing import settings as audit_settings
+from vestige.auditing.formats import FORMATS, Format
 from vestige.core.items import Item
 from vestige.evals import freeform
 from vestige.evals.base import View

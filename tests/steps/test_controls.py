@@ -22,7 +22,7 @@ from vestige.steps.making import read_done
 from vestige.steps.sisa import SisaSettings, train_in_shards
 from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec
-from vestige.study import demo
+from vestige.studies import demo
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.", edge=f"b{i // 2}") for i in range(12))

@@ -53,8 +53,8 @@ from vestige.steps.making import Made, write_done
 from vestige.steps.sisa import SisaSettings
 from vestige.steps.subjects import any_subject, asked_model, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn_spec
-from vestige.study import calibrate as calibrate_step
-from vestige.study.calibrate import CalibrateRequest, CalibrateSettings
+from vestige.studies import calibrate as calibrate_step
+from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vestige.api import audit_splits
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
@@ -23,7 +24,6 @@ from vestige.cli.options import (
     Seed,
     Verify,
     Workers,
-    forgotten_by,
     model_from,
     say_notes,
     source_from,
@@ -36,11 +36,10 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
     from vestige.artifacts.layout import RunFolder
-    from vestige.audit.settings import AuditSettings
-    from vestige.data.corpus import NamedSplits, SourceSettings
-    from vestige.study.audit_forecast import Foreseen
-    from vestige.study.audit_request import AuditRequest
-    from vestige.study.demo import DemoEnd
+    from vestige.auditing.settings import AuditSettings
+    from vestige.studies.audit_forecast import Foreseen
+    from vestige.studies.audit_request import AuditRequest
+    from vestige.studies.demo import DemoEnd
 
 FAILS, OPEN = 3, 4
 """Exit codes: a claim fails; none fails, and one is inconclusive."""
@@ -53,7 +52,7 @@ ATTACKS = ("relearn", "quantize", "in_context", "gcg", "prefix")
 
 _ATTACKS = ("relearn", "quantize", "in_context", "gcg", "prefix", "prompt_")
 AUDIT = Part(
-    "vestige.audit.settings:AuditSettings",
+    "vestige.auditing.settings:AuditSettings",
     "Questions",
     first=("delta", "delta_wide", "delta_bits", "delta_wide_bits", "evals", "forms", "options", "max_new_tokens"),
     panels={
@@ -65,7 +64,7 @@ AUDIT = Part(
     # --alternatives is the file of them.
     spelled={"alternatives": "most_alternatives"},
 )
-DEMO = Part("vestige.study.demo:DemoSettings", "Settings")
+DEMO = Part("vestige.studies.demo:DemoSettings", "Settings")
 Why = Annotated[bool, typer.Option("--why", help="Print the reasons for each verdict, and what was not tested.")]
 
 
@@ -129,7 +128,7 @@ def audit_command(
     Exit code 0: every claim holds. 3: a claim fails. 4: none fails, one is inconclusive. 5: a task failed.
     """
     refuse_torchrun("audit")
-    from vestige.audit.settings import AuditSettings
+    from vestige.auditing.settings import AuditSettings
 
     given.refuse_others()
     if rejudge is not None:
@@ -142,9 +141,12 @@ def audit_command(
     run = Path(_given("--output-dir", None if output_dir is None else str(output_dir)))
     models = (_given("--target", target), *(unlearned or ()), *(retrained or ()), *([suppressed] if suppressed else ()))
     settings = _only(attacks, given)
-    splits = _splits(source, _given("--forget", forget), retain, (holdout, alternatives), models, settings)
+    from vestige.data.corpus import open_corpus
 
-    from vestige.study.audit_request import AuditRequest, check_request, named_models
+    corpus, forget = open_corpus(source), _given("--forget", forget)
+    splits = say_notes(audit_splits(corpus, forget, models, settings, retain, holdout, alternatives))
+
+    from vestige.studies.audit_request import AuditRequest, check_request, named_models
 
     read = model_from(given, models[0])
     request = AuditRequest(
@@ -159,7 +161,7 @@ def audit_command(
         verify=verify,
     )
     if plan:
-        from vestige.study.audit_forecast import foresee_audit
+        from vestige.studies.audit_forecast import foresee_audit
 
         return print_plan(splits.forget, foresee_audit(request), as_json=as_json)
     check_request(request)
@@ -186,7 +188,7 @@ def demo_command(
     """
     refuse_torchrun("demo")
     from vestige.artifacts.layout import RunFolder
-    from vestige.study.demo import DemoSettings, run_demo
+    from vestige.studies.demo import DemoSettings, run_demo
 
     given.refuse_others()
     settings = given.build(DemoSettings)
@@ -212,7 +214,7 @@ def _refuse_models(models: Sequence[str | Sequence[str] | None], attacks: str | 
 
 def _only(attacks: str | None, given: Given) -> "AuditSettings":
     """The settings with the attacks that are named alone, each as set, or by default, or on `SAMPLES` items."""
-    from vestige.audit.settings import AuditSettings
+    from vestige.auditing.settings import AuditSettings
     from vestige.core.settings import closest
 
     settings = given.build(AuditSettings)
@@ -230,47 +232,9 @@ def _only(attacks: str | None, given: Given) -> "AuditSettings":
     return settings.build({**values, **own}, where="settings of the audit")
 
 
-def _splits(
-    source: "SourceSettings",
-    forget: str,
-    retain: str | None,
-    files: tuple[str | None, str | None],
-    models: Sequence[str],
-    settings: "AuditSettings",
-) -> "NamedSplits":
-    """The splits of the data, with the holdout file's items if there is one, and alternatives to the forget questions.
-
-    `files` are those of the holdout items and of alternatives.
-    """
-    from dataclasses import replace
-
-    from vestige.data.alternatives import with_alternatives
-    from vestige.data.corpus import items_of, named_splits, open_corpus, refuse_nothing_kept, without
-
-    corpus = open_corpus(source)
-    # One retain set for all models, so that they are asked the same: nothing that any of them forgot besides.
-    before = tuple(dict.fromkeys(one for model in models for one in forgotten_by(model)))
-    holdout, alternatives = files
-    found = named_splits(corpus, forget, retain=retain, before=before)
-    splits = say_notes(with_alternatives(corpus, found, alternatives, n=settings.alternatives))
-    refuse_nothing_kept(corpus, splits)
-    if holdout is None:
-        return splits
-    items = items_of(corpus, holdout)
-    taught = [i for name, own in splits.splits.items() if name != "holdout" for i in own]
-    new = {i.id for i in without(items, taught)}
-    known = next((i for i in items if i.id not in new), None)
-    if known is not None:
-        raise InputError(
-            f"the question {one_line(known.question, width=60)!r} is in the holdout file and in another split; a "
-            "holdout item is one that no model was taught"
-        )
-    return replace(splits, splits={**splits.splits, "holdout": items})
-
-
 def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
-    from vestige.study.audit_forecast import forecast_audit
-    from vestige.study.audit_request import numbered
+    from vestige.studies.audit_forecast import forecast_audit
+    from vestige.studies.audit_request import numbered
 
     found = forecast_audit(run, request)
     if as_json:
@@ -289,8 +253,8 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
 
 
 def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json: bool, why: bool) -> None:
-    from vestige.study.audit import run_audit
-    from vestige.study.audit_request import numbered
+    from vestige.studies.audit import run_audit
+    from vestige.studies.audit_request import numbered
 
     before = _audited_before(run, request.splits.forget)
     with output_in(run, fresh=False, made_by=_MADE_BY), progress_bar("audit") as show:
@@ -328,7 +292,7 @@ def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
 def _rejudged(run: Path, changes: Mapping[str, object], *, as_json: bool, why: bool) -> None:
     from vestige.artifacts.audits import read_plan
     from vestige.artifacts.layout import RunFolder
-    from vestige.study.audit import rejudge
+    from vestige.studies.audit import rejudge
 
     outcomes = rejudge(run, changes)
     failed = [one for place in RunFolder(run).audits() for one in read_plan(place).failed]

@@ -186,7 +186,7 @@ def _trained(
     model: "ModelSettings", own: dict[str, object], unrelated: "tuple[Item, ...]", *, seeds: int, splits: int
 ) -> "TrainedSettings":
     from vestige.steps.soundness import TrainedSettings
-    from vestige.study.presets import TINY_FINETUNE
+    from vestige.studies.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
     tiny = {**TINY_FINETUNE.identity(), "epochs": EPOCHS} if model.model == "builtin:tiny" else {}

@@ -14,7 +14,7 @@ from vestige.core.text import one_line
 
 if TYPE_CHECKING:
     from vestige.data.corpus import NamedSplits
-    from vestige.study.audit_forecast import Foreseen
+    from vestige.studies.audit_forecast import Foreseen
 
 _FORMS = (
     ("the question in other words", "paraphrase", lambda i: i.paraphrase is not None),
@@ -50,13 +50,13 @@ def init_command(
     if settings.exists():
         raise InputError(f"{settings} is there already; edit it, or name another folder")
 
-    from vestige.audit.settings import AuditSettings
+    from vestige.auditing.settings import AuditSettings
     from vestige.core.files import write_text
     from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import SourceSettings, named_splits, open_corpus, refuse_nothing_kept
     from vestige.methods import find_method
-    from vestige.study.audit_forecast import foresee_audit
-    from vestige.study.audit_request import AuditRequest, named_models
+    from vestige.studies.audit_forecast import foresee_audit
+    from vestige.studies.audit_request import AuditRequest, named_models
 
     find_method(method)
     corpus = open_corpus(SourceSettings(data=data))
@@ -108,7 +108,7 @@ def _decided(plan: "Foreseen") -> list[str]:
 
 def _settings_file(data: str, forget: str, places: dict[str, str], retrained: list[str]) -> str:
     """The options of `vestige audit` as TOML, and the settings that people change, with their defaults, as comments."""
-    from vestige.audit.settings import AuditSettings
+    from vestige.auditing.settings import AuditSettings
 
     default = AuditSettings()
     return f"""# vestige audit --config THIS FILE; what is given on the command line wins.

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vestige.api import forgotten_by
 from vestige.cli.command import Given, Part
 from vestige.cli.output import say
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.core.items import ForgetSet, Item
+    from vestige.core.items import Item
     from vestige.core.settings import Settings
     from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
     from vestige.models.load import ModelSettings
@@ -136,15 +137,6 @@ def model_from(given: Given, name: str, *, as_made: bool = False) -> "ModelSetti
     return given.build(ModelSettings, **own)
 
 
-def forgotten_by(model: str) -> "tuple[ForgetSet, ...]":
-    """What the model and its ancestors left out or forgot, the oldest first; of one from elsewhere nothing is known."""
-    from vestige.artifacts.layout import own_folder
-    from vestige.artifacts.records import read_spec
-
-    folder = own_folder(model)
-    return () if folder is None else read_spec(folder.spec).forgotten
-
-
 def say_notes(splits: "NamedSplits") -> "NamedSplits":
     """Print the notes on how the data was matched, and return the splits unchanged."""
     for sentence in splits.told:
@@ -193,7 +185,7 @@ def taught_items(corpus: "Corpus", splits: "NamedSplits | None", *, factual: boo
 
 def finetuning(given: Given, model: str) -> "TrainingSettings":
     """The settings of a training on answers; `builtin:tiny` has those that were found for it."""
-    from vestige.study.presets import TINY_FINETUNE
+    from vestige.studies.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
     return given.build(TrainingSettings, TINY_FINETUNE.identity() if model == "builtin:tiny" else {})
@@ -227,7 +219,7 @@ def unlearning_from(
     from vestige.data.corpus import named_splits, open_corpus
     from vestige.data.factual import idk_answers, read_idk
     from vestige.methods import METHODS, PRESETS, find_method
-    from vestige.study.presets import tiny_unlearning
+    from vestige.studies.presets import tiny_unlearning
     from vestige.training.settings import UnlearningSettings
 
     find_method(words.method)
@@ -283,7 +275,7 @@ def _recipe(
     from vestige.methods import find_method
     from vestige.methods.base import FromStart
     from vestige.steps.controls import recipe_from, recipe_without
-    from vestige.study.presets import TINY_FINETUNE
+    from vestige.studies.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings, UnlearningSettings
 
     method = find_method(name)

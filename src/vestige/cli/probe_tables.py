@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from vestige.artifacts.holes import ChangeTests, JudgePair, JudgeParts, Outcome, Runs, VarianceRow, VarianceTable
-    from vestige.study.hole_study import StudyEnd, StudyForecast
-    from vestige.study.hole_study_settings import HoleStudyFolder, HoleStudySettings
+    from vestige.studies.hole_study import StudyEnd, StudyForecast
+    from vestige.studies.hole_study_settings import HoleStudyFolder, HoleStudySettings
 
 
 TargetName = Annotated[str, typer.Argument(help="The model that knows: the target of the probe in the folder.")]
@@ -246,7 +246,7 @@ def tables_command(
     ended. Ends with 5 if a task failed; see docs/holes.md.
     """
     refuse_torchrun("probe tables")
-    from vestige.study.hole_study_settings import refuse_sections_missing, study_named, tables_named
+    from vestige.studies.hole_study_settings import refuse_sections_missing, study_named, tables_named
 
     if config in PAPER:
         _paper(config, dry_run=dry_run, as_json=as_json)
@@ -254,13 +254,13 @@ def tables_command(
     settings, tables = _changed(study_named(config), seed, device, embedder), tables_named(only)
     refuse_sections_missing(settings, only)
     if dry_run:
-        from vestige.study.hole_study import forecast_study
+        from vestige.studies.hole_study import forecast_study
 
         _foresee(forecast_study(output_dir, settings, tables), as_json=as_json)
         return
 
-    from vestige.study.hole_study import run_hole_study
-    from vestige.study.hole_study_settings import HoleStudyFolder
+    from vestige.studies.hole_study import run_hole_study
+    from vestige.studies.hole_study_settings import HoleStudyFolder
 
     with output_in(output_dir, fresh=fresh, made_by=("study.json",), inputs=(config,)):
         with progress_bar("tables") as show:
@@ -286,7 +286,7 @@ def _tell(place: "HoleStudyFolder", tables: "Sequence[int]", end: "StudyEnd", *,
 
 def _paper(name: str, *, dry_run: bool, as_json: bool) -> None:
     """The size of one of the paper's own experiments, or what is left to do for it."""
-    from vestige.study.hole_study_settings import paper_size, refuse_paper
+    from vestige.studies.hole_study_settings import paper_size, refuse_paper
 
     if not dry_run:
         refuse_paper(name)

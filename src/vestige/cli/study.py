@@ -11,7 +11,7 @@ from vestige.core.errors import InputError, PartialFailure
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
-    from vestige.study.studies import Progress
+    from vestige.studies.studies import Progress
 
 study_app = typer.Typer(
     name="study",
@@ -29,7 +29,7 @@ Folder = Annotated[
 @study_app.command("plan")
 def plan_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
     """Say which cells FILE has, which of them exist, and what the others take by what was measured. Runs nothing."""
-    from vestige.study.studies import open_study_file, plan
+    from vestige.studies.studies import open_study_file, plan
 
     study = open_study_file(file, output_dir)
     _show(plan(study), as_json=as_json)
@@ -38,7 +38,7 @@ def plan_command(file: File, output_dir: Folder = None, as_json: AsJson = False)
 @study_app.command("status")
 def status_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
     """Say how many cells of FILE are done, being made and failed, and why."""
-    from vestige.study.studies import open_study_file, status
+    from vestige.studies.studies import open_study_file, status
 
     _show(status(open_study_file(file, output_dir)), as_json=as_json)
 
@@ -65,8 +65,8 @@ def run_command(
     """
     refuse_torchrun("study run")
     from vestige.cli.output import progress_bar
-    from vestige.study.engine import EXECUTORS, Status
-    from vestige.study.studies import open_study_file, run, status
+    from vestige.studies.engine import EXECUTORS, Status
+    from vestige.studies.studies import open_study_file, run, status
 
     if executor not in EXECUTORS:
         raise InputError(f"no executor {executor!r}; known: {', '.join(EXECUTORS)}")
@@ -87,8 +87,8 @@ def run_command(
 def report_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
     """Write the tables and figures of FILE from the cells that are there. No model is loaded."""
     from vestige.cli.tables import print_json
-    from vestige.study.studies import open_study_file
-    from vestige.study.tables import write_report
+    from vestige.studies.studies import open_study_file
+    from vestige.studies.tables import write_report
 
     paths = [str(path) for path in write_report(open_study_file(file, output_dir))]
     if as_json:
@@ -110,8 +110,8 @@ def export_command(
     output_dir: Folder = None,
 ) -> None:
     """Write the results of FILE as one file for other tools."""
-    from vestige.study.studies import open_study_file
-    from vestige.study.tables import export
+    from vestige.studies.studies import open_study_file
+    from vestige.studies.tables import export
 
     suffixes = {".csv": "csv", ".parquet": "parquet", ".tex": "latex", ".md": "markdown"}
     form = format_ or suffixes.get(output_file.suffix.lower(), output_file.suffix)
@@ -127,7 +127,7 @@ def preset_command(
     cpu: Annotated[bool, typer.Option("--cpu", help="A size that finishes on a CPU, with builtin:tiny.")] = False,
 ) -> None:
     """Print the study NAME as a TOML file with comments: `vestige study preset pistol-q1 > q1.toml`."""
-    from vestige.study.presets import STUDIES, study_preset
+    from vestige.studies.presets import STUDIES, study_preset
 
     if name:
         typer.echo(study_preset(name, models=model or (), cpu=cpu), nl=False)

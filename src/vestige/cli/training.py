@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from vestige.api import forgotten_by
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
@@ -32,7 +33,6 @@ from vestige.cli.options import (
     Unlearning,
     Workers,
     finetuning,
-    forgotten_by,
     model_from,
     rate_in_words,
     say_notes,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
-    from vestige.study.calibrate import CalibrateSettings, Calibration
+    from vestige.studies.calibrate import CalibrateSettings, Calibration
     from vestige.training.loop import Progress
     from vestige.training.parallel import Kind, World
     from vestige.training.tracking import Line
@@ -268,7 +268,7 @@ def unlearn_command(
 
 
 SEARCH = Part(
-    "vestige.study.calibrate:CalibrateSettings",
+    "vestige.studies.calibrate:CalibrateSettings",
     "Search",
     first=("rates", "rungs", "metric", "validation_items"),
     renamed={"goal": "", "strength": "", "strengths": "", "rates": ""},
@@ -309,7 +309,7 @@ def calibrate_command(
     """
     refuse_torchrun("calibrate")
     from vestige.evals.qa import QASettings
-    from vestige.study.calibrate import CalibrateRequest, CalibrateSettings, CalibrationFolder, calibrate
+    from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings, CalibrationFolder, calibrate
 
     method = words.method
     settings = given.build(CalibrateSettings, goal=_one_goal(reach, keep), **_grid(method, rates, strength))
@@ -337,7 +337,7 @@ def _one_goal(reach: str | None, keep: str | None) -> str:
 
 
 def _grid(method: str, rates: str | None, strength: str | None) -> dict[str, Any]:
-    from vestige.study.halving import parse_grid
+    from vestige.studies.halving import parse_grid
 
     grid: dict[str, Any] = {} if rates is None else {"rates": parse_grid(rates)}
     if strength is not None:

@@ -1,0 +1,299 @@
+"""From the parts of a judgement to the five claims about one unlearned subject.
+
+A claim rests on quantities in shares and in bits, each unit with its own margins (`metrics.verdicts`), and can rest on
+other findings beside them; it fails where one of these fails and holds where all hold. What was planned and could not
+be judged, and a control that a claim needs and that is missing, keep it from holding and not from failing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from vestige.artifacts.audits import GIVEN, Claim, SoundnessLine, VerdictLine
+from vestige.auditing.ability import Ability
+from vestige.auditing.formats import BITS, OF_ALTERNATIVES, Read, Tested
+from vestige.auditing.ground import Ground
+from vestige.auditing.groups import NO_GROUPS, Grouped
+from vestige.auditing.kept import Losses
+from vestige.auditing.matrix import Expressed, leak_evidence
+from vestige.auditing.membership import Membership
+from vestige.auditing.recovery import Recovery, Tried
+from vestige.auditing.stated import Singles
+from vestige.core.estimates import Estimate
+from vestige.core.text import one_line
+from vestige.metrics.verdicts import Evidence, Margins, Outcome, Verdict, not_recovered, stays_below, stays_within
+
+NO_CONTROL = "no retrained control was given"
+ONE_CONTROL = "one retrained control alone does not show how far two trainings differ"
+RESTS_ON_CONTROLS: tuple[Claim, ...] = ("not expressed", "not recoverable", "not distinguishable", "benchmark can tell")
+
+_LEADS: dict[Claim, dict[Outcome, str]] = {
+    "not expressed": {
+        "holds": "It answers no more than {control}",
+        "fails": "It still answers what {control} does not",
+        "inconclusive": "It may still answer what {control} does not",
+    },
+    "not recoverable": {
+        "holds": "No attack brought back more than it carried in",
+        "fails": "An attack brought back knowledge that it did not carry in",
+        "inconclusive": "An attack may have brought back more than it carried in",
+    },
+    "not distinguishable": {
+        "holds": "Neither membership scores nor answers tell it from models that never knew",
+        "fails": "It can be told from models that never knew",
+        "inconclusive": "It may be possible to tell it from models that never knew",
+    },
+    "kept": {
+        "holds": "It answers the items of {kept} as the target does",
+        "fails": "It lost what it was to keep",
+        "inconclusive": "It may have lost what it was to keep",
+    },
+    "benchmark can tell": {
+        "holds": "The target knows, retrained does not, and the retain set does not give the forget set away",
+        "fails": "The benchmark cannot carry a verdict",
+        "inconclusive": "The benchmark may be unable to carry a verdict",
+    },
+}
+"""How a reason begins. Where the tested parts hold and others are missing, it begins as if the claim held."""
+
+
+_PREFERS = "The target prefers the true answers to others that it could not have told from them"
+
+
+class Part(NamedTuple):
+    """One finding that a claim rests on, and its estimates by name."""
+
+    verdict: Verdict
+    named: dict[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """What a claim is decided on: its parts, what was left out, and what keeps it from holding (`gaps`).
+
+    `besides` is what else it rests on where it holds.
+    """
+
+    parts: tuple[Part, ...]
+    left_out: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    besides: str = ""
+
+
+def not_expressed(
+    ground: Ground, tested: Tested, found: Expressed, singles: Singles, grouped: Grouped = NO_GROUPS
+) -> Grounds:
+    """Leakage in every admitted format, forced answers in bits, single facts, and every contract or person.
+
+    Picks can only fail the claim: to show that they stay below a margin takes more facts than probabilities do.
+    """
+    shares = leak_evidence(found, tested)
+    shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in found.picks.items()]
+    bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
+    gaps = tuple(f"{name}: not asked of it" for name in found.not_asked)
+    parts = _judged("not expressed", ground, [*shares, *bits], stays_below)
+    return Grounds(
+        (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
+        (*tested.not_admitted, *grouped.left_out),
+        (*gaps, *singles.gaps),
+    )
+
+
+def not_recoverable(
+    ground: Ground, recovery: Recovery, tested: Tested, subject: str, found: tuple[Singles, Ability]
+) -> Grounds:
+    """The recovery of every attack that is evidence; ceilings and saturated attacks are left out and named.
+
+    It holds where one of them was shown able to bring knowledge back.
+    """
+    singles, ability = found
+    gaps = recovery.missing[subject]
+    if not ground.plan.retrained and tested.against != "alternatives":
+        return Grounds((), tested.not_admitted, (NO_CONTROL,))
+    if not ground.plan.attacks:
+        return Grounds((), tested.not_admitted, ("no attack was run",))
+    mine = [one for one in recovery.tried if one.subject == subject]
+    counted = [(one.attack.name, one.format) for one in mine if not one.why_not]
+    gaps = (*gaps, *_no_room(mine, ground), *ability.gaps(counted), *singles.gaps)
+    out = (*(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not), *ability.powerless)
+    gains = [one.gain for one in mine if not one.why_not]
+    parts = (_part(not_recovered("not recoverable", gains, ground.thresholds)),) if gains else ()
+    return Grounds((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps, ability.said(counted))
+
+
+def _no_room(tried: Sequence[Tried], ground: Ground) -> list[str]:
+    """That a subject knows most of it before any attack: too little is left to bring back, so nothing follows."""
+    most = 1 - ground.thresholds.saturation
+    known = [one for one in tried if one.gain.unit != "bits" and one.gain.before.value > most]
+    if not known:
+        return []
+    worst = max(known, key=lambda one: one.gain.before.value)
+    before = worst.gain.before.estimate(worst.gain.unit, worst.gain.unit)
+    return [f"before any attack its leakage in {worst.format} is {before}, so too little is left to bring back"]
+
+
+def not_distinguishable(
+    ground: Ground, tested: Tested, found: Expressed, membership: Membership, subject: str
+) -> Grounds:
+    """Membership scores and the excess of every admitted format, on both sides, and bits on both sides."""
+    if not ground.plan.retrained:
+        return Grounds((), tested.not_admitted, (NO_CONTROL,))
+    told = membership.differences.get(subject, ())
+    shares = [*told, *(Evidence(name, draws, "excess", "share") for name, draws in found.excess.items())]
+    bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
+    gaps = [*membership.missing.get(subject, ()), *(f"{name}: not asked of it" for name in found.not_asked)]
+    if not told:
+        gaps.append("membership could not be tested: it takes holdout items and membership scores")
+    if not found.excess:
+        gaps.append("answers could not be compared: it was asked in no admitted format")
+    parts = _judged("not distinguishable", ground, [*shares, *bits], stays_within)
+    return Grounds(parts, tested.not_admitted, tuple(gaps))
+
+
+def kept(ground: Ground, losses: Losses) -> Grounds:
+    """Harm to every split that the target knows."""
+    parts = _judged("kept", ground, losses.harms, stays_below)
+    return Grounds(parts, losses.left_out, losses.missing)
+
+
+def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested: Tested) -> VerdictLine:
+    """The line of one claim: outcome, reason in one sentence, and the numbers."""
+    against = tested.against if claim in RESTS_ON_CONTROLS and grounds.parts else ""
+    if claim in RESTS_ON_CONTROLS and len(ground.plan.retrained) == 1:
+        grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
+    verdicts = [part.verdict for part in grounds.parts]
+    outcomes = {verdict.outcome for verdict in verdicts}
+    outcome: Outcome = "inconclusive"
+    if "fails" in outcomes:
+        outcome = "fails"
+    elif outcomes == {"holds"} and not grounds.gaps:
+        outcome = "holds"
+    main = next((verdict for verdict in verdicts if verdict.outcome == outcome), verdicts[0] if verdicts else None)
+    margins = main.margins if main is not None else ground.thresholds.margins("leakage")
+    open_ = [verdict for verdict in verdicts if verdict.outcome == "inconclusive"]
+    needs = [verdict.items_needed for verdict in open_]
+    # More items do not fill a gap.
+    known = outcome == "inconclusive" and needs and None not in needs and not grounds.gaps
+    needed = max(n for n in needs if n is not None) if known else None
+    return VerdictLine(
+        subject=subject,
+        claim=claim,
+        outcome=outcome,
+        reason=_reason(claim, outcome, grounds, against),
+        margin=margins.narrow,
+        wide=margins.wide,
+        unit=main.unit if main is not None else "leakage",
+        decides=main.decides if main is not None else None,
+        at_least=main.at_least if main is not None else None,
+        at_most=main.at_most if main is not None else None,
+        evidence={name: estimate for part in grounds.parts for name, estimate in part.named.items()},
+        left_out=(*grounds.left_out, *grounds.gaps),
+        items_needed=needed,
+        needed="" if grounds.gaps else "; ".join(dict.fromkeys(one.needed for one in open_ if one.needed)),
+        detectable=main.detectable if main is not None else None,
+        against=against,
+    )
+
+
+def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Grounds:
+    """Some format tells target from `retrained`, retain items bring `retrained` nothing, and the data set is sound."""
+    parts, gaps = [], []
+    if not tested.scales:
+        parts.append(_none_admitted(ground, tested))
+    if tested.against == "alternatives":
+        parts += [_preferred(read, ground) for read in tested.reads if read.line.admitted]
+        if ground.plan.alternatives == GIVEN and not any(
+            line.check.startswith(OF_ALTERNATIVES) for line in ground.case.soundness
+        ):
+            gaps.append("whether the true answers can be told from the alternatives by looks was not checked")
+    elif not ground.plan.retrained:
+        gaps.append(NO_CONTROL)
+    if recovery.injections:
+        parts += _judged("benchmark can tell", ground, recovery.injections, stays_below)
+    elif ground.plan.retrained and tested.scales:
+        gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
+    parts += [_unsound(line, ground) for line in ground.case.soundness if line.sound is False]
+    gaps += [_said(line) for line in ground.case.soundness if line.sound is None]
+    return Grounds(tuple(parts), tested.not_admitted, tuple(gaps))
+
+
+def _judged(
+    claim: Claim, ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Verdict]
+) -> tuple[Part, ...]:
+    """The verdict on all quantities of a claim, in whatever units; none where there is no quantity."""
+    return (_part(rule(claim, evidence, ground.thresholds)),) if evidence else ()
+
+
+def _alone(found: Verdict | None) -> tuple[Part, ...]:
+    """That single facts or groups fail the claim; that none does is no evidence that it holds, and none is needed."""
+    return (_part(found),) if found is not None else ()
+
+
+def _part(verdict: Verdict) -> Part:
+    return Part(verdict, {one.name: one.draws.estimate(one.metric, one.unit) for one in verdict.evidence})
+
+
+def _none_admitted(ground: Ground, tested: Tested) -> Part:
+    """No format is admitted: it fails where the target is clearly too near in all of them, else more items may tell."""
+    least = ground.thresholds.admission
+    near = bool(tested.reads) and all(read.admission.ends[1] < least for read in tested.reads)
+    outcome: Outcome = "fails" if near else "inconclusive"
+    said = "in no format does the target clearly exceed its control" + (
+        f": all intervals are below {least:g}" if near else f" by {least:g}"
+    )
+    named = {f"admission, {read.scale.name}": read.line.admission for read in tested.reads}
+    verdict = Verdict("benchmark can tell", outcome, said, Margins(least, least), "share", ())
+    return Part(verdict, named)
+
+
+def _preferred(read: Read, ground: Ground) -> Part:
+    """That the target prefers the true answers to alternatives, which it could not had it never known them."""
+    margin = ground.thresholds.admission
+    verdict = Verdict("benchmark can tell", "holds", read.line.reason, Margins(margin, margin), "share", ())
+    return Part(verdict, {f"admission, {read.scale.name}": read.line.admission})
+
+
+def _unsound(line: SoundnessLine, ground: Ground) -> Part:
+    named = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
+    margins = ground.thresholds.margins("leakage")
+    return Part(Verdict("benchmark can tell", "fails", _said(line), margins, "leakage", ()), named)
+
+
+def _said(line: SoundnessLine) -> str:
+    """The check and its reason, which may quote the data set."""
+    return f"{line.check}: {one_line(line.reason, width=300).rstrip('.')}"
+
+
+def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, against: str) -> str:
+    """One sentence: the finding, the number that decides, and what kept the claim from holding."""
+    found = {part.verdict.outcome for part in grounds.parts}
+    control = "guessing" if against == "chance" else "a model that never knew"
+    leads = {name: text.format(control=control, kept=_sets(grounds.parts)) for name, text in _LEADS[claim].items()}
+    if against == "alternatives":
+        leads["holds"] = _PREFERS if claim == "benchmark can tell" else leads["holds"]
+        leads = {name: f"Against alternatives, {text[0].lower()}{text[1:]}" for name, text in leads.items()}
+    missing = _few(grounds.gaps)
+    if not found:
+        return f"Not tested: {'; '.join(missing or _few(grounds.left_out) or ['nothing could be asked'])}."
+    if outcome == "inconclusive" and found == {"holds"}:
+        return f"{leads['holds']} where it was tested ({_because('holds', grounds)}), but {'; '.join(missing)}."
+    more = missing if outcome == "inconclusive" else [grounds.besides] if outcome == "holds" and grounds.besides else []
+    return f"{leads[outcome]}: {'; and '.join([_because(outcome, grounds), *more])}."
+
+
+def _because(outcome: Outcome, grounds: Grounds) -> str:
+    """The reasons of the parts that came out so."""
+    return "; and ".join(part.verdict.reason for part in grounds.parts if part.verdict.outcome == outcome)
+
+
+def _sets(parts: Sequence[Part]) -> str:
+    """The splits behind the quantities of the claim that they were kept, which are named by split and format."""
+    names = list(dict.fromkeys(name.partition(",")[0] for part in parts for name in part.named))
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _few(sentences: Sequence[str]) -> list[str]:
+    """The first of what is listed in full beside the reason."""
+    others = len(sentences) - 1
+    more = f" (and {others} more {'reason' if others == 1 else 'reasons'})" if others > 0 else ""
+    return [sentences[0] + more] if sentences else []

@@ -1,0 +1,345 @@
+"""The formats that knowledge is asked for in, and which of them can tell the target from a model that never knew.
+
+Controls first: a format is admitted when target less `retrained` (less chance, where nothing was retrained) is clearly
+above `Thresholds.admission`. Nothing is said of leakage in any other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from vestige.artifacts.audits import FormatLine
+from vestige.auditing.ground import BITS_KEY, SHARE, Ground, shown
+from vestige.auditing.scores import Source
+from vestige.core.estimates import Estimate
+from vestige.metrics.contrasts import Draws, Quantity, mean_draws
+from vestige.metrics.exposure import rank_draws, told_by_length
+from vestige.metrics.leakage import Controls, admission, admission_vs_chance
+from vestige.metrics.pooling import interval_over_seeds
+from vestige.metrics.verdicts import admitted
+
+BITS = "forced, bits"
+"""What is read in bits: the forced answers. It is admitted where the format `forced` is."""
+
+_ALIKE = 0.5
+"""A control nearer to the target than to the other controls is none."""
+
+Unit = Literal["leakage", "leakage_vs_chance", "leakage_vs_alternatives", "bits"]
+EXPOSURE = "exposure"
+"""The format in which the true answer is ranked among alternatives, where no model that never knew was given."""
+OF_ALTERNATIVES = "alternatives: "
+"""How the names of those checks of the data set begin that are about alternatives."""
+_TOLD = 0.01
+"""A p-value below which the true answers are told from their alternatives by their number of tokens."""
+
+
+class Format(NamedTuple):
+    """`key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no values.
+
+    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
+    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
+    `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
+    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
+    pick does (docs/verdicts.md).
+    """
+
+    name: str
+    key: str
+    hits: str = ""
+    chance: str = ""
+    graded: bool = False
+
+
+def _options(name: str, *, chance: str = "") -> Format:
+    return Format(name, f"{name}/probability", f"{name}/accuracy", chance or f"{name}/chance", graded=True)
+
+
+FORMATS = (
+    Format("generate", "generate/rouge1_recall", hits="generate/exact_match", graded=True),
+    Format("forced", "forced/probability", graded=True),
+    Format("generate_plain", "generate_plain/leaked", hits="generate_plain/leaked"),
+    Format("paraphrase", "generate_paraphrase/leaked", hits="generate_paraphrase/leaked"),
+    Format("few_shot", "generate_few_shot/leaked", hits="generate_few_shot/leaked"),
+    Format("cloze", "generate_cloze/leaked", hits="generate_cloze/leaked"),
+    Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy"),
+    _options("option_text_mean"),
+    _options("option_text_sum"),
+    _options("choose"),
+    _options("option_vocab", chance="choose/chance"),
+    _options("reversed_choose"),
+    # Of few items, so that it can show that something is left, and hardly ever that nothing is.
+    Format("acr", "acr/memorised", hits="acr/memorised"),
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One format (or bits) with its controls over its items; `retrained` names them.
+
+    It is empty where there are none: against chance, or against alternatives, whose chance is known on each item too.
+    """
+
+    name: str
+    key: str
+    unit: Unit
+    items: tuple[str, ...]
+    retrained: tuple[str, ...]
+    controls: Controls
+
+
+class Read(NamedTuple):
+    """One format that was asked, and whether its scale may be used."""
+
+    scale: Scale
+    admission: Draws
+    line: FormatLine
+
+
+class Tested(NamedTuple):
+    """The formats that were asked, bits where forced answers are admitted, and in sentences what could not be read.
+
+    `picks` are the picks of admitted formats that are judged by the probability of the right option.
+    """
+
+    reads: tuple[Read, ...]
+    bits: Scale | None
+    untested: tuple[str, ...]
+    picks: tuple[Scale, ...] = ()
+
+    @property
+    def against(self) -> str:
+        """What stands for a model that never knew: retrained models, alternatives to the true answers, or chance."""
+        units = {scale.unit for scale in self.scales}
+        return "retrained" if "leakage" in units else "alternatives" if "leakage_vs_alternatives" in units else "chance"
+
+    @property
+    def scales(self) -> tuple[Scale, ...]:
+        """Those that are admitted."""
+        return tuple(read.scale for read in self.reads if read.line.admitted)
+
+    @property
+    def not_admitted(self) -> tuple[str, ...]:
+        """Those that are not, each with its reason."""
+        return tuple(f"{r.line.format}: not admitted, {r.line.reason}" for r in self.reads if not r.line.admitted)
+
+
+def read_formats(ground: Ground) -> Tested:
+    """Every format that the target was asked in, with its controls, and what could not be read and why."""
+    reads: list[Read] = []
+    untested: list[str] = []
+    absent = []
+    for form in FORMATS:
+        if not any(ground.has(Source(ground.plan.target), key) for key in (form.key, form.hits)):
+            absent.append(form.name)
+            continue
+        scale = _scale(ground, form, untested)
+        if scale is not None:
+            reads.append(_read(ground, scale))
+    if not ground.plan.retrained and (ranked := _exposure(ground, untested)) is not None:
+        reads = _against_alternatives(reads, _read(ground, ranked))
+    if absent:
+        untested.append(f"Formats that were not asked: {', '.join(absent)}.")
+    forced = any(read.scale.name == "forced" and read.line.admitted for read in reads)
+    admitted_scales = [read.scale for read in reads if read.line.admitted]
+    picks = [found for scale in admitted_scales if (found := _picks(ground, scale)) is not None]
+    return Tested(tuple(reads), _bits(ground, untested) if forced else None, tuple(untested), tuple(picks))
+
+
+def _read(ground: Ground, scale: Scale) -> Read:
+    known = _admission(ground, scale)
+    return Read(scale, known, _line(ground, scale, known))
+
+
+def _against_alternatives(reads: Sequence[Read], ranked: Read) -> list[Read]:
+    """Where alternatives tell what is known, nothing is judged against chance, which who never knew may exceed."""
+    if not ranked.line.admitted:
+        return [*reads, ranked]
+    why = "it can be compared with chance alone, and a model that never knew may do better; alternatives are used"
+    others = (read._replace(line=replace(read.line, admitted=False, reason=why)) for read in reads)
+    return [*others, ranked]
+
+
+def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
+    """The ranks of the true answers among alternatives; None where they were not asked or can be told by looks."""
+    plan, ranked, key = ground.plan, ground.case.ranked, f"{EXPOSURE}/score"
+    if not ground.has(Source(plan.target), key):
+        return None
+    items = _common(ground, key, (), untested, EXPOSURE)
+    if not items:
+        untested.append(f"The format {EXPOSURE} is left out, since no judged item with alternatives was asked of all.")
+        return None
+    looks = next((s for s in ground.case.soundness if s.check.startswith(OF_ALTERNATIVES) and s.sound is False), None)
+    units, seed = ranked.units_of(items), ground.plan.seed
+    p = told_by_length([ranked.lengths[i] for i in items], units, seed=seed, resamples=ground.resamples)
+    if looks is not None or p < _TOLD:
+        by = f"{looks.check}: {looks.reason.rstrip('.')}" if looks else f"their numbers of tokens (p = {p:.2g})"
+        untested.append(
+            f"The format {EXPOSURE} is left out, since the true answers can be told from alternatives: {by}."
+        )
+        return None
+    scores = ground.scores.of(Source(plan.target), key, items)
+    chance = np.array([float(row.mean()) for row in ranked.of(Source(plan.target), items)])
+    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.thresholds.prior(graded=True))
+    return Scale(EXPOSURE, key, "leakage_vs_alternatives", items, (), controls)
+
+
+def ranks(
+    ground: Ground, items: Sequence[str], source: Source, *, length: float = 1.0, before: Source | None = None
+) -> Draws:
+    """The mean score of one source against alternatives (less that of another before it), in units of `length`."""
+    ranked = ground.case.ranked
+    rows = ranked.of(source, items)
+    if before is not None:
+        rows = [after - first for after, first in zip(rows, ranked.of(before, items), strict=True)]
+    return rank_draws(rows, ranked.units_of(items), length, seed=ground.plan.seed, resamples=ground.resamples)
+
+
+def unlike_controls(ground: Ground) -> dict[str, str]:
+    """The `retrained` that answer like the target, by name, each with the format that tells and by how much.
+
+    One stands more than half of the way from the other controls to the target, in a format in which these are clearly
+    apart in means (by `admission`): it knows what it was to have never seen, or is another model than was meant.
+    """
+    plan = ground.plan
+    found: dict[str, str] = {}
+    for form in FORMATS:
+        asked = [one for one in plan.retrained if ground.has(Source(one), form.key)]
+        if not ground.has(Source(plan.target), form.key) or len(asked) < 2:
+            continue
+        items = ground.scores.common([Source(plan.target), *map(Source, asked)], form.key, ground.judged)
+        if not items:
+            continue
+        knows = float(ground.scores.of(Source(plan.target), form.key, items).mean())
+        means = {one: float(ground.scores.of(Source(one), form.key, items).mean()) for one in asked}
+        for one, own in means.items():
+            others = float(np.mean([mean for name, mean in means.items() if name != one]))
+            if knows - others > ground.thresholds.admission and own - others > _ALIKE * (knows - others):
+                said = f"in {form.name} it scores {own:.2f}, the target {knows:.2f} and the other controls {others:.2f}"
+                found.setdefault(one, said)
+    return found
+
+
+def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
+    plan, against_chance = ground.plan, not ground.plan.retrained
+    key = form.hits if against_chance or not ground.has(Source(plan.target), form.key) else form.key
+    if not key:
+        untested.append(
+            f"The format {form.name} is left out, since no retrained control was given and what chance scores is not "
+            "known."
+        )
+        return None
+    asked = tuple(name for name in plan.retrained if ground.has(Source(name), key))
+    if not against_chance and not asked:
+        untested.append(f"The format {form.name} is left out, since no retrained model was asked in it.")
+        return None
+    items = _common(ground, key, asked, untested, form.name)
+    if against_chance and form.chance:
+        items = ground.scores.common([Source(plan.target)], form.chance, items)
+    if not items:
+        untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
+        return None
+    target = ground.scores.of(Source(plan.target), key, items)
+    if not against_chance:
+        rows = ground.scores.rows([Source(name) for name in asked], key, items)
+    elif form.chance:
+        rows = ground.scores.of(Source(plan.target), form.chance, items)[None]
+    else:
+        rows = np.zeros((1, len(items)))
+    prior = ground.thresholds.prior(graded=form.graded and key == form.key)
+    # What chance scores is known, so that there is no training to draw again: the questions are.
+    sample = ground.sample(items, fixed=False) if against_chance else ground.sample(items)
+    controls = Controls(form.name, target, rows, sample, prior)
+    return Scale(form.name, key, "leakage_vs_chance" if against_chance else "leakage", items, asked, controls)
+
+
+def _picks(ground: Ground, scale: Scale) -> Scale | None:
+    """The picks behind a format of options; None where the format has none or the target is not clearly ahead in them.
+
+    A subject can spread its probability over all options and still put the right one first.
+    """
+    form = next((one for one in FORMATS if one.name == scale.name), None)
+    if form is None or not form.chance or scale.key != form.key:
+        return None
+    sources = [Source(name) for name in (ground.plan.target, *scale.retrained)]
+    if ground.scores.common(sources, form.hits, scale.items) != scale.items:
+        return None
+    target, *rows = ground.scores.rows(sources, form.hits, scale.items)
+    controls = Controls(form.name, target, np.stack(rows), scale.controls.sample, ground.thresholds.prior(graded=False))
+    picks = replace(scale, name=f"{form.name}, picks", key=form.hits, controls=controls)
+    return picks if exceeds_controls(ground, picks) else None
+
+
+def _bits(ground: Ground, untested: list[str]) -> Scale | None:
+    """Forced answers in bits; one item has no spread, so no interval."""
+    plan = ground.plan
+    asked = tuple(name for name in plan.retrained if ground.has(Source(name), BITS_KEY))
+    if not asked or not ground.has(Source(plan.target), BITS_KEY):
+        untested.append("Nothing is said in bits, which were not read on the target and a retrained model.")
+        return None
+    items = _common(ground, BITS_KEY, asked, untested, BITS)
+    if len(items) < 2:
+        said = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
+        untested.append(f"Nothing is said in bits: there is {said}, and an interval needs two.")
+        return None
+    prior = ground.thresholds.prior(graded=True, bits=True)
+    target = ground.scores.of(Source(plan.target), BITS_KEY, items)
+    rows = ground.scores.rows([Source(name) for name in asked], BITS_KEY, items)
+    return Scale(BITS, BITS_KEY, "bits", items, asked, Controls("bits", target, rows, ground.sample(items), prior))
+
+
+def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str], name: str) -> tuple[str, ...]:
+    """The judged items that have a value in target, controls and every unlearned subject that was asked."""
+    plan = ground.plan
+    unlearned = [one for one in plan.audited if ground.has(Source(one), key)]
+    sources = [Source(one) for one in (plan.target, *asked, *unlearned)]
+    items = ground.scores.common(sources, key, ground.judged)
+    if items and len(items) < len(ground.judged):
+        without, n = len(ground.judged) - len(items), len(ground.judged)
+        untested.append(f"In the format {name}, {without} of {n} judged items have no value in one model or more.")
+    missing = [one for one in plan.retrained if one not in asked]
+    if missing and asked:
+        untested.append(f"The format {name} was not asked of {', '.join(map(shown, missing))}.")
+    return items
+
+
+def exceeds_controls(ground: Ground, scale: Scale) -> bool:
+    """Whether the target is clearly above its controls, as admits a format; in bits by more than the narrow margin."""
+    if scale.unit != "bits":
+        return admitted(_admission(ground, scale), ground.thresholds)
+    controls = scale.controls
+    gap = Quantity(controls.target, controls.retrained, None)
+    known = mean_draws(gap, controls.sample, controls.prior, name="bits", trained=False)
+    return known.ends[0] > ground.thresholds.delta_bits
+
+
+def _admission(ground: Ground, scale: Scale) -> Draws:
+    if scale.unit == "leakage_vs_alternatives":
+        return ranks(ground, scale.items, Source(ground.plan.target))
+    if scale.unit == "leakage_vs_chance":
+        return admission_vs_chance(scale.controls)
+    return admission(scale.controls)
+
+
+def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
+    controls, metric = scale.controls, scale.key.partition("/")[2]
+    rows, sample = np.asarray(controls.retrained), controls.sample
+    retrained = None
+    if scale.unit == "leakage":
+        interval = interval_over_seeds(
+            rows, clusters=sample.clusters, bounds=SHARE, seed=sample.seed, resamples=sample.resamples
+        )
+        retrained = Estimate(metric, "share", float(rows.mean()), *interval[:2], sample.n, interval.method)
+    estimate = known.estimate("admission", "share")
+    control = {"leakage": "retrained", "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
+    enough = admitted(known, ground.thresholds)
+    needed = f"{ground.thresholds.admission:g}"
+    reason = (
+        f"the target exceeds {control} by {estimate}, all of it above {needed}"
+        if enough
+        else f"the target exceeds {control} by {estimate}, which is not clearly above {needed}"
+    )
+    return FormatLine(
+        scale.name, metric, ground.level(controls.target, sample, metric), retrained, estimate, enough, reason
+    )

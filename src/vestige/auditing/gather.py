@@ -1,0 +1,242 @@
+"""From what an audit left on disk to the case that is judged. No model is asked, so a case can be read again at will.
+
+Two attacks need no run of their own, since the evaluation `freeform` has asked for what they bring: `PREFILL` (the
+first tokens of the answer are put into the reply) and `SAMPLING` (the best of k replies). They are compared with the
+plain reply to the same question, so their values stand under the plain reply's key.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import log2
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from vestige.artifacts.audits import AskedPlace, AttackPlace, AuditPlan, FactLine, PlannedAttack, read_soundness
+from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
+from vestige.artifacts.prompts import PromptLine, prompt_line, read_prompt
+from vestige.artifacts.records import read_records, read_scores
+from vestige.auditing.scores import Brought, Carried, Case, Ranked, Scores, Source
+from vestige.auditing.searched import searches
+from vestige.core.errors import InputError
+from vestige.core.files import read_json
+from vestige.core.ids import content_id
+from vestige.core.store import read_sealed
+from vestige.metrics.exposure import answer_scores, kept
+from vestige.metrics.leaks import leak_score
+from vestige.metrics.misjudged import Misjudged
+
+PREFILL, SAMPLING = "prefill", "sampling"
+EXPOSURE = "exposure"
+"""The evaluation that reads alternatives."""
+GIVEN = "given"
+"""The one point of an attack that has no stages."""
+
+QA_FORCED = frozenset({"probability", "answer_bits", "mrr", "top_hit"})
+"""What `qa` reads with teacher forcing; its other values are of the greedy reply."""
+
+_PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/leak_at_"
+_MATCH = f"{_PLAIN}leaked"
+_GIVEN_BITS = f"{_PLAIN}given_bits"
+_BY_WORDS = (
+    "Leaks were told by words, which see 49.5 % of the right answers that TOFU gives in other words; --set "
+    "judge=likeness sees 95.5 % of them (vestige models get minilm; it needs wrong answers beside the right one)."
+)
+"""The figures are those of benchmarks/RESULTS.md, on authors that nothing was chosen on."""
+
+Values = dict[Source, dict[str, dict[str, float]]]
+
+
+def read_case(run: RunFolder, plan: AuditPlan) -> Case:
+    """The scores, the bits carried, and what is known of the data set, of everything that the plan says is there."""
+    values: Values = {}
+    folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
+    stands_for = {who: _stands_for(folder) for who, folder in folders.items()}
+    ranked = Ranked({}, {}, {})
+    for place in plan.evaluations:
+        stands = stands_for.get((place.subject, place.attack), {})
+        _add(values, place, _rows(run, place), stands)
+        if place.eval == EXPOSURE:
+            ranked = _with_ranks(ranked, plan, place, read_records(EvalFolder(run.path / place.path)), stands)
+    prompts = {
+        (a.attack, a.subject): prompt_line(a.subject, a.attack, read_prompt(folders[a.subject, a.attack]))
+        for a in plan.attacked
+        if folders[a.subject, a.attack].prompt.exists()
+    }
+    at = {attack.name: _points_bits(run, plan, attack.name) for attack in plan.attacks}
+    carried = {
+        (a.attack, a.subject): _carried(
+            folders[a.subject, a.attack], a, at.get(a.attack, {}).get(a.subject, {}), prompts.get((a.attack, a.subject))
+        )
+        for a in plan.attacked
+    }
+    for attack in plan.attacks:
+        for subject in _subjects(plan) if attack.kind in (PREFILL, SAMPLING) else ():
+            bits = _carried_by_freeform(attack, subject, values)
+            if bits is not None:
+                carried[attack.name, subject] = bits
+    known = read_soundness(run.soundness) if run.soundness.exists() else None
+    # The checks of other items, or of another forget set, say nothing about this one.
+    soundness = known.lines if known is not None and (known.forget, known.digest) == (plan.forget, plan.data) else ()
+    return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()), ranked, _told_by(run, plan))
+
+
+def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> tuple[FactLine, ...]:
+    """The facts with what was asked, the answer and what was said, of the wording in which the answer was given."""
+    wanted = {(one.subject, one.attack, one.item) for one in facts}
+    found: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
+    folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
+    stages = {("", "")} | {(attack.name, attack.points[-1]) for attack in plan.attacks}
+    judged = {stage: [stage[0]] for stage in stages}
+    for name, parts in searches(plan).items():
+        for stage in ((part.name, point) for part in parts for point in part.points):
+            judged.setdefault(stage, []).append(name)
+    for place in plan.evaluations:
+        who = place.subject, place.attack
+        names = [n for n in judged.get((place.attack, place.point), ()) if any(w[:2] == (who[0], n) for w in wanted)]
+        if not names:
+            continue
+        stands_for = _stands_for(folders[who]) if who in folders else {}
+        for row in read_records(EvalFolder(run.path / place.path)):
+            item = stands_for.get(str(row["item"]), str(row["item"]))
+            for key in ((place.subject, name, plan.facts.get(item, item)) for name in names):
+                for reply in _replies(row) if key in wanted else ():
+                    question, answer = str(row["question"]), str(row["answer"])
+                    sought = {name: row[name] for name in ("fact", "accepted", "wrong") if name in row}
+                    given = leak_score(reply, answer, question=question, **sought)
+                    if key not in found or given > found[key][0]:
+                        found[key] = given, question, answer, reply
+
+    def told(one: FactLine) -> FactLine:
+        _, question, answer, reply = found.get((one.subject, one.attack, one.item), (0.0, "", "", ""))
+        return replace(one, question=question, answer=answer, reply=reply)
+
+    return tuple(told(one) for one in facts)
+
+
+def _replies(row: Mapping[str, Any]) -> list[str]:
+    """What was said to one question: the greedy reply of `qa`, those of `freeform` by form."""
+    forms = row.get("forms", {})
+    said = [row, *(forms.values() if isinstance(forms, dict) else ())]
+    return [one["reply"] for one in said if isinstance(one, dict) and isinstance(one.get("reply"), str)]
+
+
+def _told_by(run: RunFolder, plan: AuditPlan) -> str:
+    """Who told leaks in free replies, and with what error; "" where none were asked for."""
+    places = [place for place in plan.evaluations if place.eval == "freeform"]
+    for place in places:
+        record = next(iter(read_records(EvalFolder(run.path / place.path))), {})
+        if "judge" in record:
+            error = Misjudged(**record["judge"]["error"])
+            return (
+                f"Leaks were told by the judge {record['judge']['name']}, which {error} (labelled replies). Leakage "
+                "sets the shares of models against each other, so that such errors fall out of it as far as they are "
+                f"the same for all of them; an excess of such shares reads {error.left:.2f} of its size."
+            )
+    return _BY_WORDS if places else ""
+
+
+def _subjects(plan: AuditPlan) -> tuple[str, ...]:
+    return (plan.target, *plan.audited, *plan.retrained)
+
+
+def _rows(run: RunFolder, place: AskedPlace) -> Iterator[dict[str, object]]:
+    return read_scores(EvalFolder(run.path / place.path))
+
+
+def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
+    """By the id of an item as it was asked, that of the forget item it stands for; empty where they are the same."""
+    return dict(read_json(folder.asked)) if folder.asked.exists() else {}
+
+
+def _add(values: Values, place: AskedPlace, rows: Iterator[dict[str, object]], stands_for: Mapping[str, str]) -> None:
+    source = Source(place.subject, place.attack, place.point)
+    for row in rows:
+        asked = str(row["item"])
+        item = stands_for.get(asked, asked)
+        for metric, value in row.items():
+            if metric != "item":
+                for where, key in _homes(source, metric):
+                    values.setdefault(where, {}).setdefault(key, {})[item] = float(str(value))
+
+
+def _with_ranks(
+    ranked: Ranked, plan: AuditPlan, place: AskedPlace, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str]
+) -> Ranked:
+    """Also what one source's records of `exposure` say of every alternative."""
+    found: dict[str, Float[np.ndarray, ...]] = {}
+    units, lengths, told = dict(ranked.units), dict(ranked.lengths), set(ranked.told)
+    for row in rows:
+        if "unasked" in row:
+            continue
+        item, scores = stands_for.get(str(row["item"]), str(row["item"])), answer_scores(row)
+        if scores is None:
+            told.add(item)
+            continue
+        found[item] = scores
+        units.setdefault(item, content_id(row["texts"]))
+        if (place.subject, place.attack) == (plan.target, ""):
+            n_tokens = np.asarray(row["n_tokens"])
+            lengths[item] = n_tokens[kept(n_tokens)]
+    source = Source(place.subject, place.attack, place.point)
+    return Ranked({**ranked.scores, source: found}, units, lengths, frozenset(told))
+
+
+def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
+    """Where a value goes: the source and its `format/metric`; none for what only serves an attack not made here."""
+    key = metric if "/" in metric else f"{'forced' if metric in QA_FORCED else 'generate'}/{metric}"
+    if key.startswith(_PREFILLED):
+        rest = key.removeprefix(_PREFILLED)
+        return [] if source.attack else [(Source(source.subject, PREFILL, GIVEN), f"{_PLAIN}{rest}")]
+    if key.startswith(_LEAK):
+        k = key.removeprefix(_LEAK)
+        return [] if source.attack else [(Source(source.subject, SAMPLING, f"k={k}"), _MATCH)]
+    return [(source, key)]
+
+
+def _points_bits(run: RunFolder, plan: AuditPlan, attack: str) -> Mapping[str, Mapping[str, float]]:
+    """By subject and point, of an attack whose prompts the models that never knew have read."""
+    path = run.audit(plan.forget).prompt_bits(attack)
+    found: Mapping[str, Mapping[str, float]] = read_sealed(path, "bits")["bits"] if path.exists() else {}
+    return found
+
+
+def _carried(
+    folder: AttackFolder, place: AttackPlace, points_bits: Mapping[str, float], prompt: PromptLine | None
+) -> Carried:
+    done = read_sealed(folder.done, "bounds_bits", "spent")
+    if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
+        raise InputError(f"{folder.done} does not say what the attack {place.attack!r} carried; run the audit again")
+    brought = None if prompt is None else Brought(prompt.verified, prompt.wanted, prompt.anyway)
+    return Carried(done["bounds_bits"], done["spent"], points_bits, brought)
+
+
+def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:
+    """Of a prefilled answer the code length of what was given; of sampling the choice of the best of k replies.
+
+    Whoever is shown k replies and told which is right has learned at most log2 k bits from being told.
+    """
+    source = Source(subject, attack.name, attack.points[-1])
+    if attack.kind == PREFILL:
+        given = values.get(source, {}).get(_GIVEN_BITS, {})
+        bits = [given[i] for i in attack.tested if i in given]
+        return Carried({"code length of the tokens given": sum(bits)}, {"items": len(bits)}) if bits else None
+    asked = [i for i in attack.tested if i in values.get(source, {}).get(_MATCH, {})]
+    k = int(attack.points[-1].removeprefix("k="))
+    return Carried({"choice among the replies": len(asked) * log2(k)}, {"replies": k * len(asked)}) if asked else None
+
+
+def freeform_attacks(
+    *, prefilled: int | None, leaks: Sequence[int], samples: int, tested: Sequence[str]
+) -> tuple[PlannedAttack, ...]:
+    """The attacks that `freeform` makes: with `prefilled` tokens of the answer given, and at each k of `leaks`."""
+    found = []
+    if prefilled is not None:
+        settings = {"prefill_tokens": prefilled}
+        found.append(PlannedAttack(PREFILL, "prefill", "nothing", 0, (GIVEN,), tuple(tested), False, settings))
+    if leaks:
+        points = tuple(f"k={k}" for k in leaks)
+        settings = {"samples": samples}
+        found.append(PlannedAttack(SAMPLING, "sampling", "nothing", 0, points, tuple(tested), False, settings))
+    return tuple(found)

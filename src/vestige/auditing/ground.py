@@ -1,0 +1,133 @@
+"""What all parts of a judgement stand on: the case, its thresholds, the items that are judged, and how they are drawn.
+
+Axes: N items, M seeds of `retrained`. Scores are shares in [0, 1], or bits (log2 of an answer's probability) where a
+key ends in `_bits`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from vestige.artifacts.audits import AuditPlan
+from vestige.auditing.scores import Case, Scores, Source
+from vestige.core.errors import InputError
+from vestige.core.estimates import Estimate
+from vestige.core.seeds import derive_seed
+from vestige.core.text import one_line
+from vestige.metrics.contrasts import Quantity, Sample, mean_draws
+from vestige.metrics.intervals import Bounds
+from vestige.metrics.verdicts import Thresholds
+
+SHARE: Bounds = (0.0, 1.0)
+BITS_KEY = "forced/answer_bits"
+_ROUNDING = 1e-6
+"""Bits that rounding may leave above 0."""
+CURVE = "curve"
+CURVE_RESAMPLES = 2_000
+"""Points of curves are many and decide nothing, so that a coarser interval is enough for the eye."""
+_KEPT = 4
+"""Samples kept at a time whose items are drawn: their weights take up to 80 MB each."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A case with what follows from it once: `judged` are the forget items that the first three claims rest on.
+
+    A fact is asked in so many `wordings` on average.
+    """
+
+    case: Case
+    thresholds: Thresholds
+    judged: tuple[str, ...]
+    apart: str
+    resamples: int
+    wordings: float = 1.0
+    samples: dict[tuple[str, tuple[str, ...], bool], Sample] = field(default_factory=dict, repr=False)
+
+    @property
+    def plan(self) -> AuditPlan:
+        """What was asked of whom."""
+        return self.case.plan
+
+    @property
+    def scores(self) -> Scores:
+        """The values by source, key and item."""
+        return self.case.scores
+
+    def has(self, source: Source, key: str) -> bool:
+        """Whether the source was asked what `key` measures."""
+        return bool(self.scores.values.get(source, {}).get(key))
+
+    def sample(self, items: Sequence[str], purpose: str = "forget", *, fixed: bool | None = None) -> Sample:
+        """The draws of these items. All quantities over the same items and purpose share them and are paired.
+
+        Samples of two purposes are independent of one another. `fixed` says that the statement is about these items; it
+        is the scope's, unless what is asked for is one model's level or a comparison with chance.
+        """
+        given = self.thresholds.scope == "these" if fixed is None else fixed
+        key = (purpose, tuple(items), given)
+        if key not in self.samples:
+            drawn = [k for k in self.samples if not k[2]]
+            if not given and len(drawn) >= _KEPT:
+                self.samples.pop(drawn[0])
+            edges = self.plan.edges
+            # An item without an edge is a cluster of its own.
+            clusters = tuple(f"edge {edges[i]}" if i in edges else f"item {i}" for i in items)
+            known = any(i in edges for i in items)
+            seed = derive_seed(self.plan.seed, "judge", purpose)
+            resamples = CURVE_RESAMPLES if purpose == CURVE else self.resamples
+            wordings = self.wordings if given else 1.0
+            self.samples[key] = Sample(key[1], clusters if known else None, seed, resamples, given, wordings)
+        return self.samples[key]
+
+    def level(
+        self, values: Float[np.ndarray, " N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
+    ) -> Estimate:
+        """The mean score of one subject over the items of `sample`, as of items like them; without bounds in bits."""
+        if sample.fixed:
+            sample = self.sample(sample.items, "level", fixed=False)
+        quantity = Quantity(values, np.zeros((1, len(values))), bounds)
+        drawn = mean_draws(quantity, sample, None, name=metric, trained=False)
+        return drawn.estimate(metric, "bits" if bounds is None else "share")
+
+
+def shown(name: str) -> str:
+    """A subject's name as it stands in a sentence; names come from whoever asked for the audit."""
+    return one_line(name, width=60)
+
+
+def judged_items(plan: AuditPlan) -> tuple[tuple[str, ...], str]:
+    """The forget items that the retain set does not give away, where it is known which, and what was set apart."""
+    forget = plan.splits.get("forget", ())
+    if not forget:
+        raise InputError(f"forget set {shown(plan.forget)!r}: the plan names no item of it; give the audit its items")
+    counts: Mapping[str, int] = {
+        scope: sum(plan.scopes.get(i) == scope for i in forget) for scope in ("entailed", "guessable")
+    }
+    free = tuple(i for i in forget if plan.scopes.get(i, "free") == "free")
+    said = f"{counts['entailed']} entailed and {counts['guessable']} guessable items"
+    if len(free) == len(forget):
+        return forget, ""
+    if not free:
+        return forget, f"No forget item is free of the retain set ({said}): all are judged."
+    return free, f"{said} of the forget set are apart: the {len(free)} that nothing gives away are judged."
+
+
+def checked(case: Case) -> Case:
+    """The case, or an InputError that names the attack without a stage, or the first value that is out of bounds."""
+    for attack in case.plan.attacks:
+        if not attack.points:
+            raise InputError(f"the attack {shown(attack.name)!r} has no stage at which models are asked; plan it again")
+    for source, table in case.scores.values.items():
+        for key, values in table.items():
+            share = key.endswith(("/accuracy", "/probability", "/chance", "_match", "_recall"))
+            low, high = (0.0, 1.0) if share else (-math.inf, _ROUNDING if key == BITS_KEY else math.inf)
+            for item, value in values.items():
+                if not (math.isfinite(value) and low <= value <= high):
+                    where = " ".join(one_line(part) for part in (*source, key, item) if part)
+                    kind = "share" if share else "log-probability" if key == BITS_KEY else "number"
+                    raise InputError(f"{where}: {value} is no {kind}; evaluate it again")
+    return case

@@ -1,0 +1,184 @@
+"""The judgement of one audit: from item scores to formats, matrix, gains, budgets and the five claims.
+
+Pure: the same case gives the same outcome. docs/audit.md says how a verdict is reached.
+"""
+
+from dataclasses import replace
+
+from vestige.artifacts.audits import AuditOutcome, AuditPlan, Claim, FactLine, GroupLine, VerdictLine
+from vestige.auditing import claims
+from vestige.auditing.ability import Ability, read_ability
+from vestige.auditing.budget import read_budget
+from vestige.auditing.exposed import read_exposure
+from vestige.auditing.facts import by_fact
+from vestige.auditing.formats import Tested, read_formats, unlike_controls
+from vestige.auditing.ground import Ground, checked, judged_items, shown
+from vestige.auditing.groups import by_group
+from vestige.auditing.kept import Kept, read_kept
+from vestige.auditing.matrix import Matrix, build_matrix
+from vestige.auditing.measures import read_measures
+from vestige.auditing.membership import Membership, read_membership
+from vestige.auditing.recovery import Recovery, try_attacks
+from vestige.auditing.scores import Case
+from vestige.auditing.searched import with_searches
+from vestige.auditing.stated import NO_SINGLES, single_facts
+from vestige.metrics.intervals import RESAMPLES
+from vestige.metrics.verdicts import Thresholds
+
+FEW_CONTROLS = 3
+"""With fewer `retrained` seeds than these, what is held about seeds before seeing any weighs more than they do."""
+
+
+def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
+    """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
+    ground, unlike = _without_unlike(lay(case, resamples))
+    tested = read_formats(ground)
+    matrix = build_matrix(ground, tested)
+    recovery = try_attacks(ground, tested)
+    membership = read_membership(ground)
+    kept = read_kept(ground)
+    plan = ground.plan
+    ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
+    exposed = read_exposure(ground)
+    verdicts, facts, groups = _verdicts(ground, tested, matrix, (recovery, ability), membership, kept)
+    return AuditOutcome(
+        forget=plan.forget,
+        target=plan.target,
+        unlearned=plan.unlearned,
+        retrained=plan.retrained,
+        verdicts=tuple(line for line in verdicts if line.subject != plan.suppressed),
+        facts=facts,
+        groups=groups,
+        suppressed=plan.suppressed,
+        control=tuple(line for line in verdicts if line.subject == plan.suppressed),
+        able=ability.lines,
+        exposure=exposed.lines,
+        exposure_error=exposed.error,
+        formats=tuple(read.line for read in tested.reads),
+        matrix=matrix.cells,
+        worst=matrix.worst,
+        attacked=recovery.attacked,
+        never=matrix.never,
+        n_judged=len(ground.judged),
+        n_apart=len(plan.splits["forget"]) - len(ground.judged),
+        references=plan.references,
+        orders=matrix.orders,
+        reversals=matrix.reversals,
+        reliability=matrix.reliability,
+        gains=recovery.lines(),
+        curves=recovery.curves,
+        budget=read_budget(ground),
+        membership=membership.lines,
+        measures=read_measures(ground, tested, membership.lines),
+        kept=kept.lines,
+        soundness=case.soundness,
+        untested=(
+            *unlike,
+            *_worded(case.plan),
+            *exposed.said,
+            *_untested(ground, tested, recovery, membership, kept),
+        ),
+        thresholds=ground.thresholds.model_dump(),
+        prompts=case.prompts,
+    )
+
+
+def _without_unlike(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
+    """The ground without the controls that answer like the target, and these in a sentence each."""
+    unlike = unlike_controls(ground)
+    if not unlike:
+        return ground, ()
+    left = tuple(one for one in ground.plan.retrained if one not in unlike)
+    case = replace(ground.case, plan=replace(ground.plan, retrained=left))
+    said = (
+        f"{shown(one)} is left out as a control, since it answers like the target: {why}."
+        for one, why in unlike.items()
+    )
+    return replace(ground, case=case), tuple(said)
+
+
+def _worded(plan: AuditPlan) -> tuple[str, ...]:
+    """That questions ask for one fact in several wordings, and so count once."""
+    n = len(plan.splits.get("forget", ()))
+    if not plan.facts:
+        return ()
+    return (
+        f"The {n} forget questions ask for {n - len(plan.facts)} facts, some in several wordings: a fact counts once, "
+        "with the mean of its wordings.",
+    )
+
+
+def lay(case: Case, resamples: int) -> Ground:
+    """The ground of a judgement; a case that cannot be judged is refused by the value that is wrong."""
+    n_questions = len(case.plan.splits.get("forget", ()))
+    case = with_searches(by_fact(checked(case)))
+    plan = case.plan
+    fields = Thresholds.model_fields
+    thresholds = Thresholds.build({k: v for k, v in plan.settings.items() if k in fields}, where="the audit's settings")
+    judged, apart = judged_items(plan)
+    return Ground(case, thresholds, judged, apart, resamples, n_questions / len(plan.splits["forget"]))
+
+
+def _verdicts(
+    ground: Ground,
+    tested: Tested,
+    matrix: Matrix,
+    attacked: tuple[Recovery, Ability],
+    membership: Membership,
+    kept: Kept,
+) -> tuple[tuple[VerdictLine, ...], tuple[FactLine, ...], tuple[GroupLine, ...]]:
+    """Every verdict, the positive control's too, the single facts that failed one, and what is said of each group."""
+    recovery, ability = attacked
+    lines: list[VerdictLine] = []
+    facts: list[FactLine] = []
+    groups: list[GroupLine] = []
+    benchmark = claims.benchmark_can_tell(ground, tested, recovery)
+    scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
+    for subject in ground.plan.audited:
+        found = matrix.expressed[subject]
+        counts = [(one.attack, one.format) for one in recovery.tried if one.subject == subject and not one.why_not]
+        given = single_facts(ground, "not expressed", subject, scales, ())
+        back = single_facts(ground, "not recoverable", subject, scales, counts) if counts else NO_SINGLES
+        grouped = by_group(ground, tested, found, subject)
+        if subject != ground.plan.suppressed:
+            # What the positive control gives away is no leak.
+            facts += [*given.lines, *back.lines]
+            groups += grouped.lines
+        grounds: dict[Claim, claims.Grounds] = {
+            "not expressed": claims.not_expressed(ground, tested, found, given, grouped),
+            "not recoverable": claims.not_recoverable(ground, recovery, tested, subject, (back, ability)),
+            "not distinguishable": claims.not_distinguishable(ground, tested, found, membership, subject),
+            "kept": claims.kept(ground, kept.losses[subject]),
+            "benchmark can tell": benchmark,
+        }
+        lines += [claims.decide(claim, subject, on, ground, tested) for claim, on in grounds.items()]
+    return tuple(lines), tuple(facts), tuple(groups)
+
+
+def _untested(
+    ground: Ground, tested: Tested, recovery: Recovery, membership: Membership, kept: Kept
+) -> tuple[str, ...]:
+    said = [one for one in (ground.apart, ground.case.told_by) if one]
+    n = len(ground.plan.retrained)
+    if n == 0 and tested.against == "alternatives":
+        said.append(
+            "No retrained control was given: claims are judged against alternatives, other answers to the same "
+            "questions, to which a model that never knew cannot prefer the true one."
+        )
+    elif n == 0:
+        said.append(
+            "No retrained control was given: leakage is against chance (0 for answers in the model's own words), and "
+            "what a model that never knew would answer is not known."
+        )
+    elif n < FEW_CONTROLS:
+        said.append(
+            f"{'Two retrained controls were' if n == 2 else 'One retrained control was'} given, and {FEW_CONTROLS} are "
+            "advised: how much one training differs from another is mostly assumed here, and not measured."
+        )
+    if not ground.case.soundness:
+        said.append(
+            "The data set was not checked for answers that the retain set or the options give away (vestige check-data "
+            "on these data and this forget and retain set)."
+        )
+    said += [*tested.untested, *recovery.untested, *membership.untested, *kept.untested]
+    return tuple(dict.fromkeys(said))

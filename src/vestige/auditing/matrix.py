@@ -1,0 +1,190 @@
+"""Subjects by formats: how much of the forget set each still expresses, the worst case, and whether formats agree."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from vestige.artifacts.audits import MatrixCell, OrderLine, ReliabilityLine, ReversalLine, WorstLine
+from vestige.auditing.formats import Scale, Tested, ranks
+from vestige.auditing.ground import BITS_KEY, Ground
+from vestige.auditing.scores import Source
+from vestige.core.estimates import Estimate
+from vestige.metrics.bands import simultaneous, worst_case
+from vestige.metrics.contrasts import Draws
+from vestige.metrics.leakage import difference, excess, excess_bits, leakage, leakage_vs_chance
+from vestige.metrics.rankings import agreement_of_orders, reliability, reversals
+from vestige.metrics.verdicts import Evidence, Outcome, over_forgotten, still_below
+
+
+class Expressed(NamedTuple):
+    """What one unlearned subject expresses, in the admitted formats that it was asked in, and in those it was not.
+
+    `picks` are its leaks by the option picked, where the format is judged by the probability of the right one.
+    """
+
+    leaks: dict[str, Draws]
+    excess: dict[str, Draws]
+    bits: Draws | None
+    not_asked: tuple[str, ...]
+    picks: dict[str, Draws]
+
+
+class Matrix(NamedTuple):
+    """The lines of the matrix, and by subject the draws behind them; `never` judges each control by the others."""
+
+    cells: tuple[MatrixCell, ...]
+    worst: tuple[WorstLine, ...]
+    never: tuple[WorstLine, ...]
+    orders: tuple[OrderLine, ...]
+    reversals: tuple[ReversalLine, ...]
+    reliability: ReliabilityLine | None
+    expressed: dict[str, Expressed]
+
+
+def leak_evidence(found: Expressed, tested: Tested) -> list[Evidence]:
+    """The leakage in every admitted format; the metric is named for what 0 stands for."""
+    unit = {scale.name: scale.unit for scale in tested.scales}
+    return [Evidence(name, draws, unit[name], unit[name]) for name, draws in found.leaks.items()]
+
+
+def build_matrix(ground: Ground, tested: Tested) -> Matrix:
+    """All subjects in all formats; the positive control is not compared with the methods."""
+    expressed = {subject: _expressed(ground, tested, subject) for subject in ground.plan.audited}
+    cells = [cell for subject in ground.plan.audited for cell in _cells(ground, tested, subject, expressed[subject])]
+    metric = tested.scales[0].unit if tested.scales else ""
+    worst = [worst_line(subject, metric, found.leaks) for subject, found in expressed.items() if found.leaks]
+    methods = {subject: found for subject, found in expressed.items() if subject != ground.plan.suppressed}
+    return Matrix(
+        tuple(cells),
+        tuple(worst),
+        _never(ground, tested),
+        _orders(tested.scales, methods),
+        _reversals(ground, tested.scales, methods),
+        _reliability(ground, tested, methods),
+        expressed,
+    )
+
+
+def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLine:
+    """The greatest of several quantities by name, which share their resamples."""
+    value, (low, high, said) = worst_case(list(draws.values()))
+    n = min(one.n for one in draws.values())
+    where = max(draws, key=lambda name: draws[name].value)
+    return WorstLine(subject, Estimate(metric, metric, value, low, high, n, said), where)
+
+
+def _never(ground: Ground, tested: Tested) -> tuple[WorstLine, ...]:
+    """Every control as if it were a subject, against the others: how far models that never knew differ."""
+    lines = []
+    for one in ground.plan.retrained:
+        leaks = {}
+        for scale in (scale for scale in tested.scales if one in scale.retrained and len(scale.retrained) > 1):
+            others = np.delete(scale.controls.retrained, scale.retrained.index(one), axis=0)
+            if scale.controls.target.mean() > others.mean():
+                own = ground.scores.of(Source(one), scale.key, scale.items)
+                leaks[scale.name] = leakage(own, replace(scale.controls, retrained=others))
+        if leaks:
+            lines.append(worst_line(one, "leakage", leaks))
+    return tuple(lines)
+
+
+def leak(ground: Ground, scale: Scale, subject: str) -> Draws:
+    """The subject's leakage in one admitted format."""
+    values, controls = ground.scores.of(Source(subject), scale.key, scale.items), scale.controls
+    if scale.unit == "leakage_vs_alternatives":
+        return ranks(ground, scale.items, Source(subject), length=float(controls.gap.differences().mean()))
+    if scale.unit == "leakage_vs_chance":
+        return leakage_vs_chance(values, controls.target, controls.retrained[0], controls.sample)
+    return leakage(values, controls)
+
+
+def bits_of(ground: Ground, scale: Scale, subject: str) -> Draws:
+    """The subject's excess in bits over the items of a scale in bits."""
+    values, controls = ground.scores.of(Source(subject), scale.key, scale.items), scale.controls
+    return excess_bits(values, controls.retrained, controls.sample, controls.prior)
+
+
+def _expressed(ground: Ground, tested: Tested, subject: str) -> Expressed:
+    leaks, beyond, not_asked = {}, {}, []
+    for scale in tested.scales:
+        if not ground.has(Source(subject), scale.key):
+            not_asked.append(scale.name)
+            continue
+        leaks[scale.name] = leak(ground, scale, subject)
+        if scale.unit == "leakage":
+            beyond[scale.name] = excess(ground.scores.of(Source(subject), scale.key, scale.items), scale.controls)
+    bits = None
+    if tested.bits is not None and ground.has(Source(subject), BITS_KEY):
+        bits = bits_of(ground, tested.bits, subject)
+    elif tested.bits is not None:
+        not_asked.append(tested.bits.name)
+    picks = {
+        scale.name: leak(ground, scale, subject)
+        for scale in tested.picks
+        if ground.scores.common([Source(subject)], scale.key, scale.items) == scale.items
+    }
+    return Expressed(leaks, beyond, bits, tuple(not_asked), picks)
+
+
+def _cells(ground: Ground, tested: Tested, subject: str, found: Expressed) -> list[MatrixCell]:
+    bands = dict(zip(found.leaks, simultaneous(list(found.leaks.values())), strict=True)) if found.leaks else {}
+    cells = []
+    for scale, _, line in tested.reads:
+        if not ground.has(Source(subject), scale.key):
+            continue
+        level = ground.level(
+            ground.scores.of(Source(subject), scale.key, scale.items), scale.controls.sample, line.metric
+        )
+        leaked = band = None
+        if scale.name in found.leaks:
+            leaked = found.leaks[scale.name].estimate(scale.unit, scale.unit)
+            low, high, said = bands[scale.name]
+            band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, said)
+        cells.append(MatrixCell(subject, scale.name, level, leaked, band, _below(ground, found, scale.name)))
+    return cells
+
+
+def _below(ground: Ground, found: Expressed, name: str) -> bool:
+    """Over-forgetting, in shares, and for forced answers in bits as well."""
+    if name == "forced" and found.bits is not None and over_forgotten(found.bits, ground.thresholds.delta_bits):
+        return True
+    return name in found.excess and over_forgotten(found.excess[name], ground.thresholds.delta)
+
+
+def _orders(scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[OrderLine, ...]:
+    found = []
+    for one, other in combinations([scale.name for scale in scales], 2):
+        both = [e for e in expressed.values() if one in e.leaks and other in e.leaks]
+        if len(both) < 2:
+            continue
+        first, second = [e.leaks[one] for e in both], [e.leaks[other] for e in both]
+        tied = any(len({draws.value for draws in side}) == 1 for side in (first, second))
+        found.append(OrderLine(one, other, None if tied else agreement_of_orders(first, second)))
+    return tuple(found)
+
+
+def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[ReversalLine, ...]:
+    differences: dict[tuple[str, str], dict[str, Draws]] = {}
+    for first, second in combinations(expressed, 2):
+        for scale in scales:
+            if scale.name in expressed[first].leaks and scale.name in expressed[second].leaks:
+                one, other = (ground.scores.of(Source(s), scale.key, scale.items) for s in (first, second))
+                # An order of methods is about questions like these: on given questions any two models differ.
+                drawn = replace(scale.controls, sample=ground.sample(scale.items, fixed=False))
+                differences.setdefault((first, second), {})[scale.name] = difference(one, other, drawn)
+    return tuple(ReversalLine(*one) for one in reversals(differences))
+
+
+def _reliability(ground: Ground, tested: Tested, expressed: dict[str, Expressed]) -> ReliabilityLine | None:
+    """By the decision of the first claim, in leakage; with one format there is nothing to foretell it from."""
+    evidence = {s: leak_evidence(e, tested) for s, e in expressed.items() if len(e.leaks) > 1}
+    if not evidence:
+        return None
+
+    def decide(some: Sequence[Evidence]) -> Outcome:
+        return still_below(some, ground.thresholds)
+
+    return ReliabilityLine(*reliability(evidence, decide, seed=ground.plan.seed))

@@ -1,0 +1,194 @@
+"""Whether a score tells the forget set from holdout items: AUC, and how far it is from that on `retrained`.
+
+Axes: N forget items, H holdout items, M seeds of `retrained`. The placement of a forget item is the share of holdout
+items that score lower (ties count half), that of a holdout item the share of forget items that score higher. The mean
+of either is the AUC, and its variance is var(forget placements) / N + var(holdout placements) / H (E. DeLong, D.
+DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver operating characteristic
+curves, Biometrics 44, 1988). So where items are drawn again (the scope `such`), both kinds are, each by its own
+placements, independently of one another, and subjects are paired: their placements are subtracted item by item. In the
+scope `these`, what is drawn again is the training, whose AUC varies by the placements of both kinds.
+"""
+
+import math
+from typing import NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from vestige.artifacts.audits import MembershipLine
+from vestige.auditing.ground import SHARE, Ground
+from vestige.auditing.scores import Source
+from vestige.auditing.settings import MemberScore
+from vestige.core.estimates import Estimate
+from vestige.metrics.contrasts import Draws, Quantity, mean_draws
+from vestige.metrics.intervals import Bounds
+from vestige.metrics.membership import placements, privleak
+from vestige.metrics.trainings import SeedPrior
+from vestige.metrics.verdicts import Evidence
+
+PREFIX = "membership/"
+"""Scores of the answers; those of whole texts (`membership_text/`) are in the evaluation and not judged."""
+LOGP = "membership/logp_nats"
+"""What the reference score is made of: log p on the subject less the same on the first `retrained`."""
+
+_LEAST_AUC = 1e-9
+"""Below it PrivLeak has nothing to divide by."""
+
+
+class Membership(NamedTuple):
+    """The lines, and by unlearned subject the differences to `retrained` that the third claim rests on."""
+
+    lines: tuple[MembershipLine, ...]
+    differences: dict[str, tuple[Evidence, ...]]
+    missing: dict[str, tuple[str, ...]]
+    untested: tuple[str, ...]
+
+
+class _Placed(NamedTuple):
+    """Placements of the forget and of the holdout items on one subject."""
+
+    forget: Float[np.ndarray, " N"]
+    holdout: Float[np.ndarray, " H"]
+
+
+class _Score(NamedTuple):
+    """One membership score: its placements by subject, and which `retrained` are its controls."""
+
+    name: str
+    forget: tuple[str, ...]
+    holdout: tuple[str, ...]
+    placed: dict[str, _Placed]
+    controls: tuple[str, ...]
+
+
+def read_membership(ground: Ground) -> Membership:
+    """Every membership score on every subject; nothing where there is no holdout item."""
+    plan, thresholds = ground.plan, ground.thresholds
+    none: dict[str, tuple[str, ...]] = {subject: () for subject in plan.audited}
+    holdout = plan.splits.get("holdout", ())
+    if not holdout:
+        said = "No holdout items were given, so membership could not be tested."
+        return Membership((), {}, none, (said,))
+    scores = [found for name in _names(ground) if (found := _score(ground, name)) is not None]
+    if not scores:
+        said = "No membership score was read on forget and holdout items of target and subjects."
+        return Membership((), {}, none, (said,))
+    lines: list[MembershipLine] = []
+    differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
+    missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}
+    prior = thresholds.prior(graded=True)
+    for score in scores:
+        for subject in (plan.target, *plan.retrained, *plan.audited):
+            if subject in score.placed:
+                apart = _difference(ground, score, subject, prior) if subject in plan.audited else None
+                if apart is not None:
+                    differences[subject].append(Evidence(f"membership, {score.name}", apart, "AUC difference", "share"))
+                lines.append(_line(ground, score, subject, apart))
+            elif subject in plan.audited:
+                missing[subject].append(f"membership, {score.name}: not read on it")
+    untested: tuple[str, ...] = ()
+    if LOGP in _keys(ground) and len(plan.retrained) < 2:
+        untested = (
+            "The membership score reference was not made: it needs two retrained models, one to refer to and one as "
+            "the control.",
+        )
+    return Membership(
+        tuple(lines),
+        {subject: tuple(found) for subject, found in differences.items()},
+        {subject: tuple(said) for subject, said in missing.items()},
+        untested,
+    )
+
+
+def _keys(ground: Ground) -> tuple[str, ...]:
+    return tuple(k for k in ground.scores.keys(Source(ground.plan.target)) if k.startswith(PREFIX))
+
+
+def _names(ground: Ground) -> list[str]:
+    """The scores that were asked for; `gradient_norm` has a setting of its own."""
+    keys = _keys(ground)
+    names = sorted(key.removeprefix(PREFIX) for key in keys if key != LOGP)
+    names += ["reference"] if LOGP in keys and len(ground.plan.retrained) > 1 else []
+    left = set(get_args(MemberScore)) - set(ground.plan.settings.get("membership", get_args(MemberScore)))
+    return [name for name in names if name not in left]
+
+
+def _score(ground: Ground, name: str) -> _Score | None:
+    plan = ground.plan
+    key = LOGP if name == "reference" else PREFIX + name
+    reference = plan.retrained[0] if name == "reference" else ""
+    subjects = [s for s in (plan.target, *plan.retrained, *plan.audited) if ground.has(Source(s), key)]
+    if reference and reference not in subjects:
+        return None
+    sources = [Source(subject) for subject in subjects]
+    forget = ground.scores.common(sources, key, plan.splits["forget"])
+    holdout = ground.scores.common(sources, key, plan.splits["holdout"])
+    if not forget or not holdout:
+        return None
+
+    def read(subject: str, items: tuple[str, ...]) -> Float[np.ndarray, " N"]:
+        values = ground.scores.of(Source(subject), key, items)
+        return values - ground.scores.of(Source(reference), key, items) if reference else values
+
+    placed = {s: _Placed(*placements(read(s, forget), read(s, holdout))) for s in subjects if s != reference}
+    controls = tuple(s for s in plan.retrained if s in placed)
+    return _Score(name, forget, holdout, placed, controls)
+
+
+def _difference(ground: Ground, score: _Score, subject: str, prior: SeedPrior) -> Draws | None:
+    """AUC of the subject less the mean of those of `retrained`; None where there is none."""
+    if not score.controls:
+        return None
+    rows = [score.placed[control] for control in score.controls]
+    one = score.placed[subject]
+    if ground.thresholds.scope == "these":
+        own = Quantity(_components(one), np.stack([_components(row) for row in rows]), None)
+        sample = ground.sample((*score.forget, *score.holdout), "membership")
+        return mean_draws(own, sample, prior, name=f"membership, {score.name}")
+    forget = Quantity(one.forget, np.stack([row.forget for row in rows]), (-1.0, 1.0))
+    holdout = Quantity(one.holdout, np.stack([row.holdout for row in rows]), (-1.0, 1.0))
+    return _joined(ground, score, forget, holdout, prior)
+
+
+def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
+    """Values of all N + H items whose mean is the AUC and whose spread by item is that of both kinds of placements."""
+    auc, n = float(placed.forget.mean()), len(placed.forget) + len(placed.holdout)
+    kinds = [auc + n / len(kind) * (kind - auc) for kind in placed]
+    return np.concatenate(kinds)
+
+
+def _joined(ground: Ground, score: _Score, forget: Quantity, holdout: Quantity, prior: SeedPrior | None) -> Draws:
+    """Both kinds of items drawn again; seeds are counted once, by the forget items' placements."""
+    name = f"membership, {score.name}"
+    first = mean_draws(forget, ground.sample(score.forget, fixed=False), prior, name=name)
+    second = mean_draws(holdout, ground.sample(score.holdout, "holdout", fixed=False), None, name=name)
+    return Draws(
+        value=first.value,
+        low=first.low + second.low - second.value,
+        high=first.high + second.high - second.value,
+        n=first.n + second.n,
+        method=f"{first.method}, forget and holdout items drawn",
+        item_error=math.hypot(first.item_error, second.item_error),
+        seed_error=first.seed_error,
+    )
+
+
+def _line(ground: Ground, score: _Score, subject: str, apart: Draws | None) -> MembershipLine:
+    placed = score.placed[subject]
+    forget = Quantity(placed.forget, np.zeros((1, len(placed.forget))), SHARE)
+    holdout = Quantity(placed.holdout, np.zeros((1, len(placed.holdout))), SHARE)
+    drawn = _joined(ground, score, forget, holdout, None)
+    low, high = drawn.ends
+    # An AUC is a share; the sum of two errors may reach beyond.
+    auc = Estimate("auc", "share", drawn.value, _bounded(low, SHARE), _bounded(high, SHARE), drawn.n, drawn.method)
+    relative = None
+    if score.controls:
+        mean = float(np.mean([score.placed[one].forget.mean() for one in score.controls]))
+        # MUSE counts holdout texts as positive. Equal sets of pairs differ by what rounding left of their sums.
+        relative = round(privleak(1 - drawn.value, 1 - mean), 9) + 0.0 if mean < 1 - _LEAST_AUC else None
+    difference = None if apart is None else apart.estimate("auc_difference", "share")
+    return MembershipLine(subject, score.name, auc, difference, relative)
+
+
+def _bounded(value: float, bounds: Bounds) -> float:
+    return min(max(value, bounds[0]), bounds[1])

@@ -1,0 +1,381 @@
+"""What each attack brought back, told apart by the same attack on models that never knew; and the levels on the way.
+
+The last stage of an attack is judged, on those of its tested items that are judged at all. An attack that shows the
+answers is a ceiling, one that is saturated an upper bound: both are shown and never count.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from vestige.artifacts.audits import SEARCHES, CurveLine, CurvePoint, GainLine, Kind, PlannedAttack, WorstLine
+from vestige.auditing.formats import Scale, Tested, ranks
+from vestige.auditing.ground import CURVE, SHARE, Ground, shown
+from vestige.auditing.matrix import worst_line
+from vestige.auditing.scores import Source
+from vestige.core.estimates import Estimate
+from vestige.core.text import sentence
+from vestige.metrics.contrasts import Draws, Quantity, Sample, mean_draws, ratio_draws
+from vestige.metrics.gains import Attacked, Gain, against_alternatives, split
+from vestige.metrics.leakage import Controls, admission
+from vestige.metrics.verdicts import Evidence, admitted, saturated
+
+UNRANKED: Mapping[Kind, str] = {
+    "prefill": "it gives the first words of the answer, which no alternative has, so that it needs a retrained model",
+    "sampling": "of so many replies as of the likelihoods that are ranked: it is judged as they are",
+}
+"""Attacks that are not judged against alternatives, and why."""
+_CEILING = "a ceiling: it shows the answers themselves"
+BEFORE = "before"
+"""The first point of every curve: the subject as it is."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One attack on one subject in one format or in bits, with the reason for which it does not count."""
+
+    subject: str
+    attack: PlannedAttack
+    format: str
+    gain: Gain
+    saturated: bool
+    why_not: str
+
+
+class Recovery(NamedTuple):
+    """All gains, and by subject what is left after the worst attack and what is missing of the planned evidence.
+
+    `injections` are what relearning on the retain set brings `retrained`, which a benchmark that can tell leaves at 0.
+    """
+
+    tried: tuple[Tried, ...]
+    attacked: tuple[WorstLine, ...]
+    missing: dict[str, tuple[str, ...]]
+    injections: tuple[Evidence, ...]
+    curves: tuple[CurveLine, ...]
+    untested: tuple[str, ...]
+
+    def lines(self) -> tuple[GainLine, ...]:
+        """The gains as they are shown."""
+        return tuple(_line(one) for one in self.tried)
+
+
+class _Gap(NamedTuple):
+    """What of an attack could not be judged, on whom; of a ceiling, which is no evidence, it matters to no claim."""
+
+    attack: PlannedAttack
+    said: str
+    subjects: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """One attack in one format: who was asked before and after, over which items."""
+
+    attack: PlannedAttack
+    scale: Scale
+    items: tuple[str, ...]
+    retrained: tuple[str, ...]
+    audited: tuple[str, ...]
+    sample: Sample
+
+    @property
+    def name(self) -> str:
+        """As in `relearn retain n=50, generate`."""
+        return f"{self.attack.name}, {self.scale.name}"
+
+    @property
+    def bits(self) -> bool:
+        return self.scale.unit == "bits"
+
+    @property
+    def ranked(self) -> bool:
+        """Whether it is against alternatives, which are under the same attack, and not against models."""
+        return self.scale.unit == "leakage_vs_alternatives"
+
+    def after(self, subject: str) -> Source:
+        return Source(subject, self.attack.name, self.attack.points[-1])
+
+
+def try_attacks(ground: Ground, tested: Tested) -> Recovery:
+    """Every planned attack in every admitted format on every subject that is judged."""
+    tried: list[Tried] = []
+    injections: list[Evidence] = []
+    curves: list[CurveLine] = []
+    gaps: list[_Gap] = []
+    untested: list[str] = []
+    audited = ground.plan.audited
+    scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
+    for attack in ground.plan.attacks:
+        stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
+        gaps += _powerless(ground, attack)
+        if tested.against == "alternatives" and attack.kind in UNRANKED:
+            untested.append(sentence(f"{attack.name}: {UNRANKED[attack.kind]}"))
+        elif scales and not stages:
+            gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", audited))
+        for stage in stages:
+            chance = stage.scale.unit == "leakage_vs_chance"
+            why = "no model that never knew was given" if chance else _unusable(ground, stage)
+            curves += [] if attack.name in ground.case.searched else _curves(ground, stage, why)
+            absent = tuple(one for one in audited if one not in stage.audited)
+            gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
+            if chance:
+                continue
+            if why:
+                gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.audited))
+                continue
+            if len(stage.retrained) < len(stage.scale.retrained):
+                asked = f"{len(stage.retrained)} of {len(stage.scale.retrained)}"
+                untested.append(f"Only {asked} retrained controls were asked after {stage.name}.")
+            here = [_tried(ground, stage, subject) for subject in stage.audited]
+            tried += here
+            gaps += _spoiled(ground, stage, here)
+            of_retain = (attack.kind, attack.material) == ("relearn", "retain") and not _search_of(ground, attack)
+            if of_retain and stage.retrained and not stage.bits:
+                injections.append(_injection(ground, stage))
+    # What is missing of a part is missing of its search.
+    gaps = [gap for gap in gaps if not _search_of(ground, gap.attack)]
+    if tried:
+        untested += _apart(ground, tried)
+    untested += [sentence(f"{gap.said} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
+    evidence = [gap for gap in gaps if not gap.attack.shows_answers]
+    missing = {one: tuple(gap.said for gap in evidence if one in gap.subjects) for one in audited}
+    return Recovery(tuple(tried), _attacked(tried), missing, tuple(injections), tuple(curves), tuple(untested))
+
+
+def _attacked(tried: Sequence[Tried]) -> tuple[WorstLine, ...]:
+    """By subject what it gives after the attack that brings most, beyond what models that never knew give after it."""
+    after: dict[str, dict[str, Draws]] = {}
+    for one in tried:
+        if not one.why_not and one.gain.unit != "bits":
+            after.setdefault(one.subject, {})[one.gain.name] = one.gain.after
+    unit = next((one.gain.unit for one in tried if one.gain.unit != "bits"), "leakage")
+    return tuple(worst_line(subject, unit, draws) for subject, draws in after.items())
+
+
+def _search_of(ground: Ground, attack: PlannedAttack) -> str:
+    return ground.case.search_of(attack.name)
+
+
+def why_alone(ground: Ground, attack: PlannedAttack) -> str:
+    """Why nothing that an attack brings can count by itself, or ""."""
+    search = _search_of(ground, attack)
+    return f"it counts as a part of {search}" if search else _CEILING if attack.shows_answers else ""
+
+
+def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
+    """What of the attacks' tested items was not judged, since the retain set gives it away."""
+    judged, lines = set(ground.judged), []
+    for attack in ground.plan.attacks:
+        n = 0 if _search_of(ground, attack) else sum(i not in judged for i in attack.tested)
+        if n and any(one.attack.name == attack.name for one in tried):
+            apart, them = ("1 is", "it") if n == 1 else (f"{n} are", "them")
+            asked = f"Of the {len(attack.tested)} items asked after {attack.name}"
+            lines.append(f"{asked}, {apart} apart, since the retain set gives {them} away.")
+    return lines
+
+
+def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None:
+    """None where nobody was asked in this format after the attack."""
+    plan, key, last = ground.plan, scale.key, attack.points[-1]
+
+    def asked(subject: str) -> bool:
+        return ground.has(Source(subject), key) and ground.has(Source(subject, attack.name, last), key)
+
+    if not any(asked(one) for one in (plan.target, *plan.retrained, *plan.audited)):
+        return None
+    retrained = tuple(one for one in scale.retrained if asked(one))
+    audited = tuple(one for one in plan.audited if asked(one))
+    sources = [Source(one) for one in (plan.target, *retrained, *audited)]
+    sources += [Source(one, attack.name, last) for one in (*retrained, *audited)]
+    tested = set(attack.tested)
+    items = ground.scores.common(sources, key, [i for i in scale.items if i in tested])
+    # An empty sample cannot be drawn; the stage is then unusable, and says so.
+    sample = ground.sample(items or scale.items)
+    return _Stage(attack, scale, items, retrained, audited, sample)
+
+
+def _unusable(ground: Ground, stage: _Stage) -> str:
+    """Why no gain can be told apart, or ""."""
+    if not stage.retrained and not stage.ranked:
+        return "no retrained control was asked after the attack"
+    if not stage.items:
+        return "none of its tested items is judged"
+    if stage.bits and len(stage.items) < 2:
+        return "one tested item has no interval in bits"
+    near = _too_near(ground, stage, Source(ground.plan.target))
+    others = "alternatives" if stage.ranked else "retrained"
+    return f"on its tested items the target exceeds {others} by only {near}" if near else ""
+
+
+def _too_near(ground: Ground, stage: _Stage, target: Source) -> str:
+    """By how much the target exceeds `retrained` as it is where that is too little to tell them apart, or ""."""
+    thresholds = ground.thresholds
+    if stage.ranked:
+        known = ranks(ground, stage.items, target)
+        return "" if admitted(known, thresholds) else str(known.estimate("admission", "share"))
+    controls = _controls(ground, stage, target)
+    if not stage.bits:
+        known = admission(controls)
+        return "" if admitted(known, thresholds) else str(known.estimate("admission", "share"))
+    gap = Quantity(controls.target, controls.retrained, None)
+    known = mean_draws(gap, stage.sample, controls.prior, name="bits", trained=False)
+    return "" if known.ends[0] > thresholds.delta_bits else _in_bits(known.estimate("excess", "bits"))
+
+
+def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
+    """That a prompt does not even bring what it was searched for, so nothing follows from what else it does not.
+
+    Nor does anything where the subject gives all of that without it: then there was nothing to search for.
+    """
+    gaps = []
+    for subject in ground.plan.audited:
+        carried = ground.case.carried.get((attack.name, subject))
+        found = None if carried is None else carried.brought
+        if found is not None and found.hits < found.of:
+            said = f"its prompt brings {found.hits} of the {found.of} replies that it was searched for"
+            gaps.append(_Gap(attack, f"{attack.name}: {said}", (subject,)))
+        elif found is not None and found.anyway == found.of:
+            said = f"all {found.of} replies that its prompt was searched for are given without it"
+            gaps.append(_Gap(attack, f"{attack.name}: {said}", (subject,)))
+    return gaps
+
+
+def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap]:
+    """That a searched prompt damages answers: what it does not bring back may be lost behind it.
+
+    It does where the subject answers worse than without it, or where the target, with a prompt of its own, can no
+    longer be told from models that never knew.
+    """
+    if stage.attack.kind not in SEARCHES:
+        return []
+    worse = [one for one in tried if one.gain.gain.ends[1] < 0]
+    gaps = [
+        _Gap(
+            stage.attack,
+            f"{stage.name}: it damages answers (gain {_size(one.gain)})",
+            (one.subject,),
+        )
+        for one in worse
+    ]
+    target = stage.after(ground.plan.target)
+    if ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
+        return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.audited)]
+    near = _too_near(ground, stage, target)
+    others = "alternatives" if stage.ranked else "retrained"
+    said = f"{stage.name}: it damages answers (with it the target exceeds {others} by only {near})"
+    return [*gaps, _Gap(stage.attack, said, stage.audited)] if near else gaps
+
+
+def _size(gain: Gain) -> str:
+    found = gain.gain.estimate("gain", gain.unit)
+    return _in_bits(found) if gain.unit == "bits" else str(found)
+
+
+def _in_bits(e: Estimate) -> str:
+    """As in `13.61 bits [-2.47, 34.51], n = 7`."""
+    value, rest = str(e).split(" ", 1)
+    return f"{value} bits {rest}"
+
+
+def _controls(ground: Ground, stage: _Stage, target: Source) -> Controls:
+    key, scores = stage.scale.key, ground.scores
+    return Controls(
+        stage.scale.controls.format,
+        scores.of(target, key, stage.items),
+        scores.rows([Source(one) for one in stage.retrained], key, stage.items),
+        stage.sample,
+        stage.scale.controls.prior,
+    )
+
+
+def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
+    """What an attack brought back against alternatives: these are under the same attack, so that it carries none in."""
+    before, after = Source(subject), stage.after(subject)
+    length = ranks(ground, stage.items, Source(ground.plan.target)).value
+    e0, e1 = (ranks(ground, stage.items, source, length=length) for source in (before, after))
+    change = ranks(ground, stage.items, after, length=length, before=before)
+    return against_alternatives(stage.name, e0, e1, change)
+
+
+def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
+    if stage.ranked:
+        why_not = why_alone(ground, stage.attack)
+        gain = _ranked(ground, stage, subject)
+        return Tried(subject, stage.attack, stage.scale.name, gain, saturated=False, why_not=why_not)
+    key, controls, scores = stage.scale.key, _controls(ground, stage, Source(ground.plan.target)), ground.scores
+    attacked = Attacked(
+        stage.name,
+        scores.of(Source(subject), key, stage.items),
+        scores.of(stage.after(subject), key, stage.items),
+        controls.retrained,
+        scores.rows([stage.after(one) for one in stage.retrained], key, stage.items),
+        controls.target,
+        stage.bits,
+    )
+    gain = split(attacked, stage.sample, controls.prior)
+    too_much, why_not = saturated(gain, ground.thresholds), why_alone(ground, stage.attack)
+    if too_much and not why_not:
+        closed = gain.saturation.estimate("saturation", "share")
+        why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
+    return Tried(subject, stage.attack, stage.scale.name, gain, too_much, why_not)
+
+
+def _injection(ground: Ground, stage: _Stage) -> Evidence:
+    """What the attack brings `retrained`, in units of its gap to the target."""
+    controls = _controls(ground, stage, Source(ground.plan.target))
+    after = ground.scores.rows([stage.after(one) for one in stage.retrained], stage.scale.key, stage.items)
+    lifted = Quantity(np.zeros(len(stage.items)), controls.retrained - after, (-1.0, 1.0))
+    name = f"{stage.name}, injection"
+    drawn = ratio_draws(lifted, controls.gap, stage.sample, controls.prior, name=name, trained=False)
+    return Evidence(stage.name, drawn, "injection", "leakage")
+
+
+def _curves(ground: Ground, stage: _Stage, no_gain: str) -> list[CurveLine]:
+    if not stage.items:
+        return []
+    plan, key = ground.plan, stage.scale.key
+    roles = [(plan.target, "target"), *((one, "retrained") for one in plan.retrained)]
+    roles += [(one, "suppressed" if one == plan.suppressed else "unlearned") for one in plan.audited]
+    lines, sample = [], ground.sample(stage.items, CURVE, fixed=False)
+    for subject, role in roles:
+        carried = ground.case.carried.get((stage.attack.name, subject))
+        bits = {} if carried is None else carried.points_bits
+        sources = [(BEFORE, Source(subject))]
+        sources += [(point, Source(subject, stage.attack.name, point)) for point in stage.attack.points]
+        points = []
+        for point, source in sources:
+            if ground.scores.common([source], key, stage.items) != stage.items:
+                continue
+            bounds = None if stage.bits else SHARE
+            values = ground.scores.of(source, key, stage.items)
+            if bounds is None and len(values) < 2:
+                continue
+            level = ground.level(values, sample, key.partition("/")[2], bounds=bounds)
+            points.append(CurvePoint(point, level, bits.get(point)))
+        if points:
+            unit = "bits" if stage.bits else "share"
+            lines.append(CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(points), no_gain))
+    return lines
+
+
+def _line(one: Tried) -> GainLine:
+    gain, unit = one.gain, one.gain.unit
+    return GainLine(
+        subject=one.subject,
+        attack=one.attack.name,
+        format=one.format,
+        unit=unit,
+        gain=gain.gain.estimate("gain", unit),
+        injection=gain.injection.estimate("injection", unit),
+        repair=gain.repair.estimate("repair", unit),
+        recovery=gain.recovery.estimate("recovery", unit),
+        before=gain.before.estimate("excess_before", unit),
+        after=gain.after.estimate("excess_after", unit),
+        saturation=gain.saturation.estimate("saturation", "share"),
+        saturated=one.saturated,
+        evidence=not one.why_not,
+        why_not=one.why_not,
+    )

@@ -1,0 +1,355 @@
+"""What an audit would ask and train, what that takes, and what it could decide, before anything is done."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vestige.artifacts.audits import Claim
+from vestige.artifacts.layout import RunFolder
+from vestige.core.errors import InputError
+from vestige.core.files import read_json
+from vestige.core.store import read_versioned
+from vestige.metrics.exposure import foreseen
+from vestige.metrics.intervals import RESAMPLES
+from vestige.metrics.planning import POWER, Design, Wanted, all_held, least_shown, needed, said_needed
+from vestige.metrics.single_facts import least_given_away
+from vestige.metrics.trainings import PRIOR, PRIOR_BITS, TYPICAL, TYPICAL_BITS, Noise
+from vestige.metrics.verdicts import Margins, Thresholds
+from vestige.studies.audit import attacks_of_freeform, plan_audit, with_control
+from vestige.studies.audit_reach import within_reach
+from vestige.studies.audit_request import AuditRequest, Question, check_request
+from vestige.studies.audit_tasks import after_an_attack, suppression
+
+
+@dataclass(frozen=True)
+class Foretold:
+    """One task, as it is done on every model: items shown, steps of training, questions asked over all points.
+
+    `passes` are those of single texts that a search for a prompt makes at most.
+    """
+
+    task: str
+    shown: int
+    steps: int
+    questions: int
+    passes: int = 0
+
+
+@dataclass(frozen=True)
+class AuditForecast:
+    """The tasks of each model, what is not tried and why, and the cost in a sentence.
+
+    `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run; None where there
+    are none. What the attacks' training and searches take is not in it. `control_steps` are those of making a positive
+    control, at most.
+    """
+
+    n_models: int
+    each: tuple[Foretold, ...]
+    untested: tuple[str, ...]
+    cpu_seconds: float | None
+    control_steps: int = 0
+
+    @property
+    def n_questions(self) -> int:
+        """All questions to all models."""
+        return self.n_models * sum(row.questions for row in self.each)
+
+    @property
+    def n_steps(self) -> int:
+        """All steps of training on all models, and those of the control."""
+        return self.n_models * sum(row.steps for row in self.each) + self.control_steps
+
+    @property
+    def n_passes(self) -> int:
+        """All passes of searches for prompts on all models, at most."""
+        return self.n_models * sum(row.passes for row in self.each)
+
+    @property
+    def said(self) -> str:
+        """The cost in a sentence."""
+        all_of_it = f"{self.n_models} models: {self.n_questions} questions and {self.n_steps} training steps in all"
+        if self.control_steps:
+            all_of_it += f", at most {self.control_steps} of these to make a positive control"
+        if self.n_passes:
+            all_of_it += f", and at most {self.n_passes} passes of searches for prompts"
+        if self.cpu_seconds is None:
+            return f"{all_of_it}; how long a question takes is not known before one model of the run was evaluated"
+        minutes = round(self.cpu_seconds / 60)
+        time = (
+            f"about {minutes} processor minute{'s' if minutes > 1 else ''}"
+            if minutes
+            else "less than a minute of processor time"
+        )
+        return f"{all_of_it}; the questions take {time} at the pace of the run so far"
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        sums = {"n_questions": self.n_questions, "n_steps": self.n_steps, "n_passes": self.n_passes}
+        return {**asdict(self), **sums}
+
+
+def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
+    """What `run_audit` would do; no model is loaded."""
+    from vestige.attacks.planning import n_passes
+
+    check_request(request)
+    request = within_reach(request)
+    planned = plan_audit(request)
+    request = with_control(request, planned)
+    rows = [Foretold(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
+    for attack in planned.attacks:
+        plan = attack.plan
+        trains = plan.kind == "relearn"
+        steps = len(plan.points) * math.ceil(plan.n_shown / request.settings.relearn_batch_size) if trains else 0
+        asked = after_an_attack(planned.questions, plan.kind, controls=bool(request.names("retrained")))
+        questions = len(asked) * len(plan.points) * len(plan.tested)
+        rows.append(Foretold(plan.name, plan.n_shown, steps, questions, n_passes(attack)))
+    pace = _seconds_a_question(RunFolder(run))
+    total = len(request.models) * sum(row.questions for row in rows)
+    cost = None if pace is None else pace * total
+    steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
+    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps)
+
+
+def _seconds_a_question(run: RunFolder) -> float | None:
+    """Mean processor seconds an item of the run's finished evaluations."""
+    found = list(_paces(run))
+    return sum(s for s, _ in found) / sum(n for _, n in found) if found else None
+
+
+def _paces(run: RunFolder) -> Iterator[tuple[float, int]]:
+    for subject in run.subjects():
+        for place in subject.evaluations():
+            if place.collected.exists() and place.provenance.exists():
+                yield read_json(place.provenance)["times"]["cpu_seconds"], read_versioned(place.collected, "n")["n"]
+
+
+MOVED = 0.6
+"""Assumed of an attack that brings nothing: the variance of what it changes, in that of the answers before it."""
+UNSTEADY = 9.0
+"""In the second column of a plan tau^2 is so many times what it is on the tiny model, and at least a twentieth of
+sigma^2."""
+_SHARES = {
+    "words": (0.058, 0.83),
+    "forced": (0.027, 0.75),
+    "options a token": (0.0123, 0.535),
+    "options": (0.0322, 0.80),
+}
+"""sigma^2 of a fact, and by how much the target exceeds its controls: of the tiny model's (docs/verdicts.md)."""
+_BITS, _PLACEMENTS, _AUC = 20.0, 0.015, 4e-4
+"""sigma^2 of bits and of placements by text, tau^2 of an AUC: of the same."""
+_ADVISED = 3
+_CONTROLS = (2, 3, 5, 10)
+
+
+class Noises(NamedTuple):
+    """How trainings vary: by format in shares, in bits, and in membership scores, with its items for each fact."""
+
+    shares: Mapping[str, Noise]
+    bits: Noise | None
+    membership: tuple[Noise, float] | None = None
+
+
+class Tries(NamedTuple):
+    """An attack that counts: the share of facts that it is tested on, its formats, whether it shows retain items."""
+
+    items: float
+    formats: tuple[str, ...]
+    bits: bool
+    retain: bool
+
+
+@dataclass(frozen=True)
+class ForeseenClaim:
+    """What an audit can decide of one claim.
+
+    `quantities` are those that all have to hold. A perfect unlearning is shown to `hold` so often, and so often if
+    trainings are `unsteady`; the least leakage, and bits, that fail it in 80 % of audits are `leakage` and `bits`.
+    """
+
+    claim: Claim
+    quantities: int
+    holds: float
+    unsteady: float
+    leakage: float | None = None
+    bits: float | None = None
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What an audit can decide: of so many facts, with so many wordings and controls, at these margins.
+
+    `holds` is how often a perfect unlearning holds in all claims, `by_controls` the same with other numbers of them.
+    `needed` says what would bring it to 80 %, each alone ("" where nothing would). `given_away` facts that no control
+    states, and that are clear of them, fail a claim by themselves; None where there are fewer than three controls.
+    `ranked` facts have alternatives: against these, without any control, a perfect unlearning holds "not expressed" so
+    often (`ranked_holds`), with an interval of leakage of so much to either side (`ranked_arm`).
+    """
+
+    facts: int
+    wordings: float
+    controls: int
+    formats: tuple[str, ...]
+    attacks: int
+    margins: Margins
+    margins_bits: Margins
+    claims: tuple[ForeseenClaim, ...]
+    holds: float
+    unsteady: float
+    by_controls: dict[int, float]
+    needed: str
+    given_away: int | None
+    untested: tuple[str, ...]
+    ranked: int = 0
+    ranked_holds: float | None = None
+    ranked_arm: float | None = None
+
+
+def foresee_audit(request: AuditRequest) -> Foreseen:
+    """What the audit could decide of these data. Of models only the number of controls counts; without any it is 3."""
+    planned, thresholds = plan_audit(request), request.settings
+    if thresholds.scope == "such":
+        raise InputError("a plan is made for verdicts about these facts; leave scope=such out")
+    judged = [i for i in request.splits.splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
+    ids = {i.id for i in judged or request.splits.splits["forget"]}
+    first = {i: planned.facts.get(i, i) for i in ids}
+    facts = len(set(first.values()))
+    design = Design(facts, len(request.names("retrained")) or _ADVISED, len(ids) / facts)
+    steady = _typical(planned.questions, len(request.splits.splits.get("holdout", ())), len(ids))
+    attacks = [a.plan for a in planned.attacks if not a.plan.shows_answers]
+    tries = [
+        Tries(
+            len({first[i] for i in plan.tested if i in ids}) / facts,
+            tuple(steady.shares),
+            steady.bits is not None,
+            (plan.kind, plan.material) == ("relearn", "retain"),
+        )
+        for plan in attacks
+    ]
+    made = attacks_of_freeform(planned, request.splits.splits["forget"])
+    tries += [Tries(1.0, ("generate_plain",), False, False) for _ in made]
+    tries = [one for one in tries if one.items > 0]
+    wanted = wanted_by_claim(steady, tries, thresholds)
+    unsteady = wanted_by_claim(_unsteady(steady), tries, thresholds)
+    tests = len(wanted["not expressed"])
+
+    def shown(noise: Noise | None, margin: float) -> float | None:
+        return None if noise is None else least_shown(Wanted(noise, margin), design, tests=tests)
+
+    worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
+    effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
+    claims = tuple(
+        ForeseenClaim(
+            claim,
+            len(own),
+            all_held(own, design),
+            all_held(unsteady[claim], design),
+            *(effects if claim == "not expressed" else ()),
+        )
+        for claim, own in wanted.items()
+    )
+    whole = joint(wanted)
+    return Foreseen(
+        facts=facts,
+        wordings=design.wordings,
+        controls=design.controls,
+        formats=tuple(steady.shares),
+        attacks=len(tries),
+        margins=thresholds.margins("leakage"),
+        margins_bits=thresholds.margins("bits"),
+        claims=claims,
+        holds=all_held(whole, design),
+        unsteady=all_held(joint(unsteady), design),
+        by_controls={m: all_held(whole, design._replace(controls=m)) for m in _CONTROLS},
+        needed="" if all_held(whole, design) >= POWER else said_needed(needed(whole, design), design),
+        given_away=least_given_away(design.controls),
+        untested=planned.untested,
+        **_ranked(request, ids),
+    )
+
+
+def _ranked(request: AuditRequest, judged: Collection[str]) -> dict[str, Any]:
+    """What the judged facts with alternatives can decide; `exposure` has to be asked."""
+    most, items = request.settings.alternatives, request.splits.splits["forget"]
+    sizes = [1 + min(most, len(i.alternatives)) for i in items if i.id in judged and i.alternatives]
+    if not sizes or "exposure" not in request.settings.evals:
+        return {}
+    holds, arm = foreseen(sizes, request.settings.delta_wide, seed=request.seed, resamples=RESAMPLES)
+    return {"ranked": len(sizes), "ranked_holds": holds, "ranked_arm": arm}
+
+
+def wanted_by_claim(noises: Noises, attacks: Sequence[Tries], thresholds: Thresholds) -> dict[Claim, list[Wanted]]:
+    """What has to be shown for each claim that rests on trainings; `kept` compares two given models and needs none."""
+    wide, bits = thresholds.delta_wide, thresholds.delta_wide_bits
+    told = [Wanted(noise._replace(ruler=1.0), wide, both=True) for noise in noises.shares.values()]
+    if noises.membership is not None:
+        told.append(Wanted(noises.membership[0], wide, True, noises.membership[1]))
+    found: dict[Claim, list[Wanted]] = {
+        "not expressed": [Wanted(noise, wide) for noise in noises.shares.values()],
+        "not recoverable": [],
+        "not distinguishable": told,
+        "benchmark can tell": [],
+    }
+    if noises.bits is not None:
+        found["not expressed"].append(Wanted(noises.bits, bits))
+        found["not distinguishable"].append(Wanted(noises.bits, bits, both=True))
+    for attack in attacks:
+        back = [
+            Wanted(_moved(noises.shares[f]), wide, items=attack.items) for f in attack.formats if f in noises.shares
+        ]
+        found["not recoverable"] += back
+        if attack.retain:
+            found["benchmark can tell"] += [one._replace(noise=one.noise._replace(trained=False)) for one in back]
+        if attack.bits and noises.bits is not None:
+            found["not recoverable"].append(Wanted(_moved(noises.bits), bits, items=attack.items))
+    return {claim: own for claim, own in found.items() if own}
+
+
+def joint(wanted: Mapping[Claim, Sequence[Wanted]]) -> list[Wanted]:
+    """What all claims rest on together, without the excess in shares, which is leakage in another unit."""
+    return [one for own in wanted.values() for one in own if not (one.both and one.noise.width is not None)]
+
+
+def _moved(noise: Noise) -> Noise:
+    return noise._replace(fact=MOVED * noise.fact, common=MOVED * noise.common)
+
+
+def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> Noises:
+    """How trainings of the tiny model vary in what is asked."""
+    kinds: dict[str, str] = {}
+    for one in questions:
+        if one.eval == "qa":
+            kinds |= {"generate": "words", "forced": "forced"}
+        elif one.eval == "choices":
+            kinds |= {"option_text_mean": "options a token", "option_text_sum": "options"}
+        elif one.eval == "freeform":
+            forms = {"plain": "generate_plain", "paraphrase": "paraphrase", "few_shot": "few_shot", "cloze": "cloze"}
+            asked = one.settings.model_dump()["forms"]
+            kinds |= {name: "words" for form, name in forms.items() if form in asked}
+    if not kinds:
+        raise InputError("none of the evaluations asks for answers, so nothing can be planned; ask at least qa")
+    shares = {}
+    for name, kind in kinds.items():
+        fact, ruler = _SHARES[kind]
+        shares[name] = Noise(fact, TYPICAL * fact, ruler, 1.0, PRIOR)
+    bits = Noise(_BITS, TYPICAL_BITS * _BITS, 1.0, None, PRIOR_BITS) if "forced" in kinds else None
+    membership = None
+    if n_holdout and any(one.eval == "memory" for one in questions):
+        both = n_forget + n_holdout
+        membership = Noise(_PLACEMENTS * both**2 / (n_forget * n_holdout), _AUC, 1.0, None, PRIOR), both / n_forget
+    return Noises(shares, bits, membership)
+
+
+def _unsteady(noises: Noises) -> Noises:
+    def more(noise: Noise) -> Noise:
+        return noise._replace(common=max(UNSTEADY * noise.common, noise.fact / 20))
+
+    told = noises.membership
+    return Noises(
+        {name: more(noise) for name, noise in noises.shares.items()},
+        None if noises.bits is None else more(noises.bits),
+        None if told is None else (told[0]._replace(common=UNSTEADY * told[0].common), told[1]),
+    )

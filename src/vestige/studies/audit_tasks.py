@@ -1,0 +1,280 @@
+"""The tasks of an audit: a model is asked, a model is attacked, a searched prompt is read by those who never knew.
+
+They do nothing where their answers are there. Each writes down, when it is done, where its answers lie.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from vestige.artifacts.audits import BESIDE, SEARCHES, AskedPlace, AttackPlace, Kind
+from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, SubjectFolder, own_folder
+from vestige.artifacts.prompts import read_prompt
+from vestige.core.errors import InputError
+from vestige.core.files import write_json
+from vestige.core.ids import content_id
+from vestige.core.settings import Settings
+from vestige.core.store import SCHEMA, read_versioned, write_sealed
+from vestige.data.corpus import everything
+from vestige.models.address import shown_address
+from vestige.studies.audit_request import ROLES, AuditedModel, AuditRequest, Question, limited, model_settings
+from vestige.studies.runner import Report, Task
+
+if TYPE_CHECKING:
+    from vestige.attacks.planning import Attack
+    from vestige.steps.controls import SuppressRequest
+    from vestige.steps.evaluate import Subject
+
+
+def audit_tasks(
+    run: RunFolder, request: AuditRequest, questions: Sequence[Question], attacks: "Sequence[Attack]"
+) -> list[Task]:
+    """Every model is asked, controls first, and then attacked: one task a model, and one a model and attack.
+
+    A positive control is made once the target was asked, whose digest is then known. What searches found is then read
+    by the models that never knew, one task an attack.
+    """
+    from vestige.attacks.planning import n_passes
+
+    base = {"run": str(run.path), "request": request}
+    models = [m for role in ROLES for m in request.models if m.role == role]
+    known = tuple(task_name(target, "") for target in request.names("target"))
+    making = [Task(making_name(m.name), suppress_task, base, known, 100.0) for m in models if not m.model]
+    tasks = [
+        Task(
+            task_name(model.name, ""),
+            evaluate_task,
+            {**base, "model": model, "questions": questions},
+            () if model.model else tuple(task.name for task in making),
+            weight=float(sum(q.n_items for q in questions)),
+        )
+        for model in models
+    ]
+    tasks = [*making, *tasks]
+    for attack in attacks:
+        asked = after_an_attack(questions, attack.plan.kind, controls=bool(request.names("retrained")))
+        weight = float(len(attack.plan.points) * (len(attack.tested) * len(asked) + attack.plan.n_shown))
+        weight += n_passes(attack)
+        for model in models:
+            arguments = {**base, "model": model, "attack": attack, "questions": asked}
+            name = task_name(model.name, attack.plan.name)
+            # The target's folder, which its evaluation makes, is there before another model is led by it.
+            led = request.names("target") if attack.plan.kind == "prefix" else ()
+            after = tuple(dict.fromkeys(task_name(who, "") for who in (model.name, *led)))
+            tasks.append(Task(name, attack_task, arguments, after, weight))
+        if attack.plan.kind in SEARCHES and request.names("retrained"):
+            made = tuple(task_name(model.name, attack.plan.name) for model in models)
+            arguments = {**base, "attack": attack.plan.name}
+            tasks.append(Task(f"bits of {attack.plan.name}", prompt_bits_task, arguments, made))
+    return tasks
+
+
+def after_an_attack(questions: Sequence[Question], kind: Kind, *, controls: bool) -> tuple[Question, ...]:
+    """What an attacked model is asked: not what is an attack itself, nor membership, which is of the model as it is.
+
+    Nor, where the attack's text stands in the question, questions as options; nor alternatives where there are
+    `controls`, models that never knew, against which attacks are judged.
+    """
+    from vestige.evals.freeform import FreeformSettings
+
+    found = []
+    for question in questions:
+        settings = question.settings
+        if isinstance(settings, FreeformSettings):
+            forms = tuple(f for f in settings.forms if f not in ("prefilled", "sampled"))
+            settings = settings.model_copy(update={"forms": forms})
+            if not forms:
+                continue
+        out = ["memory", "acr", *(["reversed"] if kind in BESIDE else []), *(["exposure"] if controls else [])]
+        if question.eval not in out:
+            found.append(question._replace(settings=settings))
+    return tuple(found)
+
+
+def task_name(subject: str, attack: str) -> str:
+    """The task that attacks a subject, or that evaluates it where `attack` is empty."""
+    return f"{attack}: {subject}" if attack else f"evaluate {subject}"
+
+
+def making_name(control: str) -> str:
+    """The task that makes the positive control."""
+    return f"make {control}"
+
+
+def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequest":
+    """How the positive control is made of the target, whose digest and beginning these are."""
+    from vestige.steps.controls import SuppressRequest
+    from vestige.steps.subjects import own_dtype
+
+    (target,) = (m for m in request.models if m.role == "target")
+    settings, asked = model_settings(request, target), request.settings
+    shown = limited(request.splits, asked.kept_items, seed=request.seed).splits
+    return SuppressRequest(
+        target=settings.model_copy(update={"dtype": own_dtype(target.model) or settings.dtype}),
+        target_digest=digest,
+        start=start,
+        forget=request.splits.forget,
+        forget_items=shown["forget"],
+        retain_items=shown["retain"],
+        epochs=asked.suppress_epochs,
+        rate=asked.suppress_rate,
+        rank=asked.suppress_rank,
+        seed=request.seed,
+    )
+
+
+def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, SuppressRequest]":
+    """Where the positive control that the audit makes lies, and what it is; the target has been evaluated."""
+    from vestige.steps.controls import suppress_spec
+
+    (target,) = (m for m in request.models if m.role == "target")
+    known = subject_of(run, request, target)
+    made = suppression(request, known.made.digest.id, known.spec.model)
+    return run.control(f"suppressed {suppress_spec(made).id}"), made
+
+
+def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
+    """Make the positive control."""
+    from vestige.steps.controls import suppress
+
+    folder, made = suppressed(RunFolder(Path(run)), request)
+    suppress(folder, made, lambda p: report(p.step / p.n_steps))
+
+
+def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
+    """The model as a subject, with its evidence in the run: in its own folder if that is there, else in a new one."""
+    from vestige.steps.subjects import any_subject
+
+    if not model.model:
+        model = replace(model, model=str(suppressed(run, request)[0].path))
+    own = own_folder(model.model)
+    settings = model_settings(request, model)
+    if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
+        return any_subject(settings, None, verify=request.verify)
+    if model.role == "unlearned":
+        home = run.cell(model.name, content_id({"model": shown_address(model.model)}, length=12))
+    else:
+        home = run.control(model.name)
+    return any_subject(settings, str(home.path), role=model.role, name=model.name, verify=request.verify)
+
+
+def evaluate_task(
+    run: str, request: AuditRequest, model: AuditedModel, questions: Sequence[Question], report: Report
+) -> None:
+    """Ask one model everything."""
+    from vestige.steps.evaluate import EvaluateRequest, evaluate_together, view_of
+
+    folder = RunFolder(Path(run))
+    subject = subject_of(folder, request, model)
+    shown = limited(request.splits, request.settings.kept_items, seed=request.seed)
+    items, views = everything([shown]), (view_of(shown),)
+    asked = [EvaluateRequest(items, views, q.settings, request.seed, q.eval, q.only) for q in questions]
+    places = evaluate_together(subject, asked, lambda done, of: report(done / of))
+    found = [
+        AskedPlace(model.name, "", "", q.eval, _within(folder, place.path))
+        for q, place in zip(questions, places, strict=True)
+    ]
+    _say_where(folder, request, task_name(model.name, ""), _within(folder, subject.folder.path), found, [])
+
+
+def attack_task(
+    run: str,
+    request: AuditRequest,
+    model: AuditedModel,
+    attack: "Attack",
+    questions: Sequence[Question],
+    report: Report,
+) -> None:
+    """Make one attack on one model, and ask what is left of it."""
+    from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
+
+    folder = RunFolder(Path(run))
+    subject = subject_of(folder, request, model)
+    (target,) = (m for m in request.models if m.role == "target")
+    guide = subject_of(folder, request, target) if attack.plan.kind == "prefix" else None
+    evals: dict[str, Settings] = {q.eval: q.settings for q in questions}
+    asked = AttackRequest(attack, evals, request.splits.forget, request.seed, guide)
+    done = run_attack(subject, asked, report)
+    name = attack.plan.name
+    found = [
+        AskedPlace(model.name, name, point, eval_name, _within(folder, place.path))
+        for (point, eval_name), place in attack_evaluations(done, asked).items()
+    ]
+    here = _within(folder, subject.folder.path)
+    attacked = [AttackPlace(model.name, name, _within(folder, done.path))]
+    _say_where(folder, request, task_name(model.name, name), here, found, attacked)
+
+
+def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Report) -> None:
+    """How long what stands of each model's prompt at each point is to the models that never knew: the mean over them.
+
+    The prompt searched on a model is held against what `retrained` finds likely, so that prompts can be compared.
+    """
+    from vestige.models.load import finite_logits
+    from vestige.steps.evaluate import loaded_subject
+    from vestige.steps.prompt_attack import prompt_bits
+
+    folder = RunFolder(Path(run))
+    place = folder.audit(request.splits.forget)
+    where = {m.name: found for m in request.models if (found := found_by(place, m.name, attack)) is not None}
+    prompts = {name: read_prompt(AttackFolder(folder.path / found.attacked[0].path)) for name, found in where.items()}
+    readers = [m for m in request.models if m.role == "retrained"]
+    lengths: dict[str, dict[str, float]] = {name: dict.fromkeys(prompt.points, 0.0) for name, prompt in prompts.items()}
+    for number, reader in enumerate(readers):
+        subject = subject_of(folder, request, reader)
+        _check_reads_alike(reader.name, subject.made.digest.reads, folder, where)
+        loaded = loaded_subject(subject)
+        with finite_logits(loaded):
+            for name, prompt in prompts.items():
+                for point, bits in prompt_bits(loaded, prompt).items():
+                    lengths[name][point] += bits / len(readers)
+        report((number + 1) / len(readers))
+    read_by = [reader.name for reader in readers]
+    write_sealed(place.prompt_bits(attack), {"read_by": read_by, "bits": lengths})
+
+
+def _check_reads_alike(reader: str, reads: str, run: RunFolder, where: "Mapping[str, Found]") -> None:
+    """Refuse models whose prompts are other tokens to the reader."""
+    for name, found in where.items():
+        spec = AttackFolder(run.path / found.attacked[0].path).spec
+        if read_versioned(spec, "reads")["reads"] != reads:
+            raise InputError(
+                f"{reader} and {name} have different tokenisers or chat templates, so a prompt found on one has no "
+                "length to the other; audit models of one family together"
+            )
+
+
+def _within(run: RunFolder, path: Path) -> str:
+    return str(path.resolve().relative_to(run.path.resolve()))
+
+
+def _say_where(
+    run: RunFolder,
+    request: AuditRequest,
+    task: str,
+    folder: str,
+    evaluations: Sequence[AskedPlace],
+    attacked: Sequence[AttackPlace],
+) -> None:
+    """Written last by a task: its existence means that all its answers are there."""
+    places = {"evaluations": [asdict(e) for e in evaluations], "attacked": [asdict(a) for a in attacked]}
+    write_json(run.audit(request.splits.forget).places(task), {"schema": SCHEMA, "folder": folder, **places})
+
+
+class Found(NamedTuple):
+    """Where what a task left lies, relative to the run: the subject's folder, answers, the attack."""
+
+    folder: str
+    evaluations: tuple[AskedPlace, ...]
+    attacked: tuple[AttackPlace, ...]
+
+
+def found_by(place: AuditFolder, subject: str, attack: str) -> Found | None:
+    """What the task of a subject and an attack left; None where it is not done."""
+    path = place.places(task_name(subject, attack))
+    if not path.exists():
+        return None
+    stored = read_versioned(path, "folder", "evaluations", "attacked")
+    evaluations = tuple(AskedPlace(**e) for e in stored["evaluations"])
+    return Found(stored["folder"], evaluations, tuple(AttackPlace(**a) for a in stored["attacked"]))

@@ -1,0 +1,340 @@
+"""The demo: PISTOL's sample dataset 1 through the whole pipeline, on the built-in tiny model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, PositiveInt
+
+from vestige.artifacts.audits import AuditOutcome
+from vestige.artifacts.layout import RunFolder, SubjectFolder
+from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.auditing.settings import AuditSettings, Evals, Form, Material
+from vestige.core.errors import InputError, PartialFailure
+from vestige.core.files import locked, write_text
+from vestige.core.ids import changed_keys
+from vestige.core.settings import Settings, closest, read_toml, to_toml
+from vestige.data.alternatives import with_alternatives
+from vestige.data.build import CompileSettings, compile_to_folder
+from vestige.data.corpus import Corpus, SourceSettings, everything, left_out, named_splits, open_corpus
+from vestige.data.factual import idk_answers
+from vestige.data.graph_files import load_graph
+from vestige.data.selectors import select_edges
+from vestige.studies.audit import conduct
+from vestige.studies.audit_request import AuditedModel, AuditRequest
+from vestige.studies.presets import DEMO_RATES, PISTOL_METHODS, TINY_AUDIT, TINY_FINETUNE, tiny_unlearning
+from vestige.studies.runner import Report, State, Task, run_tasks
+from vestige.training.settings import UnlearningSettings
+
+if TYPE_CHECKING:
+    from vestige.steps.unlearn import UnlearnRequest
+
+
+class DemoSettings(Settings):
+    """What the demo compiles, forgets, compares and audits.
+
+    Each control is trained from its own seed. The names from `evals` on are those of the audit's settings; without
+    evals there is no audit.
+    """
+
+    graph: str = "sample1"
+    """The graph to compile."""
+    seed: int = 0
+    """Seed of everything random."""
+    forget: tuple[str, ...] = Field(default=("edge:A_B,edge:A_C,edge:A_C2,edge:B_D,edge:B_D2",), min_length=1)
+    """Forget sets."""
+    methods: tuple[str, ...] = Field(default=PISTOL_METHODS, min_length=1)
+    """Methods to compare."""
+    factual: bool = False
+    """Add the built-in factual questions."""
+    epochs: PositiveInt = TINY_FINETUNE.epochs
+    """Epochs of fine-tuning."""
+    controls: PositiveInt = 5
+    """Models trained without each forget set."""
+    reference: bool = True
+    """Judge one more such model as if it had been unlearned: every claim should hold."""
+    unlearning_epochs: PositiveInt = 6
+    """Epochs of unlearning."""
+    max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
+    """Longest reply, in tokens."""
+    evals: tuple[Evals, ...] = TINY_AUDIT.evals
+    """Evaluations that every model is asked."""
+    forms: tuple[Form, ...] = TINY_AUDIT.forms
+    """Forms of free questions."""
+    relearn: tuple[Material, ...] = TINY_AUDIT.relearn
+    """What models are tuned on again."""
+    relearn_items: tuple[PositiveInt, ...] = TINY_AUDIT.relearn_items
+    """How many items of it."""
+    relearn_epochs: PositiveInt = TINY_AUDIT.relearn_epochs
+    """Epochs of relearning."""
+    quantize: tuple[Literal[4, 8], ...] = TINY_AUDIT.quantize
+    """Bits of a weight to round to."""
+    in_context: tuple[PositiveInt, ...] = TINY_AUDIT.in_context
+    """How many retained items to show before the question."""
+
+    def audit(self) -> AuditSettings:
+        """The settings of the audit: those of the tiny model, with what was set here."""
+        own = {name: value for name, value in self if name in AuditSettings.model_fields}
+        return AuditSettings.build({**TINY_AUDIT.model_dump(), **own})
+
+
+@dataclass(frozen=True)
+class DemoEnd:
+    """What became of a demo: the audits that were judged, the failures by task name, how many tasks there were."""
+
+    outcomes: tuple[AuditOutcome, ...]
+    failed: Mapping[str, Exception]
+    n_tasks: int
+
+
+_REFERENCE = "retrained"
+"""The name in the audit of the model that never saw the forget set and is judged as if it had been unlearned."""
+
+
+# Processor seconds of each kind of task on the machine that the demo was written on: weights for the time left.
+_TRAINING_SHARE = 0.6
+"""Of the demo's processor seconds, what goes before the audit."""
+_WEIGHTS = {"compile": 1.0, "base": 2.0, "finetune": 120.0, "unlearn": 6.0, "evaluate": 5.0}
+
+
+def run_demo(
+    run: RunFolder,
+    settings: DemoSettings,
+    *,
+    workers: int,
+    show: Callable[[float, str], None] = lambda _share, _note: None,
+) -> DemoEnd:
+    """Fill the run's folder with everything but the report; resumes. `show` is told the share done and what runs."""
+    _check(settings)
+    with locked(run.lock):
+        same_run(run, settings)
+        watch = Stopwatch()
+        write_text(run.settings, to_toml(settings.identity()))
+        tasks = demo_tasks(run, settings)
+        training = _TRAINING_SHARE if settings.evals else 1.0
+        failed = run_tasks(tasks, workers=workers, show=lambda s: show(training * s.share, s.at_work))
+        done, n_tasks = [], len(tasks)
+        audited = settings.forget if settings.evals and not {"compile", "target"} & set(failed) else ()
+        for number, forget in enumerate(audited):
+            each = (1 - training) / len(audited)
+
+            def tell(state: State, before: float = training + number * each, each: float = each) -> None:
+                show(before + each * state.share, state.at_work)
+
+            try:
+                found = conduct(run, demo_request(run, settings, forget), workers=workers, show=tell)
+            except PartialFailure as error:
+                failed[f"audit {forget}"] = error
+                continue
+            done.append(found.outcome)
+            failed |= found.failed
+            n_tasks += found.n_tasks
+        if not run.provenance.exists():
+            write_provenance(run.provenance, watch, workers=workers)
+    return DemoEnd(tuple(done), failed, n_tasks)
+
+
+def demo_request(run: RunFolder, asked: DemoSettings, forget: str) -> AuditRequest:
+    """The audit of one forget set; the target has to be there."""
+    controls, again = _retrained(asked, forget)
+    models = [AuditedModel("target", "target", str(run.control("target").path))]
+    models += [AuditedModel(name, "retrained", str(run.control(name).path)) for name in controls]
+    models += [AuditedModel(_REFERENCE, "unlearned", str(run.control(name).path)) for name in again]
+    for method in asked.methods:
+        place = _cell(run, unlearn_request(run, asked, method, forget))
+        models.append(AuditedModel(method, "unlearned", str(place.path)))
+    corpus = _corpus(run, asked)
+    splits = named_splits(corpus, forget)
+    if "exposure" in asked.evals:
+        splits = with_alternatives(corpus, splits)
+    return AuditRequest(tuple(models), splits, asked.audit(), asked.seed, device="cpu", untested=_for_time(asked))
+
+
+def _for_time(asked: DemoSettings) -> tuple[str, ...]:
+    """What the demo leaves out so that it ends in minutes, besides what the audit's settings leave out themselves."""
+    if len(asked.forget) > 1:
+        return ()
+    return (
+        f"the demo forgets {asked.forget[0]} alone, by one training of each method: other contracts, or another seed, "
+        "can come out otherwise",
+    )
+
+
+def _retrained(asked: DemoSettings, forget: str) -> tuple[list[str], list[str]]:
+    """The models that never see the forget set, by name: the controls, and the one that is judged if there is one.
+
+    The first has the run's own seed, each of the others the next.
+    """
+    names = [f"retrained {forget}"]
+    names += [f"retrained {forget} seed {asked.seed + k}" for k in range(1, asked.controls + asked.reference)]
+    return names[: asked.controls], names[asked.controls :]
+
+
+def _check(settings: DemoSettings) -> None:
+    """Refuse what would fail only after the target has been trained."""
+    graph = load_graph(settings.graph, seed=settings.seed)
+    for forget in settings.forget:
+        select_edges(graph, forget, seed=0)
+    for method in settings.methods:
+        if method not in DEMO_RATES:
+            raise InputError(
+                f"the demo has no learning rate for the method {method!r}; {closest(method, list(DEMO_RATES))}"
+            )
+
+
+def same_run(run: RunFolder, settings: Settings) -> None:
+    """Refuse a folder that holds a run with other settings, naming what differs."""
+    if not run.settings.exists():
+        return
+    changed = changed_keys(settings.identity(), read_toml(run.settings))
+    if changed:
+        raise InputError(
+            f"{run.path} holds a run with other settings ({', '.join(changed)}); choose another folder or start over "
+            "with --fresh"
+        )
+
+
+def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
+    """The plan: controls first, since everything else waits for the target."""
+    base = {"run": str(run.path), "settings": settings.identity()}
+    retrained = {
+        name: (forget, settings.seed + k)
+        for forget in settings.forget
+        for k, name in enumerate(name for own in _retrained(settings, forget) for name in own)
+    }
+    tasks = [Task("compile", compile_task, base, weight=_WEIGHTS["compile"])]
+    for name, (forget, seed) in {"target": ("", settings.seed), **retrained}.items():
+        arguments = {**base, "name": name, "forget": forget, "seed": seed}
+        tasks.append(Task(name, finetune_task, arguments, ("compile",), _WEIGHTS["finetune"]))
+    tasks.append(Task("base", base_task, base, ("compile",), _WEIGHTS["base"]))
+    unlearned = {f"{method} {forget}": (method, forget) for forget in settings.forget for method in settings.methods}
+    for name, (method, forget) in unlearned.items():
+        arguments = {**base, "method": method, "forget": forget}
+        tasks.append(Task(name, unlearn_task, arguments, ("target",), _WEIGHTS["unlearn"]))
+    views = {"base": settings.forget, "target": settings.forget}
+    views |= {name: (forget,) for name, (forget, _) in retrained.items()}
+    views |= {name: (forget,) for name, (_, forget) in unlearned.items()}
+    for name, forgets in views.items():
+        arguments = {**base, "name": name, "forgets": list(forgets)}
+        tasks.append(Task(f"evaluate {name}", evaluate_task, arguments, (name,), _WEIGHTS["evaluate"]))
+    return tasks
+
+
+def _asked(run: str, settings: dict[str, Any]) -> tuple[RunFolder, DemoSettings]:
+    return RunFolder(Path(run)), DemoSettings.build(settings, where=run)
+
+
+def _corpus(run: RunFolder, asked: DemoSettings) -> Corpus:
+    return open_corpus(SourceSettings(data=str(run.data), factual="builtin" if asked.factual else None))
+
+
+def compile_task(run: str, settings: dict[str, Any], report: Report) -> None:
+    """Compile the data set into the run's folder."""
+    folder, asked = _asked(run, settings)
+    compile_to_folder(asked.graph, folder.data, CompileSettings(seed=asked.seed))
+
+
+def base_task(run: str, settings: dict[str, Any], report: Report) -> None:
+    """Keep the untrained model as the subject `base`."""
+    from vestige.models.load import ModelSettings
+    from vestige.steps.finetune import untrained
+
+    folder, asked = _asked(run, settings)
+    corpus = _corpus(folder, asked)
+    model = ModelSettings(model="builtin:tiny", device="cpu")
+    untrained(folder.control("base"), model, (*corpus.items, *corpus.factual), asked.seed)
+
+
+def finetune_task(
+    run: str, settings: dict[str, Any], name: str, forget: str, report: Report, seed: int | None = None
+) -> None:
+    """Train the target, or a model that never sees the forget set; from the run's seed if no other is given."""
+    from vestige.models.load import ModelSettings
+    from vestige.steps.finetune import FinetuneRequest, finetune
+
+    folder, asked = _asked(run, settings)
+    corpus = _corpus(folder, asked)
+    whole = (*corpus.items, *corpus.factual)
+    splits = named_splits(corpus, forget) if forget else None
+    request = FinetuneRequest(
+        model=ModelSettings(model="builtin:tiny", device="cpu"),
+        items=(*left_out(corpus, splits), *corpus.factual) if splits else whole,
+        vocabulary=whole,
+        training=TINY_FINETUNE.model_copy(update={"epochs": asked.epochs}),
+        seed=asked.seed if seed is None else seed,
+        role="retrained" if forget else "target",
+        name=name,
+        forget=forget,
+        forgotten=(splits.resolved,) if splits else (),
+    )
+    finetune(folder.control(name), request, lambda p: report(p.step / p.n_steps))
+
+
+def unlearn_task(run: str, settings: dict[str, Any], method: str, forget: str, report: Report) -> None:
+    """Make the target forget by one method."""
+    from vestige.steps.unlearn import unlearn
+
+    folder, asked = _asked(run, settings)
+    request = unlearn_request(folder, asked, method, forget)
+    unlearn(_cell(folder, request), request, lambda p: report(p.step / p.n_steps))
+
+
+def unlearn_request(
+    run: RunFolder, asked: DemoSettings, method: str, forget: str, *, rate: float | None = None
+) -> "UnlearnRequest":
+    """What is asked of one method; `rate` replaces the demo's learning rate."""
+    from vestige.models.load import ModelSettings
+    from vestige.steps.making import read_done
+    from vestige.steps.unlearn import UnlearnRequest
+
+    splits = named_splits(_corpus(run, asked), forget).splits
+    target = run.control("target")
+    made = read_done(target)
+    if made is None:
+        raise InputError(f"{run.path} holds no finished target; run the demo there first")
+    own = {"epochs": asked.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
+    training = UnlearningSettings.build({**tiny_unlearning(method), **own})
+    return UnlearnRequest(
+        target=ModelSettings(model=str(target.model), device="cpu"),
+        target_digest=made.digest.id,
+        start="builtin:tiny",
+        method=method,
+        method_settings={},
+        forget=forget,
+        forget_items=splits["forget"],
+        retain_items=splits["retain"],
+        idk=idk_answers(),
+        training=training,
+        seed=asked.seed,
+    )
+
+
+def _cell(run: RunFolder, request: "UnlearnRequest") -> SubjectFolder:
+    from vestige.steps.unlearn import unlearn_spec
+
+    return run.cell(request.name, unlearn_spec(request).id)
+
+
+def evaluate_task(run: str, settings: dict[str, Any], name: str, forgets: Sequence[str], report: Report) -> None:
+    """Evaluate one subject of the demo."""
+    folder, asked = _asked(run, settings)
+    method, _, forget = name.partition(" ")
+    cell = method in asked.methods
+    place = _cell(folder, unlearn_request(folder, asked, method, forget)) if cell else folder.control(name)
+    evaluate_subject(folder, asked, place, forgets, report)
+
+
+def evaluate_subject(
+    run: RunFolder, asked: DemoSettings, place: SubjectFolder, forgets: Sequence[str], report: Report
+) -> None:
+    """Ask a subject every question of the run, and sum up as seen from each of its forget sets."""
+    from vestige.evals.qa import QASettings
+    from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
+
+    corpus = _corpus(run, asked)
+    every = [named_splits(corpus, f) for f in asked.forget]
+    views = tuple(view_of(s) for s in every if s.forget in forgets)
+    questions = QASettings(max_new_tokens=asked.max_new_tokens)
+    request = EvaluateRequest(everything(every), views, questions, asked.seed)
+    evaluate(finished_subject(place, device="cpu"), request, lambda done, of: report(done / of))

@@ -1,0 +1,453 @@
+"""Cells that any number of processes, on any number of machines, make once each.
+
+A cell is one piece of work with a content key. What is known of cells lies in one folder that all processes see:
+
+    done/<key>          written last and exclusively: the cell is whole; its times, memory and results
+    leases/<key>.<n>    who works on it: created exclusively (O_EXCL) and renewed; the highest number holds the cell
+    failed/<key>        why it failed, and in which run; another run tries it again
+
+A holder renews its lease every `BEAT` seconds. A lease of this machine whose process is dead, and one of another that
+was not renewed for `PATIENCE` seconds by the clock of whoever waits, is taken over by creating the next number, which
+only one can do.
+Numbers are deleted from the lowest when the cell is done, so that a holder that wakes up late sees that its own is gone
+or followed by another: it stops before it records anything. No clock is compared with another machine's, and neither
+a database nor file locks are needed.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vestige.artifacts.layout import StudyState
+from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
+from vestige.core.files import machine_errors, read_json, write_bytes, write_json
+from vestige.studies.runner import settle_in
+
+BEAT = 5.0
+"""Seconds between two renewals of a lease."""
+PATIENCE = 120.0
+"""Seconds without a renewal after which a lease is taken over; network file systems show a change after up to 60."""
+MOST_TAKEOVERS = 5
+"""As often a cell is taken over from processes that died with it before it counts as failed."""
+LOST = 75
+"""Exit status of a process that no longer holds its lease."""
+
+EXECUTORS = ("processes", "slurm", "local", "ray")
+"""Who starts workers: this command, Slurm or submitit's own executor here, a Ray cluster."""
+
+
+class Cell(NamedTuple):
+    """One piece of work: its content key, the keys of those that it needs, and what its maker has to know."""
+
+    key: str
+    kind: str
+    name: str
+    after: tuple[str, ...] = ()
+    given: Any = None
+
+
+Plan = Callable[[], Sequence[Cell]]
+"""The cells, each after those that it needs; called in every process."""
+Make = Callable[[Cell], Mapping[str, Any]]
+"""Makes a cell, or does nothing where it is made, and gives back what is to be known of it (JSON values)."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a plan is: keys that are done, being made, failed (with the reason)."""
+
+    done: set[str]
+    at_work: set[str]
+    failed: dict[str, str]
+
+
+@cache
+def this_host() -> str:
+    """This machine and process namespace since its last start; empty where neither can be told."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _born(pid: int) -> str | None:
+    """When a process of this machine started, in its own ticks; None where there is no such process."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else rest[18]
+
+
+@dataclass
+class Lease:
+    """The right to make one cell, for as long as its file is there and no higher number is."""
+
+    key: str
+    number: int
+    folder: Path
+    token: str
+
+    @property
+    def path(self) -> Path:
+        """The lease's own file."""
+        return self.folder / f"{self.key}.{self.number}"
+
+    def held(self) -> bool:
+        """Whether nobody has taken over."""
+        try:
+            own = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return False
+        return self.token in own and not (self.folder / f"{self.key}.{self.number + 1}").exists()
+
+    def release(self) -> None:
+        """Delete the lease, and those before it, from the lowest number."""
+        for number in range(self.number + 1):
+            (self.folder / f"{self.key}.{number}").unlink(missing_ok=True)
+
+
+class Board:
+    """What is known of the cells; `host` is this machine's name in leases."""
+
+    def __init__(self, state: StudyState, *, host: str | None = None, patience: float = PATIENCE) -> None:
+        self._state, self._patience = state, patience
+        self._host = this_host() if host is None else host
+        self._seen: dict[str, tuple[int, float]] = {}
+        for folder in (state.done, state.leases, state.failed):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def status(self, run: str | None = None) -> Status:
+        """What all processes have come to; with `run`, only what failed in that run counts as failed."""
+        failed: dict[str, str] = {}
+        for key in _names(self._state.failed):
+            # Another run may be trying it again just now.
+            with contextlib.suppress(FileNotFoundError):
+                told = read_json(self._state.failed / key)
+                if run is None or told["run"] == run:
+                    failed[key] = told["reason"]
+        done = _names(self._state.done)
+        return Status(done, set(self._leases()), {k: why for k, why in failed.items() if k not in done})
+
+    def facts(self, key: str) -> dict[str, Any]:
+        """What was recorded when the cell was done."""
+        found: dict[str, Any] = read_json(self._state.done / key)
+        return found
+
+    def _leases(self) -> dict[str, int]:
+        """The highest number by key."""
+        found: dict[str, int] = {}
+        for name in _names(self._state.leases):
+            key, _, number = name.rpartition(".")
+            found[key] = max(int(number), found.get(key, -1))
+        return found
+
+    def free(self, keys: Sequence[str]) -> Iterator[tuple[str, int]]:
+        """Of these cells those that nobody works on, with the number that their next lease has."""
+        held = self._leases()
+        self._seen = {name: seen for name, seen in self._seen.items() if name.rpartition(".")[0] in held}
+        for key in keys:
+            if key not in held:
+                yield key, 0
+            elif self._abandoned(f"{key}.{held[key]}"):
+                yield key, held[key] + 1
+
+    def _abandoned(self, name: str) -> bool:
+        path = self._state.leases / name
+        try:
+            renewed = path.stat().st_mtime_ns
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return False
+        # Empty where its holder is about to write it, or died over that.
+        holder = json.loads(text) if text else {}
+        if self._host and holder.get("host") == self._host:
+            # Known without waiting: one that is there may be starved of its processor, and is not overtaken.
+            return bool(_born(holder["pid"]) != holder["born"])
+        last, since = self._seen.get(name, (None, 0.0))
+        if last != renewed:
+            self._seen[name] = (renewed, time.monotonic())
+            return False
+        return time.monotonic() - since > self._patience
+
+    def take(self, key: str, number: int) -> Lease | None:
+        """The lease of a cell, unless somebody was faster or it is done meanwhile."""
+        lease = Lease(key, number, self._state.leases, secrets.token_hex(8))
+        holder = {"host": self._host, "pid": os.getpid(), "born": _born(os.getpid()), "token": lease.token}
+        text = json.dumps({**holder, "machine": socket.gethostname()}).encode()
+        with machine_errors(lease.path):
+            try:
+                file = os.open(lease.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            except FileExistsError:
+                return None
+            with os.fdopen(file, "wb") as handle:
+                handle.write(text)
+        if (self._state.done / key).exists():
+            lease.release()
+            return None
+        return lease
+
+    def finish(self, lease: Lease, facts: Mapping[str, Any]) -> None:
+        """Record that a cell is done, exclusively; a holder that was overtaken ends here."""
+        if not lease.held():
+            os._exit(LOST)
+        place = self._state.done / lease.key
+        partial = self._state.path / f".{lease.key}.{lease.token}"
+        write_bytes(partial, (json.dumps(facts, indent=1, allow_nan=False) + "\n").encode())
+        try:
+            os.link(partial, place)
+        except FileExistsError:
+            os._exit(LOST)
+        finally:
+            partial.unlink()
+        (self._state.failed / lease.key).unlink(missing_ok=True)
+        lease.release()
+
+    def fail(self, lease: Lease, run: str, reason: str) -> None:
+        """Record why a cell failed."""
+        write_json(self._state.failed / lease.key, {"run": run, "reason": reason})
+        lease.release()
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return {e.name for e in entries if not e.name.startswith(".")}
+    except FileNotFoundError:
+        return set()
+
+
+def work(board: Board, cells: Sequence[Cell], make: Make, run: str, *, beat: float = BEAT) -> None:
+    """Make cells until all are done, failed, or wait for one that failed."""
+    pending, idle = list(cells), 0.05
+    with _heart(beat) as heart:
+        while True:
+            status = board.status(run)
+            pending, ready = _ready(pending, status)
+            if not pending:
+                return
+            by_key = {cell.key: cell for cell in ready}
+            lease = next((x for key, n in board.free(list(by_key)) if (x := board.take(key, n))), None)
+            if lease is None:
+                time.sleep(idle)
+                idle = min(2 * idle, 1.0)
+                continue
+            idle, heart.lease = 0.05, lease
+            try:
+                _make(board, by_key[lease.key], lease, make, run)
+            finally:
+                heart.lease = None
+
+
+def _ready(pending: Sequence[Cell], status: Status) -> tuple[list[Cell], list[Cell]]:
+    """Of the cells, in their order, those that are still to be made, and of these those that can be."""
+    out = set(status.failed)
+    left, ready = [], []
+    for cell in pending:
+        if cell.key in status.done:
+            continue
+        if cell.key in out or any(a in out for a in cell.after):
+            out.add(cell.key)
+            continue
+        left.append(cell)
+        if all(a in status.done for a in cell.after):
+            ready.append(cell)
+    return left, ready
+
+
+def _make(board: Board, cell: Cell, lease: Lease, make: Make, run: str) -> None:
+    """Make one cell and record it; what only this cell suffers from is recorded as its failure."""
+    if lease.number >= MOST_TAKEOVERS:
+        reason = f"{lease.number} processes died over it, as happens when memory runs out"
+        return board.fail(lease, run, reason)
+    wall, cpu = time.perf_counter(), time.process_time()
+    try:
+        facts = make(cell)
+    except (MachineError, MemoryError, KeyboardInterrupt, SystemExit):
+        lease.release()
+        raise
+    except VestigeError as error:
+        return board.fail(lease, run, str(error))
+    except Exception as error:
+        return board.fail(lease, run, f"{type(error).__name__}: {error}")
+    spent = {
+        "seconds": round(time.perf_counter() - wall, 3),
+        "cpu_seconds": round(time.process_time() - cpu, 3),
+        "peak_mb": peak_mb(),
+    }
+    board.finish(lease, {"name": cell.name, "kind": cell.kind, **spent, "made": dict(facts)})
+
+
+def peak_mb() -> int:
+    """The most memory that this process has held, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))
+
+
+@dataclass
+class _Heart:
+    lease: Lease | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, beat: float) -> None:
+        while not self.stopped.wait(beat):
+            lease = self.lease
+            if lease is None:
+                continue
+            if lease.held():
+                with contextlib.suppress(FileNotFoundError):
+                    os.utime(lease.path)
+            elif self.lease is lease:
+                # Whoever took over makes the same; two that write at once are what must not be.
+                os._exit(LOST)
+
+
+@contextlib.contextmanager
+def _heart(beat: float) -> Iterator[_Heart]:
+    """Renews the lease that is put into it."""
+    heart = _Heart()
+    thread = threading.Thread(target=heart.run, args=(beat,), daemon=True)
+    thread.start()
+    try:
+        yield heart
+    finally:
+        heart.stopped.set()
+        thread.join()
+
+
+def run_cells(
+    state: StudyState,
+    plan: Plan,
+    make: Make,
+    *,
+    jobs: int,
+    executor: str = "processes",
+    options: Mapping[str, Any] | None = None,
+    show: Callable[[Status], None] = lambda _: None,
+) -> dict[str, str]:
+    """Start workers that make the plan's cells, and wait for them; the reasons of what failed, by key.
+
+    Killed at any moment, the same call goes on. Raises Interrupted on Ctrl-C, and MachineError where workers die one
+    after another and nothing comes of it.
+    """
+    run = secrets.token_hex(8)
+    board, keys = Board(state), {cell.key for cell in plan()}
+    try:
+        if executor == "processes":
+            _processes(board, (os.getpid(), state, plan, make, run), jobs, lambda: show(board.status(run)))
+        elif executor == "ray":
+            _ray((0, state, plan, make, run), jobs, options or {}, lambda: show(board.status(run)))
+        else:
+            _submitit((0, state, plan, make, run), jobs, executor, options or {}, lambda: show(board.status(run)))
+    except KeyboardInterrupt:
+        raise Interrupted("stopped; run the same command to go on from here") from None
+    failed = board.status(run).failed
+    return {key: why for key, why in failed.items() if key in keys}
+
+
+_Started = tuple[int, StudyState, Plan, Make, str]
+
+
+def worker(parent: int, state: StudyState, plan: Plan, make: Make, run: str, card: str | None = None) -> None:
+    """What every executor starts: the same work, which ends by itself."""
+    settle_in(parent or None, card)
+    # A scheduler that wants its node back says so by SIGTERM: the lease is given back at once.
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        work(Board(state), plan(), make, run)
+    except (MachineError, MemoryError) as error:
+        said = str(error) or "not enough memory; take a smaller model or fewer --jobs"
+        write_json(state.path / "machine-error.json", {"run": run, "reason": said})
+        sys.exit(MachineError.exit_code)
+
+
+def _processes(board: Board, started: _Started, jobs: int, show: Callable[[], None]) -> None:
+    """Workers on this machine; one that was killed is started again while cells get done."""
+    context = multiprocessing.get_context("spawn")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    cards = [visible[n] if n < len(visible) and visible[n] else str(n) for n in range(jobs)]
+    state, run = started[1], started[-1]
+
+    def start(n: int) -> Any:
+        process = context.Process(target=worker, args=(*started, cards[n] if jobs > 1 else None))
+        process.start()
+        return process
+
+    here, deaths, before = [start(n) for n in range(jobs)], 0, len(board.status(run).done)
+    try:
+        while any(p.is_alive() or p.exitcode for p in here):
+            for n, process in enumerate(here):
+                process.join(0.2 / jobs)
+                if process.is_alive() or not process.exitcode:
+                    continue
+                _refuse_machine(state, run)
+                done = len(board.status(run).done)
+                deaths, before = (1 if done > before else deaths + 1), done
+                if deaths > MOST_TAKEOVERS + 2 * jobs:
+                    raise MachineError(
+                        "workers died one after another, as happens when memory runs out; free some, or give fewer "
+                        "--jobs, and run the same command again"
+                    )
+                here[n] = start(n)
+            show()
+    finally:
+        for process in here:
+            process.kill()
+
+
+def _refuse_machine(state: StudyState, run: str) -> None:
+    """Raise what ended a worker of this run for the machine's sake."""
+    path = state.path / "machine-error.json"
+    if path.exists() and (told := read_json(path))["run"] == run:
+        raise MachineError(told["reason"])
+
+
+def _submitit(started: _Started, jobs: int, cluster: str, options: Mapping[str, Any], show: Callable[[], None]) -> None:
+    """Workers as jobs of Slurm, or by `local` as submitit runs them on this machine.
+
+    Jobs outlive this command; started again, it adds workers to those that are there.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise InputError("the executor slurm needs submitit: pip install 'vestige[slurm]'") from None
+    executor = submitit.AutoExecutor(folder=started[1].path / "submitit", cluster=cluster)
+    executor.update_parameters(**{"name": "vestige", "timeout_min": 24 * 60, **options})
+    here = [executor.submit(worker, *started) for _ in range(jobs)]
+    while not all(job.done() for job in here):
+        show()
+        time.sleep(1.0)
+    errors = [str(job.exception()) for job in here if job.exception() is not None]
+    if len(errors) == len(here):
+        raise MachineError(f"every worker ended with an error; the first: {errors[0].strip().splitlines()[-1]}")
+
+
+def _ray(started: _Started, jobs: int, options: Mapping[str, Any], show: Callable[[], None]) -> None:
+    """Workers as tasks of a Ray cluster, which starts those of a lost node again."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError("the executor ray needs Ray: pip install 'vestige[ray]'") from None
+    if not ray.is_initialized():
+        ray.init(ignore_reinit_error=True, log_to_driver=False)
+    task = ray.remote(max_retries=MOST_TAKEOVERS, **options)(worker)
+    waiting = [task.remote(*started) for _ in range(jobs)]
+    while waiting:
+        ended, waiting = ray.wait(waiting, timeout=1.0)
+        ray.get(ended)
+        show()

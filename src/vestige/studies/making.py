@@ -1,0 +1,290 @@
+"""How the cells of a study are made: each by the step that its command runs, in a folder that its key names."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
+from vestige.artifacts.records import read_records
+from vestige.attacks.planning import AttackSettings, plan_all
+from vestige.core.errors import InputError
+from vestige.core.files import read_json, read_jsonl, write_json
+from vestige.core.ids import changed_keys
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed
+from vestige.core.settings import Settings
+from vestige.data.build import CompileSettings, compile_to_folder
+from vestige.data.corpus import NamedSplits, everything, left_out, named_splits
+from vestige.data.factual import idk_answers
+from vestige.evals import find_eval
+from vestige.evals.qa import QASettings
+from vestige.methods import build_method
+from vestige.models.load import ModelSettings
+from vestige.steps import attack as attacking
+from vestige.steps import finetune as finetuning
+from vestige.steps import unlearn as unlearning
+from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
+from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate_together, finished_subject, view_of
+from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.making import pick_form, read_done
+from vestige.steps.subjects import any_subject, origin_of
+from vestige.steps.unlearn import UnlearnRequest, unlearn
+from vestige.studies import calibrate as calibrating
+from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings, calibrate
+from vestige.studies.cells import Point, Study, corpus_of, folder_of, place_of, splits_of
+from vestige.studies.engine import Cell
+from vestige.studies.settings import StudyModel, StudySettings
+
+
+@lru_cache(maxsize=1)
+def open_study(settings: str, folder: str) -> Study:
+    """The study of these settings (JSON), read once in a process."""
+    torch.set_num_threads(1)
+    return Study(StudySettings.model_validate_json(settings), StudyFolder(Path(folder)))
+
+
+def make_cell(cell: Cell, *, settings: str, folder: str) -> Mapping[str, Any]:
+    """Make one cell; gives back where its results lie within the study's folder."""
+    kinds = {"data": _data, "target": _taught, "retrained": _taught, "given": _given, "unlearned": _unlearned}
+    return {**kinds, "evaluate": _evaluated, "attack": _attacked, "calibrate": _calibrated}[cell.kind](
+        open_study(settings, folder), cell
+    )
+
+
+def plan_cells(settings: str, folder: str) -> tuple[Cell, ...]:
+    """The cells, in a process of its own."""
+    return Study(StudySettings.model_validate_json(settings), StudyFolder(Path(folder))).cells
+
+
+def check_study(study: Study) -> None:
+    """Refuse what would fail only after something has been trained, and a folder that other code has worked in."""
+    for method in study.settings.methods:
+        build_method(method.method, method.settings)
+    for name in study.settings.evaluate.evals:
+        find_eval(name).SETTINGS.build(
+            study.settings.evaluate.settings.get(name, {}), where=f"evaluate.settings.{name}"
+        )
+    strange = set(study.settings.evaluate.settings) - set(study.settings.evaluate.evals)
+    if strange:
+        raise InputError(f"evaluate.settings has {min(strange)!r}, which is none of evals")
+    for model in study.settings.models:
+        pick_form(model.save)
+    ours, path = versions(study), study.folder.state.path / "versions.json"
+    theirs = read_json(path) if path.exists() else {}
+    changed = [name for name in changed_keys(ours, {**ours, **theirs}) if name in ours]
+    if changed:
+        raise InputError(
+            f"{study.folder.path} was made by another version of {', '.join(changed)}, so new cells would not compare "
+            "with old ones; choose another --output-dir"
+        )
+    write_json(path, {**theirs, **ours})
+
+
+def versions(study: Study) -> dict[str, int]:
+    """The versions of all code that can change what the study's cells hold."""
+    methods = {m.method: build_method(m.method, m.settings).version for m in study.settings.methods}
+    evals = {name: find_eval(name).COLLECT_VERSION for name in study.settings.evaluate.evals}
+    return {
+        "finetune": finetuning.VERSION,
+        "unlearn": unlearning.VERSION,
+        **({"calibrate": calibrating.VERSION} if any(r.goal for r in study.settings.rates) else {}),
+        **({"attack": attacking.VERSION} if study.settings.attack else {}),
+        **{f"method {name}": version for name, version in methods.items()},
+        **{f"evaluation {name}": version for name, version in evals.items()},
+    }
+
+
+def _data(study: Study, cell: Cell) -> Mapping[str, Any]:
+    data = study.data(cell.name)
+    place = study.folder.dataset(f"{cell.name}-{cell.key}")
+    own = CompileSettings(seed=data.seed, temporal=data.temporal, contract_types=data.contract_types)
+    compile_to_folder(data.compile, place, own)
+    return {"path": str(place.relative_to(study.folder.path))}
+
+
+def _settings_of(study: Study, model: StudyModel, path: Path | None = None) -> ModelSettings:
+    return ModelSettings(
+        model=str(path) if path else model.model,
+        dtype=model.dtype,
+        device=study.settings.device,
+        trust_remote_code=model.trust_remote_code,
+        chat_template="" if path else model.chat_template,
+    )
+
+
+def _taught(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """A target, or a model that never sees a forget set."""
+    point: Point = cell.given
+    model, corpus = study.model(point.model), corpus_of(study, point.data)
+    factual = corpus.factual if study.data(point.data).train_factual else ()
+    splits = None
+    if point.role == "retrained":
+        steps = study.member(point.data, point.forget, point.member).steps
+        splits = named_splits(corpus, ",".join(steps), retain=study.data(point.data).retain)
+    request = FinetuneRequest(
+        model=_settings_of(study, model),
+        items=(*(left_out(corpus, splits) if splits else corpus.items), *factual),
+        # One tokeniser for all models of a data set.
+        vocabulary=(*corpus.items, *corpus.factual),
+        training=study.settings.teaching(model, study.data(point.data)),
+        seed=derive_seed(point.seed, "control", point.step) if point.step else point.seed,
+        role=point.role,
+        name=point.role,
+        forget=point.member,
+        forgotten=(splits.resolved,) if splits else (),
+    )
+    place = folder_of("models", point, cell.key)
+    made = finetune(SubjectFolder(study.folder.path / place), request)
+    return {"path": place, "steps": made.steps, "stopped": made.stopped, "tokens": _tokens(study, place)}
+
+
+def _tokens(study: Study, place: str) -> int:
+    """How many tokens a training has read."""
+    log = SubjectFolder(study.folder.path / place).training_log
+    return sum(row["n_tokens"] for row in read_jsonl(log)) if log.exists() else 0
+
+
+def _given(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """A model that knows already: its folder is for evidence, and its weights stay where they are."""
+    place = folder_of("models", cell.given, cell.key)
+    subject = _from_elsewhere(study, study.folder.path / place, study.model(cell.given.model))
+    return {"path": place, "digest": subject.made.digest.id}
+
+
+def _from_elsewhere(study: Study, folder: Path, model: StudyModel) -> Subject:
+    return any_subject(_settings_of(study, model), str(folder), role="target", name=model.label)
+
+
+def _unlearned(study: Study, cell: Cell) -> Mapping[str, Any]:
+    point: Point = cell.given
+    rate = read_json(study.folder.state.done / cell.after[-1])["made"]["rate"] if point.goal else point.rate
+    request, _ = _unlearning(study, cell, rate)
+    place = folder_of("cells", point, cell.key)
+    made = unlearn(SubjectFolder(study.folder.path / place), request)
+    told = {"steps": made.steps, "stopped": made.stopped, "tokens": _tokens(study, place)}
+    return {"path": place, "rate": rate, **told}
+
+
+def _calibrated(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """Find the rate for a goal, in this process."""
+    point: Point = cell.given
+    model, method, data = study.model(point.model), study.method(point.method), study.data(point.data)
+    forget = next(f for f in study.settings.forget if f.label == point.forget)
+    tried = next(t for t in study.settings.rates_of(model, method, data, forget) if t.goal == point.goal)
+    request, splits = _unlearning(study, cell, tried.grid[0])
+    questions = QASettings.build(study.settings.evaluate.settings.get("qa", {}), where="qa")
+    settings = CalibrateSettings(goal=point.goal, rates=tried.grid)
+    place = folder_of("calibrations", point, cell.key)
+    found = calibrate(study.folder.path / place, CalibrateRequest(request, splits, questions, settings), workers=0)
+    if found.rate is None:
+        raise InputError(f"training broke down at every rate of {list(tried.grid)}")
+    return {"path": place, "rate": found.rate, "reached": found.reached, "tokens": found.n_tokens}
+
+
+def _unlearning(study: Study, cell: Cell, rate: float) -> tuple[UnlearnRequest, NamedSplits]:
+    """What is asked of a method at a rate, and the splits that it is asked with."""
+    point: Point = cell.given
+    model, method, data = study.model(point.model), study.method(point.method), study.data(point.data)
+    corpus, member = corpus_of(study, point.data), study.member(point.data, point.forget, point.member)
+    done = tuple(named_splits(corpus, step).resolved for step in member.steps[: point.step])
+    named = named_splits(corpus, member.steps[point.step], retain=data.retain, before=done)
+    splits = named.splits
+    target, start, digest = _parent(study, cell, model)
+    request = UnlearnRequest(
+        target=target,
+        target_digest=digest,
+        start=start,
+        method=method.method,
+        method_settings=dict(method.settings),
+        forget=member.steps[point.step],
+        forget_items=splits["forget"],
+        retain_items=splits.get("retain", ()),
+        idk=idk_answers(),
+        training=study.settings.training(model, method, rate),
+        seed=point.seed,
+        save=pick_form(model.save),
+        before=done,
+    )
+    return request, named
+
+
+def _parent(study: Study, cell: Cell, model: StudyModel) -> tuple[ModelSettings, str, str]:
+    """The model that unlearning starts from, where its history began, and its digest."""
+    if not model.teach and cell.given.step == 0:
+        settings = _settings_of(study, model)
+        origin = origin_of(settings)
+        return settings, origin.model, origin.digest
+    folder = SubjectFolder(place_of(study, cell.after[0]))
+    made = read_done(folder)
+    if made is None:
+        raise InputError(f"{folder.path} holds no finished model; delete its mark in state/done and run again")
+    return _settings_of(study, model, folder.model), model.model, made.digest.id
+
+
+def _attacked(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """Attack a model in every way, and ask it again; by attack where its last answers lie, and what stands for what."""
+    point: Point = cell.given
+    seed, splits = study.data(point.data).seed, splits_of(study, point.data, point.forget, point.member)
+    planned = plan_all(AttackSettings.among(study.settings.attacks().model_dump()), splits.splits, seed=seed)
+    subject = _subject(study, point, place_of(study, cell.after[0]))
+    target = _subject(study, point._replace(role="target"), place_of(study, cell.after[-1]))
+    evals = {name: own for name, own in _questions(study).items() if name not in ("acr", "reversed")}
+    found = {}
+    for attack in planned.attacks:
+        request = AttackRequest(
+            attack, evals, splits.forget, seed, guide=target if attack.plan.kind == "prefix" else None
+        )
+        folder = run_attack(subject, request)
+        places = attack_evaluations(folder, request)
+        last = {name: places[attack.plan.points[-1], name] for name in evals}
+        found[attack.plan.name] = {
+            "evals": {name: str(place.path.relative_to(study.folder.path)) for name, place in last.items()},
+            "asked": {k: v for place in last.values() for k, v in _stands_for(place, attack.tested).items()},
+        }
+    return {"attacks": found, "untested": list(planned.untested)}
+
+
+def _stands_for(place: EvalFolder, tested: Sequence[Item]) -> dict[str, str]:
+    """By the id of each item as it was asked, with a text beside its question, the forget item that it is."""
+    by_content: dict[tuple[Any, ...], str] = {(i.edge, i.attribute, i.answer): i.id for i in tested}
+    own = {i.id for i in tested}
+    rows = {r["item"]: (r.get("edge"), r.get("attribute"), r.get("answer")) for r in read_records(place)}
+    missing = [i for i, content in rows.items() if i not in own and content not in by_content]
+    if missing or len(by_content) < len(own):
+        raise InputError(f"{place.path}: the attacked model was asked items that cannot be told from one another")
+    return {i: i if i in own else by_content[content] for i, content in rows.items()}
+
+
+def _questions(study: Study) -> dict[str, Settings]:
+    """The evaluations with their settings."""
+    asked = study.settings.evaluate
+    return {n: find_eval(n).SETTINGS.build(asked.settings.get(n, {}), where=n) for n in asked.evals}
+
+
+def _subject(study: Study, point: Point, place: Path) -> Subject:
+    """A model that the study made, or one that was given."""
+    model = study.model(point.model)
+    if point.role == "target" and not model.teach:
+        return _from_elsewhere(study, place, model)
+    trusted = model.trust_remote_code
+    return finished_subject(SubjectFolder(place), device=study.settings.device, trust_remote_code=trusted)
+
+
+def _evaluated(study: Study, cell: Cell) -> Mapping[str, Any]:
+    """Ask a model; what it scores on each item lies in the folders that are named by evaluation."""
+    point: Point = cell.given
+    asked = study.settings.evaluate
+    if point.member:
+        seen = [splits_of(study, point.data, point.forget, point.member)]
+    else:
+        places = [(forget, m.name) for (data, forget), own in study.members.items() if data == point.data for m in own]
+        seen = [splits_of(study, point.data, *place) for place in places]
+    items, views = everything(seen), tuple(view_of(s) for s in seen)
+    seed = study.data(point.data).seed
+    requests = [EvaluateRequest(items, views, own, seed, n, summed=False) for n, own in _questions(study).items()]
+    found = evaluate_together(_subject(study, point, place_of(study, cell.after[0])), requests)
+    paths = (str(f.path.relative_to(study.folder.path)) for f in found)
+    return {"evals": dict(zip(asked.evals, paths, strict=True))}

@@ -1,0 +1,131 @@
+"""Settings that were found for the built-in tiny model, with where they come from."""
+
+import json
+import re
+from collections.abc import Sequence
+from importlib import resources
+from itertools import combinations
+from typing import Any
+
+from vestige.auditing.settings import AuditSettings
+from vestige.core.errors import InputError
+from vestige.core.settings import closest
+from vestige.training.settings import TrainingSettings
+
+TINY_FINETUNE = TrainingSettings(
+    epochs=40,
+    batch_size=16,
+    learning_rate=1.5e-3,
+    schedule="one_cycle",
+    warmup_epochs=4.0,
+    weight_decay=0.01,
+    loss_on="all",
+    bucket=True,
+    stop_when_exact=True,
+    lora_rank=0,
+)
+"""Learns sample dataset 1 and the factual questions to the last answer; docs/models.md has the trials."""
+
+TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4}
+"""Learning rates for one contract of 20 questions and 20 epochs, one a method."""
+
+DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
+"""Those of the demo's three contracts and 6 epochs; `python -m benchmarks.rates` measures the grid they come from."""
+
+PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
+"""The four methods that PISTOL compares (2406.16810, section 5.3)."""
+
+PAPER_RATES = {
+    **{("sample1", "llama-2", method): 2e-5 for method in ("ga", "gd", "kl")},
+    **{("sample1", "llama-2", method): 1.5e-5 for method in ("dpo", "idk_gd")},
+    **{("sample1", "mistral", method): 1e-5 for method in ("ga", "gd", "dpo", "idk_gd")},
+    ("sample1", "mistral", "kl"): 2e-5,
+    **{("sample2", model, m): 1e-5 for model in ("llama-2", "mistral") for m in ("ga", "gd", "dpo", "idk_gd")},
+    **{("sample2", model, "kl"): 2e-5 for model in ("llama-2", "mistral")},
+}
+"""PISTOL's learning rates by data set, family of models and method (2406.16810, Appendix B)."""
+
+TINY_AUDIT = AuditSettings(
+    evals=("qa", "choices", "freeform", "memory"),
+    forms=("plain", "prefilled", "sampled"),
+    relearn=("retain", "forget_part"),
+    relearn_items=(30,),
+    relearn_epochs=1,
+    relearn_rate=2e-4,
+    relearn_rank=0,
+    relearn_rates=(),
+    quantize=(4,),
+    in_context=(),
+    options=6,
+    membership=("loss", "min_k", "zlib"),
+    max_new_tokens=32,
+)
+"""How the demo audits the tiny model: all weights are tuned again, once through the items.
+
+At this rate the target keeps what it knows, so that what relearning brings back is not lost by relearning itself: of
+what the positive control holds back, 30 items of the forget set bring back 0.70 [0.52, 0.93] in bits (at 5e-4 and 6
+epochs 0.42, and at most 0.55 by retained items).
+
+Left out for time: relearning on related and unrelated items and on the forget set itself, facts before the question,
+rounding to 8 bits, which changes nothing, and the reversed question. Of no use here: other wordings, examples before
+the question and statements with a gap, which it was never taught to read; and the membership scores min_k_plus and
+reference, which five controls tell apart so badly that no model could be shown to be like them.
+"""
+
+
+def tiny_unlearning(method: str) -> dict[str, Any]:
+    """The settings in which unlearning the tiny model differs from PISTOL's: all parameters, and a rate that suits it.
+
+    A method without a rate of its own here keeps the default, and needs `--set learning_rate=...`.
+    """
+    rate = {"learning_rate": TINY_RATES[method]} if method in TINY_RATES else {}
+    return {"lora_rank": 0, **rate}
+
+
+STUDIES = {
+    "pistol-q1": "PISTOL, question 1: connectivity (Tables 1 and 2, Figures 5 a, b and 6)",
+    "pistol-q2": "PISTOL, question 2: the size of the forget set (Table 3, Figures 5 c, d), and in turn",
+    "pistol-q3": "PISTOL, question 3: the type of data (Table 4, Figures 5 e, f)",
+    "pistol-q4": "PISTOL, question 4: any two models side by side",
+    "pistol-entity": "every contract of one entity",
+    "inconclusive": "2506.00688: formats x methods, relearning, a searched prefix, compression before and after",
+}
+"""The studies that come with Vestige, by what they ask."""
+
+
+def study_preset(name: str, *, models: Sequence[str] = (), cpu: bool = False) -> str:
+    """A study as a TOML file: of the paper's size and models, with `models` in their place, or for a CPU."""
+    if name not in STUDIES:
+        raise InputError(f"no study {name!r}; {closest(name, list(STUDIES))}")
+    if cpu and models:
+        raise InputError("the CPU size is that of builtin:tiny; give --model or --cpu")
+    size = "cpu" if cpu else "any" if models else "paper"
+    text = _resource(name)
+    for part in ("axes", "models", "sample1", "training", "rates", "asked"):
+        text = text.replace(f"@{part.upper()}@", _resource(part).strip())
+    names = models or (("tiny", "tiny, all epochs") if cpu else ("Llama2-7B", "Mistral-7B"))
+    pairs = ", ".join(json.dumps(pair, ensure_ascii=False) for pair in combinations(names, 2))
+    second = _SECOND_TINY if "@MODELPAIR@" in text else ""
+    own = "\n\n".join(f"[[models]]\nmodel = {json.dumps(m, ensure_ascii=False)}" for m in models)
+    filled = {"@MODEL@": own, "@NAME@": f"{name}-cpu" if cpu else name, "@MODELPAIR@": pairs, "@SECOND@": second}
+    text = re.sub("|".join(filled), lambda found: filled[found[0]], text)
+    kept, sizes = [], ["paper", "any", "cpu"]
+    for line in text.splitlines():
+        if line.startswith("#: "):
+            sizes = ["paper", "any", "cpu"] if line == "#: end" else line.removeprefix("#: ").split()
+        elif size in sizes:
+            kept.append(line)
+    return "\n".join(kept) + "\n"
+
+
+_SECOND_TINY = """
+[[models]]
+name = "tiny, all epochs"
+model = "builtin:tiny"
+finetune = { stop_when_exact = false }
+"""
+
+
+def _resource(name: str) -> str:
+    place = resources.files("vestige.studies") / "resources" / "presets" / f"{name}.toml"
+    return place.read_text(encoding="utf-8")

@@ -1,0 +1,436 @@
+"""The results of a study: item scores pooled over training seeds, differences with tests, tables and exports.
+
+Everything is computed from the scores of items that evaluations left, and no model is loaded.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from vestige.artifacts.layout import EvalFolder
+from vestige.artifacts.records import read_scores
+from vestige.core.errors import InputError
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed
+from vestige.core.text import one_line
+from vestige.data.corpus import everything
+from vestige.metrics.bands import holm
+from vestige.metrics.pooling import Contrast, contrast_over_seeds, interval_over_seeds
+from vestige.studies.cells import Member, Point, Study, rate_name, splits_of
+from vestige.studies.engine import Board
+
+RESAMPLES = 4_000
+"""Of an interval; there are many."""
+COMMON = 0.8
+"""Items are compared one by one where both sides have at least this share of theirs in common."""
+
+Matrix = Float[np.ndarray, "S N"]
+
+
+class Group(NamedTuple):
+    """What one row of a table is about; `rate` is empty and `method` the role where nothing was unlearned."""
+
+    model: str
+    data: str
+    forget: str
+    method: str
+    rate: str
+    attack: str = ""
+
+
+class Asked(NamedTuple):
+    """The folder of each evaluation of one model, and by the id of an asked item the one that it stands for."""
+
+    evals: Mapping[str, str]
+    stands_for: Mapping[str, str]
+
+
+class Row(NamedTuple):
+    """A pooled score: mean over items and seeds, its 95 % interval, and the SD of the seeds' means (None of one)."""
+
+    model: str
+    data: str
+    forget: str
+    connectivity: float | None
+    method: str
+    rate: str
+    attack: str
+    split: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    sd: float | None
+    items: int
+    seeds: int
+    sets: int
+    interval: str
+
+    @property
+    def group(self) -> Group:
+        """What the row is about."""
+        return Group(self.model, self.data, self.forget, self.method, self.rate, self.attack)
+
+
+class ContrastRow(NamedTuple):
+    """A difference, second less first, with its test; `p_holm` counts all tests of one split and metric."""
+
+    model: str
+    data: str
+    method: str
+    rates: str
+    at: str
+    split: str
+    metric: str
+    first: str
+    second: str
+    difference: float
+    low: float
+    high: float
+    t: float | None
+    df: float
+    p: float | None
+    p_holm: float | None
+    method_of_test: str
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scores of one group on one split: an item a column, a seed a row; with each item's edge and attribute."""
+
+    values: Matrix
+    seeds: tuple[str, ...]
+    items: tuple[str, ...]
+    edges: tuple[str | None, ...]
+    attributes: tuple[str, ...]
+
+    @property
+    def clusters(self) -> list[str] | None:
+        """The items' edges, where all have one and there are several."""
+        edges = [e for e in self.edges if e is not None]
+        return edges if len(edges) == len(self.items) and len(set(edges)) > 1 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """What a study has come to so far."""
+
+    study: Study
+
+    @cached_property
+    def asked(self) -> dict[Group, dict[str, dict[str, Asked]]]:
+        """By group, then seed, then member, what was asked and is done."""
+        board = Board(self.study.folder.state)
+        done = board.status().done
+        found: dict[Group, dict[str, dict[str, Asked]]] = {}
+        for cell in self.study.places:
+            if cell.kind not in ("evaluate", "attack") or cell.key not in done:
+                continue
+            point, made = cell.given, board.facts(cell.key)["made"]
+            answers = {"": made} if cell.kind == "evaluate" else made["attacks"]
+            for group, member in self._of(point):
+                seed = str(point.seed) if point.role != "retrained" else f"{point.seed}/{point.step}"
+                for attack, own in answers.items():
+                    asked = Asked(own["evals"], own.get("asked", {}))
+                    found.setdefault(group._replace(attack=attack), {}).setdefault(seed, {})[member] = asked
+        return found
+
+    def _of(self, point: Point) -> Iterator[tuple[Group, str]]:
+        """The groups and members that a cell's answers are for; those of a target are for every forget set."""
+        for (data, forget), members in self.study.members.items():
+            for member in members if data == point.data and point.forget in ("", forget) else ():
+                if point.member in ("", member.name):
+                    yield Group(point.model, data, forget, point.method or point.role, rate_name(point)), member.name
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Those with every member of their forget set at one seed at least, as tables have them."""
+        order = [m.label for m in self.study.settings.methods]
+        place = {label: n for n, label in enumerate(["target", "retrained", *order])}
+        names = self.study.settings.names()
+        whole = [g for g in self.asked if self._seeds(g)]
+        return tuple(
+            sorted(
+                whole,
+                key=lambda g: (
+                    names["models"].index(g.model),
+                    names["data"].index(g.data),
+                    names["forget"].index(g.forget),
+                    place[g.method],
+                    _number(g.rate),
+                    g.rate,
+                    g.attack,
+                ),
+            )
+        )
+
+    def _seeds(self, group: Group) -> list[str]:
+        """The seeds at which every member was asked."""
+        own: Mapping[str, Mapping[str, Asked]] = self.asked.get(group, {})
+        n = len(self.study.members[group.data, group.forget])
+        return [seed for seed in sorted(own) if len(own[seed]) == n]
+
+    def _members(self, group: Group) -> Sequence[Member]:
+        return self.study.members[group.data, group.forget]
+
+    def by_item(self, asked: Asked, evaluation: str) -> Mapping[str, Mapping[str, float]]:
+        """The scores of one evaluation by item; none where an attacked model was not asked it."""
+        path = asked.evals.get(evaluation)
+        if path is None:
+            return {}
+        if path not in self._read:
+            rows = read_scores(EvalFolder(self.study.folder.path / path))
+            self._read[path] = {asked.stands_for.get(i := row.pop("item"), i): row for row in rows}
+        return self._read[path]
+
+    @cached_property
+    def _read(self) -> dict[str, dict[str, dict[str, float]]]:
+        return {}
+
+    def items(self, group: Group, member: str, split: str) -> tuple[Item, ...]:
+        """The items of a split (`forget:free`: of one scope), as one forget set sees them."""
+        name, _, scope = split.partition(":")
+        splits = splits_of(self.study, group.data, group.forget, member)
+        return tuple(i for i in splits.splits.get(name, ()) if not scope or splits.scopes.get(i.id) == scope)
+
+    def scores(self, group: Group, split: str, metric: str) -> Scores | None:
+        """An item's score is its mean over the models of the group that were asked it; None where there are none."""
+        evaluation, _, name = metric.partition(".")
+        if evaluation not in self.study.settings.evaluate.evals:
+            raise InputError(f"report.metrics names {one_line(metric)!r}, and evaluate.evals has no {evaluation!r}")
+        seeds, members = self._seeds(group), self._members(group)
+        about = {m.name: self.items(group, m.name, split) for m in members}
+        found: dict[str, list[list[float]]] = {}
+        for row, seed in enumerate(seeds):
+            for member in members:
+                values = self.by_item(self.asked[group][seed][member.name], evaluation)
+                for item in about[member.name]:
+                    if name in values.get(item.id, {}):
+                        found.setdefault(item.id, [[] for _ in seeds])[row].append(values[item.id][name])
+        every = {i.id: i for items in about.values() for i in items}
+        kept = [i for i in every if i in found and all(found[i])]
+        if not kept:
+            return None
+        matrix = np.array([[float(np.mean(found[i][row])) for i in kept] for row in range(len(seeds))])
+        if matrix.min() < 0 or matrix.max() > 1:
+            raise InputError(f"report.metrics: {one_line(metric)!r} is no share from 0 to 1, so it is not pooled")
+        items = [every[i] for i in kept]
+        return Scores(
+            matrix,
+            tuple(seeds),
+            tuple(kept),
+            tuple(i.edge for i in items),
+            tuple(f"{i.group}/{i.attribute}" for i in items),
+        )
+
+    def row(self, group: Group, split: str, metric: str) -> Row | None:
+        """A pooled score."""
+        scores = self.scores(group, split, metric)
+        if scores is None:
+            return None
+        values = scores.values
+        seed = derive_seed(0, "study", *map(str, group), split, metric)
+        interval = interval_over_seeds(
+            values, clusters=scores.clusters, bounds=(0.0, 1.0), seed=seed, resamples=RESAMPLES
+        )
+        sd = float(values.mean(axis=1).std(ddof=1)) if len(values) > 1 else None
+        places = [m.connectivity for m in self._members(group) if m.connectivity is not None]
+        return Row(
+            group.model,
+            group.data,
+            group.forget,
+            sum(places) / len(places) if places else None,
+            group.method,
+            group.rate,
+            group.attack,
+            split,
+            metric,
+            float(values.mean()),
+            interval.low,
+            interval.high,
+            sd,
+            values.shape[1],
+            values.shape[0],
+            len(self._members(group)),
+            interval.method,
+        )
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """Every pooled score that the report asks for."""
+        report = self.study.settings.report
+        found = (self.row(g, split, m) for g in self.groups for split in report.splits for m in report.metrics)
+        return tuple(r for r in found if r is not None)
+
+    @cached_property
+    def matched(self) -> dict[Group, Group]:
+        """By group without a rate, that with the highest rate that keeps the utility that is asked for."""
+        report = self.study.settings.report
+        found: dict[Group, Group] = {}
+        for group in self.groups if report.matched is not None else ():
+            kept = self.scores(group, report.utility, report.metrics[0])
+            if (
+                _number(group.rate)
+                and not group.attack
+                and kept is not None
+                and float(kept.values.mean()) >= (report.matched or 0.0)
+            ):
+                # In ascending order of rates.
+                found[group._replace(rate="")] = group
+        return found
+
+    @cached_property
+    def contrasts(self) -> tuple[ContrastRow, ...]:
+        """The differences that the report asks for: at each rate, and at matched utility."""
+        report = self.study.settings.report
+        found = []
+        for split in report.splits:
+            for metric in report.metrics:
+                rows = [
+                    *self._compared(split, metric),
+                    *self._compared_splits(split, metric),
+                    *self._after_attacks(split, metric),
+                ]
+                tested = [r for r in rows if r.p is not None]
+                adjusted = iter(holm([r.p for r in tested if r.p is not None]))
+                found += [r if r.p is None else r._replace(p_holm=next(adjusted)) for r in rows]
+        return tuple(found)
+
+    def _pairs(self) -> list[tuple[str, tuple[str, str]]]:
+        """The pairs to compare, each with its axis."""
+        names, asked = self.study.settings.names(), self.study.settings.report.contrasts
+        if not asked:
+            places = [[f for d, f in self.study.members if d == data] for data in names["data"]]
+            return [("forget", pair) for own in places for pair in combinations(own, 2)]
+        axes = {"forget": names["forget"], "method": names["methods"], "model": names["models"]}
+        found = []
+        for pair in asked:
+            axis = next((a for a, known in axes.items() if set(pair) <= set(known)), None)
+            if axis is not None:
+                found.append((axis, pair))
+            elif not set(pair) <= set(self.study.settings.report.splits):
+                raise InputError(
+                    f"report.contrasts: {pair[0]!r} and {pair[1]!r} are not two forget sets, methods, models or "
+                    "splits of report.splits"
+                )
+        return found
+
+    def _compared(self, split: str, metric: str) -> Iterator[ContrastRow]:
+        for axis, (first, second) in self._pairs():
+            for group in self.groups:
+                if getattr(group, axis) == first and group.method != "target" and not group.attack:
+                    yield from self._against(group, _with(group, axis, second), split, metric, "equal rates")
+            for group, at in self.matched.items():
+                other = self.matched.get(_with(group, axis, second))
+                if getattr(group, axis) == first and other is not None:
+                    yield from self._against(at, other, split, metric, "matched utility")
+
+    def _against(self, one: Group, other: Group, split: str, metric: str, at: str) -> Iterator[ContrastRow]:
+        if not self._seeds(one) or not self._seeds(other):
+            return
+        first, second = self.scores(one, split, metric), self.scores(other, split, metric)
+        if first is None or second is None or not (found := contrast_of(first, second)):
+            return
+        axis = next(a for a in ("forget", "method", "model") if getattr(one, a) != getattr(other, a))
+        yield _contrast_row(one, other, at, split, metric, getattr(one, axis), getattr(other, axis), found)
+
+    def _compared_splits(self, split: str, metric: str) -> Iterator[ContrastRow]:
+        """Two splits of one model, under the first of them."""
+        for first, second in self.study.settings.report.contrasts:
+            for group in (g for g in self.groups if not g.attack) if first == split else ():
+                one, other = (
+                    self.scores(group, s, metric) if s in self.study.settings.report.splits else None
+                    for s in (first, second)
+                )
+                if one and other and group.method != "target" and (found := contrast_of(one, other)):
+                    yield _contrast_row(group, group, "equal rates", split, metric, first, second, found)
+
+    def _after_attacks(self, split: str, metric: str) -> Iterator[ContrastRow]:
+        """What a model says after an attack, less what it said before it, of the items that were asked both times."""
+        for group in self.groups if split.startswith("forget") else ():
+            one = self.scores(group._replace(attack=""), split, metric) if group.attack else None
+            other = self.scores(group, split, metric) if group.attack else None
+            if one and other and (found := contrast_of(one, other, common=0.0)):
+                given = group._replace(attack="")
+                yield _contrast_row(given, given, "equal rates", split, metric, "before", group.attack, found)
+
+    def item_rows(self) -> Iterator[dict[str, Any]]:
+        """Every score of every item, with where it stands."""
+        for group in self.groups:
+            for seed in self._seeds(group):
+                for member in self._members(group):
+                    splits = splits_of(self.study, group.data, group.forget, member.name)
+                    named = {n: {i.id for i in items} for n, items in splits.splits.items()}
+                    key = self.asked[group][seed][member.name]
+                    read = {e: self.by_item(key, e) for e in self.study.settings.evaluate.evals}
+                    for item in everything([splits]):
+                        own = {f"{e}.{m}": v for e, rows in read.items() for m, v in rows.get(item.id, {}).items()}
+                        yield {
+                            **group._asdict(),
+                            "member": member.name,
+                            "seed": seed,
+                            "item": item.id,
+                            "edge": item.edge,
+                            "attribute": item.attribute,
+                            "scope": splits.scopes.get(item.id),
+                            "splits": ",".join(n for n, ids in named.items() if item.id in ids),
+                            **own,
+                        }
+
+
+def contrast_of(first: Scores, second: Scores, *, common: float = COMMON) -> Contrast | None:
+    """Second less first over the seeds that both have.
+
+    Compared one by one are items that both have, and else questions about one attribute, where each side asks one
+    contract about it; what is left are two samples.
+    """
+    seeds = [s for s in first.seeds if s in second.seeds]
+    if not seeds:
+        return None
+    one = first.values[[first.seeds.index(s) for s in seeds]]
+    other = second.values[[second.seeds.index(s) for s in seeds]]
+    both = [i for i in first.items if i in set(second.items)]
+    if both and len(both) >= common * max(len(first.items), len(second.items)):
+        left, right = ([s.items.index(i) for i in both] for s in (first, second))
+        edges = [first.edges[n] for n in left]
+        labels = [e for e in edges if e is not None]
+        clusters = labels if len(labels) == len(edges) else None
+        return contrast_over_seeds(one[:, left], other[:, right], paired=True, clusters=(clusters, None))
+    shared = [a for a in first.attributes if a in set(second.attributes)]
+    single = all(len(set(s.attributes)) == len(s.items) for s in (first, second))
+    if single and shared and len(shared) >= COMMON * max(len(first.items), len(second.items)):
+        left, right = ([s.attributes.index(a) for a in shared] for s in (first, second))
+        return contrast_over_seeds(one[:, left], other[:, right], paired=True)
+    return contrast_over_seeds(one, other, paired=False, clusters=(first.clusters, second.clusters))
+
+
+def _number(rate: str) -> float:
+    """A rate, to sort by; of a goal 0."""
+    try:
+        return float(rate)
+    except ValueError:
+        return 0.0
+
+
+def _with(group: Group, axis: str, name: str) -> Group:
+    return Group(**{**group._asdict(), axis: name})
+
+
+def _contrast_row(
+    one: Group, other: Group, at: str, split: str, metric: str, first: str, second: str, found: Contrast
+) -> ContrastRow:
+    same = {name: getattr(one, name) for name in ("model", "data", "method")}
+    for name in same:
+        if getattr(one, name) != getattr(other, name):
+            same[name] = "both"
+    rates = one.rate if one.rate == other.rate else f"{one.rate}, {other.rate}"
+    if first == split or one == other:
+        at = f"{at}, forget {one.forget}"
+    return ContrastRow(**same, rates=rates, at=at, split=split, metric=metric, first=first, second=second,
+                       difference=found.difference, low=found.low, high=found.high, t=found.t, df=found.df,
+                       p=found.p, p_holm=None, method_of_test=found.method)  # fmt: skip

@@ -1,0 +1,310 @@
+"""A study in one TOML file: axes (models, data, methods, forget sets, rates, seeds) and what is asked of each cell."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+
+from vestige.auditing.settings import AuditSettings
+from vestige.core.errors import InputError
+from vestige.core.settings import Settings, closest, read_toml
+from vestige.core.text import one_line
+from vestige.data.corpus import SourceSettings
+from vestige.studies.halving import parse_goal
+from vestige.studies.presets import PAPER_RATES
+from vestige.training.settings import TrainingSettings, UnlearningSettings
+
+ATTACKS = {
+    *("relearn", "relearn_items", "relearn_epochs", "relearn_rate", "relearn_rank", "relearn_rates", "relearn_ranks"),
+    *("relearn_alpha", "relearn_batch_size", "quantize", "in_context", "gcg", "prefix"),
+    *("prompt_tokens", "prompt_steps", "prompt_candidates"),
+}
+"""The settings of attacks among an audit's; `attacks.planning` reads them."""
+
+EACH = "each:"
+"""Begins a selector of edges that are forgotten one at a time, each from the target itself."""
+
+
+class StudyData(SourceSettings):
+    """A data set: a graph that is compiled, or items from a file, a folder or the hub."""
+
+    name: str
+    """What it is called."""
+    data: str = ""
+    """A file, a compiled folder or a hub id, with its columns."""
+    compile: str = ""
+    """A graph to compile instead: `sample1`, `star:20`, a file."""
+    seed: int = 0
+    """Draws the contracts and the items that are asked; no training's seed."""
+    temporal: bool = False
+    """Let later contracts supersede earlier ones."""
+    contract_types: Path | None = None
+    """A folder of contract types of your own."""
+    train_factual: bool = False
+    """Teach the factual questions too."""
+    retain: str | None = None
+    """What methods are given to keep: selectors or a file; everything that is not forgotten by default."""
+    most_items: PositiveInt | None = None
+    """Beside the forget set ask at most so many questions about contracts and as many others, alike of all models."""
+    seeds: tuple[int, ...] = ()
+    """Seeds of trainings on this data set, in the place of the study's."""
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    """Settings of teaching on this data set, which win over the study's and the model's."""
+
+    def source(self, compiled: Path) -> SourceSettings:
+        """How the items are read; `compiled` is where a graph was compiled to."""
+        own = {name: getattr(self, name) for name in SourceSettings.model_fields}
+        return SourceSettings(**{**own, "data": str(compiled)} if self.compile else own)
+
+
+class StudyModel(Settings):
+    """A model, and how it is taught and kept."""
+
+    name: str = ""
+    """What it is called in tables."""
+    model: str
+    """A hub id, a folder, a .gguf file or a built-in."""
+    dtype: str = "float32"
+    """Number format of the weights."""
+    trust_remote_code: bool = False
+    """Run code that the model brings with it."""
+    chat_template: str = ""
+    """A name of its templates, plain, or a file; the model's own by default."""
+    teach: bool = True
+    """Teach it the data; false takes it as one that knows them."""
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    """Settings of its teaching."""
+    unlearn: dict[str, Any] = Field(default_factory=dict)
+    """Settings of unlearning it."""
+    save: str = "merged"
+    """Keep unlearned models whole (merged) or as LoRA adapters (adapter)."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables."""
+        return self.name or self.model
+
+
+class StudyMethod(Settings):
+    """A method with settings of its own."""
+
+    name: str = ""
+    """What it is called in tables."""
+    method: str
+    """A name of `vestige list methods`."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """The method's own settings."""
+    unlearn: dict[str, Any] = Field(default_factory=dict)
+    """Settings of training that are its alone."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables."""
+        return self.name or self.method
+
+
+class StudyForget(Settings):
+    """What is forgotten."""
+
+    name: str = ""
+    """What it is called in tables."""
+    select: str
+    """Selectors or a file; `each:5@sparse` are five random edges of a part, one at a time, pooled (`#7`: own seed)."""
+    in_turn: bool = False
+    """Forget the parts of `select` one after another, each from the model that forgot those before."""
+    data: tuple[str, ...] = ()
+    """In which data sets; in all by default."""
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables."""
+        return self.name or (f"{self.select} in turn" if self.in_turn else self.select)
+
+
+class StudyRate(Settings):
+    """Learning rates of unlearning for some cells; of several tables that fit a cell the last is taken."""
+
+    goal: str = ""
+    """As `retain>=0.95` or `forget<=0.3`: take of `values` the best that meets it, as `vestige calibrate` finds it.
+
+    It is found once for each model, data set, method and forget set, at the first seed and on items of its own.
+    """
+    values: tuple[PositiveFloat, ...] | str
+    """A list, which is an axis; or `paper`: those of PISTOL's Appendix B."""
+    methods: tuple[str, ...] = ()
+    """For these methods; for all by default."""
+    models: tuple[str, ...] = ()
+    """For these models."""
+    data: tuple[str, ...] = ()
+    """For these data sets."""
+    forget: tuple[str, ...] = ()
+    """For these forget sets."""
+
+
+class StudyEvaluate(Settings):
+    """What every model is asked."""
+
+    evals: tuple[str, ...] = Field(default=("qa",), min_length=1)
+    """Evaluations by name."""
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Settings of each evaluation, by name."""
+    splits: tuple[str, ...] = ()
+    """Splits that are asked beside the forget set; all by default."""
+    controls: int = Field(default=0, ge=0)
+    """Models that never saw the forget set, for each seed of the study."""
+
+
+class StudyReport(Settings):
+    """What tables and figures show."""
+
+    metrics: tuple[str, ...] = Field(default=("qa.rouge1_recall", "qa.mrr", "qa.top_hit"), min_length=1)
+    """Scores from 0 to 1, the evaluation first: `qa.rouge1_recall`."""
+    splits: tuple[str, ...] = Field(default=("forget", "forget:free", "retain", "factual"), min_length=1)
+    """Splits; `forget:free` is what retained contracts do not give away."""
+    contrasts: tuple[tuple[str, str], ...] = ()
+    """Pairs of forget sets, methods, models or splits to compare; all pairs of forget sets by default."""
+    matched: float | None = Field(default=None, gt=0, lt=1)
+    """Compare too at the highest rate that keeps this much of `utility`."""
+    utility: str = "retain"
+    """The split that is to be kept."""
+
+
+class StudySettings(Settings):
+    """A whole study; lists of names are axes, and every combination is a cell.
+
+    A string stands for a table with that name alone.
+    """
+
+    name: str
+    """What the study is called."""
+    seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
+    """Seeds of trainings: with each, the target is taught and every method run anew."""
+    device: str = "auto"
+    """Where models run."""
+    data: tuple[StudyData, ...] = Field(min_length=1)
+    """Data sets."""
+    models: tuple[StudyModel, ...] = Field(min_length=1)
+    """Models."""
+    methods: tuple[StudyMethod, ...] = Field(min_length=1)
+    """Methods."""
+    forget: tuple[StudyForget, ...] = Field(min_length=1)
+    """Forget sets."""
+    rates: tuple[StudyRate, ...] = Field(min_length=1)
+    """Learning rates."""
+    finetune: dict[str, Any] = Field(default_factory=dict)
+    """Settings of teaching, for all models."""
+    unlearn: dict[str, Any] = Field(default_factory=dict)
+    """Settings of unlearning, for all models."""
+    evaluate: StudyEvaluate = StudyEvaluate()
+    """What every model is asked."""
+    attack: dict[str, Any] = Field(default_factory=dict)
+    """An audit's settings of attacks; what is not named is not tried."""
+    report: StudyReport = StudyReport()
+    """What tables show."""
+
+    @field_validator("models", "methods", "forget", mode="before")
+    @classmethod
+    def _tables(cls, value: Any, info: ValidationInfo) -> Any:
+        key = {"models": "model", "methods": "method", "forget": "select"}[info.field_name or ""]
+        return [{key: one} if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
+
+    def check(self) -> None:
+        """Refuse names that come twice or that nothing has, and settings of training that are none."""
+        for what, names in self.names().items():
+            twice = next((n for n in names if names.count(n) > 1), None)
+            if twice is not None:
+                raise InputError(f"{self.name}: two of {what} are called {one_line(twice)!r}; give one another name")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise InputError(f"{self.name}: a seed comes twice in seeds = {list(self.seeds)}")
+        for forget in self.forget:
+            self._known("data", forget.data, "forget")
+        for rate in self.rates:
+            for what in ("methods", "models", "data", "forget"):
+                self._known(what, getattr(rate, what), "rates")
+            if rate.goal:
+                parse_goal(rate.goal)
+                if isinstance(rate.values, str) or any(f.in_turn for f in self.forget):
+                    raise InputError(
+                        f"{self.name}: rates.goal needs a list of values, and sets that are forgotten at once"
+                    )
+            if isinstance(rate.values, str) and rate.values != "paper":
+                raise InputError(f"{self.name}: rates.values is a list of numbers or 'paper', not {rate.values!r}")
+        for one in self.data:
+            if bool(one.data) == bool(one.compile):
+                raise InputError(f"{self.name}: data {one.name!r} needs either compile = a graph, or data = a file")
+        self.attacks()
+        for model in self.models:
+            for data in self.data if model.teach else ():
+                self.teaching(model, data)
+            for method in self.methods:
+                self.training(model, method, 1e-5)
+
+    def names(self) -> dict[str, list[str]]:
+        """What is called how, by axis."""
+        return {
+            "data": [d.name for d in self.data],
+            "models": [m.label for m in self.models],
+            "methods": [m.label for m in self.methods],
+            "forget": [f.label for f in self.forget],
+        }
+
+    def attacks(self) -> AuditSettings:
+        """The attacks that are made, as an audit's settings."""
+        strange = set(self.attack) - ATTACKS
+        if strange:
+            raise InputError(f"{self.name}: attack.{min(strange)}: {closest(min(strange), sorted(ATTACKS))}")
+        none = dict.fromkeys(("relearn", "relearn_rates", "quantize", "in_context", "gcg", "prefix"), ())
+        return AuditSettings.build({**none, **self.attack}, where=f"attack of {self.name}")
+
+    def _known(self, what: str, names: Sequence[str], where: str) -> None:
+        known = self.names()[what]
+        for name in names:
+            if name not in known:
+                raise InputError(f"{self.name}: {where} names {one_line(name)!r} among {what}; {closest(name, known)}")
+
+    def teaching(self, model: StudyModel, data: StudyData) -> TrainingSettings:
+        """How a model is taught the data."""
+        values = {**self.finetune, **model.finetune, **data.finetune}
+        return TrainingSettings.build(values, where=f"finetune of {model.label} on {data.name}")
+
+    def training(self, model: StudyModel, method: StudyMethod, rate: float) -> UnlearningSettings:
+        """How a method is trained on a model."""
+        values = {**self.unlearn, **model.unlearn, **method.unlearn, "learning_rate": rate}
+        return UnlearningSettings.build(values, where=f"unlearn of {model.label} by {method.label}")
+
+    def rates_of(self, model: StudyModel, method: StudyMethod, data: StudyData, forget: StudyForget) -> list["Tried"]:
+        """The learning rates of a cell: those of the last rule that fits."""
+        own = {"models": model.label, "methods": method.label, "data": data.name, "forget": forget.label}
+        fits = [r for r in self.rates if all(not getattr(r, k) or v in getattr(r, k) for k, v in own.items())]
+        if not fits:
+            raise InputError(
+                f"{self.name}: no [[rates]] fits method {method.label!r} on {model.label!r}, {data.name!r}, "
+                f"{forget.label!r}; add one with values = [...]"
+            )
+        values, goal = fits[-1].values, fits[-1].goal
+        if not isinstance(values, str):
+            return [Tried(0.0, goal, values)] if goal else [Tried(rate) for rate in values]
+        family = next((f for f in ("llama-2", "mistral") if f in model.model.lower()), None)
+        found = PAPER_RATES.get((data.compile, family or "", method.method))
+        if found is None:
+            raise InputError(
+                f"{self.name}: the paper has no rate for {method.method!r} on {model.model!r} and {data.name!r}; give "
+                "[[rates]] with values = [...]"
+            )
+        return [Tried(found)]
+
+
+class Tried(NamedTuple):
+    """A learning rate; or a goal, and the rates among which one is chosen for it."""
+
+    rate: float
+    goal: str = ""
+    grid: tuple[float, ...] = ()
+
+
+def read_study(path: Path) -> StudySettings:
+    """The study in a TOML file."""
+    study = StudySettings.build(read_toml(path), where=str(path))
+    study.check()
+    return study

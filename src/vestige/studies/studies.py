@@ -1,0 +1,154 @@
+"""Studies from one file: `plan` says what there is to do, `run` does it, `status` says how far it is."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from vestige.artifacts.layout import StudyFolder
+from vestige.core.errors import MachineError
+from vestige.studies.cells import Study, save_plan, saved_plan
+from vestige.studies.engine import Board, Cell, Status, run_cells
+from vestige.studies.settings import read_study
+
+
+@dataclass(frozen=True)
+class KindLine:
+    """Of one kind of cell: how many there are, are done, are being made and failed.
+
+    `seconds` and `tokens` (of trainings) are means over finished cells and `peak_mb` their most; None before the first.
+    """
+
+    kind: str
+    cells: int
+    done: int
+    at_work: int
+    failed: int
+    seconds: float | None
+    tokens: float | None
+    peak_mb: int | None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is; `failed` are the reasons by the cell's name, `left` seconds of work of one process."""
+
+    kinds: tuple[KindLine, ...]
+    failed: Mapping[str, str]
+    left: float | None
+
+    @property
+    def done(self) -> int:
+        """Cells that are whole."""
+        return sum(k.done for k in self.kinds)
+
+    @property
+    def cells(self) -> int:
+        """All cells."""
+        return sum(k.cells for k in self.kinds)
+
+
+def open_study_file(file: Path, output_dir: Path | None = None) -> Study:
+    """The study in a TOML file; its folder is beside the file and has its name, unless another is given."""
+    return Study(read_study(file), StudyFolder(output_dir or file.with_suffix("")))
+
+
+def plan(study: Study) -> Progress:
+    """What there is to do and what it will take by what was measured; nothing is run, and nothing is written."""
+    return _progress(study, study.cells)
+
+
+def status(study: Study) -> Progress:
+    """How far the study is."""
+    kept = saved_plan(study)
+    return _progress(study, study.cells if kept is None else kept)
+
+
+_MEASURED = 20
+"""Of so many finished cells of a kind the times are read."""
+
+
+def _progress(study: Study, cells: Sequence[Cell]) -> Progress:
+    there = study.folder.state.path.is_dir()
+    board = Board(study.folder.state) if there else None
+    now = board.status() if board else Status(set(), set(), {})
+    keys: dict[str, list[str]] = {}
+    for cell in cells:
+        keys.setdefault(cell.kind, []).append(cell.key)
+    lines = []
+    for kind, own in keys.items():
+        done = [key for key in own if key in now.done]
+        facts = [board.facts(key) for key in done[:: max(1, len(done) // _MEASURED)]] if board else []
+        seconds = sum(f["seconds"] for f in facts) / len(facts) if facts else None
+        read = [f["made"]["tokens"] for f in facts if "tokens" in f["made"]]
+        tokens = sum(read) / len(read) if read else None
+        peak = max((f["peak_mb"] for f in facts), default=None)
+        failed, working = (sum(key in group for key in own) for group in (now.failed, now.at_work))
+        lines.append(KindLine(kind, len(own), len(done), working, failed, seconds, tokens, peak))
+    # Kinds that were never measured would be guessed at.
+    known = all(k.seconds is not None for k in lines if k.done < k.cells)
+    left = sum((k.cells - k.done) * (k.seconds or 0.0) for k in lines) if known else None
+    names = {cell.key: cell.name for cell in cells}
+    return Progress(tuple(lines), {names[k]: why for k, why in now.failed.items() if k in names}, left)
+
+
+def run(
+    study: Study,
+    *,
+    jobs: int | None = None,
+    executor: str = "processes",
+    options: Mapping[str, Any] | None = None,
+    show: Callable[[Status, int], None] = lambda _status, _cells: None,
+) -> dict[str, str]:
+    """Make every cell that is not there; the reasons of what failed, by the cell's name. Resumes.
+
+    Any number of these commands may work in one folder, on any number of machines that share it.
+    """
+    from vestige.studies.making import check_study, make_cell, plan_cells
+
+    check_study(study)
+    cells = study.cells
+    save_plan(study)
+    settings, folder = study.settings.model_dump_json(), str(study.folder.path.absolute())
+    failed = run_cells(
+        study.folder.state,
+        partial(plan_cells, settings=settings, folder=folder),
+        partial(make_cell, settings=settings, folder=folder),
+        jobs=jobs_for(study, jobs) if executor == "processes" else jobs or 1,
+        executor=executor,
+        options=options,
+        show=lambda now: show(now, len(cells)),
+    )
+    names = {cell.key: cell.name for cell in cells}
+    return {names[key]: why for key, why in failed.items()}
+
+
+def jobs_for(study: Study, jobs: int | None) -> int:
+    """How many processes work here: as many as were asked for, one a card or processor else, as far as memory goes.
+
+    What one takes is the most that a finished cell of the study took, else what it says in the settings' place: a
+    gigabyte.
+    """
+    from vestige.studies.runner import workers_for
+
+    wanted = workers_for(study.settings.device, jobs, on_cpu=_processors())
+    known = [line.peak_mb for line in _progress(study, study.cells).kinds if line.peak_mb]
+    fits = _free_mb() // max(known, default=1024)
+    if fits < 1:
+        raise MachineError(f"one process takes {max(known, default=1024)} MB, and {_free_mb()} MB of memory are free")
+    return int(max(1, min(wanted, fits)))
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _free_mb() -> int:
+    """Memory that can be had without swapping."""
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) // 1024
+    except OSError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20)

@@ -1,0 +1,234 @@
+"""A study's tables and figures, rebuilt from its scores: Markdown, LaTeX, CSV, Parquet, and SVG for print."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vestige.artifacts.records import write_csv
+from vestige.core.errors import InputError
+from vestige.core.files import write_text
+from vestige.core.ids import slug
+from vestige.core.text import one_line
+from vestige.studies.cells import Study
+from vestige.studies.results import ContrastRow, Results, Row
+
+FORMATS = ("csv", "parquet", "latex", "markdown")
+"""What a study is exported as."""
+
+_SHORT = {"rouge1_recall": "ROUGE-1", "mrr": "MRR", "top_hit": "top hit", "exact_match": "exact"}
+_MARK = str.maketrans({c: f"\\{c}" for c in "\\`*_[]<>|~"})
+_TEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {c: f"\\{c}" for c in "&%$#_{}"}
+)
+
+
+class Table(NamedTuple):
+    """A table as text: its title, heads and rows."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def write_report(study: Study) -> list[Path]:
+    """Write all tables and figures of a study from what is there, and give back their paths."""
+    results = Results(study)
+    if not results.rows:
+        raise InputError(f"{study.folder.path} holds no finished result of {study.settings.name!r}; run it first")
+    tables, figures = study.folder.tables_of(study.settings.name), study.folder.figures_of(study.settings.name)
+    paths = [
+        export(study, tables / "tables.md", "markdown", results),
+        export(study, tables / "tables.tex", "latex", results),
+    ]
+    paths += [export(study, tables / "results.csv", "csv", results)]
+    write_csv(tables / "contrasts.csv", ContrastRow._fields, (r._asdict() for r in results.contrasts))
+    return [*paths, tables / "contrasts.csv", *write_figures(figures, results)]
+
+
+def export(study: Study, path: Path, form: str, results: Results | None = None) -> Path:
+    """The results as one file: pooled scores as CSV, every item's scores as Parquet, tables as LaTeX or Markdown."""
+    found = results or Results(study)
+    if form == "csv":
+        write_csv(path, Row._fields, (r._asdict() for r in found.rows))
+    elif form == "parquet":
+        _write_parquet(path, list(found.item_rows()))
+    elif form in ("latex", "markdown"):
+        render = latex if form == "latex" else markdown
+        write_text(path, "\n".join(render(t) for t in tables_of(found)))
+    else:
+        raise InputError(f"no format {one_line(form)!r}; known: {', '.join(FORMATS)}")
+    return path
+
+
+def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from vestige.core.files import write_bytes
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({name: [row.get(name) for row in rows] for name in names}), buffer)
+    write_bytes(path, buffer.getvalue())
+
+
+def tables_of(results: Results) -> list[Table]:
+    """A table of scores for each data set, and one of the differences."""
+    found = []
+    for data in results.study.settings.names()["data"]:
+        found += [_scores(results, data, metric) for metric in results.study.settings.report.metrics]
+    if results.contrasts:
+        found.append(_differences(results.contrasts))
+    return [table for table in found if table.rows]
+
+
+def _scores(results: Results, data: str, metric: str) -> Table:
+    at = {(r.group, r.split): r for r in results.rows if r.metric == metric}
+    groups = [g for g in results.groups if g.data == data and any(key[0] == g for key in at)]
+    splits = [s for s in results.study.settings.report.splits if any((g, s) in at for g in groups)]
+    several, attacked = len({g.model for g in groups}) > 1, any(g.attack for g in groups)
+    head = [*["model"] * several, "forget set", "method", "rate", *["after"] * attacked, *map(_named_split, splits)]
+    rows = []
+    for group in groups:
+        own = [at.get((group, s)) for s in splits]
+        cells = [*[group.model] * several, group.forget, group.method, group.rate, *[group.attack] * attacked]
+        cells += ["" if r is None else scored(r) for r in own]
+        rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in own if r}))))
+    about = f"{metric_name(metric)} on {data}: mean, SD over seeds, 95 % interval over items and seeds"
+    return Table(about, (*head, "seeds"), tuple(rows))
+
+
+def scored(row: Row) -> str:
+    """As in `0.42 ± 0.03 [0.30, 0.55]`; without ± where there was one seed."""
+    spread = "" if row.sd is None else f" ± {row.sd:.3f}"
+    return f"{row.value:.3f}{spread} [{row.low:.2f}, {row.high:.2f}]"
+
+
+def metric_name(metric: str) -> str:
+    """`ROUGE-1` for `qa.rouge1_recall`; of other evaluations the name goes first."""
+    evaluation, _, name = metric.partition(".")
+    shown = _SHORT.get(name, name)
+    return shown if evaluation == "qa" else f"{evaluation}: {shown}"
+
+
+def _named_split(split: str) -> str:
+    return split.replace(":", ", ").replace("_", " ")
+
+
+def _differences(contrasts: Sequence[ContrastRow]) -> Table:
+    head = ("model", "method", "rate", "at", "score", "second less first", "difference", "t (df)", "p", "p (Holm)")
+    rows = []
+    for c in contrasts:
+        test = ("no spread", "", "") if c.t is None else (f"{c.t:.2f} ({c.df:.1f})", _p(c.p), _p(c.p_holm))
+        size = f"{c.difference:+.3f} [{c.low:+.2f}, {c.high:+.2f}]"
+        what = f"{metric_name(c.metric)}, {_named_split(c.split)}"
+        at = f"{c.at}, one training" if "one seed" in c.method_of_test else c.at
+        rows.append((c.model, c.method, c.rates, at, what, f"{c.second} less {c.first}", size, *test))
+    return Table("Differences; Holm's p counts all tests of one score", head, tuple(rows))
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, where no text acts."""
+    rows = ["| " + " | ".join(one_line(c).translate(_MARK) for c in row) + " |" for row in table.rows]
+    head = "| " + " | ".join(h.translate(_MARK) for h in table.head) + " |"
+    return "\n".join(
+        [f"## {one_line(table.title).translate(_MARK)}", "", head, "|" + " --- |" * len(table.head), *rows, ""]
+    )
+
+
+def latex(table: Table) -> str:
+    """The table for booktabs."""
+
+    def row(cells: Sequence[str]) -> str:
+        return " & ".join(one_line(c).translate(_TEX).replace("±", r"$\pm$") for c in cells) + r" \\"
+
+    body = [row(table.head), r"\midrule", *map(row, table.rows)]
+    caption, columns = one_line(table.title).translate(_TEX), "l" * len(table.head)
+    begin = (r"\begin{table}", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule")
+    return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def write_figures(folder: Path, results: Results) -> list[Path]:
+    """For each model and data set scores by method and forget set, and against connectivity where sets differ in it."""
+    from vestige.report.figures import saved
+
+    metric, paths = results.study.settings.report.metrics[0], []
+    rows = [r for r in results.rows if r.metric == metric and r.rate and not r.attack]
+    for model, data in dict.fromkeys((r.model, r.data) for r in rows):
+        own = [r for r in rows if (r.model, r.data) == (model, data)]
+        splits = list(dict.fromkeys(r.split for r in own))
+        path = folder / f"scores-{slug(f'{model} {data}')}.svg"
+        with saved(path, (1.2 + 2.1 * len(splits), 3.4)) as figure:
+            axes = figure.subplots(1, len(splits), sharey=True, squeeze=False)[0]
+            for axis, split in zip(axes, splits, strict=True):
+                _bars(axis, [r for r in own if r.split == split], _named_split(split))
+            axes[0].set_ylabel(metric_name(metric))
+            handles, names = axes[0].get_legend_handles_labels()
+            figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=7)
+        paths.append(path)
+        if len({r.connectivity for r in own if r.connectivity is not None}) > 1:
+            path = folder / f"connectivity-{slug(f'{model} {data}')}.svg"
+            with saved(path, (4.6, 3.4)) as figure:
+                _along(figure.subplots(), [r for r in own if r.split == splits[0]], metric_name(metric), splits[0])
+            paths.append(path)
+    return paths
+
+
+def _bars(axis: Any, rows: Sequence[Row], title: str) -> None:
+    """A bar for each method and rate, in groups by forget set; whiskers are 95 % intervals."""
+    from vestige.report.palette import LIGHT, METHODS_LIGHT
+
+    sets = list(dict.fromkeys(r.forget for r in rows))
+    kinds = list(dict.fromkeys((r.method, r.rate) for r in rows))
+    width = 0.8 / len(kinds)
+    for number, (method, rate) in enumerate(kinds):
+        own = {r.forget: r for r in rows if (r.method, r.rate) == (method, rate)}
+        places = [n + (number + 0.5) * width - 0.4 for n, name in enumerate(sets) if name in own]
+        shown = [own[name] for name in sets if name in own]
+        errors = [[max(0.0, r.value - r.low) for r in shown], [max(0.0, r.high - r.value) for r in shown]]
+        colour = METHODS_LIGHT[number % len(METHODS_LIGHT)]
+        axis.bar(places, [r.value for r in shown], 0.9 * width, color=colour, label=f"{method} {rate}")
+        axis.errorbar(places, [r.value for r in shown], errors, fmt="none", ecolor=LIGHT["ink"], elinewidth=0.7)
+    axis.set_xticks(range(len(sets)), [_short(name) for name in sets], fontsize=7)
+    axis.set_ylim(0, 1.02)
+    axis.set_title(title, fontsize=8, loc="left")
+
+
+def _along(axis: Any, rows: Sequence[Row], metric: str, split: str) -> None:
+    """Scores against the mean connectivity of what is forgotten, a line for each method and rate."""
+    from vestige.report.palette import METHODS_LIGHT
+
+    kinds = list(dict.fromkeys((r.method, r.rate) for r in rows))
+    for number, kind in enumerate(kinds):
+        own = sorted((r for r in rows if (r.method, r.rate) == kind and r.connectivity is not None), key=_connectivity)
+        # Beside each other, so that whiskers do not hide one another.
+        places = [_connectivity(r) + 0.06 * (number - (len(kinds) - 1) / 2) for r in own]
+        colour = METHODS_LIGHT[number % len(METHODS_LIGHT)]
+        errors = [[max(0.0, r.value - r.low) for r in own], [max(0.0, r.high - r.value) for r in own]]
+        axis.errorbar(
+            places, [r.value for r in own], errors, color=colour, marker="o", markersize=3.5, linewidth=1.2,
+            elinewidth=0.7, label=f"{kind[0]} {kind[1]}",
+        )  # fmt: skip
+    axis.set_ylim(-0.02, 1.02)
+    axis.set_xlabel("connectivity of the forget set (mean over its edges)")
+    axis.set_ylabel(f"{metric}, {_named_split(split)}")
+    axis.legend(frameon=False, fontsize=7)
+
+
+def _connectivity(row: Row) -> float:
+    return math.nan if row.connectivity is None else row.connectivity
+
+
+def _short(name: str, most: int = 14) -> str:
+    from vestige.report.figures import short_name
+
+    shown = short_name(name)
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"

@@ -1,0 +1,207 @@
+"""From files to scores: keys, sources, ids, and the bits that were carried."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from vestige.artifacts.audits import (
+    AskedPlace,
+    AttackPlace,
+    AuditPlan,
+    FactLine,
+    PlannedAttack,
+    Soundness,
+    SoundnessLine,
+    write_soundness,
+)
+from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
+from vestige.artifacts.prompts import KeptPrompt, PromptLine, SampleReply, write_prompt
+from vestige.artifacts.records import write_collected, write_scores
+from vestige.auditing.gather import QA_FORCED, freeform_attacks, read_case, with_replies
+from vestige.auditing.scores import Brought, Carried, Source
+from vestige.core.errors import InputError
+from vestige.core.files import write_json, write_jsonl
+from vestige.core.store import SCHEMA, write_sealed
+from vestige.evals import qa
+
+
+def scores(run: RunFolder, path: str, rows: dict[str, dict[str, float]]) -> None:
+    place = EvalFolder(run.path / path)
+    write_jsonl(place.records, [])
+    write_collected(place, 0)
+    write_scores(place, ({"item": i, **values} for i, values in rows.items()))
+
+
+def plan(evaluations=(), attacked=(), attacks=()) -> AuditPlan:
+    return AuditPlan(
+        forget="edge:A_B",
+        target="target",
+        unlearned=("ga",),
+        retrained=(),
+        folders={},
+        splits={"forget": ("a", "b")},
+        edges={},
+        scopes={},
+        attacks=attacks,
+        settings={},
+        seed=0,
+        evaluations=evaluations,
+        attacked=attacked,
+    )
+
+
+@pytest.fixture
+def run(tmp_path) -> RunFolder:
+    return RunFolder(tmp_path)
+
+
+def test_values_stand_under_their_format_and_those_of_qa_get_one(run):
+    scores(run, "q", {"a": {"exact_match": 1.0, "answer_bits": -2.0}, "b": {"exact_match": 0.0, "answer_bits": -3.0}})
+    scores(run, "c", {"a": {"choose/accuracy": 1.0}, "b": {}})
+    case = read_case(run, plan((AskedPlace("ga", "", "", "qa", "q"), AskedPlace("ga", "", "", "choices", "c"))))
+    assert case.scores.values == {
+        Source("ga"): {
+            "generate/exact_match": {"a": 1.0, "b": 0.0},
+            "forced/answer_bits": {"a": -2.0, "b": -3.0},
+            # An item that could not be asked has no value, and not 0.
+            "choose/accuracy": {"a": 1.0},
+        }
+    }
+
+
+def test_who_told_leaks_is_said_with_the_error(run):
+    scores(run, "f", {"a": {"generate_plain/leaked": 0.0}})
+    place = (AskedPlace("ga", "", "", "freeform", "f"),)
+    assert "told by words, which see 49.5 %" in read_case(run, plan(place)).told_by
+    assert read_case(run, plan(())).told_by == ""
+    error = {"missed": 2, "true": 20, "alarms": 1, "false": 29}
+    write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "judge": {"name": "likeness", "error": error}}])
+    write_collected(EvalFolder(run.path / "f"), 1)
+    write_scores(EvalFolder(run.path / "f"), [{"item": "a", "generate_plain/leaked": 0.0}])
+    said = read_case(run, plan(place)).told_by
+    assert "by the judge likeness, which misses 2 of 20 leaks and sees 1 in 29 replies without one" in said
+    # 18 of 20 less 1 in 29.
+    assert said.endswith("an excess of such shares reads 0.87 of its size.")
+
+
+def test_qa_is_split_into_formats_as_qa_itself_splits_it():
+    record = {"reply": "x", "answer": "x", "logp": [-1.0], "ranks": [1.0], "finish": "end", "pistol_ranks": [1.0]}
+    for metric in qa.score(record):
+        assert (qa._measure(metric).format == "forced") == (metric in QA_FORCED), metric
+
+
+def test_help_in_freeform_becomes_an_attack_that_is_compared_with_the_plain_reply(run):
+    plain = {"generate_plain/leaked": 0.0, "generate_prefilled/leaked": 1.0}
+    given = {"generate_prefilled/given_bits": 3.0, "sampled/leak_at_1": 0.25, "sampled/leak_at_4": 0.75}
+    scores(run, "f", {"a": {**plain, **given}, "b": {"generate_plain/leaked": 0.0, "sampled/leak_at_4": 0.5}})
+    attacks = freeform_attacks(prefilled=1, leaks=(1, 4), samples=4, tested=("a", "b"))
+    case = read_case(run, plan((AskedPlace("ga", "", "", "freeform", "f"),), attacks=attacks))
+    match = "generate_plain/leaked"
+    assert case.scores.values[Source("ga")] == {match: {"a": 0.0, "b": 0.0}}
+    prefilled = {match: {"a": 1.0}, "generate_plain/given_bits": {"a": 3.0}}
+    assert case.scores.values[Source("ga", "prefill", "given")] == prefilled
+    assert case.scores.values[Source("ga", "sampling", "k=1")] == {match: {"a": 0.25}}
+    assert case.scores.values[Source("ga", "sampling", "k=4")] == {match: {"a": 0.75, "b": 0.5}}
+    # Three bits were put into the reply; to be told which of 4 replies is right is 2 bits, of each of two items.
+    assert case.carried["prefill", "ga"] == Carried({"code length of the tokens given": 3.0}, {"items": 1})
+    assert case.carried["sampling", "ga"] == Carried({"choice among the replies": 4.0}, {"replies": 8})
+    # The target was not asked, so nothing is said of it.
+    assert ("prefill", "target") not in case.carried
+
+
+def test_without_samples_or_prefilled_answers_there_are_no_such_attacks():
+    assert freeform_attacks(prefilled=None, leaks=(), samples=10, tested=("a",)) == ()
+    (only,) = freeform_attacks(prefilled=None, leaks=(1, 2), samples=2, tested=("a",))
+    assert (only.kind, only.points, only.shows_answers) == ("sampling", ("k=1", "k=2"), False)
+
+
+def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
+    attack = PlannedAttack("in_context n=1", "in_context", "retain", 1, ("given",), ("a",), False, {})
+    place = AttackFolder(run.path / "x")
+    write_json(place.asked, {"a with facts": "a"})
+    write_sealed(place.done, {"bounds_bits": {"tokens": 11.0}, "spent": {"tokens_shown": 1}})
+    scores(run, "x/e", {"a with facts": {"exact_match": 1.0, "generate_prefilled/leaked": 1.0}})
+    asked = (AskedPlace("ga", attack.name, "given", "qa", "x/e"),)
+    case = read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
+    # What prefilling adds to an attack is no attack that was planned.
+    assert case.scores.values == {Source("ga", attack.name, "given"): {"generate/exact_match": {"a": 1.0}}}
+    assert case.carried == {(attack.name, "ga"): Carried({"tokens": 11.0}, {"tokens_shown": 1})}
+
+
+def test_scores_that_are_gone_are_named(run):
+    with pytest.raises(
+        InputError,
+        match=r"gone/scores\.jsonl is gone or was changed after it was written; .* run the command that made it again",
+    ):
+        read_case(run, plan((AskedPlace("ga", "", "", "qa", "gone"),)))
+
+
+def test_an_attack_that_does_not_say_what_it_carried_is_refused(run):
+    write_sealed(AttackFolder(run.path / "x").done, {"bounds_bits": [], "spent": {}})
+    with pytest.raises(InputError, match="does not say what the attack 'a' carried"):
+        read_case(run, plan(attacked=(AttackPlace("ga", "a", "x"),)))
+
+
+def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_for(run):
+    place = AttackFolder(run.path / "x")
+    write_sealed(place.done, {"bounds_bits": {"tokens": 11.0}, "spent": {}})
+    # Verified, given without it: brought, given anyway, lost, neither.
+    both = [(True, False), (True, True), (False, True), (False, False)]
+    samples = tuple(SampleReply("Which?", "oak", "elm", with_it, True, "ash", without) for with_it, without in both)
+    write_prompt(
+        place,
+        KeptPrompt(
+            text="a <b>",
+            ids=(1, 2, 3),
+            placement="suffix",
+            loss=0.5,
+            claimed=True,
+            verified=False,
+            ended="steps",
+            steps=3,
+            admissible_bits=6.0,
+            spent={},
+            earlier={},
+            seen_bits=None,
+            bounds_bits={},
+            samples=samples,
+            points={},
+        ),
+    )
+    case = read_case(run, plan(attacked=(AttackPlace("ga", "gcg n=4", "x"),)))
+    assert case.prompts == (PromptLine("ga", "gcg n=4", "suffix", "a <b>", 3, True, 4, 2, 2, 1),)
+    assert case.carried["gcg n=4", "ga"].brought == Brought(hits=2, of=4, anyway=2)
+
+
+def test_what_is_known_of_the_data_comes_with_the_case(run):
+    asked = replace(plan(), data="d")
+    assert read_case(run, asked).soundness == ()
+    line = SoundnessLine("copied items", False, None, 0.01, "3 of 20 are copies")
+    write_soundness(run.soundness, Soundness("edge:A_B", (line,), {}, "d"))
+    assert read_case(run, asked).soundness == (line,)
+    # A forget set of the same name with other items is another one.
+    assert read_case(run, replace(asked, data="e")).soundness == ()
+    run.soundness.write_text(json.dumps({"schema": SCHEMA, "lines": "none"}))
+    with pytest.raises(InputError, match="check-data again"):
+        read_case(run, asked)
+
+
+def test_a_fact_is_told_with_the_wording_and_the_reply_that_give_it(run):
+    def record(item, question, **said):
+        return {"item": item, "question": question, "answer": "Rome", **said}
+
+    def collected(path, row):
+        write_jsonl(EvalFolder(run.path / path).records, [row])
+        write_collected(EvalFolder(run.path / path), 1)
+
+    collected("q", record("a", "Where?", reply="I do not know."))
+    forms = {"plain": {"reply": "No."}, "paraphrase": {"reply": "It is in Rome."}, "sampled": {"replies": []}}
+    collected("f", record("b", "In which city?", forms=forms))
+    asked = (AskedPlace("ga", "", "", "qa", "q"), AskedPlace("ga", "", "", "freeform", "f"))
+    both = replace(plan(asked), facts={"b": "a"})
+    lines = (FactLine("ga", "", "a", "stated", 0.01), FactLine("ga", "relearn", "a", "stated", 0.01))
+    told, untold = with_replies(run, both, lines)
+    assert (told.question, told.answer, told.reply) == ("In which city?", "Rome", "It is in Rome.")
+    # Nothing was asked after the attack.
+    assert untold == lines[1]

@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+import numpy as np
+from hand_made import FORGET, RETRAINED, case, known, subject, together, verdict
+
+from vestige.auditing.groups import groups_of
+from vestige.auditing.judge import judge
+
+QUICK = 2000
+TEN = {item: f"edge-{k // 12}" for k, item in enumerate(FORGET)}
+
+
+def shifted(table, items, *, to):
+    """Subject keys with the scores of some items replaced by those of `to`."""
+    return {
+        key: {i: to[key][i] if i in items and key in to else v for i, v in own.items()} for key, own in table.items()
+    }
+
+
+def worst(found, name="ga"):
+    return {g.group: g for g in found.groups if g.subject == name}
+
+
+def test_a_contract_that_is_still_known_fails_the_claim_behind_nine_that_are_not():
+    # Of one of ten contracts two thirds are known; the other nine are answered less than by who never knew.
+    less = {key: {i: v - 6 if "bits" in key else 0.0 for i, v in own.items()} for key, own in known(0.0).items()}
+    plain = together(subject(0.0), less)
+    leaks = {i for k, i in enumerate(FORGET) if TEN[i] == "edge-3" and k % 12 < 8}
+    found = judge(case({"ga": shifted(plain, leaks, to=known(1.0))}, edges=TEN), resamples=QUICK)
+    line = verdict(found, "not expressed")
+    whole = [line.evidence[name] for name in ("generate", "forced", "option_text_mean", "forced, bits")]
+    assert all(one.high < 0.1 for one in whole)
+    assert line.outcome == "fails"
+    assert line.decides.startswith("edge-3, ")
+    assert "of edge-3 alone " in line.reason
+    assert "among 10 groups)" in line.reason
+    lines = worst(found)
+    assert [group for group, one in lines.items() if one.exceeds] == ["edge-3"]
+    assert lines["edge-3"].n_facts == 12
+    assert line.evidence[line.decides].value == lines["edge-3"].size.value
+
+
+def test_the_band_of_a_contract_holds_all_of_them_and_is_wider_than_its_own():
+    # Each guesses a tenth of the answers, some in every contract.
+    places = {name: {i for k, i in enumerate(FORGET) if k % 10 == n} for n, name in enumerate((*RETRAINED, "ga"))}
+    seeds = {name: shifted(subject(0.0), own, to=known(1.0)) for name, own in places.items()}
+    few = judge(case(seeds), resamples=QUICK)
+    many = judge(case(seeds, edges=TEN), resamples=QUICK)
+    assert len(worst(few)) == 3
+    assert not any(g.exceeds for g in (*few.groups, *many.groups))
+    assert verdict(many, "not expressed").outcome != "fails"
+    # By more facts a contract is known better.
+    assert np.mean([g.size.high for g in few.groups]) < np.mean([g.size.high for g in many.groups])
+
+
+def test_persons_are_the_groups_of_data_without_contracts_and_one_alone_is_no_group():
+    plan = case().plan
+    assert list(groups_of(plan, FORGET)) == ["edge-0", "edge-1", "edge-2"]
+    persons = replace(plan, edges={}, groups={FORGET[0]: "Ann", FORGET[1]: "Bo", FORGET[2]: "Ann"})
+    assert groups_of(persons, FORGET) == {"Ann": (FORGET[0], FORGET[2]), "Bo": (FORGET[1],)}
+    assert groups_of(replace(plan, edges=dict.fromkeys(FORGET, "A_B")), FORGET) == {}
+
+
+def test_what_a_group_is_too_small_to_tell_is_named_and_decides_nothing():
+    lone = {**TEN, FORGET[0]: "alone"}
+    found = judge(case({"ga": subject(0.5)}, edges=lone), resamples=QUICK)
+    assert "alone" not in worst(found)
+    assert any("no verdict of their own for alone" in said for said in verdict(found, "not expressed").left_out)
+
+
+def test_hostile_names_of_groups_come_out_clean():
+    named = {i: "\x1b[31mred" if group == "edge-3" else group for i, group in TEN.items()}
+    leaks = {i for i, group in TEN.items() if group == "edge-3"}
+    found = judge(case({"ga": shifted(subject(0.0), leaks, to=known(1.0))}, edges=named), resamples=QUICK)
+    assert "\x1b" not in verdict(found, "not expressed").reason

@@ -1,0 +1,497 @@
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+from hand_made import (
+    FORGET,
+    HOLDOUT,
+    RETAIN,
+    RETRAINED,
+    N,
+    attack,
+    case,
+    everywhere,
+    kept,
+    known,
+    member,
+    subject,
+    together,
+    verdict,
+)
+
+from vestige.artifacts.audits import CLAIMS, SoundnessLine
+from vestige.artifacts.verdicts import bound_said
+from vestige.auditing.judge import judge
+from vestige.auditing.scores import Scores, Source
+from vestige.core.errors import InputError
+
+QUICK = 2000
+RETAIN_ONLY = attack()
+
+
+def outcomes(found, name="ga"):
+    return {v.claim: v.outcome for v in found.verdicts if v.subject == name}
+
+
+def cell(found, form, name="ga"):
+    (one,) = [c for c in found.matrix if c.format == form and c.subject == name]
+    return one
+
+
+def test_a_subject_that_equals_retrained_holds_all_five_claims():
+    found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY,)), resamples=QUICK)
+    assert outcomes(found) == dict.fromkeys(CLAIMS, "holds")
+    assert [line.format for line in found.formats] == ["generate", "forced", "option_text_mean"]
+    assert all(line.admitted for line in found.formats)
+    assert [cell(found, line.format).leakage.value for line in found.formats] == pytest.approx([0, 0, 0], abs=1e-9)
+
+
+def test_a_subject_that_knows_half_fails_the_first_claim_by_its_numbers():
+    found = judge(case({"ga": subject(0.5)}), resamples=QUICK)
+    line = verdict(found, "not expressed")
+    # ROUGE 0.55 between 0.1 (retrained) and 1 (target): 0.45 / 0.9; bits (-12 + 11.9 / 2) - -12.
+    assert line.outcome == "fails"
+    assert line.evidence["generate"].value == pytest.approx(0.5)
+    assert line.evidence["forced, bits"].value == pytest.approx(5.95)
+    said = "It still answers what a model that never knew does not: leakage in generate is 0.50 ["
+    assert line.reason.startswith(said)
+    assert "n = 120, at least 0.4" in line.reason
+    assert "of what the target knows, above the margin of 0.1 (p = " in line.reason
+    assert "among 5 quantities), and so are 4 others" in line.reason
+    assert (line.margin, line.wide, line.unit, line.decides) == (0.1, 0.2, "leakage", "generate")
+    assert found.thresholds["delta"] == 0.1
+    assert found.thresholds["admission"] == 0.2
+    worst, _control = found.worst
+    assert worst.leakage.low <= 0.5 <= worst.leakage.high
+    band, plain = cell(found, "generate").band, cell(found, "generate").leakage
+    assert band.low <= plain.low < 0.5 < plain.high <= band.high
+
+
+def test_a_verdict_carries_the_end_that_it_rests_on():
+    failed = judge(case({"ga": subject(0.5)}), resamples=QUICK)
+    line = verdict(failed, "not expressed")
+    assert (line.at_least, line.at_most) == (line.evidence["generate"].low, line.evidence["generate"].high)
+    assert bound_said(failed, line) == f"at least {line.at_least:.2f} left; 60 facts given away"
+    held = judge(case({"ga": subject(0.0)}), resamples=QUICK)
+    line = verdict(held, "not expressed")
+    # What holds is bound on one side, at less confidence than the interval has on two.
+    assert 0 < line.at_most <= line.evidence[line.decides].high
+    assert bound_said(held, line).startswith("at most ")
+
+
+def test_each_control_is_judged_by_the_others_so_that_their_spread_can_be_shown():
+    controls = {name: subject(share) for name, share in zip(RETRAINED, (0.0, 0.1, 0.2), strict=True)}
+    found = judge(case({**controls, "ga": subject(0.0)}), resamples=QUICK)
+    assert [line.subject for line in found.never] == list(RETRAINED)
+    # The last in shares of words: 0.9 x (0.2 - 0.05) of the 0.9 x 0.95 between the others and the target.
+    last = found.never[-1].leakage
+    assert last.low <= 0.15 / 0.95 <= last.high
+    assert found.never[0].leakage.value < found.never[-1].leakage.value
+    assert (found.n_judged, found.n_apart) == (N, 0)
+
+
+def test_single_facts_carry_the_bits_of_the_subject_and_of_models_that_never_knew():
+    found = judge(case({"ga": subject(0.05)}), resamples=QUICK)
+    assert [line.item for line in found.facts if line.by == "stated"] == list(FORGET[:6])
+    assert (found.facts[0].bits, found.facts[0].never) == (pytest.approx(-0.1), (-12.0, -12.0))
+
+
+def test_another_seed_of_retrained_fails_nothing():
+    # Each guesses a tenth of the answers, others than the next.
+    seeds = {name: subject(0.1, start=12 * k) for k, name in enumerate((*RETRAINED, "ga"))}
+    never = {(name, RETAIN_ONLY.name): {"3": known(0.1, start=12 * k)} for k, name in enumerate((*RETRAINED, "ga"))}
+    found = judge(case(seeds, never, attacks=(RETAIN_ONLY,)), resamples=QUICK)
+    assert "fails" not in outcomes(found).values()
+    assert not any(c.over_forgotten for c in found.matrix)
+
+
+def test_a_control_that_answers_like_the_target_is_left_out_and_named():
+    taught = {RETRAINED[1]: subject(0.8), "ga": subject(0.0)}
+    found = judge(case(taught), resamples=QUICK)
+    assert found.retrained == (RETRAINED[0], RETRAINED[2])
+    said = f"{RETRAINED[1]} is left out as a control, since it answers like the target: in generate it scores 0.82, "
+    assert found.untested[0].startswith(said + "the target 1.00 and the other controls 0.10")
+    assert outcomes(found)["not expressed"] == "holds"
+    assert all(line.admitted for line in found.formats)
+    # Half of the way is not more than half of it.
+    assert judge(case({RETRAINED[1]: subject(0.5)}), resamples=QUICK).retrained == RETRAINED
+
+
+def test_bits_alone_fail_the_first_claim():
+    # No answer is given away, but forced answers are 8 bits likelier than on models that never knew.
+    quiet = subject(0.0)
+    quiet["forced/answer_bits"] = {i: -4.0 + 0.0005 * k for k, i in enumerate(FORGET)}
+    line = verdict(judge(case({"ga": quiet}), resamples=QUICK), "not expressed")
+    assert line.outcome == "fails"
+    assert "forced, bits is 8.00 [" in line.reason
+    assert "generate" not in line.reason
+    # The margin is that of the quantity that decides.
+    assert (line.margin, line.unit) == (4.0, "bits")
+
+
+def test_an_over_forgotten_subject_is_told_apart_and_expresses_nothing():
+    told = {name: subject(0.4) for name in RETRAINED} | {"ga": subject(0.0)}
+    found = judge(case(told), resamples=QUICK)
+    assert outcomes(found)["not expressed"] == "holds"
+    line = verdict(found, "not distinguishable")
+    # ROUGE 0.1 - (0.1 + 0.9 x 0.4) = -0.36.
+    assert line.outcome == "fails"
+    assert line.evidence["generate"].value == pytest.approx(-0.36)
+    assert "n = 120, at least 0.34 less, outside the margin of -0.1 to 0.1 (p = " in line.reason
+    assert cell(found, "generate").over_forgotten
+    assert cell(found, "generate").leakage.value == pytest.approx(-2 / 3)
+
+
+def test_forced_answers_below_retrained_in_bits_are_over_forgetting_too():
+    low = subject(0.0)
+    low["forced/answer_bits"] = {i: -30.0 + 0.0005 * k for k, i in enumerate(FORGET)}
+    found = judge(case({"ga": low}), resamples=QUICK)
+    assert (cell(found, "forced").over_forgotten, cell(found, "generate").over_forgotten) == (True, False)
+    reason = verdict(found, "not distinguishable").reason
+    assert "forced, bits is -18.00 [" in reason
+    assert "outside the margin of -4 to 4 bits" in reason
+
+
+def test_harm_to_the_retain_set_fails_the_fourth_claim():
+    line = verdict(judge(case({"ga": subject(0.0, retain=0.7)}), resamples=QUICK), "kept")
+    assert line.outcome == "fails"
+    assert line.evidence["retain, generate"].value == pytest.approx(0.3)
+    assert "harm in retain, generate is 0.30 [" in line.reason
+
+
+def test_what_the_target_does_not_know_cannot_be_kept():
+    unknown = {"target": subject(1.0, retain=0.1, shift=2.0), "ga": subject(0.0, retain=0.0)}
+    found = judge(case(unknown), resamples=QUICK)
+    line = verdict(found, "kept")
+    assert line.outcome == "inconclusive"
+    assert "the target scores 0.10 itself, not above 0.2: there is nothing to keep" in line.reason
+    assert found.kept == ()
+
+
+def test_membership_tells_forget_from_holdout_items_as_counted_by_pairs():
+    told = judge(case({"ga": subject(0.0, shift=0.3)}), resamples=QUICK)
+    (line,) = [m for m in told.membership if m.subject == "ga"]
+    values = np.linspace(0, 1, N)
+    pairs = (values[:, None] + 0.3 > values[None]).mean() + (values[:, None] + 0.3 == values[None]).mean() / 2
+    assert line.auc.value == pytest.approx(pairs)
+    assert line.difference.value == pytest.approx(pairs - 0.5)
+    # MUSE counts holdout texts as positive: (1 - pairs - 0.5) / 0.5.
+    assert line.privleak == pytest.approx(100 * (0.5 - pairs) / 0.5)
+    assert verdict(told, "not distinguishable").outcome == "fails"
+    assert "AUC difference in membership, loss is 0.2" in verdict(told, "not distinguishable").reason
+
+
+def test_holdout_items_are_drawn_too():
+    # The same forget items against few holdout items: the interval of the AUC is wider.
+    few = HOLDOUT[::10]
+    splits = {"forget": FORGET, "retain": RETAIN, "holdout": few}
+    wide, narrow = (judge(c, resamples=QUICK).membership[-1].auc for c in (case(splits=splits), case()))
+    assert wide.high - wide.value > 1.3 * (narrow.high - narrow.value)
+    assert wide.value - wide.low > 1.3 * (narrow.value - narrow.low)
+    assert wide.n == N + len(few)
+
+
+def test_the_reference_score_takes_one_retrained_model_as_its_reference():
+    def logp(level):
+        return {"membership/logp_nats": dict.fromkeys(FORGET, level) | dict.fromkeys(HOLDOUT, -30.0)}
+
+    tables = {name: together(subject(0.0), logp(-30.0)) for name in (*RETRAINED, "ga")}
+    tables["target"] = together(subject(1.0), logp(-1.0))
+    lines = {m.subject: m for m in judge(case(tables), resamples=QUICK).membership if m.score == "reference"}
+    assert set(lines) == {"target", "ga", *RETRAINED[1:]}
+    assert (lines["target"].auc.value, lines["ga"].auc.value) == (1.0, 0.5)
+    one = judge(case(tables, retrained=RETRAINED[:1]), resamples=QUICK)
+    assert not [m for m in one.membership if m.score == "reference"]
+    assert any("needs two retrained models" in said for said in one.untested)
+    without = case(tables, settings={"delta": 0.1, "membership": ["loss", "zlib"]})
+    assert {m.score for m in judge(without, resamples=QUICK).membership} == {"loss"}
+
+
+def test_without_holdout_items_no_subject_is_said_to_be_like_retrained():
+    found = judge(case(splits={"forget": FORGET, "retain": RETAIN}), resamples=QUICK)
+    line = verdict(found, "not distinguishable")
+    assert line.outcome == "inconclusive"
+    assert "membership could not be tested" in line.reason
+    assert "No holdout items were given, so membership could not be tested." in found.untested
+    # It can still be told by what it knows.
+    known_ = judge(case({"ga": subject(0.5)}, splits={"forget": FORGET, "retain": RETAIN}), resamples=QUICK)
+    assert verdict(known_, "not distinguishable").outcome == "fails"
+
+
+def test_without_retrained_leakage_is_against_chance_and_says_so():
+    found = judge(case({"ga": subject(0.5)}, attacks=(RETAIN_ONLY,), retrained=()), resamples=QUICK)
+    lines = {line.format: line for line in found.formats}
+    # Graded scores have no known chance; a generated answer is right by chance never, an option in a quarter.
+    assert set(lines) == {"generate", "option_text_mean"}
+    assert lines["generate"].metric == "exact_match"
+    assert cell(found, "generate").leakage.metric == "leakage_vs_chance"
+    assert cell(found, "generate").leakage.value == pytest.approx(0.5)
+    # Half and a quarter of the other half are right: (0.625 - 0.25) / (1 - 0.25).
+    assert cell(found, "option_text_mean").leakage.value == pytest.approx(0.5)
+    assert all(line.retrained is None for line in found.formats)
+    got = outcomes(found)
+    assert got["not expressed"] == "fails"
+    assert [got[c] for c in ("not recoverable", "not distinguishable", "benchmark can tell")] == ["inconclusive"] * 3
+    assert (
+        "It still answers what guessing does not: leakage against chance in" in verdict(found, "not expressed").reason
+    )
+    assert "no retrained control was given" in verdict(found, "not recoverable").reason
+    assert found.gains == ()
+    assert any("No retrained control was given" in said for said in found.untested)
+
+
+def test_where_overlap_has_no_values_exact_answers_are_counted():
+    # ROUGE reads a to z and digits: answers in another script have none.
+    plain = {name: subject(1.0 if name == "target" else 0.0) for name in ("target", "ga", *RETRAINED)}
+    for table in plain.values():
+        del table["generate/rouge1_recall"]
+    (line,) = [one for one in judge(case(plain), resamples=QUICK).formats if one.format == "generate"]
+    assert (line.metric, line.target.value, line.retrained.value) == ("exact_match", 1.0, 0.0)
+
+
+def test_no_admitted_format_decides_nothing_about_the_subject_and_fails_the_benchmark():
+    alike = {"target": subject(0.0), "ga": subject(0.0)}
+    found = judge(case(alike, everywhere(RETAIN_ONLY, 0.0, target=0.0), attacks=(RETAIN_ONLY,)), resamples=QUICK)
+    assert found.worst == ()
+    assert found.reliability is None
+    for claim in ("not expressed", "not recoverable"):
+        line = verdict(found, claim)
+        assert line.outcome == "inconclusive"
+        assert "option_text_mean: not admitted, the target exceeds retrained by 0.00 [" in " ".join(line.left_out)
+    # Membership alone does not make it one of those that never knew.
+    like = verdict(found, "not distinguishable")
+    assert like.outcome == "inconclusive"
+    assert "answers could not be compared: it was asked in no admitted format" in like.reason
+    benchmark = verdict(found, "benchmark can tell")
+    assert benchmark.outcome == "fails"
+    assert "all intervals are below 0.2" in benchmark.reason
+    assert benchmark.evidence["admission, option_text_mean"].value == 0.0
+
+
+def test_one_item_is_judged_and_decides_nothing():
+    one = FORGET[:1]
+    splits = {"forget": one, "retain": RETAIN, "holdout": HOLDOUT}
+    only = attack(tested=one)
+    found = judge(case(None, everywhere(only, 0.0), splits=splits, attacks=(only,)), resamples=QUICK)
+    assert outcomes(found)["not expressed"] == "inconclusive"
+    assert outcomes(found)["not recoverable"] == "inconclusive"
+    assert found.formats[0].target.n == 1
+
+
+def test_items_that_the_retain_set_gives_away_are_apart():
+    # 40 of 120 items are entailed, and those the subject answers.
+    given = {i: "entailed" if k < 40 else "free" for k, i in enumerate(FORGET)}
+    plain, apart = (
+        judge(case({"ga": subject(40 / 120)}, scopes=s, settings={"delta": 0.15, "delta_bits": 4.0}), resamples=QUICK)
+        for s in ({}, given)
+    )
+    assert outcomes(plain)["not expressed"] == "fails"
+    assert outcomes(apart)["not expressed"] == "holds"
+    assert cell(apart, "generate").leakage.n == 80
+    assert any(
+        said.startswith("40 entailed and 0 guessable items of the forget set are apart") for said in apart.untested
+    )
+    all_given = judge(case(scopes=dict.fromkeys(FORGET, "guessable")), resamples=QUICK)
+    assert cell(all_given, "generate").leakage.n == N
+    assert any("all are judged" in said for said in all_given.untested)
+
+
+def test_a_reversal_between_two_methods_is_found_with_the_formats_disagreement():
+    # ga answers half of the questions in its own words and no option; npo the other way round.
+    words, options = subject(0.5), subject(0.5)
+    words |= {key: subject(0.0)[key] for key in ("option_text_mean/accuracy", "option_text_mean/probability")}
+    for key in ("generate/rouge1_recall", "forced/probability", "forced/answer_bits"):
+        options[key] = options[key] | subject(0.0)[key]
+    found = judge(case({"ga": words, "npo": options}, unlearned=("ga", "npo")), resamples=QUICK)
+    assert {(r.first, r.second, r.more_in, r.less_in) for r in found.reversals} == {
+        ("ga", "npo", "generate", "option_text_mean"),
+        ("ga", "npo", "forced", "option_text_mean"),
+    }
+    assert all(r.p <= 0.025 for r in found.reversals)
+    taus = {(o.first, o.second): o.tau.value for o in found.orders}
+    assert taus["generate", "option_text_mean"] == -1.0
+    assert taus["generate", "forced"] == 1.0
+    # Of ga: without options the rest fails, with options inconclusive or holds; of npo the one that fails is foretold
+    # by none.
+    assert found.reliability.contradict >= 1
+    same = judge(case(unlearned=("ga", "npo")), resamples=QUICK)
+    assert same.reversals == ()
+    assert all(o.tau is None for o in same.orders)
+
+
+def test_reasons_begin_with_the_finding_and_every_remark_is_a_sentence():
+    subjects = {"ga": subject(0.5, retain=0.7), "npo": subject(0.0)}
+    cases = [
+        case(subjects, everywhere(RETAIN_ONLY, 0.0), unlearned=("ga", "npo"), attacks=(RETAIN_ONLY, attack("other"))),
+        case(retrained=()),
+        case(retrained=RETRAINED[:1], splits={"forget": FORGET[:20], "retain": RETAIN[:20]}),
+    ]
+    for found in (judge(one, resamples=QUICK) for one in cases):
+        for line in found.verdicts:
+            assert line.reason.startswith(("It ", "No ", "An ", "The ", "Neither ", "Not tested: ")), line.reason
+            assert line.reason.endswith(".")
+            assert not {"holds", "fails", "inconclusive", "open"} & set(line.reason.split())
+        assert all(said[0].isupper() and said[-1] == "." and said[-2] != "." for said in found.untested)
+
+
+def test_what_holds_as_far_as_it_was_tested_says_so_with_its_number():
+    found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY, attack("other"))), resamples=QUICK)
+    line = verdict(found, "not recoverable")
+    assert line.outcome == "inconclusive"
+    said = "No attack brought back more than it carried in where it was tested (recovery in relearn retain n=50, "
+    assert line.reason.startswith(said)
+    assert line.reason.endswith(", but other: no answers after it in an admitted format.")
+    # Only what there is of the sets is said to be kept.
+    assert verdict(found, "kept").reason.startswith("It answers the items of retain as the target does: harm in ")
+
+
+def test_one_item_of_each_split_is_judged_and_proves_nothing():
+    splits = {"forget": FORGET[:1], "retain": RETAIN[:1], "holdout": HOLDOUT[:1]}
+    planned = attack(tested=FORGET[:1])
+    for controls in (RETRAINED, RETRAINED[:1], ()):
+        ends = everywhere(planned, 0.0)
+        found = judge(case(None, ends, splits=splits, attacks=(planned,), retrained=controls), resamples=QUICK)
+        assert "holds" not in outcomes(found).values()
+
+
+def test_privleak_of_equal_models_is_zero_and_not_what_rounding_leaves():
+    shares = np.random.default_rng(0).random((2, N))
+    one = {"membership/loss": dict(zip((*FORGET, *HOLDOUT), shares.ravel().tolist(), strict=True))}
+    told = {name: together(known(0.0), kept(1.0), one) for name in (*RETRAINED, "ga")}
+    # Not in the order of their names, in which they are drawn again: the same sum in another order.
+    mixed = tuple(np.random.default_rng(1).permutation(FORGET[:113]).tolist())
+    splits = {"forget": mixed, "retain": RETAIN, "holdout": HOLDOUT[:107]}
+    found = judge(case(told, splits=splits), resamples=QUICK)
+    leaks = {m.subject: m.privleak for m in found.membership}
+    assert [str(leaks[name]) for name in (*RETRAINED, "ga")] == ["0.0"] * 4
+    assert leaks["target"] < -50
+
+
+def test_reliability_counts_the_formats_whose_verdict_the_others_foretell():
+    found = judge(case({"ga": subject(0.5)}), resamples=QUICK).reliability
+    assert (found.agree, found.contradict, found.undecided) == (3, 0, 0)
+
+
+def test_a_model_that_spreads_its_probability_and_still_puts_the_right_option_first_fails_by_its_picks():
+    flat = subject(0.0)
+    flat["option_text_mean/accuracy"] = subject(1.0)["option_text_mean/accuracy"]
+    line = verdict(judge(case({"ga": flat}), resamples=QUICK), "not expressed")
+    assert (line.outcome, line.decides) == ("fails", "option_text_mean, picks")
+    assert line.evidence["option_text_mean"].high < 0.2
+
+
+def test_a_format_that_one_subject_was_not_asked_in_keeps_it_from_holding():
+    silent = subject(0.0)
+    del silent["option_text_mean/accuracy"], silent["option_text_mean/probability"]
+    found = judge(case({"ga": silent}, unlearned=("ga", "npo")), resamples=QUICK)
+    line = verdict(found, "not expressed")
+    assert line.outcome == "inconclusive"
+    assert "option_text_mean: not asked of it" in line.reason
+    assert outcomes(found, "npo")["not expressed"] == "holds"
+
+
+def test_a_benchmark_whose_retain_set_gives_answers_away_fails():
+    leaking = judge(case(None, everywhere(RETAIN_ONLY, 0.4), attacks=(RETAIN_ONLY,)), resamples=QUICK)
+    line = verdict(leaking, "benchmark can tell")
+    assert line.outcome == "fails"
+    assert line.evidence["relearn retain n=50, generate"].value == pytest.approx(0.4)
+    # Options: 30 right by chance of 120, then 48 + 18 = 66: (0.55 - 0.25) / 0.75 of what was left to gain.
+    rgi = [m for m in leaking.measures if m.measure.startswith("rgi")]
+    assert [m.subject for m in rgi] == list(RETRAINED)
+    assert rgi[0].value == pytest.approx(0.4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sound", "outcome"), [(True, "holds"), (False, "fails"), (None, "inconclusive")])
+def test_what_is_known_of_the_data_set_decides_the_benchmark(sound, outcome):
+    line = SoundnessLine("options only", sound, None, 0.001, "the options alone give 0.61 of the answers")
+    found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY,), soundness=[line]), resamples=QUICK)
+    got = verdict(found, "benchmark can tell")
+    assert got.outcome == outcome
+    assert (line.reason in got.reason) == (sound is not True)
+
+
+def test_without_relearning_on_retain_items_the_benchmark_is_open():
+    line = verdict(judge(case(), resamples=QUICK), "benchmark can tell")
+    assert line.outcome == "inconclusive"
+    assert "no relearning on retain items was judged" in line.reason
+
+
+def test_fewer_than_three_controls_are_said():
+    found = judge(case(retrained=RETRAINED[:1]), resamples=QUICK)
+    assert any(said.startswith("One retrained control was given, and 3 are advised") for said in found.untested)
+    three = cell(judge(case(), resamples=QUICK), "generate").leakage
+    one = cell(found, "generate").leakage
+    assert one.high - one.low >= three.high - three.low
+
+
+def test_names_of_subjects_reach_sentences_without_their_control_characters():
+    name = "ga\x1b[31m\n‮<script>alert(1)</script>"
+    silent = subject(0.0)
+    missing = everywhere(RETAIN_ONLY, 0.0)
+    del missing["ga", RETAIN_ONLY.name]
+    found = judge(case({name: silent}, missing, unlearned=(name,), attacks=(RETAIN_ONLY,)), resamples=QUICK)
+    said = [*found.untested, *(v.reason for v in found.verdicts), *(s for v in found.verdicts for s in v.left_out)]
+    assert any("not asked after the attack" in s for s in said)
+    assert not any(c in s for s in said for c in "\x1b\n‮")
+
+
+@pytest.mark.slow
+def test_the_same_case_gives_the_same_outcome_in_whatever_order_it_comes():
+    one = case({"ga": subject(0.3)}, everywhere(RETAIN_ONLY, 0.1), attacks=(RETAIN_ONLY,))
+    turned = {
+        source: {key: dict(reversed(values.items())) for key, values in reversed(table.items())}
+        for source, table in reversed(one.scores.values.items())
+    }
+    first, second = (judge(c, resamples=QUICK) for c in (one, replace(one, scores=Scores(turned))))
+    assert json.dumps(asdict(first)) == json.dumps(asdict(second))
+
+
+def test_a_value_that_is_no_score_is_refused_by_its_place():
+    for key, value in (("forced/answer_bits", float("nan")), ("forced/answer_bits", 0.5), ("forced/probability", 1.5)):
+        broken = subject(0.0)
+        broken[key] = broken[key] | {FORGET[3]: value}
+        with pytest.raises(InputError, match=f"ga {key} f003: {value} is no"):
+            judge(case({"ga": broken}))
+
+
+def test_a_plan_without_forget_items_is_refused():
+    with pytest.raises(InputError, match="forget set 'A_B': the plan names no item"):
+        judge(case(splits={"retain": RETAIN}))
+
+
+def test_measures_of_the_field_stand_beside_the_verdicts():
+    def ratios(level):
+        ratio = dict(zip(FORGET, (level + np.linspace(0, 0.5, N)).tolist(), strict=True))
+        truth = dict.fromkeys(RETAIN, 0.5)
+        return {
+            "memory/truth_ratio_geometric": ratio,
+            "memory/extraction_strength": dict.fromkeys(FORGET, level),
+            "memory/truth_ratio_score": truth,
+        }
+
+    levels = {"target": 0.9, "ga": 0.1, **dict.fromkeys(RETRAINED, 0.1)}
+    tables = {s: together(subject(float(s == "target")), ratios(level)) for s, level in levels.items()}
+    got = {(m.subject, m.measure): m for m in judge(case(tables), resamples=QUICK).measures}
+    assert got["ga", "forget_quality"].value == pytest.approx(1.0)
+    assert got["target", "forget_quality"].value < 1e-12
+    assert "3 retrained seeds pooled" in got["ga", "forget_quality"].said
+    assert "2 retrained seeds pooled" in got[RETRAINED[0], "forget_quality"].said
+    assert got["ga", "extraction_strength"].value == pytest.approx(0.1)
+    # Probability 1 and truth ratio 0.5 on retain; there is no ROUGE-L: 2 / (1 + 2).
+    assert got["ga", "model_utility"].value == pytest.approx(2 / 3)
+    assert "harmonic mean of 2" in got["ga", "model_utility"].said
+
+
+def test_a_subject_of_which_nothing_was_read_is_open_in_every_claim():
+    made = case()
+    bare = {s: t for s, t in made.scores.values.items() if s != Source("ga")}
+    found = judge(replace(made, scores=Scores(bare)), resamples=QUICK)
+    assert set(outcomes(found).values()) == {"inconclusive"}
+
+
+def test_a_target_of_which_nothing_was_read_leaves_everything_open():
+    found = judge(case({"target": kept(1.0) | member(0.0)}), resamples=QUICK)
+    assert outcomes(found)["not expressed"] == "inconclusive"
+    assert outcomes(found)["benchmark can tell"] == "inconclusive"

@@ -1,0 +1,241 @@
+"""The judge on planted subjects: a few fixed audits here; how often it errs is counted by `benchmarks.planted`."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from benchmarks import planted, planted_cases, planted_exams
+from benchmarks.planted_cases import FORMATS, QUANTIZE, RELEARN, Exam, Planted, draw_case
+
+from vestige.auditing.judge import judge
+from vestige.auditing.scores import Source
+from vestige.metrics.verdicts import Thresholds
+
+DEFAULT = Thresholds()
+KEYS = (
+    "generate/rouge1_recall",
+    "forced/probability",
+    "option_text_mean/probability",
+    "generate_paraphrase/leaked",
+)
+
+
+def verdicts(outcome):
+    return {(v.subject, v.claim): v.outcome for v in outcome.verdicts}
+
+
+def exam(name, thresholds, n=200):
+    return next(e for e in planted_exams.exams(n, 5, thresholds) if e.name == name)
+
+
+def leakage(case, subject, key, attack="", point=""):
+    """(subject - retrained) / (target - retrained), the subject and `retrained` after the attack."""
+    forget, scores = case.plan.splits["forget"], case.scores
+
+    def never(*where):
+        return scores.rows([Source(r, *where) for r in case.plan.retrained], key, forget).mean()
+
+    gap = scores.of(Source("target"), key, forget).mean() - never()
+    return (scores.of(Source(subject, attack, point), key, forget).mean() - never(attack, point)) / gap
+
+
+def test_planted_leaks_are_as_large_as_stated():
+    # 30 audits of 100 questions, about facts like these. A share of .3 at correlation .1 in 5 edges has the standard
+    # error sqrt(.3 x .7 x (1 + 19 x .1) / 100) = .08 an audit, so .015 over 30; guesses of one seed add .06 and .011.
+    subjects = (Planted("leaks", {}, leak=dict.fromkeys(FORMATS, 0.3)), Planted("hides", {}, back=0.4))
+    one = Exam("truth", subjects, Thresholds(scope="such"), attacks=(RELEARN, QUANTIZE), n_items=100)
+    cases = [draw_case(one, r) for r in range(30)]
+    for key in KEYS:
+        for subject, where, level in (
+            ("leaks", ("", ""), 0.3),
+            ("hides", ("", ""), 0.0),
+            ("hides", (RELEARN.name, "2"), 0.4),
+            ("hides", (QUANTIZE.name, "given"), 0.0),
+        ):
+            found = np.mean([leakage(case, subject, key, *where) for case in cases])
+            assert found == pytest.approx(level, abs=0.06), (key, subject, where)
+
+
+def test_of_these_facts_a_planted_leak_is_exact_and_a_lift_knows_no_fact_whole():
+    known = Planted("knows", {}, leak={"generate": 0.3})
+    lifted = Planted("lifted", {}, lift={"generate": 0.2, "bits": 6.0})
+    case = draw_case(Exam("exact", (known, lifted), DEFAULT, n_items=40), 0)
+    facts, bits = case.plan.splits["forget"], "forced/answer_bits"
+
+    def scores(who, key=KEYS[0]):
+        return case.scores.of(Source(who), key, facts)
+
+    # What the subject knows and a guess would not have given: 30 % of what the target knows, to the fact.
+    whole = np.isclose(scores("knows"), 1) & np.isclose(scores("target"), 1)
+    guessed = np.mean([np.isclose(scores(r), 1) for r in case.plan.retrained], axis=0)
+    assert whole[guessed == 0].sum() <= round(0.3 * np.isclose(scores("target"), 1).sum()) <= whole.sum()
+    # One more training that never knew, a fifth of the way to the target: no score is lower than that fifth.
+    assert (scores("lifted") >= 0.2 * scores("target") - 1e-9).all()
+    assert not np.isclose(scores("lifted"), 1)[guessed == 0].any()
+    drawn = [draw_case(Exam("bits", (lifted,), DEFAULT, n_items=40), r) for r in range(30)]
+    apart = [
+        c.scores.of(Source("lifted"), bits, c.plan.splits["forget"]).mean()
+        - c.scores.rows([Source(r) for r in c.plan.retrained], bits, c.plan.splits["forget"]).mean()
+        for c in drawn
+    ]
+    # A training's mean has sqrt(5.2^2 / 40 + 0.88^2) = 1.2 bits, 1.4 against three, 0.26 over 30 audits.
+    assert np.mean(apart) == pytest.approx(6.0, abs=0.8)
+
+
+def test_counts_of_batches_add_up_and_the_same_command_goes_on(tmp_path):
+    exam = Exam("quick", (Planted("never knew", {"not expressed": True}),), DEFAULT, n_items=4, formats=())
+    chosen = [("power", dataclasses.replace(exam, membership=(), kept=False, contracts=False))]
+    file, never = tmp_path / "counts.jsonl", float("inf")
+    list(planted.count(chosen, 2, file, never))
+    (first,) = planted.added(planted.read(file))
+    list(planted.count(chosen, 3, file, never))
+    (row,) = planted.added(planted.read(file))
+    assert (first.audits, row.audits, row.first) == (2, 3, 0)
+    assert row.holds + row.fails + row.inconclusive == 3
+    whole = planted.counted("quick", planted.truth(chosen[0][1]), [planted.sit(chosen[0][1], n) for n in range(3)])
+    assert whole == [row]
+    with pytest.raises(ValueError, match="where 3 is next"):
+        planted.added([row, dataclasses.replace(row, first=2)])
+    assert list(planted.count(chosen, 400, None, 0.0)) == []
+
+
+def test_the_bars_of_the_powers_are_read_from_the_counts():
+    bar = next(one for one in planted_exams.powers() if one.share is not None)
+    beside = next(one for one in planted_exams.powers() if one.beside)
+    rows = [planted.Row(bar.exam.name, "", bar.claim, "false", 0, 79, 21, 100)]
+    rows += [
+        planted.Row(beside.beside, "", beside.claim, "false", 0, 90, 10, 100),
+        planted.Row(beside.exam.name, "", beside.claim, "false", 0, 86, 14, 100),
+    ]
+    said = planted.power_table(rows)
+    assert "fails 0.790 [0.700, 0.858] | 0 of 100 | 0.80, **missed** |" in said
+    assert "fails 0.860 [0.779, 0.915] | 0 of 100 | 0.85, met |" in said
+
+
+def test_the_grid_states_its_cells_and_every_cell_has_both_errors_at_stake():
+    cells = [*planted_exams.grid("these"), *planted_exams.grid("such"), *planted_exams.grid("these", attacked=True)]
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert {c.n_items for c in cells} >= {8, 40, 400}
+    assert {c.n_controls for c in cells} >= {1, 3, 5, 10}
+    assert {c.wordings for c in cells} >= {1, 3, 5}
+    for cell in cells:
+        assert set(planted.truth(cell).values()) == {True, False}
+
+
+def test_a_planted_harm_is_lost_of_every_split_that_is_to_be_kept():
+    one = Exam("harm", (Planted("harms", {}, harm=0.15), Planted("keeps", {})), DEFAULT, n_items=20)
+    cases = [draw_case(one, r) for r in range(20)]
+    for subject, level in (("harms", 0.15), ("keeps", 0.0)):
+        for split in planted_cases.KEPT:
+            lost = [
+                np.subtract(*(c.scores.of(Source(who), KEYS[0], c.plan.splits[split]) for who in ("target", subject)))
+                for c in cases
+            ]
+            # 20 x 100 differences of 0 and 1 at .15: a standard error of .008.
+            assert np.mean(lost) == pytest.approx(level, abs=0.03)
+
+
+def test_an_audit_depends_on_its_exam_and_repetition_alone():
+    one = exam("attacked", DEFAULT, n=40)
+    assert draw_case(one, 3) == draw_case(one, 3)
+    assert draw_case(one, 3) != draw_case(one, 4)
+
+
+@pytest.mark.parametrize(("true", "wrong", "power"), [("true", 3, 0.5), ("false", 5, 0.3), ("neither", 8, None)])
+def test_a_verdict_errs_by_what_is_true(true, wrong, power):
+    # 5 times `holds`, 3 times `fails`, 2 times open.
+    row = planted.Row("", "", "", true, 5, 3, 2, 10)
+    assert (row.wrong, row.right) == (wrong, None if power is None else power * 10)
+    assert "**" in planted.exam_table([row])
+    assert "**" not in planted.exam_table([dataclasses.replace(row, holds=0, fails=0, inconclusive=10)])
+
+
+@pytest.mark.slow
+def test_no_wrong_verdict_on_subjects_that_are_asked_and_what_is_large_is_found():
+    one = exam("asked", DEFAULT)
+    case = draw_case(one, 1)
+    outcome = judge(case, resamples=2_000)
+    found = verdicts(outcome)
+    for subject in one.subjects:
+        for claim, true in subject.true.items():
+            assert found[subject.name, claim] != {True: "fails", False: "holds"}.get(true), (subject.name, claim)
+    for subject, claim in (
+        ("knows all", "not expressed"),
+        ("knows 0.3", "not expressed"),
+        ("knows 0.5 by option only", "not expressed"),
+        ("knows all", "not distinguishable"),
+        ("over-forgotten", "not distinguishable"),
+        ("refuses", "not distinguishable"),
+        ("harms 0.15", "kept"),
+    ):
+        assert found[subject, claim] == "fails", (subject, claim)
+    assert [line.format for line in outcome.formats if line.admitted] == list(FORMATS)
+    assert {c.subject for c in outcome.matrix if c.over_forgotten} >= {"over-forgotten", "refuses"}
+
+
+@pytest.mark.slow
+def test_who_never_knew_is_acquitted():
+    found = verdicts(judge(draw_case(exam("asked", DEFAULT), 1), resamples=2_000))
+    assert (found["never knew", "not distinguishable"], found["never knew", "kept"]) == ("holds", "holds")
+    assert found["over-forgotten", "not expressed"] == "holds"
+
+
+@pytest.mark.slow
+def test_what_was_hidden_is_found_and_what_was_carried_in_or_repaired_is_not_counted():
+    one = exam("attacked", DEFAULT)
+    outcome = judge(draw_case(one, 1), resamples=2_000)
+    found = verdicts(outcome)
+    assert found["suppressed 0.5", "not recoverable"] == "fails"
+    for subject in ("never knew", "knows 0.3 and no more", "over-forgotten, then repaired"):
+        assert found[subject, "not recoverable"] != "fails", subject
+
+
+@pytest.mark.slow
+def test_an_attack_that_shows_the_answers_leaves_nothing_to_say():
+    one = exam("answers carried in", DEFAULT)
+    outcome = judge(draw_case(one, 1), resamples=2_000)
+    assert verdicts(outcome)["never knew", "not recoverable"] == "inconclusive"
+    assert outcome.gains
+    assert not any(line.evidence for line in outcome.gains)
+
+
+@pytest.mark.slow
+def test_a_retain_set_that_gives_the_answers_away_is_no_recovery_and_makes_a_poor_benchmark():
+    found = verdicts(judge(draw_case(exam("retain set gives away", DEFAULT), 1), resamples=2_000))
+    assert found["never knew", "benchmark can tell"] == "fails"
+    assert found["never knew", "not recoverable"] != "fails"
+
+
+def test_where_all_is_given_away_nothing_holds():
+    found = verdicts(judge(draw_case(exam("all gives away", DEFAULT), 1), resamples=2_000))
+    assert found["never knew", "not expressed"] == "inconclusive"
+    assert found["never knew", "benchmark can tell"] != "holds"
+
+
+@pytest.mark.slow
+def test_two_methods_whose_order_turns_with_the_format_are_flagged_and_no_others():
+    outcome = judge(draw_case(exam("reversed", DEFAULT), 1), resamples=2_000)
+    pairs = {frozenset((line.first, line.second)) for line in outcome.reversals}
+    assert frozenset(("says it", "picks it")) in pairs
+    assert frozenset(("says it", "says it too")) not in pairs
+
+
+@pytest.mark.slow
+def test_planted_models_are_judged_by_what_the_real_evaluations_say_of_them():
+    from benchmarks import planted_models  # torch: for this test alone
+
+    outcome = judge(planted_models.draw_case(1, DEFAULT), resamples=2_000)
+    found = verdicts(outcome)
+    expected = {
+        ("knows all", "not expressed"): "fails",
+        ("knows half", "not expressed"): "fails",
+        ("suppressed 0.8", "not recoverable"): "fails",
+        ("harms 0.6", "kept"): "fails",
+        ("refuses", "not distinguishable"): "fails",
+        ("over-forgotten", "not distinguishable"): "fails",
+    }
+    assert {key: found[key] for key in expected} == expected
+    for subject in ("never knew", "refuses", "over-forgotten", "suppressed 0.8", "harms 0.6"):
+        assert found[subject, "not expressed"] != "fails", subject
+    for subject in ("never knew", "knows all", "knows half", "refuses", "over-forgotten", "harms 0.6"):
+        assert found[subject, "not recoverable"] != "fails", subject

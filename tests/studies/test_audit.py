@@ -1,0 +1,595 @@
+"""An audit of models on disk: what is asked, resumed, judged again, and said when a part of it fails."""
+
+import dataclasses
+import re
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import audited
+import vestige
+from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
+from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
+from vestige.auditing.settings import AuditSettings
+from vestige.core.errors import InputError, NotFinite, PartialFailure
+from vestige.core.files import read_json, write_json, write_jsonl
+from vestige.core.items import Item
+from vestige.core.settings import read_toml
+from vestige.core.store import SCHEMA
+from vestige.data.corpus import NamedSplits
+from vestige.metrics import intervals
+from vestige.models import tiny
+from vestige.models.load import ModelSettings, load
+from vestige.steps import attack as attacking
+from vestige.steps import evaluate as evaluating
+from vestige.studies import audit as study
+from vestige.studies.audit import plan_audit, rejudge, run_audit
+from vestige.studies.audit_forecast import forecast_audit, foresee_audit
+from vestige.studies.audit_request import (
+    AuditedModel,
+    AuditRequest,
+    check_request,
+    limited,
+    named_models,
+    not_asked_for,
+    numbered,
+    questions_of,
+)
+from vestige.studies.audit_tasks import after_an_attack
+
+pytestmark = pytest.mark.slow
+
+WHO = ("target", "retrained 0", "retrained 1", "ga")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """One process, one thread, few resamples."""
+    torch.set_num_threads(1)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+    monkeypatch.setattr(study, "run_tasks", audited.in_this_process)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> RunFolder:
+    """The models, and a finished audit of them."""
+    torch.set_num_threads(1)
+    run = RunFolder(tmp_path_factory.mktemp("made") / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "tiny_config", audited.nano_config)
+        patch.setattr(intervals, "RESAMPLES", 400)
+        patch.setattr(study, "run_tasks", audited.in_this_process)
+        audited.make_models(run)
+        run_audit(run.path, audited.request(run))
+    return run
+
+
+@pytest.fixture
+def run(made, tmp_path) -> RunFolder:
+    return audited.copied(made, tmp_path / "run")
+
+
+def again(run: RunFolder, **changes) -> study.Audited:
+    return run_audit(run.path, dataclasses.replace(audited.request(run), **changes))
+
+
+def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(made):
+    plan, outcome = (read(made.audit("edge:p0_q0")) for read in (read_plan, read_outcome))
+    assert (plan.target, plan.unlearned, plan.retrained) == ("target", ("ga",), ("retrained 0", "retrained 1"))
+    attacks = ["relearn retain n=4", "quantize 8 bits"]
+    assert [a.name for a in plan.attacks] == attacks
+    asked = {(e.subject, e.attack, e.eval) for e in plan.evaluations}
+    assert asked == {(who, attack, name) for who in WHO for attack in ("", *attacks) for name in ("qa", "choices")}
+    assert {(a.subject, a.attack) for a in plan.attacked} == {(who, attack) for who in WHO for attack in attacks}
+    assert all(EvalFolder(made.path / e.path).scores.exists() for e in plan.evaluations)
+    assert [(v.subject, v.claim) for v in outcome.verdicts] == [("ga", claim) for claim in CLAIMS]
+    rows = read_json(made.verdicts)
+    assert [r["claim"] for r in rows] == list(CLAIMS)
+    assert set(rows[0]) >= {"subject", "forget", "claim", "verdict", "reason", "numbers", "thresholds"}
+    assert read_toml(made.settings)["command"] == "audit"
+    # Models that lie in the run keep their evidence in their own folders.
+    assert plan.folders == {
+        "target": "models/target",
+        "retrained 0": "models/" + made.control("retrained 0").path.name,
+        "retrained 1": "models/" + made.control("retrained 1").path.name,
+        "ga": "cells/ga-0",
+    }
+
+
+@pytest.mark.parametrize("controls", [True, False])
+def test_true_answers_are_ranked_among_alternatives_after_attacks_only_where_there_are_no_controls(run, controls):
+    others = {i.id: tuple(f"{word} {n}." for n in (20, 21) for word in audited.WORDS) for i in audited.FORGET}
+    forget = tuple(dataclasses.replace(i, alternatives=others[i.id]) for i in audited.FORGET)
+    splits = dataclasses.replace(audited.SPLITS, splits={**audited.SPLITS.splits, "forget": forget})
+    models = tuple(m for m in audited.models(run) if controls or m.role != "retrained")
+    settings = audited.QUICK.model_copy(update={"evals": ("qa", "exposure"), "alternatives": 10})
+    found = again(run, models=models, splits=splits, settings=settings).outcome
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert plan.alternatives == "given"
+    ranked = {(e.subject, e.attack) for e in plan.evaluations if e.eval == "exposure"}
+    asked = ("", "relearn retain n=4", "quantize 8 bits") if not controls else ("",)
+    assert ranked == {(m.name, attack) for m in models for attack in asked}
+    assert {one.subject for one in found.exposure} == {m.name for m in models}
+    assert all(r.of == 11 for one in found.exposure for r in one.ranks)
+    assert (found.exposure_error is not None) == controls
+    # A verdict against alternatives is given again without a model, and is the same.
+    (same,) = rejudge(run.path)
+    assert same.exposure == found.exposure
+    assert [(v.claim, v.outcome, v.against) for v in same.verdicts] == [
+        (v.claim, v.outcome, v.against) for v in found.verdicts
+    ]
+
+
+def test_formats_are_asked_of_the_forget_set_and_losses_of_everything(made):
+    plan = read_plan(made.audit("edge:p0_q0"))
+    n = {e.eval: read_json(EvalFolder(made.path / e.path).collected)["n"] for e in plan.evaluations if not e.attack}
+    assert n == {"qa": 16, "choices": 4}
+
+
+def test_a_model_that_was_retrained_is_known_among_the_unlearned_ones_by_its_folder(made):
+    plan = read_plan(made.audit("edge:p0_q0"))
+    assert plan.references == ()
+    assert study.retrained_among(made, plan.folders, ("ga", "retrained 0")) == ("retrained 0",)
+
+
+def test_a_finished_audit_asks_no_model_again_and_comes_out_the_same(run, monkeypatch):
+    before = run.audit("edge:p0_q0").outcome.read_bytes()
+
+    def never(*_):
+        raise AssertionError("a model was asked")
+
+    monkeypatch.setattr(evaluating, "_loaded", never, raising=False)
+    monkeypatch.setattr(evaluating, "loaded_subject", never)
+    monkeypatch.setattr(attacking, "loaded_subject", never)
+    assert not again(run).failed
+    assert run.audit("edge:p0_q0").outcome.read_bytes() == before
+
+
+def test_verdicts_can_be_given_again_without_any_model(run):
+    before = read_json(run.verdicts)
+    for folder in run.path.glob("*/*/model"):
+        shutil.rmtree(folder)
+    rejudge(run.path)
+    assert read_json(run.verdicts) == before
+    (outcome,) = rejudge(run.path, {"delta": 0.15})
+    assert outcome.thresholds["delta"] == 0.15
+    assert {r["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.15}
+    # The first judgement stays beside the new one, with its time and margins.
+    assert outcome.first is not None
+    assert (outcome.first.thresholds["delta"], len(outcome.first.verdicts)) == (0.05, len(CLAIMS))
+    assert outcome.untested[0].startswith("Margins changed after the answers were seen. The first judgement was of ")
+    assert f"{outcome.first.time} at scope these, delta 0.05, delta_wide 0.2" in outcome.untested[0]
+    assert {r["first"]["thresholds"]["delta"] for r in read_json(run.verdicts)} == {0.05}
+    assert rejudge(run.path, {"delta": 0.05})[0].first is None
+    assert rejudge(run.path, {"delta": 0.15})[0].first == outcome.first
+    # The thresholds of the last judgement stand in the plan, and a judgement without changes keeps them.
+    assert rejudge(run.path)[0].thresholds["delta"] == 0.15
+
+
+def test_other_verdicts_at_the_same_margins_are_said_to_come_of_other_rules(run, monkeypatch):
+    (before,) = rejudge(run.path)
+    old, judge = before.verdicts[0], study.judge
+    turned = "fails" if old.outcome == "holds" else "holds"
+
+    def otherwise(case):
+        found = judge(case)
+        return dataclasses.replace(found, verdicts=(dataclasses.replace(old, outcome=turned), *found.verdicts[1:]))
+
+    monkeypatch.setattr(study, "judge", otherwise)
+    (now,) = rejudge(run.path)
+    assert now.untested[0].startswith("The rules of judging changed after the answers were seen. The first judgement")
+    assert now.untested[0].endswith(f"there {old.subject}, {old.claim}: {old.outcome}.")
+    assert now.first is None
+    monkeypatch.undo()
+    assert rejudge(run.path)[0].untested == before.untested
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "is_now"), [("plan.json", '"delta": 0.05', '"delta": 0.5'), ("outcome.json", "holds", "fails")]
+)
+def test_an_audit_whose_files_are_not_as_they_were_written_is_refused(run, name, was, is_now):
+    path = run.audit("edge:p0_q0").path / name
+    path.write_text(path.read_text().replace(was, is_now, 1))
+    with pytest.raises(InputError, match=rf"{name} is gone or was changed after it was written"):
+        rejudge(run.path) if name == "plan.json" else read_outcome(run.audit("edge:p0_q0"))
+
+
+@pytest.mark.parametrize(("changes", "message"), [({"dellta": 1}, "did you mean 'delta'"), ({"evals": []}, "evals")])
+def test_only_thresholds_can_change_once_models_were_asked(run, changes, message):
+    with pytest.raises(InputError, match=rf"is no threshold, .*{message}|{message}.* is no threshold"):
+        rejudge(run.path, changes)
+
+
+def test_judging_again_needs_an_audit(tmp_path):
+    with pytest.raises(InputError, match="holds no audit"):
+        rejudge(tmp_path)
+
+
+def test_a_failed_attack_is_named_and_what_rests_on_it_is_open(run, monkeypatch):
+    whole = attacking.run_attack
+
+    def failing(subject, request, on_progress):
+        if request.attack.plan.kind == "quantize" and subject.spec.name == "ga":
+            raise InputError("no room for it")
+        return whole(subject, request, on_progress)
+
+    monkeypatch.setattr(attacking, "run_attack", failing)
+    found = again(run)
+    assert {name: str(error) for name, error in found.failed.items()} == {"quantize 8 bits: ga": "no room for it"}
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert [(f.subject, f.role, f.attack, f.reason) for f in plan.failed] == [
+        ("ga", "unlearned", "quantize 8 bits", "no room for it")
+    ]
+    assert not any((a.subject, a.attack) == ("ga", "quantize 8 bits") for a in plan.attacked)
+    assert any("Quantize 8 bits on ga failed: no room for it." in s for s in found.outcome.untested)
+    assert next(v.outcome for v in found.outcome.verdicts if v.claim == "not recoverable") != "holds"
+
+
+def test_a_model_that_breaks_at_one_question_is_named_with_it_and_the_layer_and_the_others_are_judged(run, tmp_path):
+    broken = load(ModelSettings(model=str(run.cell("ga", "0").model), device="cpu"))
+    audited.broken_at(broken.model, broken.tokenizer.convert_tokens_to_ids("9"))
+    broken.model.save_pretrained(tmp_path / "broken")
+    broken.tokenizer.save_pretrained(tmp_path / "broken")
+    models = (*audited.models(run), AuditedModel("broken", "unlearned", str(tmp_path / "broken")))
+    found = again(run, models=models)
+    (name, error), *others = found.failed.items()
+    assert (name, others) == ("evaluate broken", [])
+    assert isinstance(error, NotFinite)
+    at = r"broken gives logits that are NaN or infinite at '.*post 9\?.*', first from its layer .*self_attn\.v_proj on"
+    assert re.search(at, str(error))
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert {(f.subject, f.attack) for f in plan.failed} == {("broken", "")}
+    outcomes = {(v.subject, v.outcome) for v in found.outcome.verdicts}
+    assert {outcome for subject, outcome in outcomes if subject == "broken"} == {"inconclusive"}
+    assert any(subject == "ga" for subject, _ in outcomes)
+    assert any("broken" in said and "NaN" in said for said in found.outcome.untested)
+
+
+def test_an_audit_says_that_a_model_was_asked_what_it_reads_as_special_tokens(run):
+    (place,) = run.cell("ga", "0").path.glob("evals/qa-*/provenance.json")
+    write_json(place, {**read_json(place), "control_tokens": {"items": 2, "tokens": ["<eos>", "\x1b[2J"]}})
+    (said,) = (s for s in again(run).outcome.untested if "special tokens" in s)
+    assert said.startswith("ga: 2 of the items hold special tokens of the model (<eos> ")
+    assert "\x1b" not in said
+
+
+def gone_meanwhile(run: RunFolder) -> study.Audited:
+    """An audit in which a model vanishes after it was looked for."""
+    return study.conduct(run, audited.request(run), workers=1)
+
+
+def test_without_the_target_nothing_can_be_judged(run):
+    run.control("target").done.unlink()
+    with pytest.raises(PartialFailure, match=r"nothing can be judged: target could not be evaluated: .*no finished"):
+        gone_meanwhile(run)
+
+
+def test_a_control_that_is_gone_is_missing_from_the_comparison_and_named(run):
+    run.control("retrained 1").done.unlink()
+    found = gone_meanwhile(run)
+    assert found.outcome.retrained == ("retrained 0",)
+    assert any("evaluation of retrained 1 failed" in s for s in found.outcome.untested)
+    # Its attacks were left out with it, and are not told again one by one.
+    assert len(found.failed) == 1
+    assert not any(v.outcome == "holds" for v in found.outcome.verdicts)
+
+
+def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
+    quick = AuditSettings(evals=("qa",), relearn=(), quantize=(), in_context=(), max_new_tokens=4)
+    run = RunFolder(tmp_path / "other")
+    run_audit(run.path, AuditRequest(audited.models(made), audited.SPLITS, quick, device="cpu"))
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert plan.folders["target"] == "models/target"
+    assert plan.folders["ga"].startswith("cells/ga-")
+    assert (run.path / plan.folders["ga"] / "done.json").exists()
+    # No attack was made, so nothing is known of what can be brought back.
+    open_ = {v.claim: v.outcome for v in read_outcome(run.audit("edge:p0_q0")).verdicts}
+    assert open_["not recoverable"] == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda r: {"models": r.models[1:]}, "an audit has one target, and 0 were given"),
+        (lambda r: {"models": r.models[:3]}, "no unlearned model was given"),
+        (
+            lambda r: {"models": (*r.models, dataclasses.replace(r.models[0], name="b", role="unlearned"))},
+            "was given twice, as target and as unlearned",
+        ),
+        (
+            lambda r: {"models": (*r.models[:3], dataclasses.replace(r.models[3], name="target"))},
+            "two models are called 'target'",
+        ),
+        (
+            lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": (), "retain": audited.RETAIN})},
+            "holds no items",
+        ),
+        (
+            lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": audited.FORGET})},
+            "there is no retain set",
+        ),
+        (
+            lambda r: {
+                "splits": dataclasses.replace(r.splits, splits={"forget": audited.FORGET, "retain": audited.ITEMS})
+            },
+            "4 items of the forget set 'edge:p0_q0' are in the retain set too",
+        ),
+        (lambda r: {"settings": AuditSettings(evals=())}, "evals is empty"),
+    ],
+)
+def test_what_no_verdict_can_come_of_is_refused(made, changed, message):
+    request = audited.request(made)
+    with pytest.raises(InputError, match=message):
+        check_request(dataclasses.replace(request, **changed(request)))
+
+
+def unfinished(run: RunFolder) -> str:
+    run.cell("ga", "0").done.unlink()
+    return r"cells/ga-0 holds no finished model; run the command that was making it again"
+
+
+def without_weights(run: RunFolder) -> str:
+    (run.cell("ga", "0").model / "model.safetensors").unlink()
+    return r"cannot load .*cells/ga-0/model: it holds no weights as \.safetensors .*; fetch or save it again"
+
+
+def pickled(run: RunFolder) -> str:
+    weights = run.cell("ga", "0").model / "model.safetensors"
+    weights.rename(weights.with_name("pytorch_model.bin"))
+    return r"holds no weights as \.safetensors .* but pytorch_model\.bin, a pickle, which could run code"
+
+
+def not_finite(run: RunFolder) -> str:
+    weights = run.cell("ga", "0").model / "model.safetensors"
+    stored = load_file(weights)
+    stored["model.norm.weight"][0] = float("nan")
+    save_file(stored, weights, metadata={"format": "pt"})
+    return r"cells/ga-0/model holds 1 tensors with NaN or infinite values \(model\.norm\.weight\)"
+
+
+def not_there(run: RunFolder) -> str:
+    shutil.rmtree(run.cell("ga", "0").path)
+    return r"no model at '.*cells/ga-0'"
+
+
+@pytest.mark.parametrize("broken", [unfinished, without_weights, pickled, not_finite, not_there])
+@pytest.mark.parametrize("does", [run_audit, forecast_audit])
+def test_every_model_is_looked_for_before_anything_is_done(made, tmp_path, broken, does):
+    run = audited.copied(made, tmp_path / "run")
+    request = audited.request(run)
+    with pytest.raises(InputError, match=broken(run)):
+        does(tmp_path / "new", request)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_name_that_was_numbered_is_said_with_what_it_stands_for():
+    models = named_models("hub/target", ["a/npo", "b/ga", "runs/b/npo"], [])
+    assert numbered(models) == ("npo is a/npo", "npo 2 is runs/b/npo")
+    assert numbered(models[:2]) == ()
+
+
+def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made):
+    target, control, _, unlearned = (m.model for m in audited.models(made))
+    found = named_models(target, [unlearned], [f"{control}/model"])
+    assert [m.name for m in found] == ["target", "retrained 0", "ga"]
+
+
+def test_a_model_is_the_same_by_the_folder_around_it(made):
+    target = str(made.control("target").path)
+    twice = (AuditedModel("target", "target", target), AuditedModel("ga", "unlearned", f"{target}/model"))
+    with pytest.raises(InputError, match="was given twice, as target and as unlearned"):
+        check_request(AuditRequest(twice, audited.SPLITS, audited.QUICK))
+
+
+def test_models_from_elsewhere_are_called_after_their_folders_each_by_a_name_of_its_own():
+    found = named_models("hub/target", ["a/npo", "runs/b/npo"], ["r/one", "r2/one"])
+    assert [(m.name, m.role) for m in found] == [
+        ("target", "target"),
+        ("one", "retrained"),
+        ("one 2", "retrained"),
+        ("npo", "unlearned"),
+        ("npo 2", "unlearned"),
+    ]
+
+
+def test_at_most_so_many_items_of_what_is_kept_are_asked_and_all_that_is_to_be_forgotten():
+    few = limited(audited.SPLITS, 3, seed=1)
+    assert few.splits["forget"] == audited.FORGET
+    assert len(few.splits["retain"]) == 3
+    places = [audited.RETAIN.index(i) for i in few.splits["retain"]]
+    assert places == sorted(places)
+    assert few == limited(audited.SPLITS, 3, seed=1) != limited(audited.SPLITS, 3, seed=2)
+
+
+def test_an_item_that_comes_twice_is_asked_once():
+    twice = dataclasses.replace(audited.SPLITS, splits={"forget": audited.FORGET * 2, "retain": audited.RETAIN * 2})
+    assert limited(twice, 400, seed=0) == audited.SPLITS
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_the_gradient_norm_is_read_where_it_is_asked_for(wanted):
+    settings = AuditSettings(evals=("memory",), gradient_norm=wanted)
+    (asked,) = questions_of(AuditRequest((), audited.SPLITS, settings)).asked
+    assert asked.settings.gradient_norm is wanted
+
+
+def test_who_tells_leaks_is_handed_on_and_refused_before_anything_is_asked():
+    settings = AuditSettings(evals=("freeform",), forms=("plain",), judge="entailment", judge_model="/nowhere/at/all")
+    with pytest.raises(InputError, match="no model at '/nowhere/at/all'"):
+        questions_of(AuditRequest((), audited.SPLITS, settings))
+
+
+def test_minimal_prompts_are_searched_for_a_few_forget_items_and_not_after_an_attack():
+    settings = AuditSettings(evals=("qa", "acr"), acr_items=2)
+    asked = questions_of(AuditRequest((), audited.SPLITS, settings, seed=3)).asked
+    qa, acr = asked
+    forget = {i.id for i in audited.SPLITS.splits["forget"]}
+    assert (acr.n_items, acr.settings.items, acr.settings.seed) == (2, 2, 3)
+    assert acr.only is not None
+    assert acr.only < forget
+    assert after_an_attack(asked, "relearn", controls=True) == (qa,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"), [("relearn", {"qa", "reversed"}), ("in_context", {"qa"}), ("gcg", {"qa"}), ("prefix", {"qa"})]
+)
+def test_questions_are_no_options_where_the_attacks_text_stands_in_them(kind, left):
+    """The right option would be told by the prompt in it."""
+    settings = AuditSettings(evals=("qa", "reversed"))
+    asked = questions_of(AuditRequest((), audited.SPLITS, settings)).asked
+    assert {q.eval for q in asked} == {"qa", "reversed"}
+    assert {q.eval for q in after_an_attack(asked, kind, controls=True)} == left
+
+
+def test_what_this_data_cannot_be_asked_is_left_out_and_said():
+    items = tuple(Item(f"Question {n}?", f"answer {n}") for n in range(2))
+    splits = dataclasses.replace(audited.SPLITS, splits={"forget": items[:1], "retain": items[1:]})
+    settings = AuditSettings(evals=("qa", "choices", "freeform"))
+    found = questions_of(AuditRequest((), splits, settings))
+    assert [q.eval for q in found.asked] == ["qa", "freeform"]
+    assert found.asked[1].settings.forms == ("plain", "prefilled", "sampled", "cloze")
+    said = " ".join(found.left_out)
+    assert "choices was not asked" in said
+    assert "no forget item has a paraphrase" in said
+    assert "nothing was asked after examples" in said
+    assert "so cloze asks for the whole answer of each" in said
+
+
+@pytest.mark.parametrize(("kinds", "can"), [((5, 5), "0 have"), ((5, 5, 7), "7 have")])
+def test_more_options_than_most_items_have_are_refused_with_the_number_that_all_have(kinds, can):
+    items = tuple(
+        Item(f"What is {kind} {n}?", f"answer {kind} {n}", attribute=f"kind {kind}")
+        for kind, count in enumerate(kinds)
+        for n in range(count)
+    )
+    splits = dataclasses.replace(audited.SPLITS, splits={"forget": items, "retain": (Item("Else?", "nothing"),)})
+    with pytest.raises(InputError, match=rf"options = 6: of the {len(items)} .* choices .*, {can} .* set options to 5"):
+        questions_of(AuditRequest((), splits, AuditSettings(evals=("qa", "choices"), options=6)))
+    for fits in (AuditSettings(evals=("choices",), options=5), AuditSettings(evals=("choices",))):
+        (asked,) = questions_of(AuditRequest((), splits, fits)).asked
+        assert asked.settings.options == fits.options
+
+
+def test_what_nobody_asked_for_is_said():
+    (said,) = not_asked_for(audited.QUICK)
+    assert said == (
+        "not asked for: the evaluation reversed, the evaluation freeform, the evaluation memory, the evaluation acr, "
+        "the evaluation exposure, relearning on related items, relearning on unrelated items, relearning on "
+        "forget_part items, relearning on forget items, weights of 4 bits, facts before the question, a searched "
+        "suffix, a searched prefix"
+    )
+    fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
+    assert "the membership score min_k_plus, the membership score reference" in not_asked_for(fewer)[0]
+    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure")
+    everything = AuditSettings(evals=evals, gcg=(3,), prefix=(7,))
+    assert not_asked_for(everything) == ()
+    request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))
+    assert plan_audit(request).untested[:2] == ("One contract alone.", f"N{said[1:]}.")
+
+
+def test_the_forecast_counts_questions_and_steps(run):
+    found = forecast_audit(run.path, audited.request(run))
+    assert {(r.task, r.shown, r.steps, r.questions) for r in found.each} == {
+        ("evaluate by qa", 0, 0, 16),
+        ("evaluate by choices", 0, 0, 4),
+        # One epoch of four items in batches of one; two evaluations of four questions at one point.
+        ("relearn retain n=4", 4, 4, 8),
+        ("quantize 8 bits", 0, 0, 8),
+    }
+    assert (found.n_questions, found.n_steps) == (4 * 36, 4 * 4)
+    assert "the questions take less than a minute of processor time at the pace of the run so far" in found.said
+    assert "take about 1 processor minute at" in dataclasses.replace(found, cpu_seconds=60).said
+    assert "take about 2 processor minutes at" in dataclasses.replace(found, cpu_seconds=120).said
+    assert "is not known before" in forecast_audit(run.path / "new", audited.request(run)).said
+
+
+def test_the_plan_needs_no_model():
+    planned = plan_audit(AuditRequest((), audited.SPLITS, audited.QUICK))
+    assert [a.plan.name for a in planned.attacks] == ["relearn retain n=4", "quantize 8 bits"]
+
+
+def test_a_plan_says_what_could_be_decided_with_no_model_there():
+    items = tuple(Item(f"Which tree stands at post {n}?", f"{n} oaks.", attribute="tree") for n in range(40))
+    more = tuple(Item(f"Which bush stands at post {n}?", f"{n} roses.", attribute="bush") for n in range(60))
+    splits = NamedSplits("forty", {"forget": items, "retain": more[:40], "holdout": more[40:]}, {})
+    settings = AuditSettings(evals=("qa", "memory"), relearn=("retain",), quantize=(), in_context=(), relearn_rates=())
+
+    def foreseen(controls, **changes):
+        models = tuple(AuditedModel(f"r{n}", "retrained", f"/nowhere/{n}") for n in range(controls))
+        return foresee_audit(AuditRequest(models, splits, settings.model_copy(update=changes)))
+
+    three, ten = foreseen(3), foreseen(10)
+    assert (three.facts, three.wordings, three.controls, three.attacks) == (40, 1.0, 3, 1)
+    assert three.formats == ("generate", "forced")
+    of = {line.claim: line for line in three.claims}
+    # Two formats and bits; as many after the one attack; and these on both sides with membership.
+    assert [of[c].quantities for c in ("not expressed", "not recoverable", "not distinguishable")] == [3, 3, 4]
+    assert 0 < three.unsteady < three.holds < ten.holds <= min(line.holds for line in ten.claims)
+    assert three.by_controls[3] == three.holds
+    assert three.by_controls[10] == ten.holds
+    assert (three.needed.endswith("in place of 40"), ten.needed) == (True, "")
+    assert (three.given_away, ten.given_away) == (4, 2)
+    assert ten.claims[0].leakage < three.claims[0].leakage < 0.5
+    # Without a control yet, it is a plan for three; two cannot test single facts; one decides nothing.
+    assert foreseen(0) == three
+    assert foreseen(2).given_away is None
+    assert foreseen(1).holds == 0.0
+    assert foreseen(3, delta_wide=0.4, delta_wide_bits=12.0).holds > 0.9
+    with pytest.raises(InputError, match="leave scope=such out"):
+        foreseen(3, scope="such")
+
+
+def test_a_plan_without_controls_says_what_ranks_among_alternatives_decide():
+    others = tuple(f"{n} elms." for n in range(120))
+    asked = tuple(Item(f"Which tree stands at {n}?", f"{n} oaks.", alternatives=others) for n in range(20))
+    splits = NamedSplits("twenty", {"forget": asked, "retain": (Item("Who?", "Nobody."),)}, {})
+    settings = AuditSettings(evals=("qa", "exposure"), relearn=(), quantize=(8,), in_context=(), relearn_rates=())
+    found = foresee_audit(AuditRequest((), splits, settings))
+    # As `benchmarks.alternatives` counts: of 20 facts with 99 alternatives who never knew holds in 0.94.
+    assert (found.ranked, found.ranked_holds) == (20, pytest.approx(0.94, abs=0.03))
+    assert found.ranked_arm == pytest.approx(0.497 / 20**0.5, abs=0.01)
+    few = settings.model_copy(update={"alternatives": 5})
+    assert foresee_audit(AuditRequest((), splits, few)).ranked_holds < 0.7
+    assert foresee_audit(AuditRequest((), splits, settings.model_copy(update={"evals": ("qa",)}))).ranked_holds is None
+
+
+def test_several_wordings_are_one_fact_in_a_plan_too():
+    asked = tuple(
+        Item(f"Which tree stands at {p} {n}?", f"{n} oaks.", attribute="tree") for n in range(20) for p in "ab"
+    )
+    splits = NamedSplits("twenty", {"forget": asked, "retain": (Item("Who?", "Nobody."),)}, {})
+    settings = AuditSettings(evals=("qa",), relearn=(), quantize=(8,), in_context=(), relearn_rates=())
+    found = foresee_audit(AuditRequest((), splits, settings))
+    assert (found.facts, found.wordings) == (20, 2.0)
+
+
+def test_the_example_of_the_handbook_runs(made, tmp_path):
+    write_jsonl(tmp_path / "qa.jsonl", ({"question": i.question, "answer": i.answer} for i in audited.ITEMS))
+    write_jsonl(tmp_path / "forget.jsonl", ({"question": i.question, "answer": i.answer} for i in audited.FORGET))
+    target, control, _, unlearned = (m.model for m in audited.models(made))
+    corpus = vestige.open_corpus(vestige.SourceSettings(data=str(tmp_path / "qa.jsonl")))
+    request = vestige.AuditRequest(
+        models=vestige.named_models(target, [unlearned], [control]),
+        splits=vestige.named_splits(corpus, str(tmp_path / "forget.jsonl")),
+        settings=vestige.AuditSettings(evals=("qa",), relearn=(), quantize=(8,), in_context=(), max_new_tokens=4),
+    )
+    found = vestige.run_audit(str(tmp_path / "run"), request, workers=2)
+    assert [(v.subject, v.claim) for v in found.outcome.verdicts] == [("ga", claim) for claim in CLAIMS]
+    assert vestige.rejudge(tmp_path / "run", {"delta": 0.2})[0].thresholds["delta"] == 0.2
+
+
+def test_a_control_with_the_weights_of_another_model_is_left_out_and_named(tmp_path):
+    digests = {"target": "t", "r0": "a", "r1": "b", "r2": "b", "r3": "u", "ga": "u"}
+    for name, digest in digests.items():
+        done = SubjectFolder(tmp_path / name).done
+        done.parent.mkdir(parents=True)
+        write_json(done, {"schema": SCHEMA, "digest": digest})
+    roles = {"target": "target", "ga": "unlearned"}
+    models = tuple(AuditedModel(name, roles.get(name, "retrained"), name) for name in digests)
+    request = AuditRequest(models, NamedSplits("x", {}, {}), AuditSettings())
+    found = study.copied_controls(RunFolder(tmp_path), {name: name for name in digests}, request)
+    assert found.keys() == {"r2", "r3"}
+    assert found["r2"].startswith("r2 is left out as a control: its weights are those of r1")
+    assert "its weights are those of ga" in found["r3"]

@@ -1,0 +1,288 @@
+"""Calibration on a small model that knows twelve answers: its choice, its bytes, and what it refuses."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import read_spec
+from vestige.core.errors import InputError, NotFinite
+from vestige.core.files import read_jsonl
+from vestige.core.items import Item
+from vestige.core.store import claim
+from vestige.data.corpus import NamedSplits
+from vestige.evals import qa
+from vestige.models.load import ModelSettings
+from vestige.steps import unlearn as unlearn_step
+from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.subjects import origin_of
+from vestige.steps.unlearn import UnlearnRequest, unlearn
+from vestige.studies import calibrate as calibrate_study
+from vestige.studies.calibrate import (
+    CalibrateRequest,
+    CalibrateSettings,
+    CalibrationFolder,
+    CandidateResult,
+    calibrate,
+    calibration_tasks,
+    read_calibration,
+)
+from vestige.studies.halving import Candidate
+from vestige.training.settings import TrainingSettings, UnlearningSettings
+
+pytestmark = pytest.mark.slow
+
+WORDS = ["red", "blue", "green", "black", "white", "brown", "pink", "grey", "gold", "tan", "teal", "lime"]
+ITEMS = tuple(
+    Item(f"What colour is house {n}?", f"{w}.", edge="AB"[n > 3], attribute=str(n % 4)) for n, w in enumerate(WORDS)
+)
+SPLITS = NamedSplits("edge:A", {"forget": ITEMS[:4], "retain": ITEMS[4:], "independent": ITEMS[8:]}, {})
+RATES = (1e-6, 1e-5, 5e-5, 1e-3)
+# What must not depend on when a run was killed; provenance holds times, and so does the log of a training.
+COMPARED = ("calibration.json", "asked.json", "records.jsonl", "score.json", "done.json", "*.safetensors")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory) -> ModelSettings:
+    folder = SubjectFolder(tmp_path_factory.mktemp("calibrate") / "target")
+    settings = TrainingSettings.build(
+        {"epochs": 40, "batch_size": 6, "lora_rank": 0, "learning_rate": 2e-3, "loss_on": "all", "warmup_epochs": 4.0}
+    )
+    tiny = ModelSettings(model="builtin:tiny", device="cpu")
+    finetune(folder, FinetuneRequest(tiny, ITEMS, ITEMS, settings, seed=0))
+    return ModelSettings(model=str(folder.model), device="cpu")
+
+
+def asked(target: ModelSettings, **settings) -> CalibrateRequest:
+    unlearning = UnlearnRequest(
+        target=target,
+        target_digest=origin_of(target).digest,
+        start="builtin:tiny",
+        method="gd",
+        method_settings={},
+        forget="edge:A",
+        forget_items=SPLITS.splits["forget"],
+        retain_items=SPLITS.splits["retain"],
+        idk=("No idea.",),
+        training=UnlearningSettings.build({"epochs": 6, "batch_size": 2, "lora_rank": 0}),
+        seed=0,
+    )
+    wanted = {"goal": "forget<=0.5", "metric": "exact_match", "rates": RATES, **settings}
+    return CalibrateRequest(unlearning, SPLITS, qa.QASettings(max_new_tokens=8), CalibrateSettings.build(wanted))
+
+
+def put(folder: CalibrationFolder, request: CalibrateRequest) -> None:
+    claim(folder.asked, calibrate_study.request_identity(request), "calibration")
+
+
+def run(folder: Path, request: CalibrateRequest) -> None:
+    """What `calibrate` does, in this process."""
+    put(CalibrationFolder(folder), request)
+    for task in calibration_tasks(CalibrationFolder(folder), request):
+        task.run(**task.arguments, report=lambda share: None)
+
+
+@pytest.fixture(scope="module")
+def whole(target, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("calibrate") / "whole"
+    run(folder, asked(target))
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for pattern in COMPARED for p in sorted(folder.rglob(pattern))}
+
+
+def winner(folder: Path) -> CandidateResult:
+    return next(c for c in read_calibration(CalibrationFolder(folder)).candidates if c.rungs[-1].fate == "chosen")
+
+
+def test_every_candidate_and_decision_is_kept_with_what_it_cost(whole):
+    found = read_calibration(CalibrationFolder(whole))
+    # Six epochs of two steps: rungs at 3, 6 and 12 of the 12 steps, for 4, 2 and 1 candidates.
+    by_length = sorted(found.candidates, key=lambda c: len(c.rungs))
+    assert [[r.score.steps for r in c.rungs] for c in by_length] == [[3], [3], [3, 6], [3, 6, 12]]
+    assert [[r.fate for r in c.rungs] for c in by_length] == [
+        ["dropped"],
+        ["dropped"],
+        ["goes on", "dropped"],
+        ["goes on", "goes on", "chosen"],
+    ]
+    assert found.n_steps == 3 + 3 + 6 + 12
+    # The tokens that the log of the chosen one's training counts, and the losers' too.
+    log = list(read_jsonl(CalibrationFolder(whole).candidate(found.rate, None).training_log))
+    assert by_length[3].rungs[-1].score.n_tokens == sum(row["n_tokens"] for row in log)
+    assert found.n_tokens == sum(c.rungs[-1].score.n_tokens for c in found.candidates)
+    assert CalibrationFolder(whole).cpu_seconds() > 0
+
+
+def test_what_is_chosen_is_within_the_bound_and_reported_on_other_items(whole):
+    found = read_calibration(CalibrationFolder(whole))
+    end = winner(whole).rungs[-1].score
+    assert found.reached
+    assert found.rate == winner(whole).rate
+    assert (found.start.forget, found.start.retain) == (1.0, 1.0)
+    assert end.forget is not None
+    assert end.forget <= 0.5
+    assert found.n_validation == {"forget": 2, "retain": 4}
+    n = {row["split"]: row["n"] for row in found.test if row["metric"] == "exact_match"}
+    assert (n["forget"], n["retain"]) == (2, 4)
+    asked_of = {r["item"] for p in whole.rglob("rungs/*/records.jsonl") for r in read_jsonl(p)}
+    reported = {r["item"] for p in whole.rglob("evals/*/records.jsonl") for r in read_jsonl(p)}
+    assert len(asked_of) == 6
+    assert not asked_of & reported
+    assert asked_of | reported == {i.id for i in ITEMS}
+
+
+def test_a_score_is_the_mean_over_its_validation_items(whole):
+    folder = CalibrationFolder(whole)
+    records = list(read_jsonl(folder.rung(folder.candidate(winner(whole).rate, None), 3).records))
+    kept = [r for r in records if r["edge"] == "B"]
+    assert len(kept) == 4
+    assert winner(whole).rungs[-1].score.retain == sum(r["reply"].strip(". ") == r["answer"][:-1] for r in kept) / 4
+
+
+def test_a_finalist_is_what_unlearn_makes_at_its_rate(whole, target, tmp_path):
+    request, best = asked(target), Candidate(winner(whole).rate, None)
+    alone = SubjectFolder(tmp_path / "alone")
+    # Never paused, and of the same bytes.
+    unlearn(alone, request.of(best))
+    paused = CalibrationFolder(whole).candidate(*best)
+    assert (alone.model / "model.safetensors").read_bytes() == (paused.model / "model.safetensors").read_bytes()
+    assert alone.spec.read_bytes() == paused.spec.read_bytes()
+
+
+def test_candidates_are_resumed_and_never_restarted(target, tmp_path, monkeypatch):
+    begun = []
+    train = unlearn_step.train
+
+    def counted(model, job, hooks, *, until):
+        begun.append(job.checkpoints.newest() or 0)
+        return train(model, job, hooks, until=until)
+
+    monkeypatch.setattr(unlearn_step, "train", counted)
+    run(tmp_path, asked(target))
+    # Four from the start, two from step 3, one from step 6; what has dropped out keeps no checkpoint.
+    assert begun == [0, 0, 0, 0, 3, 3, 6]
+    assert not list(tmp_path.rglob("optimizer.safetensors"))
+
+
+@pytest.mark.parametrize("written", [9, 30, 51])
+def test_a_run_stopped_anywhere_ends_with_the_same_bytes(whole, target, tmp_path, monkeypatch, written):
+    """Stopped at a rename; that each kind of file survives a kill at any of its writes is tested with the demo."""
+    replaced = os.replace
+    left = written
+
+    def stopping(source, to):
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        replaced(source, to)
+
+    monkeypatch.setattr(os, "replace", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, asked(target))
+    monkeypatch.setattr(os, "replace", replaced)
+    run(tmp_path, asked(target))
+    assert contents(tmp_path) == contents(whole)
+
+
+def test_a_finished_calibration_is_left_as_it_is(whole, target, monkeypatch):
+    before = contents(whole)
+    monkeypatch.setattr(qa, "collect", None)
+    monkeypatch.setattr(unlearn_step, "train", None)
+    run(whole, asked(target))
+    assert contents(whole) == before
+
+
+def test_a_candidate_that_breaks_down_is_named_and_the_others_go_on(whole, target, tmp_path, monkeypatch):
+    part, best = unlearn_step.unlearn_part, winner(whole).rate
+
+    def breaking(folder, request, until, on_step):
+        if request.training.learning_rate == best:
+            raise NotFinite("training is no longer finite at step 2")
+        return part(folder, request, until, on_step)
+
+    monkeypatch.setattr(calibrate_study, "unlearn_part", breaking)
+    run(tmp_path, asked(target))
+    found = read_calibration(CalibrationFolder(tmp_path))
+    broken = next(c for c in found.candidates if c.rate == best)
+    assert [r.fate for r in broken.rungs] == ["broke down"]
+    assert broken.rungs[0].score.broke_down == "training is no longer finite at step 2"
+    assert found.rate not in (None, best)
+
+
+def test_where_everything_breaks_down_nothing_is_chosen(target, tmp_path, monkeypatch):
+    def breaking(folder, request, until, on_step):
+        raise NotFinite("training is no longer finite at step 1")
+
+    monkeypatch.setattr(calibrate_study, "unlearn_part", breaking)
+    run(tmp_path, asked(target))
+    found = read_calibration(CalibrationFolder(tmp_path))
+    assert (found.rate, found.reached, found.test) == (None, False, ())
+
+
+def test_a_goal_out_of_reach_is_said_and_the_nearest_is_chosen(target, tmp_path):
+    # One epoch at such rates changes no answer, so the lowest rate is as near as any.
+    run(tmp_path, asked(target, rates=(1e-7, 2e-7), rungs=1, goal="forget<=0.1"))
+    found = read_calibration(CalibrationFolder(tmp_path))
+    assert (found.rate, found.reached) == (1e-7, False)
+    assert found.test
+
+
+def test_a_strength_is_searched_with_the_rate(target, tmp_path):
+    request = asked(target, rates=(1e-6, 1e-3), strength="retain_weight", strengths=(0.0, 1.0), rungs=1)
+    assert [tuple(c) for c in request.candidates] == [(1e-6, 0.0), (1e-6, 1.0), (1e-3, 0.0), (1e-3, 1.0)]
+    run(tmp_path, request)
+    assert read_calibration(CalibrationFolder(tmp_path)).strength in (0.0, 1.0)
+    for candidate in request.candidates:
+        made = read_spec(CalibrationFolder(tmp_path).candidate(*candidate).spec).settings
+        assert (made["learning_rate"], made["gd.retain_weight"]) == candidate
+
+
+def test_another_request_in_the_folder_is_refused_with_what_differs(target, tmp_path):
+    folder = CalibrationFolder(tmp_path)
+    put(folder, asked(target))
+    for changes, named in (({"goal": "forget<=0.6"}, "goal"), ({"rates": (1e-5,)}, "rates, settings")):
+        with pytest.raises(InputError, match=f"holds another calibration .it differs in {named.split(',')[0]}"):
+            put(folder, asked(target, **changes))
+    put(folder, asked(target))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"goal": "forget<0.3"}, "is not of the form"),
+        ({"metric": "share_refused"}, "no goal can be stated in the metric 'share_refused'"),
+        ({"strength": "retain_weight"}, "strength and strengths go together"),
+        ({"strength": "weight", "strengths": (1.0,)}, "method gd: unknown key 'weight'"),
+        ({"rates": (1e-5, 1e-5)}, "the candidate 1e-05 is in the grid more than once"),
+    ],
+)
+def test_what_would_fail_late_is_refused_before_anything_is_made(target, tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        calibrate(tmp_path / "out", asked(target, **changes))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("method", ["none", "retrain"])
+def test_a_control_has_no_rate(target, tmp_path, method):
+    request = asked(target)
+    control = dataclasses.replace(request, unlearning=dataclasses.replace(request.unlearning, method=method))
+    with pytest.raises(InputError, match=f"method '{method}' does not train the target"):
+        calibrate(tmp_path / "out", control)
+
+
+def test_processes_make_the_same_bytes(whole, target, tmp_path):
+    found = calibrate(tmp_path, asked(target), workers=2)
+    assert found == read_calibration(CalibrationFolder(whole))
+    assert contents(tmp_path) == contents(whole)

@@ -1,0 +1,88 @@
+import pytest
+
+from vestige.artifacts.layout import RunFolder
+from vestige.core.errors import InputError
+from vestige.studies import demo
+from vestige.studies.audit_request import questions_of
+from vestige.studies.demo import DemoSettings, compile_task, demo_request, demo_tasks, run_demo
+from vestige.studies.presets import DEMO_RATES, TINY_AUDIT
+
+
+def test_everything_waits_for_what_it_needs(tmp_path):
+    tasks = {t.name: t for t in demo_tasks(RunFolder(tmp_path), DemoSettings())}
+    # compile, base, target, 5 retrained and one more that is judged, 4 unlearned, and an evaluation of each of the 12
+    # subjects; the audit is planned when they are there.
+    assert len(tasks) == 1 + 1 + 1 + 6 + 4 + 12
+    (forget,) = DemoSettings().forget
+    retrained = [f"retrained {forget}", *(f"retrained {forget} seed {seed}" for seed in range(1, 6))]
+    assert [tasks[name].arguments["seed"] for name in ("target", *retrained)] == [0, 0, 1, 2, 3, 4, 5]
+    assert {tasks[name].arguments["forget"] for name in retrained} == {forget}
+    assert tasks[f"kl {forget}"].after == ("target",)
+    assert tasks[f"evaluate kl {forget}"].after == (f"kl {forget}",)
+    assert all(a in tasks for t in tasks.values() for a in t.after)
+
+
+def test_seeds_go_on_from_the_demos_own(tmp_path):
+    asked = DemoSettings(seed=7, controls=2, forget=("edge:A_B", "edge:A_C"))
+    tasks = {t.name: t for t in demo_tasks(RunFolder(tmp_path), asked)}
+    for forget in asked.forget:
+        names = [f"retrained {forget}", f"retrained {forget} seed 8", f"retrained {forget} seed 9"]
+        assert [tasks[name].arguments["seed"] for name in names] == [7, 8, 9]
+    without = demo_tasks(RunFolder(tmp_path), asked.model_copy(update={"reference": False}))
+    assert not any(t.name.endswith("seed 9") for t in without)
+
+
+def test_one_more_retrained_model_stands_among_the_unlearned_ones(tmp_path, monkeypatch):
+    settings = DemoSettings(graph="chain:4", forget=("edge:0_1,edge:1_2",), methods=("ga",), controls=2)
+    run = RunFolder(tmp_path)
+    compile_task(str(run.path), settings.identity(), lambda _: None)
+    monkeypatch.setattr(demo, "unlearn_request", lambda *_: None)
+    monkeypatch.setattr(demo, "_cell", lambda run, _: run.cell("ga", "0"))
+    request = demo_request(run, settings, settings.forget[0])
+    roles = {role: request.names(role) for role in ("target", "retrained", "unlearned")}
+    assert roles == {
+        "target": ("target",),
+        "retrained": ("retrained edge:0_1,edge:1_2", "retrained edge:0_1,edge:1_2 seed 1"),
+        "unlearned": ("retrained", "ga"),
+    }
+    # No format goes for want of options: compiled items have five wrong answers.
+    asked = questions_of(request)
+    choices = next(q for q in asked.asked if q.eval == "choices")
+    assert choices.settings.options == TINY_AUDIT.options
+    assert not any("choices" in why.lower() for why in asked.left_out)
+    judged = next(m.model for m in request.models if m.name == "retrained")
+    assert judged == str(run.control("retrained edge:0_1,edge:1_2 seed 2").path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"methods": ["gaa"]}, "no learning rate for the method 'gaa'; did you mean 'ga'"),
+        ({"forget": ["edge:A_Z"]}, "no edge 'A_Z' in sample1"),
+        ({"graph": "nosuch"}, "nosuch"),
+    ],
+)
+def test_what_would_fail_late_is_refused_before_anything_is_made(tmp_path, settings, message):
+    with pytest.raises(InputError, match=message):
+        run_demo(RunFolder(tmp_path / "run"), DemoSettings.build(settings), workers=1)
+    assert not (tmp_path / "run" / "data").exists()
+
+
+def test_the_demos_audit_is_that_of_the_tiny_model_with_what_was_set():
+    whole = DemoSettings().audit()
+    assert whole == TINY_AUDIT
+    assert (whole.relearn_rank, whole.relearn_rate) == (0, 2e-4)
+    assert DemoSettings(quantize=(4,), max_new_tokens=8).audit() == TINY_AUDIT.model_copy(
+        update={"quantize": (4,), "max_new_tokens": 8}
+    )
+
+
+def test_the_demo_compares_the_four_methods_of_the_paper():
+    assert DemoSettings().methods == ("ga", "gd", "kl", "dpo")
+    assert set(DemoSettings().methods) <= set(DEMO_RATES)
+
+
+@pytest.mark.parametrize("settings", [{"epochs": 0}, {"max_new_tokens": -1}, {"methods": []}, {"forget": []}])
+def test_settings_that_mean_nothing_are_refused(settings):
+    with pytest.raises(InputError, match=next(iter(settings))):
+        DemoSettings.build(settings)

@@ -1,0 +1,234 @@
+"""A small run is killed wherever it writes, once each, and resumed: what comes out is the same bytes."""
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+import audited
+from vestige.artifacts.layout import RunFolder
+from vestige.core.files import read_jsonl
+from vestige.data.corpus import SourceSettings, named_splits, open_corpus
+from vestige.models import tiny
+from vestige.steps.trajectory import ValidationSettings, answered_trajectory
+from vestige.steps.unlearn import unlearn
+from vestige.studies import audit
+from vestige.studies.audit_request import AuditRequest
+from vestige.studies.demo import DemoSettings, demo_request, demo_tasks, unlearn_request
+from vestige.training import loop
+from vestige.training.tracking import reproducible
+from vestige.training.trajectory import TrajectorySettings
+
+SETTINGS = DemoSettings(
+    graph="chain:2",
+    forget=("edge:0_1",),
+    methods=("kl", "dpo"),
+    factual=False,
+    epochs=1,
+    controls=1,
+    reference=False,
+    unlearning_epochs=1,
+    max_new_tokens=4,
+    evals=("qa",),
+    relearn=("retain",),
+    relearn_items=(4,),
+    relearn_epochs=1,
+    quantize=(8,),
+    in_context=(),
+)
+# Everything that is not about times and hardware.
+COMPARED = (
+    "*.jsonl",
+    "*.safetensors",
+    "summary-*.json",
+    "done.json",
+    "spec.json",
+    "*.csv",
+    "plan.json",
+    "prompt.json",
+    "outcome.json",
+)
+
+
+def nano_config() -> LlamaConfig:
+    config = LlamaConfig(**tiny_config().to_dict())
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
+    return config
+
+
+tiny_config = tiny.tiny_config
+
+
+def as_nano(work: Callable[[RunFolder], None], folder: Path) -> None:
+    tiny.tiny_config = nano_config
+    torch.set_num_threads(1)
+    # A checkpoint after every step: as many places to die as there are.
+    loop.CHECKPOINT_SECONDS = -1.0
+    audit.run_tasks = audited.in_this_process
+    work(RunFolder(folder))
+
+
+def make_and_ask(run: RunFolder) -> None:
+    """The demo's tasks, up to its report."""
+    for task in demo_tasks(run, SETTINGS):
+        task.run(**task.arguments, report=lambda share: None)
+
+
+def audit_one(run: RunFolder) -> None:
+    """The demo's audit of one of its methods, with a search for a prompt and a positive control."""
+    assert not audit.conduct(run, audited_models(run), workers=1).failed
+
+
+def audited_models(run: RunFolder) -> AuditRequest:
+    whole = demo_request(run, SETTINGS, SETTINGS.forget[0])
+    searched = {"gcg": (2,), "prompt_tokens": 3, "prompt_steps": 2, "prompt_candidates": 4, "suppress_epochs": 1}
+    models = tuple(m for m in whole.models if m.name != "dpo")
+    return replace(whole, models=models, settings=whole.settings.model_copy(update=searched))
+
+
+def unlearn_along_a_trajectory(run: RunFolder) -> None:
+    """An unlearning whose checkpoints are scored as it goes, so that its files are places to die at too."""
+    asked = SETTINGS.model_copy(update={"unlearning_epochs": 2})
+    corpus = open_corpus(SourceSettings(data=str(run.data), factual="builtin" if asked.factual else None))
+    splits = named_splits(corpus, asked.forget[0])
+    trajectory = answered_trajectory(
+        TrajectorySettings(every="2 steps", choose="forget_nll>=0"),
+        ValidationSettings(items=2, max_new_tokens=4),
+        splits,
+        seed=asked.seed,
+    )
+    request = replace(unlearn_request(run, asked, "ga", asked.forget[0]), trajectory=trajectory)
+    unlearn(run.cell("ga along a trajectory", "0"), request)
+
+
+def role(path: str) -> str:
+    """What a file is, whichever subject or evaluation it belongs to: all of them are written by the same code."""
+    parts, name = Path(path).parts, re.sub(r"(point|step)-\d+", r"\1", Path(path).name)
+    start = next((i for i, p in enumerate(parts) if p in {"models", "cells"}), None)
+    if start is None:
+        return "audit/asked" if "asked" in parts else name
+    evaluation = ["evals"] if "evals" in parts else []
+    if "attacks" in parts:
+        return "/".join(["attack", *evaluation, name])
+    # Every scored point of a trajectory is written by the same code too.
+    return "/".join([parts[start], *evaluation, name])
+
+
+def die_at_new_places(folder: Path, died: Path) -> None:
+    """Let this process die the first time that it comes to a place where none died before."""
+    seen = set(json.loads(died.read_text()))
+
+    def place(kind: str, path: str) -> None:
+        key = f"{kind} {role(path)}"
+        if key not in seen:
+            died.write_text(json.dumps(sorted(seen | {key})))
+            os._exit(137)
+
+    replace = os.replace
+
+    # No power is cut here, so nothing waits for the disk.
+    def dying_fsync(handle: int) -> None:
+        path = str(Path(f"/proc/self/fd/{handle}").readlink())
+        if Path(path).is_dir() or path.endswith(".partial"):
+            # The same files lie there after, or before, the rename.
+            return
+        if path.endswith(("metrics.jsonl", "unfinished.jsonl", "trajectory.jsonl")):
+            # A log that grows is torn in the middle of its last line.
+            size = os.fstat(handle).st_size
+            if f"torn {role(path)}" not in seen:
+                os.truncate(path, max(0, size - 3))
+            place("torn", path)
+        place("before fsync", path)
+
+    def dying_replace(source: object, target: object) -> None:
+        place("before rename", str(target))
+        replace(source, target)
+        place("after rename", str(target))
+
+    os.fsync, os.replace = dying_fsync, dying_replace
+
+
+def in_a_child(work) -> int:
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def contents(folder: Path) -> dict[str, object]:
+    return {str(p.relative_to(folder)): compared(p) for pattern in COMPARED for p in sorted(folder.rglob(pattern))}
+
+
+def compared(path: Path) -> object:
+    """A file's bytes; of the log of a training, the lines without what they took."""
+    if path.name == "metrics.jsonl":
+        return [reproducible(line) for line in read_jsonl(path)]
+    return path.read_bytes()
+
+
+def killed_and_resumed(work: Callable[[], None], folder: Path, died: Path) -> list[str]:
+    """The places where the work was killed, once each, until it came through."""
+    died.write_text("[]")
+
+    def attempt() -> None:
+        die_at_new_places(folder, died)
+        work()
+
+    kills = 0
+    while (code := in_a_child(attempt)) == 137:
+        kills += 1
+        assert kills < 2000
+    assert code == 0
+    places: list[str] = json.loads(died.read_text())
+    assert len(places) == kills
+    return places
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("work", "before", "expected"),
+    [
+        pytest.param(make_and_ask, None, {"after rename models/done.json", "torn models/metrics.jsonl"}, id="demo"),
+        pytest.param(
+            audit_one,
+            make_and_ask,
+            {
+                "before rename attack/search.json",
+                "before rename attack/prompt.json",
+                "before rename outcome.json",
+                # The positive control is made here, all other models before.
+                "torn models/metrics.jsonl",
+                "after rename models/done.json",
+            },
+            id="audit",
+        ),
+        pytest.param(unlearn_along_a_trajectory, make_and_ask, {"torn cells/trajectory.jsonl"}, id="trajectory"),
+    ],
+)
+def test_what_is_killed_at_every_write_ends_like_what_was_not(tmp_path, work, before, expected):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for folder in (whole, broken) if before else ():
+        assert in_a_child(lambda folder=folder: as_nano(before, folder)) == 0
+    assert in_a_child(lambda: as_nano(work, whole)) == 0
+    places = killed_and_resumed(lambda: as_nano(work, broken), broken, tmp_path / "died.json")
+    for kind in ("torn", "before fsync", "before rename", "after rename"):
+        assert any(p.startswith(kind) for p in places)
+    assert expected <= set(places)
+    assert contents(broken) == contents(whole)
+    # Nothing half-written is left behind.
+    assert not list(broken.rglob("*.partial"))
+    assert not list(broken.rglob("*.replaced"))

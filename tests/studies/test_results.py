@@ -1,0 +1,135 @@
+"""The tables of a study against values worked out by hand; no model is asked."""
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from vestige.artifacts.layout import EvalFolder, StudyFolder
+from vestige.artifacts.records import write_collected, write_scores
+from vestige.core.errors import InputError
+from vestige.core.files import write_jsonl
+from vestige.data.build import CompileSettings, compile_to_folder
+from vestige.studies.cells import Study, corpus_of
+from vestige.studies.engine import Board, Cell
+from vestige.studies.results import Results
+from vestige.studies.settings import StudySettings
+from vestige.studies.tables import export, latex, markdown, tables_of, write_report
+
+TEXT = """
+name = "hand"
+seeds = [0, 1, 2]
+methods = ["ga"]
+forget = ["edge:0_1", "edge:1_2", { name = "both", select = "each:4@1" }]
+models = [{ name = "tiny", model = "builtin:tiny" }]
+rates = [{ values = [1e-5, 1e-4] }]
+data = [{ name = "chain", compile = "chain:4" }]
+evaluate = { splits = ["retain"] }
+[report]
+metrics = ["qa.mrr"]
+splits = ["forget", "retain"]
+matched = 0.8
+contrasts = [["edge:0_1", "edge:1_2"]]
+"""
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A finished study with made-up scores."""
+    settings = StudySettings.build(tomllib.loads(TEXT))
+    found = Study(settings, StudyFolder(tmp_path_factory.mktemp("study")))
+    for cell in found.cells:
+        if cell.kind == "data":
+            compile_to_folder("chain:4", found.folder.dataset("chain"), CompileSettings())
+            record(found, cell, {"path": "data/chain"})
+    for cell in found.cells:
+        if cell.kind == "evaluate":
+            answer(found, cell)
+    return found
+
+
+def record(study: Study, cell: Cell, made: dict[str, object]) -> None:
+    board = Board(study.folder.state)
+    lease = board.take(cell.key, 0)
+    assert lease is not None
+    board.finish(lease, {"seconds": 1.0, "peak_mb": 1, "made": made})
+
+
+def score(edge: str, at: int, forgotten: str, seed: int, rate: float) -> float:
+    """Retained items 0.9 at the low rate and 0.7 at the high one; of forgotten ones those of 1_2 keep more."""
+    if edge != forgotten:
+        return 0.9 if rate < 5e-5 else 0.7
+    own = 0.2 + 0.1 * seed + 0.02 * at / 20
+    return own if edge != "1_2" else own + 0.1 + 0.1 * seed
+
+
+def answer(study: Study, cell: Cell) -> None:
+    corpus, point = corpus_of(study, "chain"), cell.given
+    folder = EvalFolder(study.folder.path / "evals" / cell.key)
+    forgotten = point.member.removeprefix("edge:")
+    at = {i.id: n % 20 for n, i in enumerate(corpus.items)}
+    rows = [
+        {"item": i.id, "mrr": score(i.edge or "", at[i.id], forgotten, point.seed, point.rate)} for i in corpus.items
+    ]
+    write_jsonl(folder.records, rows)
+    write_collected(folder, len(rows))
+    write_scores(folder, rows)
+    record(study, cell, {"evals": {"qa": f"evals/{cell.key}"}})
+
+
+def test_means_and_spread_over_seeds_are_those_by_hand(study: Study) -> None:
+    rows = {(r.forget, r.method, r.rate, r.split): r for r in Results(study).rows}
+    one = rows["edge:0_1", "ga", "1e-05", "forget"]
+    # Means 0.2 + 0.1 seed, and 0.0095 from the items' places.
+    assert (one.value, one.sd) == pytest.approx((0.3095, 0.1))
+    assert (one.items, one.seeds, one.sets) == (20, 3, 1)
+    assert one.low < 0.3095 - 0.2 < 0.3095 + 0.2 < one.high, "t of 2 degrees of freedom"
+    every = rows["both", "ga", "1e-05", "forget"]
+    assert (every.items, every.sets) == (80, 4)
+    # One contract of four keeps 0.1 + 0.1 seed more: 0.05 in the mean, and a spread of 0.125 a seed.
+    assert (every.value, every.sd) == pytest.approx((0.3595, 0.125))
+    kept = rows["both", "ga", "1e-05", "retain"]
+    assert (kept.value, kept.items) == pytest.approx((0.9, 80)), "an item's score is its mean over the models"
+
+
+def test_the_difference_of_two_contracts_is_paired_by_attribute_and_seed(study: Study) -> None:
+    found = [c for c in Results(study).contrasts if c.split == "forget" and c.at == "equal rates"]
+    assert [c.rates for c in found] == ["1e-05", "0.0001"]
+    # 0.1, 0.2, 0.3 by seed and the same of every item: t = 0.2 / sqrt(0.01 / 3), two degrees of freedom.
+    assert (found[0].difference, found[0].t, found[0].df, found[0].p) == pytest.approx(
+        (0.2, 3.4641, 2, 0.0742), abs=1e-4
+    )
+    assert found[0].p_holm == pytest.approx(3 * 0.0742, abs=3e-4), "three tests of one score"
+
+
+def test_methods_are_compared_at_the_highest_rate_that_keeps_the_utility(study: Study) -> None:
+    found = [c for c in Results(study).contrasts if c.split == "forget" and c.at == "matched utility"]
+    assert [c.rates for c in found] == ["1e-05"], "0.7 is below 0.8"
+
+
+def test_a_group_that_lacks_a_member_at_a_seed_is_pooled_over_the_others(study: Study) -> None:
+    cell = next(c for c in study.cells if c.kind == "evaluate" and c.given.member == "edge:3_4" and c.given.seed == 2)
+    mark = study.folder.state.done / cell.key
+    kept = mark.rename(study.folder.path / "aside")
+    rows = {(r.forget, r.rate, r.split): r for r in Results(study).rows}
+    kept.rename(mark)
+    assert rows["both", "1e-05", "forget"].seeds == 2
+    assert rows["edge:0_1", "1e-05", "forget"].seeds == 3
+
+
+def test_tables_escape_what_acts_and_come_out_the_same(study: Study, tmp_path: Path) -> None:
+    paths = write_report(study)
+    before = {p: p.read_bytes() for p in paths}
+    assert {p: p.read_bytes() for p in write_report(study)} == before
+    assert sum(p.suffix == ".svg" for p in paths) == 2
+    table = tables_of(Results(study))[0]._replace(rows=(("a|b<script>", "$x_1$ & \\", "", "", "", ""),))
+    assert "a\\|b\\<script\\>" in markdown(table)
+    assert r"\$x\_1\$ \& \textbackslash{}" in latex(table)
+    rows = pq.read_table(export(study, tmp_path / "items.parquet", "parquet")).to_pylist()
+    assert len(rows) == 80 * 3 * 3 * (1 + 1 + 4), "items, seeds, target and two rates, members"
+    mean = np.mean([r["qa.mrr"] for r in rows if r["splits"] == "forget" and r["rate"] == "1e-05"])
+    assert mean == pytest.approx(0.3095 + 0.2 * 2 / 6), "two of six sets are the contract that keeps more"
+    with pytest.raises(InputError, match="no format"):
+        export(study, tmp_path / "x.xls", "xls")

@@ -1,0 +1,162 @@
+"""What a study's file means, and a small study from end to end."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vestige.artifacts.layout import StudyFolder, SubjectFolder
+from vestige.artifacts.records import read_spec
+from vestige.core.errors import InputError
+from vestige.studies.cells import Study, save_plan, saved_plan
+from vestige.studies.engine import Board, work
+from vestige.studies.presets import STUDIES, study_preset
+from vestige.studies.results import Results
+from vestige.studies.settings import StudySettings
+from vestige.studies.studies import plan, status
+
+TEXT = """
+name = "small"
+seeds = [0, 1]
+device = "cpu"
+methods = ["ga"]
+forget = ["edge:0_1", { name = "two", select = "each:2@1" }]
+models = [{ name = "tiny", model = "builtin:tiny" }]
+rates = [{ values = [1e-4] }]
+data = [{ name = "chain", compile = "chain:4" }]
+finetune = { epochs = 1, lora_rank = 0 }
+unlearn = { epochs = 1, lora_rank = 0 }
+evaluate = { splits = ["retain"], settings = { qa = { max_new_tokens = 4 } } }
+"""
+
+
+def settings(**changed: Any) -> StudySettings:
+    found = StudySettings.build({**tomllib.loads(TEXT), **changed})
+    found.check()
+    return found
+
+
+def study(folder: Path = Path("unused"), **changed: Any) -> Study:
+    return Study(settings(**changed), StudyFolder(folder))
+
+
+def keys(**changed: Any) -> set[str]:
+    return {cell.key for cell in study(**changed).cells}
+
+
+def test_one_target_serves_all_cells_of_its_seed_and_each_is_resolved_to_edges() -> None:
+    cells = study().cells
+    kinds = [c.kind for c in cells]
+    assert {k: kinds.count(k) for k in kinds} == {"data": 1, "target": 2, "evaluate": 8, "unlearned": 6}
+    assert {c.given.member for c in cells if c.kind == "unlearned"} == {"edge:0_1", "edge:1_2", "edge:3_4"}
+    place = {c.key: n for n, c in enumerate(cells)}
+    assert all(place[a] < place[c.key] for c in cells for a in c.after)
+
+
+def test_keys_follow_from_what_is_made_and_not_from_names() -> None:
+    named = {"forget": [{"name": "x", "select": "edge:0_1"}, {"name": "y", "select": "each:2@1"}]}
+    assert keys(name="other", models=[{"name": "m", "model": "builtin:tiny"}], **named) == keys()
+    more = keys(rates=[{"values": [1e-4, 2e-4]}])
+    assert keys() < more
+    assert len(more - keys()) == 12
+    assert len(keys(seeds=[0]) - keys()) == 0
+    # Another seed of the data is another data set, and nothing of it is shared.
+    assert not keys(data=[{"name": "chain", "compile": "chain:4", "seed": 1}]) & keys()
+
+
+def test_a_rate_is_sought_once_from_the_target_of_the_first_seed() -> None:
+    cells = study(rates=[{"values": [1e-4, 1e-3], "goal": "retain>=0.9"}], forget=["edge:0_1"]).cells
+    (sought,) = [c for c in cells if c.kind == "calibrate"]
+    targets = [c.key for c in cells if c.kind == "target"]
+    assert sought.after == (targets[0],)
+    assert [c.after for c in cells if c.kind == "unlearned"] == [(t, sought.key) for t in targets]
+    other = study(rates=[{"values": [1e-4, 1e-3], "goal": "retain>=0.8"}], forget=["edge:0_1"]).cells
+    assert {c.key for c in cells if c.kind == "unlearned"}.isdisjoint(c.key for c in other)
+
+
+def test_what_is_forgotten_in_turn_builds_on_what_was_forgotten_before() -> None:
+    cells = study(forget=[{"select": "edge:0_1,edge:1_2", "in_turn": True}], seeds=[0]).cells
+    first, second = [c for c in cells if c.kind == "unlearned"]
+    assert second.after == (first.key,)
+    assert [c.after for c in cells if c.kind == "evaluate"][1:] == [(second.key,)], "the last one is asked"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"rates": [{"values": [1e-4], "methods": ["gd"]}]}, "rates names 'gd' among methods"),
+        ({"forget": ["edge:0_1", "edge:0_1"]}, "two of forget are called"),
+        ({"unlearn": {"epoch": 1}}, "unknown key 'epoch'"),
+        ({"rates": [{"values": [1e-4], "goal": "retain=1"}]}, "is not of the form"),
+        ({"seeds": [0, 0]}, "a seed comes twice"),
+        ({"rates": [{"values": "paper"}]}, "the paper has no rate for 'ga'"),
+        ({"data": [{"name": "a"}]}, "needs either compile"),
+        ({"forget": ["edge:9_9"]}, "no edge"),
+        ({"data": [{"name": "a", "compile": "chain:4", "sed": 1}]}, "data.0.sed"),
+    ],
+)
+def test_a_wrong_study_is_refused_by_key(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        _ = study(**changed).cells
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_presets_are_whole_studies_in_every_size(name: str) -> None:
+    for given in ({}, {"models": ['a/"b"', "@NAME@"]}, {"cpu": True}):
+        text = study_preset(name, **given)
+        found = StudySettings.build(tomllib.loads(text))
+        assert [m.model for m in found.models] == given["models"] if "models" in given else "@MODEL" not in text
+        found.check()
+        assert Study(found, StudyFolder(Path("unused"))).cells
+
+
+def test_status_reads_the_kept_plan_of_these_settings_only(tmp_path: Path) -> None:
+    ours = study(tmp_path)
+    assert saved_plan(ours) is None
+    save_plan(ours)
+    assert [c.key for c in saved_plan(ours) or ()] == [c.key for c in ours.cells]
+    assert saved_plan(study(tmp_path, seeds=[0])) is None
+    assert status(ours) == plan(ours)
+
+
+def check_attacks(results: Results) -> None:
+    """Every model is attacked alike, and answers count for the forget items, also with a text beside them."""
+    rows = {(r.forget, r.method, r.attack): r for r in results.rows if r.split == "forget" and r.metric == "qa.mrr"}
+    kinds = {(method, attack) for _, method, attack in rows}
+    assert kinds == {(m, a) for m in ("target", "ga") for a in ("", "quantize 8 bits", "in_context n=1")}
+    assert {r.items for r in rows.values()} == {20, 40}
+    pairs = {(c.method, c.first, c.second) for c in results.contrasts if c.first == "before"}
+    assert len(pairs) == 4
+
+
+@pytest.mark.slow
+def test_a_small_study_is_made_by_the_steps_and_shared_with_another(tmp_path: Path) -> None:
+    from vestige.studies.making import check_study, make_cell
+
+    sought = {"values": [1e-4, 1e-3], "goal": "forget<=0.3", "forget": ["edge:0_1"]}
+    ours = study(tmp_path, seeds=[0], rates=[{"values": [1e-4]}, sought], attack={"quantize": [8], "in_context": [1]})
+    check_study(ours)
+    given = {"settings": ours.settings.model_dump_json(), "folder": str(tmp_path)}
+    board = Board(ours.folder.state)
+    work(board, ours.cells, lambda cell: make_cell(cell, **given), "run")
+    assert status(ours).failed == {}
+    assert status(ours).done == len(ours.cells)
+    at = {c.key: board.facts(c.key)["made"] for c in ours.cells}
+    unlearned = [
+        read_spec(SubjectFolder(tmp_path / at[c.key]["path"]).spec) for c in ours.cells if c.kind == "unlearned"
+    ]
+    assert [s.forgotten[0].edges for s in unlearned] == [("0_1",), ("1_2",), ("3_4",)]
+    assert len({s.parent for s in unlearned}) == 1
+    assert at[next(c.key for c in ours.cells if c.kind == "calibrate")]["rate"] in (1e-4, 1e-3)
+    scores = tmp_path / at[ours.cells[-1].key]["attacks"]["quantize 8 bits"]["evals"]["qa"] / "scores.jsonl"
+    assert len(scores.read_text().splitlines()) == 20
+    check_attacks(Results(ours))
+    other = study(
+        tmp_path,
+        seeds=[0],
+        name="other",
+        rates=[{"values": [1e-4]}, sought],
+        models=[{"name": "m", "model": "builtin:tiny"}],
+    )
+    assert status(other).done == len(other.cells)
