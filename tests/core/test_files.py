@@ -2,6 +2,7 @@ import errno
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ def test_a_full_disk_met_inside_a_library_is_the_machines_fault_too(tmp_path):
 
 
 def refused(folder, *names):
-    with files.begun(folder / ".lock", ["spec"], patience_seconds=0):
+    with files.begun(folder / ".lock", ["spec"]):
         for name in names:
             files.write_text(folder / name, "written")
         raise InputError("no")
@@ -95,19 +96,20 @@ def test_of_work_that_is_refused_as_it_begins_nothing_is_left_but_what_was_there
     assert list(tmp_path.rglob("*")) == [tmp_path / "kept"]
 
 
-def test_what_was_done_before_work_is_refused_stays(tmp_path):
+def test_what_was_done_before_work_is_refused_stays(tmp_path, monkeypatch):
     folder = tmp_path / "made"
     with pytest.raises(InputError, match="no"):
         refused(folder, "spec", "records")
     assert sorted(p.name for p in folder.iterdir()) == [".lock", "records", "spec"]
     # Nor is a crash a refusal: the next run goes on.
-    with pytest.raises(OSError, match="died"), files.begun(tmp_path / "other/.lock", [], patience_seconds=0):
+    with pytest.raises(OSError, match="died"), files.begun(tmp_path / "other/.lock", []):
         raise OSError("died")
     assert (tmp_path / "other/.lock").exists()
     # Somebody else's work is not taken back by who finds it locked.
     busy = tmp_path / "busy/.lock"
-    with files.begun(busy, [], patience_seconds=0):
-        with pytest.raises(InputError, match="at work"), files.begun(busy, [], patience_seconds=0):
+    monkeypatch.setattr(files, "locked", partial(files.locked, patience_seconds=0))
+    with files.begun(busy, []):
+        with pytest.raises(InputError, match="at work"), files.begun(busy, []):
             pytest.fail("two at work in one folder")
         assert busy.exists()
 

@@ -55,7 +55,7 @@ def asked(monkeypatch):
 
 def entrant(name, weights=None):
     model = SimpleNamespace(dtype="float32", register_forward_hook=lambda *_, **__: SimpleNamespace(remove=bool))
-    loaded = SimpleNamespace(name=name, model=model, provenance=dict)
+    loaded = SimpleNamespace(name=name, model=model, provenance=dict, here=True)
     return Entrant(name, lambda: Asked(loaded, weights or f"weights of {name}", ModelSettings(model=name)))
 
 

@@ -23,7 +23,7 @@ class Target:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, portions: Sequence[Sequence[str]]) -> None:
         self.portions, self.asked, self.seeds = iter(portions), [], []
-        self.model = torch.nn.Identity()
+        self.model, self.here = torch.nn.Identity(), True
         self.prompter = SimpleNamespace(
             prompt=lambda text: text, end_ids=(), max_tokens=64, decode=lambda ids: ids.strip("*")
         )

@@ -52,7 +52,7 @@ def init_command(
 
     from vestige.auditing.settings import AuditSettings
     from vestige.core.files import write_text
-    from vestige.data.alternatives import with_alternatives
+    from vestige.data.alternatives import NO_ALTERNATIVES, with_alternatives
     from vestige.data.corpus import SourceSettings, named_splits, open_corpus, refuse_nothing_kept
     from vestige.methods import find_method
     from vestige.studies.audit_forecast import foresee_audit
@@ -67,7 +67,8 @@ def init_command(
     models = named_models(places["target"], [places["unlearned"]], retrained)
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
     write_text(settings, _settings_file(data, forget, places, retrained))
-    for line in (*splits.told, *_columns(splits), *_decided(plan)):
+    told = [said for said in splits.told if not said.startswith(NO_ALTERNATIVES)]  # The list of columns says it.
+    for line in (*told, *_columns(splits), *_decided(plan)):
         say(one_line(line, width=500))
     say(f"\nwritten: {settings}\nnext, each of which goes on where it was stopped:")
     typer.echo("\n".join(_commands(model, method, data, forget, places, retrained, settings)))
