@@ -19,6 +19,13 @@ def test_a_machine_on_which_the_tests_run_is_fit_and_nothing_is_left_behind(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_is_no_folder_for_runs_nor_is_what_lies_below_it(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for place in (tmp_path / "file", tmp_path / "file" / "run"):
+        code, rows = told(place)
+        assert (code, rows["folder"]["state"]) == (2, "fault")
+
+
 def test_what_stops_a_run_is_a_fault_and_the_exit_code_says_so(tmp_path, monkeypatch):
     def refused(*_):
         raise PermissionError(13, "Permission denied")

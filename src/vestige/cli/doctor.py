@@ -123,7 +123,10 @@ def _folder(folder: Path) -> Iterator[Finding]:
     from vestige.core.files import locked, write_text
 
     name = f"folder {folder.resolve()}"
-    there = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.is_dir())
+    there = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
+    if not there.is_dir():
+        yield Finding(name, "fault", f"{there} is a file; name a folder")
+        return
     try:
         import tempfile
 
