@@ -20,7 +20,7 @@ BARS = {
     "lines of code": (45_400, 35_500),
     "files with exactly one importer": (30, 30),
     "private functions of three lines or fewer, used once": (100, 100),
-    "lines of tests": (44_200, 28_000),
+    "lines of tests": (44_250, 28_000),
 }
 """Code lines are those without blanks, comments and docstrings."""
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -29,7 +29,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.core.store import read_sealed, write_sealed
 from vestige.report import build_report
-from vestige.report.audit_panels import DARK, HOTTEST, LIGHT
+from vestige.report.audit_panels import DARK, HOTTEST, LIGHT, heat
 from vestige.report.audit_sections import audit_block
 from vestige.report.contents import plain_outcome, read_contents
 from vestige.report.evidence import Asked
@@ -426,3 +426,32 @@ def test_the_figures_are_whole_svg_and_the_same_bytes_again(audited):
     build_report(audited)
     assert {name: (audited / "figures" / name).read_bytes() for name in names} == before
     assert (audited / "report.html").read_bytes() == page
+
+
+def test_where_nobody_retrained_the_page_says_what_stands_for_a_model_that_never_knew():
+    plain = replace(outcome(), retrained=(), never=())
+    ranked = replace(plain.formats[0], format="exposure", retrained=None)
+    by_alternatives = audit_block(0, replace(plain, formats=(*plain.formats, ranked)), {})
+    assert "ranked among alternatives: 0 is a rank by chance" in by_alternatives.scale
+    assert "0 is what guessing gives" in audit_block(0, plain, {}).scale
+
+
+def test_the_colour_goes_by_the_leakage_and_changes_sides_below_never_knew():
+    assert [heat(x) for x in (0.0, -0.02, 0.5, 1.7, -0.24)] == ["heat-0", "heat-0", "heat-10", "heat-20", "below-5"]
+
+
+def test_levels_that_no_gain_is_told_from_say_why():
+    found = outcome()
+    told = replace(found.curves[0], no_gain="on its tested items the target exceeds retrained by only 0.1")
+    data = audit_payload(replace(found, curves=(told,)), {})
+    assert data["curves"][0][-1] == told.no_gain
+
+
+def test_the_panels_show_membership_losses_measures_and_soundness(page):
+    said = words(part(page, "measures-0", "run")).replace("\N{NO-BREAK SPACE}", " ")
+    assert "0.64 [0.59, 0.69]+0.13 [0.07, 0.19] beyond never knewPrivLeak 26.53 %" in said
+    assert "0.27 [0.24, 0.30]" in said
+    assert "forget quality" in said
+    assert "KS p-value of truth ratios, pooled retrained" in said
+    assert "leaksoptions only 0.14 [0.09, 0.19], n = 120, p = 0.003" in said
+    assert "not decidedretain-only training" in said

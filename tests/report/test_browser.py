@@ -223,3 +223,18 @@ def test_the_page_fits_every_width_and_both_schemes(page, width, scheme):
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
     assert count(page, "#tradeoff .label") == 12
     assert page.complaints() == []
+
+
+def test_every_method_can_stand_beside_the_anchors(page):
+    choose(page, "items", "Unlearned by", "every")
+    assert texts(page, "#items .item:first-child .reply .kicker bdi") == [
+        *("target", "DPO", "GA", "IDK + GD", "KL", "retrained")
+    ]
+
+
+def test_dark_ink_is_light(page):
+    ink = {}
+    for scheme in ("light", "dark"):
+        page.resize(1440, 900, scheme)
+        ink[scheme] = page.run("getComputedStyle(document.body).color")
+    assert ink == {"light": "rgb(28, 28, 26)", "dark": "rgb(236, 234, 229)"}

@@ -206,3 +206,27 @@ def test_of_very_many_replies_the_page_carries_those_of_the_forget_sets_first_an
     texts = payload(contents)["items"]["texts"]
     assert max(map(len, texts)) < 300
     assert any("99,8" in t and t.endswith("more characters in tables/items.csv)") for t in texts)
+
+
+@pytest.mark.slow
+def test_what_an_earlier_report_left_is_gone_and_files_of_others_stay(tmp_path):
+    run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
+    (run / "figures").mkdir()
+    stale, notes = run / "figures/graph-stale.svg", run / "figures/notes.txt"
+    stale.write_text("old", encoding="utf-8")
+    notes.write_text("mine", encoding="utf-8")
+    build_report(run)
+    assert not stale.exists()
+    assert notes.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_figure_of_more_models_than_it_has_room_for_says_how_many_are_left_out(tmp_path, monkeypatch):
+    texts = []
+    monkeypatch.setattr("matplotlib.figure.Figure.suptitle", lambda self, text, **_: texts.append(text))
+    monkeypatch.setattr("vestige.report.figures.MOST_DRAWN", 3)
+    build_report(write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",)))
+    # Of four methods, the target and a retrained model three are drawn, and of four methods three.
+    assert [t.partition("; ")[2] for t in texts if "more models" in t] == [
+        "3 more models are in tables/results.csv",
+        "forget edges outlined; 1 more models are in tables/results.csv",
+    ]
