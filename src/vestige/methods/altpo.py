@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige import losses
 from vestige.methods.base import Alternatives, Needs, Settings, Step, Terms, preference
@@ -24,14 +24,10 @@ class AltPO(Settings):
 
     beta: PositiveFloat = 0.1
     """Inverse temperature of DPO; smaller lets the policy move further from the reference."""
-    retain_weight: float = 1.0
-    """Weight of NLL(retain)."""
-    n: PositiveInt = 5
-    """Alternatives that the target is asked for, a question."""
-    temperature: PositiveFloat = 1.0
-    """Sampling temperature of the alternatives."""
-    max_new_tokens: PositiveInt = 200
-    """Longest alternative, in tokens."""
+    retain_weight: float = Field(1.0, description="Weight of NLL(retain).")
+    n: PositiveInt = Field(5, description="Alternatives that the target is asked for, a question.")
+    temperature: PositiveFloat = Field(1.0, description="Sampling temperature of the alternatives.")
+    max_new_tokens: PositiveInt = Field(200, description="Longest alternative, in tokens.")
     prompt: str = "{question}\n{answer}\nAnswer again, as plausibly, with every fact of that answer changed."
     """What the target is asked for an alternative; holds {question} and may hold {answer}."""
 

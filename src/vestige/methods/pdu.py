@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from vestige import losses
 from vestige.methods.base import Needs, Settings, Step, Terms
@@ -12,22 +12,18 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class PDU(Settings):
     """mean (max - mean logit)^2 on forget + dual NLL(retain); then dual += dual_rate (NLL(retain) - bound), from 0 up.
 
-    Lagrangian descent subject to NLL(retain) <= bound, which has to lie above the target's NLL. `hold_steps` is the
-    paper's warm-up. The paper averages each answer's tokens first; here, as in its code, all tokens count alike.
+    Set `bound` above the target's NLL. `hold_steps` is the paper's warm-up. All tokens count alike, as in the paper's
+    code; its text averages each answer's tokens first.
     """
 
     paper: ClassVar[str] = "Entesari et al., Constrained Entropic Unlearning, 2506.05314"
     needs: ClassVar[Needs] = Needs(policy=frozenset({"retain"}), policy_distributions=frozenset({"forget"}))
     version: ClassVar[int] = 1
 
-    bound: NonNegativeFloat = 0.3
-    """Highest NLL(retain) that is admitted, in nats per token."""
-    dual: NonNegativeFloat = 100.0
-    """Multiplier of NLL(retain) at the start."""
-    dual_rate: NonNegativeFloat = 5.0
-    """By how much the multiplier changes for each nat beyond the bound, a step."""
-    hold_steps: NonNegativeInt = 0
-    """Steps before the multiplier begins to change."""
+    bound: NonNegativeFloat = Field(0.3, description="Highest NLL(retain) that is admitted, in nats per token.")
+    dual: NonNegativeFloat = Field(100.0, description="Multiplier of NLL(retain) at the start.")
+    dual_rate: NonNegativeFloat = Field(5.0, description="Change of the multiplier a step, per nat beyond the bound.")
+    hold_steps: NonNegativeInt = Field(0, description="Steps before the multiplier begins to change.")
 
     def start(self) -> dict[str, float]:
         return {"dual": self.dual, "steps": 0.0}

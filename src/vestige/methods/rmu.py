@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from vestige.methods.base import Layers, Needs, Settings, Step, Terms
 from vestige.methods.steering import chosen_layers, distance, steered
 
@@ -9,11 +11,10 @@ from vestige.methods.steering import chosen_layers, distance, steered
 class RMU(Settings):
     """mean (h - steering u)^2 on forget + alpha mean (h - h_ref)^2 on retain, h the output of one block.
 
-    Means over rows, a row's tokens (the question's too) and the width; the paper sums over the width, a factor on both
-    terms. u is one unit vector a topic, its entries uniform on [0, 1) before it is normalised. Trained are `parameters`
-    (the MLP's output projection) of `update_layers` (`layer` and the two below). The defaults are the paper's for
-    Zephyr-7B; Yi-34B had 300, 350 and block 15, the code's own are 20 and 100, and it counts padding. OpenUnlearning
-    has 2 and 1, trains everything, and divides by the wrong axis.
+    Means over rows, each row's tokens (the question's too) and the width; the paper sums over the width. u is one unit
+    vector a topic, uniform on [0, 1) before it is normalised. The defaults are the paper's for Zephyr-7B; for Yi-34B it
+    has 300, 350 and block 15; the authors' code has 20 and 100, and counts padding. OpenUnlearning has 2 and 1, trains
+    all weights, and divides by the wrong axis.
     """
 
     paper: ClassVar[str] = "Li et al., The WMDP Benchmark, 2403.03218, Section 4"
@@ -22,18 +23,12 @@ class RMU(Settings):
     )
     version: ClassVar[int] = 1
 
-    steering: float = 6.5
-    """Length of the vector that activations on forget are steered to."""
-    alpha: float = 1200.0
-    """Weight of the distance to the reference's activations on retain."""
-    layer: int | None = None
-    """Block whose output is steered, counted from 0; by default 7, or the middle of a shallow model."""
-    update_layers: tuple[int, ...] | None = None
-    """Blocks that are trained; by default `layer` and the two below."""
-    parameters: tuple[str, ...] | None = None
-    """Names of the weights in those blocks that are trained; by default the MLP's output projection."""
-    steering_seed: int = 0
-    """Seed of the steering direction."""
+    steering: float = Field(6.5, description="Length of the vector that activations on forget are steered to.")
+    alpha: float = Field(1200.0, description="Weight of the distance to the reference's activations on retain.")
+    layer: int | None = Field(None, description="Steered block, from 0; by default 7, or a shallow model's middle one.")
+    update_layers: tuple[int, ...] | None = Field(None, description="Trained blocks; by default `layer` and two below.")
+    parameters: tuple[str, ...] | None = Field(None, description="Modules trained there; default: the MLP's last one.")
+    steering_seed: int = Field(0, description="Seed of the steering direction.")
 
     def layers(self, n_blocks: int, output_projection: str) -> Layers:
         return chosen_layers(self.layer, self.update_layers, self.parameters or (output_projection,), n_blocks)
