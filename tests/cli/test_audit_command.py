@@ -67,7 +67,7 @@ def words(made: Path, **changes: str | None) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made):
+def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made, monkeypatch):
     ended = CliRunner().invoke(app, words(made))
     assert ended.exit_code in (3, 4), ended.output
     for claim in CLAIMS:
@@ -79,6 +79,11 @@ def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made):
     assert found["verdicts"] == json.loads((made / "audited" / "verdicts.json").read_text())
     assert Path(found["report"]).exists()
     assert any("One retrained control was given" in s for s in found["untested"][str(made / "forget.jsonl")])
+    # Its reasons are read from what is there.
+    for name in ("run_audit", "rejudge"):
+        monkeypatch.setattr(study, name, lambda *_, **__: pytest.fail("it was judged again"))
+    reasons = CliRunner().invoke(app, ["audit", "--why", "--output-dir", str(made / "audited")])
+    assert (reasons.exit_code, "ga, not expressed: " in " ".join(reasons.stdout.split())) == (ended.exit_code, True)
 
 
 @pytest.mark.slow
@@ -193,6 +198,14 @@ def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, mon
     found = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert (found["facts"], found["controls"], found["given_away"]) == (4, 3, 4)
     assert [line["claim"] for line in found["claims"]][:2] == ["not expressed", "not recoverable"]
+    quick = [*asked[: -len(SET)], "--quick"]
+    said = " ".join(CliRunner().invoke(app, quick).output.split())
+    # Two of the claims that are planned, and so all of them together, whatever the trainings do.
+    assert (said.count("cannot hold │"), "by number of controls" in said) == (6, False)
+    found = json.loads(CliRunner().invoke(app, [*quick, "--json"]).stdout)
+    never = {line["claim"] for line in found["claims"] if line["holds"] == 0.0}
+    assert never == {"not recoverable", "not distinguishable"} < set(found["cannot_hold"])
+    assert (found["holds"], found["needed"]) == (0.0, "")
     assert not list(tmp_path.iterdir())
 
 

@@ -8,6 +8,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from vestige.cli.app import app
+from vestige.cli.training import _tell_calibration
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.studies import calibrate
 from vestige.studies.halving import parse_goal
@@ -42,6 +43,17 @@ def test_a_goal_below_what_a_model_that_never_knew_scores_is_refused_and_its_sco
             continue
         with pytest.raises(InputError, match=r"it scores 0\.381 in rouge1_recall; set --reach 'forget<=0\.382'"):
             calibrate.check_reach(asked, None)
+
+
+@pytest.mark.parametrize(("kept", "said"), [(0.4, True), (0.6, False)])
+def test_a_rate_that_ruins_what_was_to_be_kept_is_told(capsys, kept, said):
+    start, end = (calibrate.Score(9, 9, score, retain, "") for score, retain in ((1.0, 1.0), (0.1, kept)))
+    rung = calibrate.RungResult(end, 0.1, kept, "chosen")
+    candidates = (calibrate.CandidateResult(1e-4, None, (rung,)),)
+    about = ("ga", "f", "forget<=0.3", "rouge1_recall", "", True, 1e-4, None)
+    found = calibrate.Calibration(*about, start, candidates, 9, 9, {"forget": 1}, ())
+    _tell_calibration(found, 1.0, as_json=False)
+    assert (f"retain score {kept:.3f}, the target's 1.000: ruined" in capsys.readouterr().out) == said
 
 
 def run(*words: object) -> Result:

@@ -44,11 +44,15 @@ def test_it_says_what_the_data_can_decide_and_its_commands_are_whole(words, tmp_
 
 
 def test_an_earlier_file_stays_and_what_is_missing_is_said(words, tmp_path):
-    CliRunner().invoke(app, words)
-    before = (tmp_path / "runs/mine/audit.toml").read_bytes()
+    first = CliRunner().invoke(app, words)
+    settings = tmp_path / "runs/mine/audit.toml"
+    before = settings.read_bytes(), settings.stat().st_mtime_ns
     again = CliRunner().invoke(app, words)
-    assert "is there already" in str(again.exception)
-    assert (tmp_path / "runs/mine/audit.toml").read_bytes() == before
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+    assert "there already, and the same: runs/mine/audit.toml" in again.stderr
+    other = CliRunner().invoke(app, [*words, "--method", "kl"])
+    assert "is there already and is not what these options give" in str(other.exception)
+    assert (settings.read_bytes(), settings.stat().st_mtime_ns) == before
     assert "--forget is missing" in str(CliRunner().invoke(app, ["init", "x", "--data", "qa.json"]).exception)
     wrong = CliRunner().invoke(app, ["init", "x", *words[2:], "--method", "npo_dg"])
     assert "did you mean 'npo_gd'" in str(wrong.exception)

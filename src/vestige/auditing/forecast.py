@@ -10,6 +10,7 @@ from vestige.artifacts.audits import Claim
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing.request import AuditRequest, Question, check_request, within_reach
 from vestige.auditing.run import attacks_of_freeform, plan_audit, with_control
+from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
 from vestige.auditing.tasks import after_an_attack, suppression
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
@@ -183,7 +184,8 @@ class Foreseen:
     `needed` says what would bring it to 80 %, each alone ("" where nothing would). `given_away` facts that no control
     states, and that are clear of them, fail a claim by themselves; None where there are fewer than three controls.
     `ranked` facts have alternatives: against these, without any control, a perfect unlearning holds "not expressed" so
-    often (`ranked_holds`), with an interval of leakage of so much to either side (`ranked_arm`).
+    often (`ranked_holds`), with an interval of leakage of so much to either side (`ranked_arm`). The claims in
+    `cannot_hold` lack what they would rest on, so they and all claims together hold in no case.
     """
 
     facts: int
@@ -203,6 +205,7 @@ class Foreseen:
     ranked: int = 0
     ranked_holds: float | None = None
     ranked_arm: float | None = None
+    cannot_hold: tuple[str, ...] = ()
 
 
 def foresee_audit(request: AuditRequest) -> Foreseen:
@@ -238,12 +241,13 @@ def foresee_audit(request: AuditRequest) -> Foreseen:
 
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
+    never = QUICK_OPEN if QUICK_SAID in request.untested else ()
     claims = tuple(
         ForeseenClaim(
             claim,
             len(own),
-            all_held(own, design),
-            all_held(unsteady[claim], design),
+            0.0 if claim in never else all_held(own, design),
+            0.0 if claim in never else all_held(unsteady[claim], design),
             *(effects if claim == "not expressed" else ()),
         )
         for claim, own in wanted.items()
@@ -258,12 +262,13 @@ def foresee_audit(request: AuditRequest) -> Foreseen:
         margins=thresholds.margins("leakage"),
         margins_bits=thresholds.margins("bits"),
         claims=claims,
-        holds=all_held(whole, design),
-        unsteady=all_held(joint(unsteady), design),
-        by_controls={m: all_held(whole, design._replace(controls=m)) for m in _CONTROLS},
-        needed="" if all_held(whole, design) >= POWER else said_needed(needed(whole, design), design),
+        holds=0.0 if never else all_held(whole, design),
+        unsteady=0.0 if never else all_held(joint(unsteady), design),
+        by_controls={m: 0.0 if never else all_held(whole, design._replace(controls=m)) for m in _CONTROLS},
+        needed="" if never or all_held(whole, design) >= POWER else said_needed(needed(whole, design), design),
         given_away=least_given_away(design.controls),
         untested=planned.untested,
+        cannot_hold=never,
         **_ranked(request, ids),
     )
 

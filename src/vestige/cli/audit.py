@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.api import audit_splits
+from vestige.api import audit_splits, read_audit
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
@@ -70,7 +70,14 @@ Quick = Annotated[
     bool,
     typer.Option("--quick", help="The smallest audit that decides something: claims can fail, and only two can hold."),
 ]
-Why = Annotated[bool, typer.Option("--why", help="Print the reasons for each verdict, and what was not tested.")]
+Why = Annotated[
+    bool,
+    typer.Option(
+        "--why",
+        help="Print the reasons for each verdict, and what was not tested; with --output-dir alone, of the verdicts "
+        "there, and no model is asked.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,10 @@ def audit_command(
     given.refuse_others()
     if rejudge is not None:
         return _rejudged(rejudge, given, models, attacks, quick=quick, as_json=as_json, why=why)
+    others = (attacks, quick, plan, dry_run, verify, *vars(models).values(), *vars(questions).values(), *given.values)
+    if why and output_dir is not None and not any(others):
+        found = read_audit(output_dir)
+        return _told(output_dir, found.outcomes, found.failed, as_json=as_json, why=True)
     if plan:
         # Nothing is written, and of the models only the number of controls counts.
         output_dir, models = output_dir or Path(), replace(models, target=models.target or "target")
@@ -275,13 +286,15 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
 def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json: bool, why: bool) -> None:
     from vestige.auditing.request import numbered
     from vestige.auditing.run import run_audit
+    from vestige.report import build_report
 
     before = _audited_before(run, request.splits.forget)
     with output_in(run, fresh=False, made_by=_MADE_BY), progress_bar("audit") as show:
         found = run_audit(run, request, workers=workers, show=lambda s: show(s.share, s.at_work))
-    for name, error in found.failed.items():
-        say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
-    _tell(run, [found.outcome], found.failed, as_json=as_json, why=why)
+    failed = {name: str(error) for name, error in found.failed.items()}
+    _say_failed(failed)
+    build_report(run)
+    _tell(run, [found.outcome], failed, as_json=as_json, why=why)
     if not as_json:
         for line in (*numbered(request.models), *request.untested):
             typer.echo(one_line(line, width=500))
@@ -289,12 +302,17 @@ def _audited(run: Path, request: "AuditRequest", *, workers: int | None, as_json
     if gone:
         names, it = one_line(", ".join(gone), width=200), "it" if len(gone) == 1 else "them"
         say(f"the verdicts on {names}, of an earlier audit here, are replaced; give {it} again to keep {it}")
-    if found.failed:
+    if failed:
         raise PartialFailure(
-            f"{len(found.failed)} of {found.n_tasks} tasks failed, so what rests on them is inconclusive; the same "
+            f"{len(failed)} of {found.n_tasks} tasks failed, so what rests on them is inconclusive; the same "
             "command tries them again"
         )
     _end([found.outcome])
+
+
+def _say_failed(failed: Mapping[str, object]) -> None:
+    for name, why in failed.items():
+        say(f"failed: {one_line(name)}: {one_line(str(why), width=500)}")
 
 
 def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
@@ -312,40 +330,42 @@ def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
 def _rejudged(
     run: Path, given: Given, models: Models, attacks: str | None, *, quick: bool, as_json: bool, why: bool
 ) -> None:
-    from vestige.artifacts.audits import read_plan
-    from vestige.artifacts.layout import RunFolder
     from vestige.auditing.run import rejudge
     from vestige.auditing.settings import AuditSettings
+    from vestige.report import build_report
 
     if any(vars(models).values()):
         raise InputError("--rejudge reads what a finished audit left and asks no model; leave the models out")
     if attacks or quick:
         raise InputError("--rejudge judges the attacks that were made; leave --attacks and --quick out")
     outcomes = rejudge(run, given.of(AuditSettings))
-    failed = [one for place in RunFolder(run).audits() for one in read_plan(place).failed]
-    _tell(run, outcomes, {}, as_json=as_json, why=why)
+    build_report(run)
+    _told(run, outcomes, read_audit(run).failed, as_json=as_json, why=why)
+
+
+def _told(run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str], **how: bool) -> None:
+    """Print the verdicts of audits that were made before, and end as they do."""
+    _tell(run, outcomes, {}, **how)
     if failed:
         raise PartialFailure(
-            f"of the audit that is judged again {len(failed)} tasks had failed, so what rests on them is inconclusive; "
-            "run the audit again"
+            f"{len(failed)} tasks of the audit had failed, so what rests on them is inconclusive; run the audit again"
         )
     _end(outcomes)
 
 
 def _tell(
-    run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, Exception], *, as_json: bool, why: bool
+    run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str], *, as_json: bool, why: bool
 ) -> None:
-    """Rebuild the report and print the verdicts."""
+    """Print the verdicts, and where the report is."""
+    from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.verdicts import verdict_rows
-    from vestige.report import build_report
 
-    report = build_report(run)
+    report = RunFolder(run).report
     if as_json:
         untested = {o.forget: list(o.untested) for o in outcomes}
-        reasons = {name: str(error) for name, error in failed.items()}
-        found = {"report": str(report), "verdicts": verdict_rows(outcomes), "untested": untested, "failed": reasons}
+        found = {"report": str(report), "verdicts": verdict_rows(outcomes), "untested": untested, "failed": failed}
         return print_json(found)
-    print_verdicts(outcomes, why=why)
+    print_verdicts(outcomes, run, why=why)
     typer.echo(f"report: {report}")
 
 
@@ -364,8 +384,11 @@ def print_plan(request: "AuditRequest", *, as_json: bool) -> None:
     found, forget = foresee_audit(request), request.splits.forget
     if as_json:
         return print_json(found)
-    rows = [[c.claim, str(c.quantities), _percent(c.holds), _percent(c.unsteady)] for c in found.claims]
-    rows.append(["all of them", "", _percent(found.holds), _percent(found.unsteady)])
+    held = [
+        (str(c.claim), str(c.quantities), c.claim in found.cannot_hold, (c.holds, c.unsteady)) for c in found.claims
+    ]
+    held.append(("all of them", "", bool(found.cannot_hold), (found.holds, found.unsteady)))
+    rows = [[what, n, *("cannot hold" if never else _percent(x) for x in xs)] for what, n, never, xs in held]
     first = next(line for line in found.claims if line.claim == "not expressed")
     seen = [f"{first.leakage:.2f} of what the target knows, in one format"] if first.leakage is not None else []
     seen += [f"{first.bits:.0f} bits an answer"] if first.bits is not None else []
@@ -381,7 +404,7 @@ def print_plan(request: "AuditRequest", *, as_json: bool) -> None:
         "too few controls to test single facts, which takes 3"
         if found.given_away is None
         else f"{found.given_away} single facts given away, clear of all controls, fail a claim whatever the mean is",
-        f"all of them hold by number of controls: {controls}",
+        "" if found.cannot_hold else f"all of them hold by number of controls: {controls}",
         f"for 80 %: {found.needed}" if found.needed else "",
         f"without any control, {found.ranked} facts are ranked among alternatives: not expressed would hold in "
         f"{_percent(found.ranked_holds)}, with leakage known to within {found.ranked_arm:.2f}"
@@ -405,8 +428,7 @@ def _tell_demo(run: "RunFolder", end: "DemoEnd", *, as_json: bool, why: bool) ->
     from vestige.artifacts.records import read_summaries, result_rows
     from vestige.artifacts.verdicts import verdict_rows
 
-    for name, error in end.failed.items():
-        say(f"failed: {one_line(name)}: {one_line(str(error), width=500)}")
+    _say_failed(end.failed)
     if not any(run.subjects()):
         raise PartialFailure("nothing could be made; see above")
 
@@ -419,7 +441,7 @@ def _tell_demo(run: "RunFolder", end: "DemoEnd", *, as_json: bool, why: bool) ->
         print_json({"report": str(report), "results": result_rows(summaries), "verdicts": verdicts})
     else:
         print_comparison(summaries)
-        print_verdicts(end.outcomes, why=why)
+        print_verdicts(end.outcomes, run.path, why=why)
         typer.echo(f"report: {report}")
     if end.failed:
         raise PartialFailure(f"{len(end.failed)} of {end.n_tasks} tasks failed; the same command tries them again")

@@ -66,9 +66,6 @@ def init_command(
     data = data or _asked("--data", "Questions and answers (file, folder or hub id)")
     forget = forget or _asked("--forget", "What is to be forgotten (file of items, or a selector such as edge:A_B)")
     model = model or _asked("--model", "Model to begin with (folder, hub id, or builtin:tiny)")
-    settings = output_dir / "audit.toml"
-    if settings.exists():
-        raise InputError(f"{settings} is there already; edit it, or name another folder")
 
     from vestige.auditing.forecast import foresee_audit
     from vestige.auditing.request import AuditRequest, named_models
@@ -88,13 +85,21 @@ def init_command(
         tuple(f"{output_dir}/models/retrained{k}" for k in range(1, controls + 1)),
     )
     asked = {"data": data, "forget": forget, "edge_key": edge_key}
+    settings, text = output_dir / "audit.toml", _settings_file(asked, cast, holdout)
+    there = settings.exists()
+    if there and settings.read_text(encoding="utf-8") != text:
+        raise InputError(
+            f"{settings} is there already and is not what these options give; edit it, or name another folder"
+        )
     models = named_models(cast.target, list(cast.unlearned), list(cast.retrained))
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
-    write_text(settings, _settings_file(asked, cast, holdout))
+    if not there:
+        write_text(settings, text)
     say_notes(splits)
     for line in (*_columns(splits), *_decided(plan)):
         say(one_line(line, width=500))
-    say(f"\nwritten: {settings}\nnext, each of which goes on where it was stopped:")
+    say(f"\n{'there already, and the same' if there else 'written'}: {settings}")
+    say("next, each of which goes on where it was stopped:")
     made = _Made("" if target else model, "" if unlearned else method)
     typer.echo("\n".join(_commands(model, made, asked, cast, settings)))
     also = "" if made.target else "; train one first, and the others when it does (--learning-rate, --lora-rank 0)"

@@ -1,8 +1,10 @@
 """Tables of estimates for the terminal: `0.42 [0.36, 0.48], n = 240`."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vestige.core.text import one_line
@@ -137,7 +139,7 @@ def print_comparison(summaries: "Sequence[Summary]") -> None:
         Console().print(table)
 
 
-def print_verdicts(outcomes: "Sequence[AuditOutcome]", *, why: bool = False) -> None:
+def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool = False) -> None:
     """Every claim about every unlearned model and the control with its verdict and bound, a table a forget set.
 
     With `why` also the reason for each, what the attacks could have found, and what was not tested.
@@ -165,7 +167,8 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", *, why: bool = False) -> 
         _print_list("Single facts that no model that never knew gives away:", facts)
         if not why:
             told = f", and {len(outcome.untested)} notes on what was not tested" if outcome.untested else ""
-            print(f"--why prints the reasons{told}; all numbers are in report.html and verdicts.json.")
+            again = shlex.join(["vestige", "audit", "--why", "--output-dir", one_line(str(run), width=500)])
+            print(f"`{again}` prints the reasons{told}; all numbers are in report.html and verdicts.json.")
             continue
         _print_list("Reasons:", reasons)
         worst = [

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
-    from vestige.studies.calibrate import CalibrateSettings, Calibration
+    from vestige.studies.calibrate import CalibrateSettings, Calibration, Score
     from vestige.training.loop import Line, Progress
     from vestige.training.parallel import Kind, World
 
@@ -420,13 +420,18 @@ def _not_reached(found: "Calibration", settings: "CalibrateSettings", retrained:
         return (
             f"training broke down at every rate that was tried to the end; take lower ones than {max(settings.rates):g}"
         )
-    end = next(c for c in found.candidates if (c.rate, c.strength) == (found.rate, found.strength)).rungs[-1].score
+    end = _end_of(found)
     unknown = found.goal.startswith("forget") and retrained is None
     return (
         f"{found.goal} cannot be reached with these rates: the nearest, {_named(found)}, ends at forget "
         f"{end.forget:.3f}, retain {end.retain:.3f}; widen --rates, search a --strength, or set a lower goal"
         + (", such as the score of a model that never knew, which --retrained measures" if unknown else "")
     )
+
+
+def _end_of(found: "Calibration") -> "Score":
+    """The validation score of the candidate that was chosen, at its end."""
+    return next(c for c in found.candidates if (c.rate, c.strength) == (found.rate, found.strength)).rungs[-1].score
 
 
 def _named(found: "Calibration") -> str:
@@ -454,6 +459,12 @@ def _tell_calibration(found: "Calibration", cpu_seconds: float, *, as_json: bool
         for name, row in shown.items():
             if not name.startswith("edge:"):
                 typer.echo(f"  {name}: {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}], n = {row['n']}")
+        end, start = _end_of(found).retain, found.start.retain
+        if end is not None and start is not None and end < RUINED * start:
+            typer.echo(
+                f"retain score {end:.3f}, the target's {start:.3f}: ruined: at this rate it lost what it was to keep; "
+                "set a goal by --keep, or a weaker one by --reach"
+            )
     typer.echo(
         f"spent: {found.n_steps} steps, {found.n_tokens} tokens, {cpu_seconds:.0f} processor seconds, losers included"
     )
