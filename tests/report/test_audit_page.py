@@ -2,6 +2,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -45,6 +46,17 @@ def page(audited):
     return (audited / "report.html").read_text(encoding="utf-8")
 
 
+def seen(value):
+    """What a template reads, by its names."""
+    if isinstance(value, dict):
+        return SimpleNamespace(**{name: seen(x) for name, x in value.items()})
+    return tuple(map(seen, value)) if type(value) in (list, tuple) else value
+
+
+def block_of(found, *parties):
+    return seen(audit_block(0, found, {}, *parties))
+
+
 def words(page):
     text = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
     return " ".join(re.sub(r"<[^>]+>", "", text).split())
@@ -80,7 +92,7 @@ def plain(text):
 
 def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
     found = with_reference(replace(outcome(), facts=FACTS))
-    screen = audit_block(0, found, {}).screen
+    screen = block_of(found).screen
     assert ([row.label for row in screen.rows], [row.label for row in screen.controls]) == (list(METHODS), [REFERENCE])
     lines = {(w.subject, kind): w.leakage for kind, name in KINDS for w in getattr(found, name)}
     for k in sorted(found.kept, key=lambda k: k.harm.value):
@@ -124,13 +136,13 @@ def test_the_bound_beside_a_verdict_is_in_per_cent(claim, what, low, high, unit,
     wide = 6.0 if unit == "bits" else 0.2
     change = {"outcome": what, "at_least": low, "at_most": high, "unit": unit, "wide": wide}
     verdicts = [replace(v, **change) if (v.subject, v.claim) == ("ga", claim) else v for v in found.verdicts]
-    (row,) = (r for r in audit_block(0, replace(found, verdicts=tuple(verdicts)), {}).screen.rows if r.label == "ga")
+    (row,) = (r for r in block_of(replace(found, verdicts=tuple(verdicts))).screen.rows if r.label == "ga")
     assert plain(next(cell.bound for cell in row.cells if cell and cell.claim == claim)) == said
 
 
 def test_places_on_the_strip_go_by_the_numbers():
     found = outcome()
-    screen = audit_block(0, found, {}).screen
+    screen = block_of(found).screen
     assert screen.strip is not None
     zero, one = screen.strip.never, screen.strip.target
     for row, w in zip(screen.rows, found.worst, strict=True):
@@ -142,13 +154,13 @@ def test_places_on_the_strip_go_by_the_numbers():
     assert screen.strip.band == pytest.approx([zero + x * (one - zero) for x in (min(values), max(values))], abs=0.02)
     # What is infinite or far out ends at the edge.
     far = replace(found.worst[0], leakage=estimate("leakage", 0.1, math.inf, "leakage"))
-    mark = audit_block(0, replace(found, worst=(far,)), {}).screen.rows[0].marks[0]
+    mark = block_of(replace(found, worst=(far,))).screen.rows[0].marks[0]
     assert (mark.low, mark.high) == (2.0, 98.0)
 
 
 def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_for(tmp_path):
     found = with_control(outcome())
-    block = audit_block(0, found, {})
+    block = block_of(found)
     (control,) = block.screen.controls
     assert (control.label, control.control, [row.control for row in block.screen.rows]) == (CONTROL, True, [False] * 4)
     cells = {cell.claim: cell for cell in control.cells if cell}
@@ -173,7 +185,7 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
 
 
 def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply_and_bits():
-    given = audit_block(0, replace(outcome(), facts=FACTS), {}).screen.given
+    given = block_of(replace(outcome(), facts=FACTS)).screen.given
     assert [(g.label, g.n, g.of, g.n_back, len(g.more)) for g in given] == [("ga", 2, 120, 0, 1), ("kl", 1, 120, 1, 0)]
     first, (second,) = given[0].first, given[0].more
     assert (first.question, first.said) == ("Which law governs it?", "Washington, I say.")
@@ -187,7 +199,7 @@ def test_a_fact_without_a_text_takes_that_of_its_question_and_the_true_answer_is
     bare = FactLine("ga", "prefill", "i1", "stated", 0.01)
     asked = {"i1": Asked("i1", "Who sells?", "Oradfa Corp.", "A_B", "", "")}
     found = plain_outcome(replace(outcome(), facts=(*FACTS, bare)), {}, asked)
-    (ga, _) = audit_block(0, found, {}).screen.given
+    (ga, _) = block_of(found).screen.given
     told = {(f.question, f.does, f.said, f.true) for f in (ga.first, *ga.more)}
     assert ("Who sells?", "states the true answer,", "Oradfa Corp.", "") in told
     assert ("Which law governs it?", "replies", "Washington, I say.", FACTS[1].answer) in told
@@ -215,7 +227,7 @@ def test_contracts_stand_by_model_the_worst_first_with_what_says_most_against_ea
         GroupLine("ga", IMAGE, 18, "forced, bits", bits, 0.001, True),
         GroupLine("kl", "A_B", 20, "generate", shares, 0.3, False),
     )
-    grid = audit_block(0, replace(outcome(), groups=told), {}, {"A_B": "Gokpda Inc and Lxdnmp Ltd"}).groups
+    grid = block_of(replace(outcome(), groups=told), {"A_B": "Gokpda Inc and Lxdnmp Ltd"}).groups
     assert [row.label for row in grid.rows] == [IMAGE, "Gokpda Inc and Lxdnmp Ltd (A_B)"]
     assert [head.title for head in grid.heads] == ["GA", "KL"]
     assert grid.rows[0].cells[0].notes == ("probability of the answer, bits", "above the margin")
@@ -285,7 +297,7 @@ def found_prompt(text, **fields):
 
 def test_a_found_prompt_is_shown_with_what_it_brings_and_a_long_one_is_folded():
     lines = (found_prompt("a" * 60), found_prompt("b" * 61, claimed=False))
-    ((attack, (short, long)),) = audit_block(0, replace(outcome(), prompts=lines), {}).panels.prompts
+    ((attack, (short, long)),) = block_of(replace(outcome(), prompts=lines)).prompts
     assert attack == "gcg n=7"
     assert (short.text, short.whole, short.place) == ("a" * 60, "", "suffix of 20 tokens")
     assert short.replies == ("all", "5 of 7", "2 of 7", "4 of 7")
@@ -388,8 +400,8 @@ def test_a_run_without_an_audit_has_the_page_that_it_had(run):
 def test_an_audit_without_controls_says_what_0_is_and_one_of_almost_nothing_is_a_page_too(tmp_path):
     run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     against_chance = replace(outcome(), retrained=())
-    assert "0 is what guessing gives" in audit_block(0, against_chance, {}).scale
-    assert "0 is a model that never knew" in audit_block(0, outcome(), {}).scale
+    assert "0 is what guessing gives" in block_of(against_chance).scale
+    assert "0 is a model that never knew" in block_of(outcome()).scale
     bare = replace(
         outcome(),
         **dict.fromkeys(("retrained", "formats", "matrix", "worst", "orders", "reversals", "gains", "curves"), ()),
@@ -431,9 +443,9 @@ def test_the_figures_are_whole_svg_and_the_same_bytes_again(audited):
 def test_where_nobody_retrained_the_page_says_what_stands_for_a_model_that_never_knew():
     plain = replace(outcome(), retrained=(), never=())
     ranked = replace(plain.formats[0], format="exposure", retrained=None)
-    by_alternatives = audit_block(0, replace(plain, formats=(*plain.formats, ranked)), {})
+    by_alternatives = block_of(replace(plain, formats=(*plain.formats, ranked)))
     assert "ranked among alternatives: 0 is a rank by chance" in by_alternatives.scale
-    assert "0 is what guessing gives" in audit_block(0, plain, {}).scale
+    assert "0 is what guessing gives" in block_of(plain).scale
 
 
 def test_the_colour_goes_by_the_leakage_and_changes_sides_below_never_knew():

@@ -1,4 +1,4 @@
-"""Which split an item is shown to be of, from what the summaries say."""
+"""Which split an item is shown to be of, and what the estimates of a forget set are read against."""
 
 import csv
 from pathlib import Path
@@ -8,13 +8,25 @@ from synthetic_run import SELECTORS, spec, write_run
 
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import note_bytes
+from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, write_json
 from vestige.report import build_report
 from vestige.report.contents import read_contents
-from vestige.report.evidence import Answers, Asked, Subject, View, forget_set, split_of
+from vestige.report.evidence import (
+    Answers,
+    Asked,
+    Evidence,
+    Subject,
+    View,
+    forget_set,
+    greedy_rouge,
+    pooled,
+    split_of,
+)
 from vestige.report.page import payload, render
 
 FORGET = "random:1@dense"
+ITEMS = frozenset(spec("retrained", FORGET).forgotten[0].items)
 ASKED = {
     id_: Asked(id_, "q", "a", edge, group, "")
     for id_, edge, group in [
@@ -28,14 +40,44 @@ ASKED = {
 SPLITS = {"forget": ("f",), "retain": ("r", "i"), "independent": ("i",), "independent_sales": ("i",), "factual": ("c",)}
 
 
-def subject(label, splits):
+def subject(label, splits=None, role="target", places=None):
     views = {} if splits is None else {FORGET: View(EvalFolder(Path("evals/qa-1")), splits)}
-    return Subject(label, label, spec("target", ""), None, None, None, {}, views, {})
+    own = spec(role, "" if role == "target" else FORGET, "ga" if role == "unlearned" else "")
+    results, asked = ({FORGET: places}, {FORGET: ITEMS}) if places else ({}, {})
+    return Subject(label, label, own, None, None, None, results, views, asked)
 
 
-def forget_set_of(*splits):
-    subjects = [subject(str(number), own) for number, own in enumerate(splits)]
-    return forget_set(subjects, Answers(tuple(ASKED.values()), {}), FORGET)
+def forget_set_of(*splits, subjects=()):
+    subjects = subjects or [subject(str(number), own) for number, own in enumerate(splits)]
+    evidence = Evidence("run", {}, {}, tuple(subjects), (FORGET,), (), {FORGET: ITEMS})
+    return forget_set(evidence, Answers(tuple(ASKED.values()), {}), FORGET)
+
+
+def estimate(value, low, high, n=20):
+    return Estimate("rouge1_recall", "share", value, low, high, n, "by hand")
+
+
+def places(forget, free=None):
+    return {greedy_rouge("forget"): forget} | ({greedy_rouge("forget", "free"): free} if free else {})
+
+
+def test_several_models_of_one_role_pool_to_their_mean_in_the_envelope_of_their_intervals():
+    found = pooled([estimate(0.2, 0.1, 0.4, n=20), estimate(0.4, 0.2, 0.5, n=18)])
+    assert (found.value, found.low, found.high, found.n) == (pytest.approx(0.3), 0.1, 0.5, 18)
+    assert pooled([]) is None
+
+
+def test_free_answers_are_shown_only_where_every_model_has_them_and_the_band_is_that_of_the_answers_shown():
+    high, low, free = estimate(1.0, 0.9, 1.0), estimate(0.3, 0.2, 0.4), estimate(0.1, 0.0, 0.2)
+    target = subject("target", places=places(high, high))
+    models = [target, subject("retrained", role="retrained", places=places(low, free))]
+    method = subject("ga", role="unlearned", places=places(low, free))
+    without = subject("gd", role="unlearned", places=places(low))
+    found = forget_set_of(subjects=[*models, method])
+    assert (found.scope, found.never) == ("free", free)
+    found = forget_set_of(subjects=[*models, method, without])
+    assert (found.scope, found.never) == ("all", low)
+    assert forget_set_of(subjects=[target]).never is None
 
 
 def test_an_independent_item_is_not_called_retain_and_one_of_no_split_is_unknown():

@@ -99,14 +99,15 @@ def test_a_label_that_acts_does_not_act_as_the_name_of_a_column(tmp_path):
 
 def test_files_of_others_in_the_reports_folders_stay_and_those_of_an_earlier_report_go(tmp_path):
     run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
-    for name in ("tables/notes.csv", "tables/gains.csv", "figures/drafts/mine.svg", "figures/gains-x.svg"):
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).write_text("before")
+    of_others = [run / name for name in ("tables/notes.csv", "figures/drafts/mine.svg", "figures/notes.txt")]
+    of_ours = [run / name for name in ("tables/gains.csv", "figures/gains-x.svg", "figures/graph-stale.svg")]
+    for path in (*of_others, *of_ours):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("before")
     build_report(run)
-    assert (run / "tables/notes.csv").read_text() == (run / "figures/drafts/mine.svg").read_text() == "before"
+    assert {path.read_text() for path in of_others} == {"before"}
     assert (run / "tables/results.csv").exists()
-    assert not (run / "tables/gains.csv").exists()
-    assert not (run / "figures/gains-x.svg").exists()
+    assert not any(path.exists() for path in of_ours)
 
 
 def test_what_a_report_writes_is_known_as_vestiges_own(run, audited):

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from vestige.artifacts.audits import (
     SHUFFLED,
@@ -205,65 +205,19 @@ PROMPT_SHOWN = 60
 """Characters of a prompt that are shown at once."""
 
 
-class Sound(NamedTuple):
-    """A check of the data set: holds, fails or inconclusive, in a word, what was checked, the numbers, the reason."""
-
-    outcome: str
-    word: str
-    check: str
-    numbers: str
-    reason: str
-
-
-class Found(NamedTuple):
-    """A prompt that was found for one model: its text at once and in full, where it stands, what became of replies.
-
-    `whole` is empty where the text is short.
-    """
-
-    label: str
-    css: str
-    text: str
-    whole: str
-    place: str
-    replies: tuple[str, ...]
-
-
-class Attack(NamedTuple):
-    """An attack's part of the budget: its name, its least bound, why it counts for nothing, a row for each subject."""
-
-    name: str
-    bound: str
-    mark: str
-    rows: tuple[GridRow, ...]
-
-
-@dataclass(frozen=True)
-class Panels:
-    """The panels for the template; what an audit does not have is None or empty."""
-
-    prompts: tuple[tuple[str, tuple[Found, ...]], ...]
-    budget_heads: tuple[str, ...]
-    budget: tuple[Attack, ...]
-    membership: Grid | None
-    kept: Grid | None
-    measures: Grid | None
-    soundness: tuple[Sound, ...]
-
-
-def panels(outcome: AuditOutcome, colours: Colours) -> Panels:
-    """All panels of one audit."""
+def panels(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
+    """The panels of one audit for the template; what it does not have is None or empty."""
     needs = list(dict.fromkeys(name for b in outcome.budget for name in b.need_bits))
     needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
-    return Panels(
-        prompts=_prompts(outcome, colours),
-        budget_heads=tuple(NEEDS.get(name, name.replace("_", " ")) for name in needs),
-        budget=_budget(outcome, colours, needs),
-        membership=_by_subject(outcome.membership, colours, lambda m: (m.score.replace("_", " "), "AUC"), _auc),
-        kept=_by_subject(outcome.kept, colours, lambda k: (k.split, format_name(k.format)), _lost),
-        measures=_measures(outcome),
-        soundness=tuple(_sound(line) for line in outcome.soundness),
-    )
+    return {
+        "prompts": _prompts(outcome, colours),
+        "budget_heads": [NEEDS.get(name, name.replace("_", " ")) for name in needs],
+        "budget": _budget(outcome, colours, needs),
+        "membership": _by_subject(outcome.membership, colours, lambda m: (m.score.replace("_", " "), "AUC"), _auc),
+        "kept": _by_subject(outcome.kept, colours, lambda k: (k.split, format_name(k.format)), _lost),
+        "measures": _measures(outcome),
+        "soundness": list(map(_sound, outcome.soundness)),
+    }
 
 
 def attack_names(outcome: AuditOutcome) -> list[str]:
@@ -280,25 +234,26 @@ def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
     return "; ".join(dict.fromkeys("saturated in every format" if _full(g) else g.why_not for g in lines))
 
 
-def _prompts(outcome: AuditOutcome, colours: Colours) -> tuple[tuple[str, tuple[Found, ...]], ...]:
+def _prompts(outcome: AuditOutcome, colours: Colours) -> list[tuple[str, list[dict[str, Any]]]]:
     """By attack the prompts that it found, a model each."""
     attacks = dict.fromkeys(p.attack for p in outcome.prompts)
-    return tuple((a, tuple(_found(p, colours) for p in outcome.prompts if p.attack == a)) for a in attacks)
+    return [(a, [_found(p, colours) for p in outcome.prompts if p.attack == a]) for a in attacks]
 
 
-def _found(p: PromptLine, colours: Colours) -> Found:
+def _found(p: PromptLine, colours: Colours) -> dict[str, Any]:
+    """A prompt: its text at once and, where it is long, in full, where it stands, what became of the replies."""
     long = len(p.text) > PROMPT_SHOWN
-    return Found(
-        label=p.subject,
-        css=colours.css(p.subject),
-        text=f"{p.text[: PROMPT_SHOWN - 1]}…" if long else p.text,
-        whole=p.text if long else "",
-        place=f"{p.placement} of {p.n_tokens} token{'s' if p.n_tokens != 1 else ''}",
-        replies=(
+    return {
+        "label": p.subject,
+        "css": colours.css(p.subject),
+        "text": f"{p.text[: PROMPT_SHOWN - 1]}…" if long else p.text,
+        "whole": p.text if long else "",
+        "place": f"{p.placement} of {p.n_tokens} token{'s' if p.n_tokens != 1 else ''}",
+        "replies": [
             "all" if p.claimed else "not all",
             *(f"{n} of {p.wanted}" for n in (p.verified, p.anyway, p.brought)),
-        ),
-    )
+        ],
+    }
 
 
 def shuffled(curve: CurveLine) -> CurvePoint | None:
@@ -322,21 +277,20 @@ def _full(g: GainLine) -> bool:
     return g.saturated and (not g.why_not or g.why_not.startswith("saturated"))
 
 
-def _budget(outcome: AuditOutcome, colours: Colours, needs: list[str]) -> tuple[Attack, ...]:
-    attacks = dict.fromkeys(b.attack for b in outcome.budget)
-    return tuple(
-        Attack(
-            name,
-            listed(list(dict.fromkeys(b.bound for b in outcome.budget if b.attack == name))),
-            why_no_evidence(outcome, name),
-            tuple(
-                GridRow(b.subject, colours.css(b.subject), _spent(outcome, b, needs))
-                for b in outcome.budget
-                if b.attack == name
-            ),
-        )
-        for name in attacks
-    )
+def _budget(outcome: AuditOutcome, colours: Colours, needs: list[str]) -> list[dict[str, Any]]:
+    """By attack its name, its least bound, why it counts for nothing, a row for each subject."""
+    attacks: dict[str, list[BudgetLine]] = {}
+    for b in outcome.budget:
+        attacks.setdefault(b.attack, []).append(b)
+    return [
+        {
+            "name": name,
+            "bound": listed(list(dict.fromkeys(b.bound for b in own))),
+            "mark": why_no_evidence(outcome, name),
+            "rows": [GridRow(b.subject, colours.css(b.subject), _spent(outcome, b, needs)) for b in own],
+        }
+        for name, own in attacks.items()
+    ]
 
 
 def _spent(outcome: AuditOutcome, b: BudgetLine, needs: list[str]) -> tuple[GridCell, ...]:
@@ -426,11 +380,12 @@ def _measure(m: MeasureLine | None, shared: str) -> GridCell:
     return GridCell(plain_number(m.value), css="other" if tell else "", tell=tell)
 
 
-def _sound(line: SoundnessLine) -> Sound:
+def _sound(line: SoundnessLine) -> dict[str, Any]:
+    """A check of the data set: holds, fails or inconclusive, in a word, what was checked, the numbers, the reason."""
     outcome, word = {True: ("holds", "sound"), False: ("fails", "leaks"), None: ("inconclusive", "not decided")}[
         line.sound
     ]
-    numbers = said(line.effect) if line.effect else ""
-    if line.p is not None:
-        numbers = f"{numbers}, p = {plain_number(line.p)}".removeprefix(", ")
-    return Sound(outcome, word, line.check, numbers, line.reason)
+    numbers = [said(line.effect)] if line.effect else []
+    numbers += [f"p = {plain_number(line.p)}"] if line.p is not None else []
+    shown = {"outcome": outcome, "word": word, "check": line.check, "numbers": ", ".join(numbers)}
+    return shown | {"reason": line.reason}

@@ -4,7 +4,7 @@ Nothing is computed here: what an outcome holds is chosen, ordered and put into 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from urllib.parse import quote
 
@@ -16,7 +16,6 @@ from vestige.artifacts.audits import (
     GainLine,
     GroupLine,
     MatrixCell,
-    Outcome,
     VerdictLine,
 )
 from vestige.core.estimates import Estimate
@@ -27,7 +26,6 @@ from vestige.report.audit_panels import (
     GridCell,
     GridRow,
     Head,
-    Panels,
     any_range,
     any_size,
     heat,
@@ -37,7 +35,7 @@ from vestige.report.audit_panels import (
     why_no_evidence,
 )
 from vestige.report.evidence import forget_label
-from vestige.report.first_screen import FirstScreen, anchor, first_screen
+from vestige.report.first_screen import Block, anchor, first_screen
 from vestige.report.words import (
     attack_name,
     audited,
@@ -81,107 +79,52 @@ _MOST_GROUPS = 20
 """Contracts or persons that are shown, the worst first; all of them are in outcome.json."""
 
 
-@dataclass(frozen=True)
-class Why:
-    """What became of a claim for those methods that it is the same for: reason, numbers, what was left out."""
-
-    who: tuple[tuple[str, str, str], ...]
-    outcome: Outcome
-    reasons: tuple[str, ...]
-    reach: str
-    left_out: tuple[str, ...]
-    numbers: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class ClaimBlock:
-    """A claim in words with what became of it for every method."""
-
-    claim: Claim
-    statement: str
-    rows: tuple[Why, ...]
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A part of the heat map: the models as they stand, or after one attack; `mark` says why it is no evidence."""
-
-    name: str
-    mark: str
-    heads: tuple[Head, ...]
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """Leakage of models by stage and format."""
-
-    stages: tuple[Stage, ...]
-    rows: tuple[GridRow, ...]
-
-
-@dataclass(frozen=True)
-class AuditBlock:
-    """All that the page says of the audit of one forget set."""
-
-    label: str
-    screen: FirstScreen
-    margins: tuple[tuple[str, str], ...]
-    claims: tuple[ClaimBlock, ...]
-    scale: str
-    able: Grid | None
-    matrix: HeatMap | None
-    groups: Grid | None
-    n_groups: int
-    not_admitted: tuple[tuple[str, str], ...]
-    agreement: tuple[str, ...]
-    panels: Panels
-
-
 def audit_block(
     index: int, outcome: AuditOutcome, known: Mapping[str, int], parties: Mapping[str, str] = MappingProxyType({})
-) -> AuditBlock:
-    """The audit of one forget set for the template; `known` are the colours of the methods elsewhere.
+) -> Block:
+    """All that the page says of the audit of one forget set; `known` are the colours of the methods elsewhere.
 
-    `parties` has the names of contracts by their ids, where the data tell them.
+    `parties` has the names of contracts by their ids, where the data tell them. What an audit does not have is None or
+    empty.
     """
     colours = Colours(outcome, known)
-    return AuditBlock(
-        label=forget_label(outcome.forget, parties),
-        screen=first_screen(index, outcome, known, parties),
-        margins=tuple(
+    return {
+        "label": forget_label(outcome.forget, parties),
+        "screen": first_screen(index, outcome, known, parties),
+        "margins": [
             (_MARGINS.get(k, k.replace("_", " ")), _SCOPES.get(v, v) if isinstance(v, str) else f"{v:g}")
             for k, v in outcome.thresholds.items()
-        ),
-        claims=tuple(ClaimBlock(c, words, _reasons(index, outcome, colours, c)) for c, words in CLAIMS.items()),
-        scale=_SCALES[outcome.against],
-        able=_able(outcome),
-        matrix=_matrix(outcome, colours),
-        groups=_groups(outcome, colours, parties),
-        n_groups=len({g.group for g in outcome.groups}),
-        not_admitted=tuple((format_name(f.format), f.reason.rstrip(".")) for f in outcome.formats if not f.admitted),
-        agreement=tuple(_agreement(outcome)),
-        panels=panels(outcome, colours),
-    )
+        ],
+        "claims": [{"statement": words, "rows": _reasons(index, outcome, colours, c)} for c, words in CLAIMS.items()],
+        "scale": _SCALES[outcome.against],
+        "able": _able(outcome),
+        "matrix": _matrix(outcome, colours),
+        "groups": _groups(outcome, colours, parties),
+        "n_groups": len({g.group for g in outcome.groups}),
+        "not_admitted": [(format_name(f.format), f.reason.rstrip(".")) for f in outcome.formats if not f.admitted],
+        "agreement": list(_agreement(outcome)),
+        **panels(outcome, colours),
+    }
 
 
-def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> tuple[Why, ...]:
+def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> list[Block]:
     """What became of one claim, methods with the same outcome for the same reason in one."""
     found: dict[tuple[object, ...], list[VerdictLine]] = {}
     for v in outcome.verdicts:
         if v.claim == claim:
             alike = (v.outcome, v.reason, v.left_out, *v.evidence.items())
             found.setdefault(alike, []).append(v)
-    return tuple(
-        Why(
-            who=tuple((anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same),
-            outcome=same[0].outcome,
-            reasons=tuple(_sentence(part) for part in same[0].reason.split("; ")),
-            reach=_reach(same[0]),
-            left_out=same[0].left_out,
-            numbers=tuple((name, said(e)) for name, e in same[0].evidence.items()),
-        )
+    return [
+        {
+            "who": [(anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same],
+            "outcome": same[0].outcome,
+            "reasons": [_sentence(part) for part in same[0].reason.split("; ")],
+            "reach": _reach(same[0]),
+            "left_out": same[0].left_out,
+            "numbers": [(name, said(e)) for name, e in same[0].evidence.items()],
+        }
         for same in found.values()
-    )
+    ]
 
 
 def _sentence(part: str) -> str:
@@ -230,48 +173,42 @@ def _able(outcome: AuditOutcome) -> Grid | None:
     return Grid("attack", heads, tuple(rows))
 
 
-def _matrix(outcome: AuditOutcome, colours: Colours) -> HeatMap | None:
-    """Leakage by model, stage and format; an attack's is what it leaves beyond what it teaches itself."""
+def _matrix(outcome: AuditOutcome, colours: Colours) -> Block | None:
+    """Leakage by model, stage and format: the models as they stand, or after one attack.
+
+    An attack's is what it leaves beyond what it teaches itself; its `mark` says why it is no evidence.
+    """
     forms = {f.format: f for f in outcome.formats if f.admitted}
     if not forms:
         return None
     cells = {(c.subject, "", c.format): _leak(outcome, c) for c in outcome.matrix if c.leakage}
     cells |= {(g.subject, g.attack, g.format): _after(outcome, g) for g in outcome.gains if g.unit != "bits"}
-    stages = []
+    stages: list[Block] = []
+    columns: list[tuple[str, str, str]] = []
     for attack in ("", *dict.fromkeys(g.attack for g in outcome.gains)):
         asked = [name for name in forms if any((a, f) == (attack, name) for _, a, f in cells)]
         if asked:
-            heads = tuple(Head(name, css="first" if name == asked[0] else "") for name in asked)
-            stages.append((attack, Stage(attack_name(attack), why_no_evidence(outcome, attack), heads)))
+            mark = why_no_evidence(outcome, attack)
+            heads = [_form_head(forms[name], "first" if name == asked[0] else "") for name in asked]
+            stages.append({"name": attack_name(attack), "mark": mark, "heads": heads})
+            ceiling = "ceiling" if mark else ""
+            columns += [(attack, name, f"{head.css} {ceiling}") for name, head in zip(asked, heads, strict=True)]
     subjects = [s for s in dict.fromkeys(s for s, _, _ in cells) if s != outcome.target]
-    rows = [
-        GridRow(
-            s,
-            colours.css(s),
-            tuple(
-                replace(cell, css=f"{cell.css} {head.css} {'ceiling' if stage.mark else ''}".strip())
-                for attack, stage in stages
-                for head in stage.heads
-                for cell in [cells.get((s, attack, head.title), EMPTY)]
-            ),
-        )
-        for s in subjects
-    ]
-    named = [replace(stage, heads=tuple(_form_head(forms[h.title], h) for h in stage.heads)) for _, stage in stages]
-    return HeatMap(tuple(named), tuple(rows))
+    rows = []
+    for s in subjects:
+        own = [(cells.get((s, attack, name), EMPTY), css) for attack, name, css in columns]
+        rows.append(GridRow(s, colours.css(s), tuple(replace(c, css=f"{c.css} {css}".strip()) for c, css in own)))
+    return {"stages": stages, "rows": rows}
 
 
-def _form_head(f: FormatLine, head: Head) -> Head:
-    return replace(head, title=format_name(f.format), tell=told(f.format, _controls_of(f)))
-
-
-def _controls_of(f: FormatLine) -> list[tuple[str, str]]:
-    return [
+def _form_head(f: FormatLine, css: str) -> Head:
+    controls = [
         ("metric", f.metric),
         ("target", said(f.target)),
         ("never knew", said(f.retrained) if f.retrained else "no such model"),
         ("target less never knew" if f.retrained else "target less chance", said(f.admission)),
     ]
+    return Head(format_name(f.format), css=css, tell=told(f.format, controls))
 
 
 def cell_key(outcome: AuditOutcome, subject: str, attack: str, form: str, quantity: str) -> str:

@@ -30,10 +30,9 @@ from vestige.core.files import machine_errors, new_folder, replacing, write_json
 from vestige.core.ids import file_digest, slug
 from vestige.core.text import one_line
 from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
-from vestige.report.audit_sections import audit_block
 from vestige.report.contents import Contents, read_contents, scores_digest
 from vestige.report.figures import saved, short_name, write_audit_figures, write_figures
-from vestige.report.first_screen import WORDS, margins_said
+from vestige.report.first_screen import WORDS, first_screen, margins_said
 from vestige.report.holes import (
     COLOURS,
     Probe,
@@ -236,7 +235,7 @@ def _variables(folder: RunFolder, contents: Contents, *, signed: bool) -> dict[s
 
 
 def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> dict[str, Any]:
-    screen = audit_block(index, outcome, contents.colours, contents.parties).screen
+    screen = first_screen(index, outcome, contents.colours, contents.parties)
     plan = folder.audit(outcome.forget).plan
     attacks = read_plan(folder.audit(outcome.forget)).attacks if plan.exists() else ()
     able = {line.attack: line.able for line in outcome.able}

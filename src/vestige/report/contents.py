@@ -4,9 +4,8 @@ The estimates of a forget set are read against the answers that are shown and th
 envelope, no verdict: a page has one arithmetic, that of the audit.
 """
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -24,6 +23,7 @@ from vestige.report.evidence import (
     forget_label,
     forget_set,
     greedy_rouge,
+    pooled,
     read_answers,
     read_evidence,
 )
@@ -31,52 +31,13 @@ from vestige.report.graph import Drawing, Edge, draw, read_edges
 from vestige.report.holes import Probe, read_probe
 from vestige.report.words import plain_sentence
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One forget set.
-
-    `scope` names the answers that are shown: `free` (those that the retain set does not give away) where the run tells
-    them apart for every model, otherwise `all`; `never` is what models that never knew score in them.
-    """
-
-    forget: str
-    scope: str
-    never: Estimate | None
-
-
-def pooled(estimates: Sequence[Estimate]) -> Estimate | None:
-    """One estimate for the models of one role: their mean, within the envelope of their intervals."""
-    if not estimates:
-        return None
-    first = estimates[0]
-    return Estimate(
-        metric=first.metric,
-        unit=first.unit,
-        value=math.fsum(e.value for e in estimates) / len(estimates),
-        low=min(e.low for e in estimates),
-        high=max(e.high for e in estimates),
-        n=min(e.n for e in estimates),
-        interval=first.interval if len(estimates) == 1 else f"envelope of {len(estimates)} models",
-    )
-
-
-def find(evidence: Evidence, forget: str) -> Finding:
-    """What there is to read the estimates of one forget set against."""
-    roles = [evidence.of(role, forget) for role in ("target", "retrained", "unlearned")]
-    free = greedy_rouge("forget", "free")
-    scope = "free" if all(free in s.results[forget] for own in roles for s in own) else "all"
-    cell = greedy_rouge("forget", scope)
-    return Finding(forget, scope, pooled([s.results[forget][cell] for s in roles[1] if cell in s.results[forget]]))
-
-
 REPLIES_SHOWN = 20_000
 """Replies that the page carries; tables/items.csv has all."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """A run, read. `findings` and `forget_sets` go by forget set; `no_graph` says why there is no drawing.
+    """A run, read. `no_graph` says why there is no drawing.
 
     `audits` and `probes` are those that are done; a run may have none. `sources` has for each audit the evaluations
     that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `unjudged`
@@ -84,7 +45,6 @@ class Contents:
     """
 
     evidence: Evidence
-    findings: tuple[Finding, ...]
     answers: Answers
     forget_sets: tuple[ForgetSet, ...]
     edges: tuple[Edge, ...]
@@ -174,12 +134,11 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     evidence = read_evidence(run, verify=verify)
     answers = read_answers(evidence.subjects)
     edges, no_graph = read_edges(run)
-    forget_sets = tuple(forget_set(evidence.subjects, answers, f) for f in evidence.forgets)
+    forget_sets = tuple(forget_set(evidence, answers, f) for f in evidence.forgets)
     centre = {edge for f in forget_sets for edge in f.edges or ()}
     audits = tuple(read_outcome(folder) for folder in run.audits())
     return Contents(
         evidence=evidence,
-        findings=tuple(find(evidence, f) for f in evidence.forgets),
         answers=answers,
         forget_sets=forget_sets,
         edges=edges,

@@ -3,6 +3,7 @@
 Everything here is read through `vestige.artifacts`; nothing is computed but names.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -344,10 +345,14 @@ class ForgetSet:
 
     `split` names one split an item, by its id; an item that stands in none, or in different ones in different
     evaluations, is left out. `edges` are those of its forget items, or None where no evaluation says which these
-    are. `dispute` says how the evaluations differ, if they do.
+    are. `dispute` says how the evaluations differ, if they do. `scope` names the answers that are shown: `free` (those
+    that the retain set does not give away) where the run tells them apart for every model, otherwise `all`; `never` is
+    what models that never knew score in them.
     """
 
     forget: str
+    scope: str
+    never: Estimate | None
     split: Mapping[str, str]
     edges: frozenset[str] | None
     dispute: str
@@ -400,9 +405,25 @@ def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[As
         raise InputError(f"{folder.path}, record {number}: no field {error}; evaluate again with --fresh") from error
 
 
-def forget_set(subjects: Sequence[Subject], answers: Answers, forget: str) -> ForgetSet:
+def pooled(estimates: Sequence[Estimate]) -> Estimate | None:
+    """One estimate for the models of one role: their mean, within the envelope of their intervals."""
+    if not estimates:
+        return None
+    first = estimates[0]
+    return Estimate(
+        metric=first.metric,
+        unit=first.unit,
+        value=math.fsum(e.value for e in estimates) / len(estimates),
+        low=min(e.low for e in estimates),
+        high=max(e.high for e in estimates),
+        n=min(e.n for e in estimates),
+        interval=first.interval if len(estimates) == 1 else f"envelope of {len(estimates)} models",
+    )
+
+
+def forget_set(evidence: Evidence, answers: Answers, forget: str) -> ForgetSet:
     """Where the summaries of all subjects place the items, seen from `forget`."""
-    views = [s.views[forget] for s in subjects if forget in s.views]
+    views = [s.views[forget] for s in evidence.subjects if forget in s.views]
     named: dict[str, set[str]] = defaultdict(set)
     for view in views:
         for item, name in _named(view.splits).items():
@@ -413,7 +434,12 @@ def forget_set(subjects: Sequence[Subject], answers: Answers, forget: str) -> Fo
         f"{len(named) - len(split)} questions stand in one split for one model and in another for another, so these"
         " scores do not compare. Evaluate all models on one data set with one seed."
     )
-    return ForgetSet(forget, split, edges if views else None, dispute if len(split) < len(named) else "")
+    roles = {role: evidence.of(role, forget) for role in ("target", "retrained", "unlearned")}
+    free = greedy_rouge("forget", "free")
+    scope = "free" if all(free in s.results[forget] for own in roles.values() for s in own) else "all"
+    cell = greedy_rouge("forget", scope)
+    never = pooled([s.results[forget][cell] for s in roles["retrained"] if cell in s.results[forget]])
+    return ForgetSet(forget, scope, never, split, edges if views else None, dispute if len(split) < len(named) else "")
 
 
 def _named(splits: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -28,8 +28,8 @@ from vestige.core.estimates import Estimate
 from vestige.core.files import write_bytes
 from vestige.core.ids import slug
 from vestige.report.audit_panels import HOTTEST, LIGHT, METHODS_LIGHT, Colours, along, drawn, why_no_evidence
-from vestige.report.contents import Contents, Finding, edge_loss
-from vestige.report.evidence import PANELS, Cell, Subject, forget_label, greedy_rouge
+from vestige.report.contents import Contents, edge_loss
+from vestige.report.evidence import PANELS, Cell, ForgetSet, Subject, forget_label, greedy_rouge
 from vestige.report.graph import Drawing, Edge
 from vestige.report.words import interval, number, visible
 
@@ -59,7 +59,7 @@ _DASHES: tuple[Any, ...] = ("solid", (0, (4, 2)), (0, (1, 2)), (0, (5, 2, 1, 2))
 
 def write_figures(folder: Path, contents: Contents) -> None:
     """Write every figure of every forget set into `folder`; a forget set without the leading score has none."""
-    for finding in contents.findings:
+    for finding in contents.forget_sets:
         subjects = [
             s
             for role in ("target", "retrained", "unlearned")
@@ -116,7 +116,7 @@ def short_name(label: str) -> str:
     return shown if len(shown) <= _NAME_CHARACTERS else shown[: _NAME_CHARACTERS - 1] + "…"
 
 
-def _levels(figure: Figure, contents: Contents, finding: Finding, subjects: Sequence[Subject], more: str) -> None:
+def _levels(figure: Figure, contents: Contents, finding: ForgetSet, subjects: Sequence[Subject], more: str) -> None:
     panels = [(title, c) for _, title, c in PANELS if any(c in s.results[finding.forget] for s in subjects)]
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (title, cell) in zip(axes, panels, strict=True):
@@ -129,7 +129,7 @@ def _levels(figure: Figure, contents: Contents, finding: Finding, subjects: Sequ
     figure.suptitle(short_name(forget_label(finding.forget)) + more, fontsize=10, x=0.01, ha="left")
 
 
-def _dots(axis: Axes, contents: Contents, finding: Finding, subjects: Sequence[Subject], cell: Cell) -> None:
+def _dots(axis: Axes, contents: Contents, finding: ForgetSet, subjects: Sequence[Subject], cell: Cell) -> None:
     for row, subject in enumerate(subjects):
         estimate = subject.results[finding.forget].get(cell)
         if estimate:
@@ -143,7 +143,7 @@ def _dots(axis: Axes, contents: Contents, finding: Finding, subjects: Sequence[S
     axis.tick_params(length=0)
 
 
-def _tradeoff(figure: Figure, contents: Contents, finding: Finding, subjects: Sequence[Subject]) -> None:
+def _tradeoff(figure: Figure, contents: Contents, finding: ForgetSet, subjects: Sequence[Subject]) -> None:
     axis = figure.subplots()
     forget, retain = greedy_rouge("forget", finding.scope), greedy_rouge("retain")
     results = [(s, s.results[finding.forget]) for s in subjects]
@@ -193,7 +193,7 @@ def _graphs(
     figure: Figure,
     contents: Contents,
     drawing: Drawing,
-    finding: Finding,
+    finding: ForgetSet,
     subjects: Sequence[Subject],
     more: str,
 ) -> None:
@@ -201,7 +201,7 @@ def _graphs(
     axes = figure.subplots(rows, 2, squeeze=False).flatten()
     # A fixed layout: fitting it to what is drawn measures every edge several times.
     figure.subplots_adjust(left=0.01, right=0.99, bottom=0.01, top=1 - 0.5 / figure.get_figheight(), hspace=0.12)
-    forgotten = next(f.edges for f in contents.forget_sets if f.forget == finding.forget) or frozenset()
+    forgotten = finding.edges or frozenset()
     for axis, subject in zip(axes, subjects, strict=False):
         losses = [edge_loss(contents, finding.forget, subject, e.id) for e in drawing.edges]
         _graph(axis, drawing, losses, forgotten)

@@ -6,6 +6,7 @@ Nothing is computed here but places on the strip: every number is one of the out
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine
 from vestige.artifacts.verdicts import n_facts
@@ -13,7 +14,6 @@ from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, attack_names, told
 from vestige.report.evidence import forget_label
 from vestige.report.words import (
-    Span,
     attack_name,
     audited,
     counted,
@@ -46,149 +46,49 @@ _UNTESTED_AT_ONCE = 3
 _NAMED_AT_ONCE = 4
 
 
-@dataclass(frozen=True)
-class VerdictCell:
-    """One claim about one model: the outcome and its word, its bound in words, the anchor of its reason.
-
-    `expected` says of a control whether the outcome is the one that it should have; None of other models.
-    """
-
-    claim: Claim
-    outcome: Outcome
-    anchor: str
-    bound: str
-    tell: str
-    expected: bool | None = None
-
-    @property
-    def word(self) -> str:
-        """The outcome as the page says it."""
-        return WORDS[self.outcome]
+Block = dict[str, Any]
+"""Values by name for a template."""
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A value on the strip: places in per cent of its width, what it is in words, and all of it when pointed at."""
-
-    kind: str
-    at: float
-    low: float
-    high: float
-    words: str
-    tell: str
-
-
-@dataclass(frozen=True)
-class ModelRow:
-    """A model: its name and what it is, what is left of the facts and lost of the rest, its verdicts.
-
-    A control has only those verdicts that it is there for.
-    """
-
-    label: str
-    css: str
-    note: str
-    marks: tuple[Mark, ...]
-    cells: tuple[VerdictCell | None, ...]
-    control: bool = False
-
-
-@dataclass(frozen=True)
-class Strip:
-    """The places of 0 and 1 on the strip, and of the band of models that never knew, if there are two."""
-
-    never: float
-    target: float
-    band: tuple[float, float] | None
-    zero: str
-
-
-@dataclass(frozen=True)
-class GivenFact:
-    """A single fact that a model gives away: what was asked, what it does with which text, how likely that is to it.
-
-    `true` is the true answer where the text is another one.
-    """
-
-    question: str
-    does: str
-    said: str
-    true: str
-    numbers: str
-    after: str
-
-
-@dataclass(frozen=True)
-class GivenFacts:
-    """The facts of one model: how many, of how many, how many of them only after an attack, and the clearest first."""
-
-    label: str
-    css: str
-    n: int
-    of: int
-    n_back: int
-    first: GivenFact
-    more: tuple[GivenFact, ...]
-    unlisted: int
-
-
-@dataclass(frozen=True)
-class FirstScreen:
+def first_screen(index: int, outcome: AuditOutcome, known: Mapping[str, int], parties: Mapping[str, str]) -> Block:
     """All that the first screen says of the audit of one forget set.
 
-    `able` and `weak` are the attacks that did and did not find what the silenced control hides, with the share that
-    they brought back. Of what was not tested each sentence has what is shown at once and the rest.
+    `known` are the colours of the models elsewhere, `parties` the contracts' names. `able` and `weak` are the attacks
+    that did and did not find what the silenced control hides, with the share that they brought back. Of what was not
+    tested each sentence has what is shown at once and the rest. `benchmark` has whether the benchmark can tell, with
+    names of models where it is not the same for all.
     """
-
-    label: str
-    selector: str
-    contracts: tuple[str, ...]
-    spans: tuple[Span, ...]
-    facts: tuple[str, ...]
-    heads: tuple[tuple[Claim, str], ...]
-    strip: Strip | None
-    rows: tuple[ModelRow, ...]
-    controls: tuple[ModelRow, ...]
-    benchmark: tuple[tuple[tuple[str, ...], VerdictCell], ...]
-    reading: str
-    given: tuple[GivenFacts, ...]
-    able: tuple[tuple[str, str], ...]
-    weak: tuple[tuple[str, str], ...]
-    untested: tuple[tuple[str, str], ...]
-    also_untested: tuple[tuple[str, str], ...]
-
-
-def first_screen(
-    index: int, outcome: AuditOutcome, known: Mapping[str, int], parties: Mapping[str, str]
-) -> FirstScreen:
-    """The audit of one forget set; `known` are the colours of the models elsewhere, `parties` the contracts' names."""
     colours, scale = Colours(outcome, known), _Scale.of(outcome)
-    methods, label = methods_of(outcome), forget_label(outcome.forget, parties)
+    methods = methods_of(outcome)
     references = [s for s in audited(outcome) if s not in methods]
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
     untested = [_folded(line) for line in outcome.untested]
     found = [(attack_name(x.attack), per_cent(x.brought.value) if x.brought else "", x.able) for x in outcome.able]
-    return FirstScreen(
-        label=label,
-        selector=outcome.forget,
-        contracts=tuple(f"{parties[part]} ({part})" for part in parts if part in parties),
-        spans=verdict_answer(outcome),
-        facts=tuple(_facts(outcome)),
-        heads=tuple(HEADS.items()),
-        strip=scale.strip(outcome) if outcome.worst else None,
-        rows=tuple(_row(index, outcome, colours, scale, s, method_in_full(s)) for s in methods),
-        controls=(
-            *(_reference(_row(index, outcome, colours, scale, s, _PASSES)) for s in references),
-            *_control(index, outcome, colours, scale),
-        ),
-        benchmark=_benchmark(index, outcome),
-        reading=_reading(outcome),
-        given=tuple(_given(outcome, colours)),
-        able=tuple((name, share) for name, share, able in found if able),
-        weak=tuple((name, share) for name, share, able in found if not able),
-        untested=tuple(untested[:_UNTESTED_AT_ONCE]),
-        also_untested=tuple(untested[_UNTESTED_AT_ONCE:]),
-    )
+
+    def row(subject: str, note: str, should: Outcome | None = None) -> Block:
+        return _row(index, outcome, colours, scale, subject, note, should)
+
+    controls = [row(s, _PASSES, "holds") for s in references]
+    if outcome.suppressed:
+        controls.append(_silenced(index, row(outcome.suppressed, _SILENCED, "fails")))
+    return {
+        "label": forget_label(outcome.forget, parties),
+        "selector": outcome.forget,
+        "contracts": [f"{parties[part]} ({part})" for part in parts if part in parties],
+        "spans": verdict_answer(outcome),
+        "facts": _facts(outcome),
+        "heads": list(HEADS.items()),
+        "strip": scale.strip(outcome) if outcome.worst else None,
+        "rows": [row(s, method_in_full(s)) for s in methods],
+        "controls": controls,
+        "benchmark": _benchmark(index, outcome),
+        "reading": _reading(outcome),
+        "given": _given(outcome, colours),
+        "able": [(name, share) for name, share, able in found if able],
+        "weak": [(name, share) for name, share, able in found if not able],
+        "untested": untested[:_UNTESTED_AT_ONCE],
+        "also_untested": untested[_UNTESTED_AT_ONCE:],
+    }
 
 
 _PASSES = "trained without the facts: should pass"
@@ -258,28 +158,44 @@ class _Scale:
         share = (min(max(x, self.low), self.high) - self.low) / (self.high - self.low)
         return round(2 + 96 * share, 2)
 
-    def mark(self, kind: str, e: Estimate, words: str, tell: str) -> Mark:
-        return Mark(kind, self.place(e.value), self.place(e.low), self.place(e.high), words, tell)
+    def mark(self, kind: str, e: Estimate, words: str, tell: str) -> Block:
+        """A value on the strip: places, what it is in words, and all of it when pointed at."""
+        at, low, high = (self.place(x) for x in (e.value, e.low, e.high))
+        return {"kind": kind, "at": at, "low": low, "high": high, "words": words, "tell": tell}
 
-    def strip(self, outcome: AuditOutcome) -> Strip:
+    def strip(self, outcome: AuditOutcome) -> Block:
+        """The places of 0 and 1, and of the band of models that never knew, if there are two."""
         values = [line.leakage.value for line in outcome.never]
         band = (self.place(min(values)), self.place(max(values))) if len(values) > 1 else None
         zero = "guessing" if outcome.against == "chance" else "never knew"
-        return Strip(self.place(0.0), self.place(1.0), band, zero)
+        return {"never": self.place(0.0), "target": self.place(1.0), "band": band, "zero": zero}
 
 
-def _row(index: int, outcome: AuditOutcome, colours: Colours, scale: _Scale, subject: str, note: str) -> ModelRow:
+def _row(
+    index: int,
+    outcome: AuditOutcome,
+    colours: Colours,
+    scale: _Scale,
+    subject: str,
+    note: str,
+    should: Outcome | None,
+) -> Block:
+    """A model: its name and what it is, what is left of the facts and lost of the rest, its verdicts.
+
+    `should` is the outcome that a control has to have; None of other models.
+    """
     verdicts = {v.claim: v for v in (*outcome.verdicts, *outcome.control) if v.subject == subject}
-    return ModelRow(
-        label=subject,
-        css=colours.css(subject),
-        note=note,
-        marks=tuple(_marks(outcome, scale, subject)),
-        cells=tuple(_cell(index, outcome, verdicts.get(claim)) for claim in HEADS),
-    )
+    return {
+        "label": subject,
+        "css": colours.css(subject),
+        "note": note,
+        "marks": list(_marks(outcome, scale, subject)),
+        "cells": [_cell(index, outcome, verdicts[claim], should) if claim in verdicts else None for claim in HEADS],
+        "control": should is not None,
+    }
 
 
-def _marks(outcome: AuditOutcome, scale: _Scale, subject: str) -> Iterator[Mark]:
+def _marks(outcome: AuditOutcome, scale: _Scale, subject: str) -> Iterator[Block]:
     """What is left as the model stands and after the worst attack, and what is lost of the rest where most is."""
     for kind, lines, words, what in (
         ("left", outcome.worst, "left", "left as it stands"),
@@ -305,35 +221,26 @@ def _place_name(where: str) -> str:
     return f"{attack_name(attack)}, {format_name(form)}" if comma and attack != "forced" else format_name(where)
 
 
-def _reference(row: ModelRow) -> ModelRow:
-    cells = tuple(c and replace(c, expected=c.outcome == "holds") for c in row.cells)
-    return replace(row, cells=cells, control=True)
-
-
-def _control(index: int, outcome: AuditOutcome, colours: Colours, scale: _Scale) -> tuple[ModelRow, ...]:
+def _silenced(index: int, row: Block) -> Block:
     """The positive control: without the attack that fails it, nothing would follow from attacks that find nothing."""
-    if not outcome.suppressed:
-        return ()
-    row = _row(index, outcome, colours, scale, outcome.suppressed, _SILENCED)
-    cells = tuple(
-        replace(cell, anchor=f"able-{index}", expected=cell.outcome == "fails")
-        if cell is not None and cell.claim == "not recoverable"
-        else None
-        for cell in row.cells
-    )
-    return (replace(row, css="role-target", cells=cells, control=True),)
+    cells = [cell if cell and cell["claim"] == "not recoverable" else None for cell in row["cells"]]
+    return {**row, "css": "role-target", "cells": [cell and {**cell, "anchor": f"able-{index}"} for cell in cells]}
 
 
-def _cell(index: int, outcome: AuditOutcome, v: VerdictLine | None) -> VerdictCell | None:
-    if v is None:
-        return None
-    return VerdictCell(
-        v.claim,
-        v.outcome,
-        anchor(index, outcome, v) if v.subject in audited(outcome) else "",
-        _bound(outcome, v) or ("not tested" if not v.evidence else ""),
-        told(f"{method_name(v.subject)}: {v.claim}", [(WORDS[v.outcome], v.reason)]),
-    )
+def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | None = None) -> Block:
+    """One claim about one model: the outcome and its word, its bound in words, the anchor of its reason.
+
+    `expected` says of a control whether the outcome is the one that it should have.
+    """
+    return {
+        "claim": v.claim,
+        "outcome": v.outcome,
+        "word": WORDS[v.outcome],
+        "anchor": anchor(index, outcome, v) if v.subject in audited(outcome) else "",
+        "bound": _bound(outcome, v) or ("not tested" if not v.evidence else ""),
+        "tell": told(f"{method_name(v.subject)}: {v.claim}", [(WORDS[v.outcome], v.reason)]),
+        "expected": None if should is None else v.outcome == should,
+    }
 
 
 _OF: Mapping[Claim, str] = {
@@ -368,14 +275,16 @@ def _bound(outcome: AuditOutcome, v: VerdictLine) -> str:
     return "; ".join(parts)
 
 
-def _benchmark(index: int, outcome: AuditOutcome) -> tuple[tuple[tuple[str, ...], VerdictCell], ...]:
+def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block]]:
     """Whether the benchmark can tell: once, with names only where it is not the same for all models."""
-    groups: dict[tuple[str, str], tuple[list[str], VerdictCell]] = {}
+    groups: dict[tuple[str, str], list[VerdictLine]] = {}
     for v in outcome.verdicts:
-        cell = _cell(index, outcome, v)
-        if v.claim == "benchmark can tell" and cell is not None:
-            groups.setdefault((v.outcome, v.reason), ([], cell))[0].append(v.subject)
-    return tuple((tuple(names) if len(groups) > 1 else (), cell) for names, cell in groups.values())
+        if v.claim == "benchmark can tell":
+            groups.setdefault((v.outcome, v.reason), []).append(v)
+    return [
+        ([v.subject for v in same] if len(groups) > 1 else [], _cell(index, outcome, same[0]))
+        for same in groups.values()
+    ]
 
 
 def margins_said(outcome: AuditOutcome) -> list[str]:
@@ -406,28 +315,30 @@ def _reading(outcome: AuditOutcome) -> str:
     return " ".join(parts)
 
 
-def _given(outcome: AuditOutcome, colours: Colours) -> list[GivenFacts]:
-    """By model the single facts that it gives away, each once, the clearest first."""
+def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
+    """By model the single facts that it gives away, each once, the clearest first.
+
+    Each has how many, of how many, and how many of them only after an attack.
+    """
     found = []
     for subject in audited(outcome):
         facts: dict[str, FactLine] = {}
         for line in sorted((f for f in outcome.facts if f.subject == subject), key=_clarity, reverse=True):
             facts.setdefault(line.item, line)
-        if not facts:
-            continue
-        first, *more = [_given_fact(line) for line in facts.values()]
-        found.append(
-            GivenFacts(
-                subject,
-                colours.css(subject),
-                len(facts),
-                max(outcome.n_judged, len(facts)),
-                sum(bool(line.attack) for line in facts.values()),
-                first,
-                tuple(more[: _FACTS_LISTED - 1]),
-                max(0, len(facts) - _FACTS_LISTED),
+        if facts:
+            first, *more = map(_given_fact, facts.values())
+            found.append(
+                {
+                    "label": subject,
+                    "css": colours.css(subject),
+                    "n": len(facts),
+                    "of": max(outcome.n_judged, len(facts)),
+                    "n_back": sum(bool(line.attack) for line in facts.values()),
+                    "first": first,
+                    "more": more[: _FACTS_LISTED - 1],
+                    "unlisted": max(0, len(facts) - _FACTS_LISTED),
+                }
             )
-        )
     return found
 
 
@@ -437,7 +348,8 @@ def _clarity(line: FactLine) -> tuple[bool, bool, float]:
     return not line.attack, "stated" in line.by, apart
 
 
-def _given_fact(line: FactLine) -> GivenFact:
+def _given_fact(line: FactLine) -> Block:
+    """What was asked, what the model does with which text, how likely that is to it; `true` where that is another."""
     numbers = ""
     if line.bits is not None and line.never is not None:
         low, high = (plain_number(abs(x)) for x in reversed(line.never))
@@ -451,14 +363,14 @@ def _given_fact(line: FactLine) -> GivenFact:
         does = "states the true answer,"
     else:
         does = "ranks first the true answer," if line.by.startswith("ranked") else "finds likely the true answer,"
-    return GivenFact(
-        question=line.question or f"question {line.item}, whose text this run does not hold",
-        does=does,
-        said=line.reply if stated else line.answer,
-        true=line.answer if stated and not alike else "",
-        numbers=numbers,
-        after=attack_name(line.attack),
-    )
+    return {
+        "question": line.question or f"question {line.item}, whose text this run does not hold",
+        "does": does,
+        "said": line.reply if stated else line.answer,
+        "true": line.answer if stated and not alike else "",
+        "numbers": numbers,
+        "after": attack_name(line.attack),
+    }
 
 
 def models_audited(outcomes: tuple[AuditOutcome, ...]) -> str:

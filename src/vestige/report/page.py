@@ -13,7 +13,6 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
@@ -24,8 +23,18 @@ from vestige.artifacts.audits import AuditOutcome, CurveLine
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, along, custom_properties, drawn, heat_rules, shuffled, why_no_evidence
 from vestige.report.audit_sections import audit_block
-from vestige.report.contents import Contents, Finding, digest_told, pooled
-from vestige.report.evidence import PANELS, Cell, Reply, Subject, forget_label, greedy_rouge, split_of
+from vestige.report.contents import Contents, digest_told
+from vestige.report.evidence import (
+    PANELS,
+    Cell,
+    ForgetSet,
+    Reply,
+    Subject,
+    forget_label,
+    greedy_rouge,
+    pooled,
+    split_of,
+)
 from vestige.report.first_screen import HEADS, WORDS, models_audited
 from vestige.report.holes import Probe, holes_block, holes_payload
 from vestige.report.words import (
@@ -139,7 +148,7 @@ def payload(contents: Contents) -> dict[str, Any]:
     cells = [c for s in subjects for places in s.results.values() for c in places]
     measures = _measures(subjects)
     return {
-        "forgets": [_forget(contents, i) for i in range(len(contents.findings))],
+        "forgets": [_forget(contents, i, f) for i, f in enumerate(contents.forget_sets)],
         "subjects": [
             {
                 "label": method_name(s.label),
@@ -193,15 +202,15 @@ def _splits(contents: Contents, found: set[str]) -> list[str]:
     return [*named, *others, *edges, *strays]
 
 
-def _forget(contents: Contents, index: int) -> dict[str, Any]:
-    finding, forget_set = contents.findings[index], contents.forget_sets[index]
+def _forget(contents: Contents, index: int, forget_set: ForgetSet) -> dict[str, Any]:
+    forget = forget_set.forget
     return {
         "index": index,
-        "selector": finding.forget,
-        "label": forget_label(finding.forget, contents.parties),
-        "scope": finding.scope,
+        "selector": forget,
+        "label": forget_label(forget, contents.parties),
+        "scope": forget_set.scope,
         "edges": None if forget_set.edges is None else sorted(forget_set.edges),
-        "subjects": [i for i, s in enumerate(contents.evidence.subjects) if finding.forget in s.results],
+        "subjects": [i for i, s in enumerate(contents.evidence.subjects) if forget in s.results],
         "splits": [split_of(item, forget_set) for item in contents.shown],
     }
 
@@ -216,16 +225,16 @@ def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> d
     evals: list[list[str]] = []
     rows: list[list[Any]] = []
     leading = greedy_rouge("forget")[2:]
-    for i, finding in enumerate(contents.findings):
+    for i, forget in enumerate(contents.evidence.forgets):
         for j, subject in enumerate(contents.evidence.subjects):
-            for cell, e in subject.results.get(finding.forget, {}).items():
+            for cell, e in subject.results.get(forget, {}).items():
                 if cell.split.startswith("edge:") and cell[2:] != leading:
                     continue
-                folder = subject.made_of[finding.forget, cell]
+                folder = subject.made_of[forget, cell]
                 path = f"{subject.path}/evals/{folder.path.name}"
-                place = places.setdefault((path, finding.forget), len(evals))
+                place = places.setdefault((path, forget), len(evals))
                 if place == len(evals):
-                    evals.append([path, folder.summary(finding.forget).name, digest_told(folder)])
+                    evals.append([path, folder.summary(forget).name, digest_told(folder)])
                 rows.append([i, j, cell.split, cell.scope, measures[cell[2:]], *_estimate(e), place])
     return {"results": rows, "evals": evals}
 
@@ -276,16 +285,7 @@ def _items(contents: Contents) -> dict[str, Any]:
         own = answers.replies.get(subject.path)
         replies.append(None if own is None else [packed(own[a.id]) if a.id in own else None for a in asked])
     return {
-        "rows": [
-            {
-                "question": a.question,
-                "answer": a.answer,
-                "edge": a.edge,
-                "group": a.group,
-                "attribute": a.attribute,
-            }
-            for a in asked
-        ],
+        "rows": [{name: value for name, value in vars(a).items() if name != "id"} for a in asked],
         "replies": replies,
         "texts": _cut(list(texts)),
         "asked": len(answers.asked),
@@ -360,7 +360,8 @@ def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
     found += [(k.subject, "", k.format, f"lost of {k.split}", k.harm) for k in outcome.kept]
     found += [(m.subject, "", m.score, "membership AUC", m.auc) for m in outcome.membership]
     words = {word: i for i, word in enumerate(dict.fromkeys(word for *own, _ in found for word in own))}
-    subjects = {s for s, *_ in found}
+    # In order: that of a set is another in each process.
+    subjects = dict.fromkeys(s for s, *_ in found)
     return {
         "words": list(words),
         "shown": [method_name(w) if w in subjects else format_name(attack_name(w)) for w in words],
@@ -383,41 +384,6 @@ def _digits(x: float | None) -> float | None:
     return None if x is None or math.isinf(x) else float(f"{x:.6g}")
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of the answer's table: title, n where all rows share it, and anchor.
-
-    `anchor` is the level of the model that the column is read against: retrained on the forget set, else
-    target.
-    """
-
-    title: str
-    n: str
-    anchor: Estimate | None
-    never: bool
-
-
-@dataclass(frozen=True)
-class Row:
-    """A model's row: estimates by column."""
-
-    label: str
-    css: str
-    cells: tuple[Estimate | None, ...]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What plain questions about one forget set still bring out."""
-
-    label: str
-    selector: str
-    sentence: str
-    dispute: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
-
-
 def sections(contents: Contents) -> dict[str, Any]:
     """The template's variables."""
     evidence = contents.evidence
@@ -428,7 +394,7 @@ def sections(contents: Contents) -> dict[str, Any]:
         "facts": _facts(contents),
         "audits": [audit_block(i, o, contents.colours, contents.parties) for i, o in enumerate(contents.told)],
         "probes": [holes_block(probe) for probe in contents.probes],
-        "answers": [_answer(contents, finding) for finding in contents.findings],
+        "answers": [_answer(contents, f) for f in contents.forget_sets],
         "missing": (*evidence.missing, *(() if contents.audits else contents.unjudged)),
         "unjudged": contents.unjudged,
         "no_graph": contents.no_graph,
@@ -471,46 +437,46 @@ def _facts(contents: Contents) -> list[str]:
     return facts
 
 
-def _answer(contents: Contents, finding: Finding) -> Answer:
-    of = contents.evidence.of
-    subjects = [s for role in ("target", "retrained", "unlearned") for s in of(role, finding.forget)]
-    panels = [(t, c) for _, t, c in PANELS if any(c in s.results[finding.forget] for s in subjects)]
-    return Answer(
-        label=forget_label(finding.forget, contents.parties),
-        selector=finding.forget,
-        sentence=_sentence(contents, finding),
-        dispute=next(f.dispute for f in contents.forget_sets if f.forget == finding.forget),
-        columns=tuple(_column(t, c, finding, subjects) for t, c in panels),
-        rows=tuple(_row(contents, finding, s, [c for _, c in panels]) for s in subjects),
-    )
+def _answer(contents: Contents, forget_set: ForgetSet) -> dict[str, Any]:
+    """What plain questions about one forget set still bring out: a sentence, and a row a model."""
+    forget, of = forget_set.forget, contents.evidence.of
+    subjects = [s for role in ("target", "retrained", "unlearned") for s in of(role, forget)]
+    panels = [(t, c) for _, t, c in PANELS if any(c in s.results[forget] for s in subjects)]
+    unread = "No unlearned model has been evaluated on it yet."
+    read = "Not judged: these are its questions as they stand, and vestige audit gives verdicts."
+    return {
+        "label": forget_label(forget, contents.parties),
+        "selector": forget,
+        "sentence": read if of("unlearned", forget) else unread,
+        "dispute": forget_set.dispute,
+        "columns": [_column(t, c, forget, subjects) for t, c in panels],
+        "rows": [_row(contents, forget, s, [c for _, c in panels]) for s in subjects],
+    }
 
 
-def _column(title: str, cell: Cell, finding: Finding, subjects: Sequence[Subject]) -> Column:
-    found = [(s, s.results[finding.forget][cell]) for s in subjects if cell in s.results[finding.forget]]
+def _column(title: str, cell: Cell, forget: str, subjects: Sequence[Subject]) -> dict[str, Any]:
+    """A column: title, n where all rows share it, and the level that it is read against.
+
+    That is the level of retrained models on the forget set (`never`), else of the target.
+    """
+    found = [(s, s.results[forget][cell]) for s in subjects if cell in s.results[forget]]
     counts = {e.n for _, e in found}
     role = "retrained" if cell.split == "forget" else "target"
-    return Column(
-        title=title,
-        n=str(counts.pop()) if len(counts) == 1 else "",
-        anchor=pooled([e for s, e in found if s.spec.subject == role]),
-        never=role == "retrained",
-    )
+    return {
+        "title": title,
+        "n": str(counts.pop()) if len(counts) == 1 else "",
+        "anchor": pooled([e for s, e in found if s.spec.subject == role]),
+        "never": role == "retrained",
+    }
 
 
-def _row(contents: Contents, finding: Finding, subject: Subject, cells: Sequence[Cell]) -> Row:
-    results = subject.results[finding.forget]
+def _row(contents: Contents, forget: str, subject: Subject, cells: Sequence[Cell]) -> dict[str, Any]:
     colour = contents.colours.get(subject.label, 0) % 8
-    return Row(
-        label=subject.label,
-        css=f"method-{colour}" if subject.spec.subject == "unlearned" else f"role-{subject.spec.subject}",
-        cells=tuple(results.get(c) for c in cells),
-    )
-
-
-def _sentence(contents: Contents, finding: Finding) -> str:
-    if not contents.evidence.of("unlearned", finding.forget):
-        return "No unlearned model has been evaluated on it yet."
-    return "Not judged: these are its questions as they stand, and vestige audit gives verdicts."
+    return {
+        "label": subject.label,
+        "css": f"method-{colour}" if subject.spec.subject == "unlearned" else f"role-{subject.spec.subject}",
+        "cells": [subject.results[forget].get(c) for c in cells],
+    }
 
 
 DETAILED = 40

@@ -14,7 +14,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.records import COLUMNS, read_summaries, result_rows, write_csv
 from vestige.artifacts.verdicts import bound_said
 from vestige.core.estimates import Estimate, end
-from vestige.report.contents import Contents, Finding
+from vestige.report.contents import Contents
 from vestige.report.evidence import PANELS, Subject, split_of
 from vestige.report.holes import MENDING_COLUMNS, STANDING_WORDS, Probe, mending_rows, standing
 from vestige.report.words import visible
@@ -47,17 +47,17 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
 def subject_rows(contents: Contents) -> list[Row]:
     """A row for each forget set and each subject evaluated on it."""
     return [
-        _subject_row(contents, finding, subject)
-        for finding in contents.findings
+        _subject_row(forget, subject)
+        for forget in contents.evidence.forgets
         for subject in contents.evidence.subjects
-        if finding.forget in subject.results
+        if forget in subject.results
     ]
 
 
-def _subject_row(contents: Contents, finding: Finding, subject: Subject) -> Row:
+def _subject_row(forget: str, subject: Subject) -> Row:
     done = subject.done or {}
     row: Row = {
-        "forget": finding.forget,
+        "forget": forget,
         "subject": subject.spec.subject,
         "label": subject.label,
         "method": subject.spec.method,
@@ -69,7 +69,7 @@ def _subject_row(contents: Contents, finding: Finding, subject: Subject) -> Row:
         "stopped": done.get("stopped", ""),
     }
     for name, _, cell in PANELS:
-        row |= _bounds(name, subject.results[finding.forget].get(cell))
+        row |= _bounds(name, subject.results[forget].get(cell))
     return row
 
 

@@ -18,8 +18,8 @@ from urllib.parse import quote, unquote, urlsplit
 from vestige.artifacts.audits import read_outcome
 from vestige.artifacts.layout import ProbeFolder, RunFolder
 from vestige.core.errors import InputError, VestigeError
-from vestige.report.audit_sections import audit_block
 from vestige.report.contents import plain_outcome, read_contents
+from vestige.report.first_screen import first_screen
 from vestige.report.graph import read_edges
 from vestige.report.holes import is_probe, read_probe
 from vestige.report.page import render, render_holes, render_view
@@ -124,7 +124,7 @@ def _line(run: Path) -> dict[str, Any]:
     try:
         parties = {edge.id: edge.name for edge in read_edges(folder)[0] if edge.name}
         outcomes = [plain_outcome(read_outcome(audit), parties) for audit in folder.audits()]
-        said["audits"] = [audit_block(i, outcome, {}, parties).screen for i, outcome in enumerate(outcomes)]
+        said["audits"] = [first_screen(i, outcome, {}, parties) for i, outcome in enumerate(outcomes)]
     except VestigeError as error:
         said["problem"] = str(error)
     return said
