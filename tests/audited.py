@@ -99,7 +99,9 @@ def request(run: RunFolder, settings: AuditSettings = QUICK) -> AuditRequest:
     return AuditRequest(models(run), SPLITS, settings, seed=0, device="cpu")
 
 
-def in_this_process(tasks: Sequence[Task], *, workers: int, show: object = None) -> Mapping[str, Exception]:
+def in_this_process(
+    tasks: Sequence[Task], *, workers: int, cards: Sequence[int] = (), show: object = None
+) -> Mapping[str, Exception]:
     """`run_tasks` without processes of its own: the same order, failures and orphans."""
     failed: dict[str, Exception] = {}
     skipped: set[str] = set()

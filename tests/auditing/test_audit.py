@@ -32,12 +32,14 @@ from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import Item
 from vestige.core.settings import read_toml
 from vestige.core.store import SCHEMA
-from vestige.data.corpus import NamedSplits
+from vestige.data.corpus import NamedSplits, everything
 from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
+from vestige.steps.attack import AttackRequest
+from vestige.steps.dry_run import audit_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -96,6 +98,28 @@ def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(
         "retrained 1": "models/" + made.control("retrained 1").path.name,
         "ga": "cells/ga-0",
     }
+
+
+def test_on_cards_workers_are_placed_by_what_asking_and_relearning_hold(run, monkeypatch):
+    asked = AttackRequest(plan_audit(audited.request(run)).attacks[0], {}, "", 0)
+    settings = ModelSettings(model=audited.models(run)[0].model, device="cpu")
+    needs = audit_bytes(settings, everything([audited.SPLITS]), [asked])
+    weights = sum(p.nbytes for p in load(settings).model.parameters())
+    assert weights < min(needs.values())
+    seen = []
+
+    def watched(tasks, *, cards, **how):
+        seen.append(cards)
+        return audited.in_this_process(tasks, **how)
+
+    monkeypatch.setattr(study, "run_tasks", watched)
+    big = 2 * max(needs.values())
+    monkeypatch.setattr(study, "card_bytes", lambda device: (big, weights, big))
+    again(run, device="auto")
+    assert seen == [(0, 2)]
+    monkeypatch.setattr(study, "card_bytes", lambda device: (weights,))
+    with pytest.raises(InputError, match=r"^\w.* \(\w.*\) is foreseen to hold .* the card has"):
+        again(run, device="auto")
 
 
 @pytest.mark.parametrize("controls", [True, False])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vestige.core.errors import InputError, MachineError
-from vestige.steps.runner import Task, run_tasks, workers_for
+from vestige.steps.runner import Task, placed, run_tasks, workers_for
 
 
 def write(path, text, report):
@@ -110,6 +110,34 @@ def test_on_gpus_there_is_one_process_a_card(monkeypatch, device, asked, cards, 
             workers_for(device, asked, on_cpu=2)
 
 
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("need", "cards", "asked", "expected"),
+    [
+        (16 * GB, (80 * GB, 80 * GB), None, (0, 1)),  # one worker a card, as long as nobody asks for more
+        (16 * GB, (80 * GB, 80 * GB), 1, (0,)),
+        (16 * GB, (80 * GB, 40 * GB), 5, (0, 1, 0, 1, 0)),  # four fit on the one, two on the other
+        (16 * GB, (24 * GB, 12 * GB, 24 * GB), None, (0, 2)),  # the small card gets no worker
+        (72 * GB, (80 * GB,), None, (0,)),  # nine tenths of it
+        (
+            73 * GB,
+            (80 * GB, 40 * GB),
+            None,
+            r"relearn \(target\) is foreseen to hold 73.0 GB, and the cards have 80.0, ",
+        ),
+        (16 * GB, (80 * GB, 40 * GB), 7, "7 workers were asked for, and 6 fit"),
+    ],
+)
+def test_workers_are_placed_on_cards_by_the_memory_of_the_largest_task(need, cards, asked, expected):
+    if isinstance(expected, tuple):
+        assert placed("relearn (target)", need, cards, asked) == expected
+    else:
+        with pytest.raises(InputError, match=expected):
+            placed("relearn (target)", need, cards, asked)
+
+
 def see_card(folder, name, other, report):
     (Path(folder) / name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
     until = time.monotonic() + 120
@@ -119,15 +147,18 @@ def see_card(folder, name, other, report):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("visible", "seen"), [(None, {"0", "1"}), ("4,7,9", {"4", "7"})])
-def test_each_process_sees_a_card_of_its_own(tmp_path, monkeypatch, visible, seen):
+@pytest.mark.parametrize(
+    ("visible", "cards", "seen"),
+    [(None, (), {"0", "1"}), ("4,7,9", (), {"4", "7"}), ("4,7,9", (2, 1), {"7", "9"}), (None, (3, 3), {"3"})],
+)
+def test_each_process_sees_the_card_that_it_works_on(tmp_path, monkeypatch, visible, cards, seen):
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     pair = (("a", "b"), ("b", "a"))
     tasks = [Task(n, see_card, {"folder": str(tmp_path), "name": n, "other": o}) for n, o in pair]
-    assert run_tasks(tasks, workers=2) == {}
+    assert run_tasks(tasks, workers=2, cards=cards) == {}
     assert {path.read_text() for path in tmp_path.iterdir()} == seen
 
 

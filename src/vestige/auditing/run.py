@@ -41,6 +41,7 @@ from vestige.auditing.request import (
     beyond_context,
     check_request,
     limited,
+    model_settings,
     not_asked_for,
     questions_of,
     within_reach,
@@ -55,10 +56,11 @@ from vestige.core.settings import closest, read_toml, to_toml
 from vestige.core.store import read_versioned
 from vestige.core.text import one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
-from vestige.data.corpus import NamedSplits
+from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
 from vestige.metrics.verdicts import Thresholds
-from vestige.steps.runner import State, run_tasks, workers_for
+from vestige.models.address import is_address
+from vestige.steps.runner import State, card_bytes, placed, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -99,10 +101,37 @@ def run_audit(
     folder = RunFolder(Path(run))
     check_request(request)
     request = within_reach(request)
-    workers = workers_for(request.device, workers, on_cpu=2)
+    cards = _cards(request, workers)
+    workers = len(cards) or workers_for(request.device, workers, on_cpu=2)
     with locked(folder.lock):
         _keep_settings(folder, request)
-        return conduct(folder, request, workers=workers, show=show)
+        return conduct(folder, request, workers=workers, cards=cards, show=show)
+
+
+def _cards(request: AuditRequest, workers: int | None) -> tuple[int, ...]:
+    """On which card each worker works, by the memory of the largest task; nothing on a CPU, or where none is loaded."""
+    if not (sizes := card_bytes(request.device)):
+        return ()
+    from vestige.steps.attack import AttackRequest
+    from vestige.steps.dry_run import audit_bytes
+    from vestige.steps.subjects import own_dtype
+
+    planned = plan_audit(request)
+    attacks = [AttackRequest(a, {}, request.splits.forget, request.seed) for a in planned.attacks]
+    needs: list[tuple[int, str]] = []
+    for model in (m for m in request.models if m.model and not is_address(m.model)):
+        settings = model_settings(request, model)
+        settings = settings.model_copy(update={"dtype": own_dtype(model.model) or settings.dtype})
+        for what, need in audit_bytes(settings, everything([request.splits]), attacks).items():
+            needs.append((need, f"{what} ({one_line(model.name, width=60)})"))
+    if not needs:
+        return ()
+    need, task = max(needs)
+    if request.device not in ("auto", "cuda"):
+        # The one card that was named, which its one worker takes by its name.
+        placed(task, need, sizes)
+        return ()
+    return placed(task, need, sizes, workers)
 
 
 def _keep_settings(run: RunFolder, request: AuditRequest) -> None:
@@ -115,7 +144,12 @@ def _keep_settings(run: RunFolder, request: AuditRequest) -> None:
 
 
 def conduct(
-    run: RunFolder, request: AuditRequest, *, workers: int, show: Callable[[State], None] = lambda _: None
+    run: RunFolder,
+    request: AuditRequest,
+    *,
+    workers: int,
+    cards: Sequence[int] = (),
+    show: Callable[[State], None] = lambda _: None,
 ) -> Audited:
     """`run_audit` for a caller that holds the run's lock and has checked the request."""
     place = run.audit(request.splits.forget)
@@ -124,7 +158,7 @@ def conduct(
     planned = plan_audit(request)
     request = with_control(request, planned)
     tasks = audit_tasks(run, request, planned.questions, planned.attacks)
-    failed = run_tasks(tasks, workers=workers, show=show)
+    failed = run_tasks(tasks, workers=workers, cards=cards, show=show)
     plan = _plan(run, request, planned, failed)
     write_plan(place, plan)
     return Audited(_judged(run, place, plan), failed, len(tasks))

@@ -11,7 +11,7 @@ Sizes are in bytes, and for one process of those that train together.
 
 import copy
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
-from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.layout import AttackFolder, SubjectFolder
 from vestige.core.errors import InputError
+from vestige.core.items import Item
 from vestige.methods import build_method
 from vestige.methods.base import FromStart
 from vestige.models.blocks import blocks
@@ -35,12 +36,14 @@ from vestige.models.forward import batches_by_length, right_padded
 from vestige.models.head import Pass, logits_read
 from vestige.models.load import LoadedModel, ModelSettings, outline, pick_device
 from vestige.models.products import attention
+from vestige.models.scoring import TOKEN_BUDGET as ASKED_TOKENS
 from vestige.models.scoring import token_logp
 from vestige.models.tiny import tiny_config, tiny_tokenizer
+from vestige.steps.attack import AttackRequest, relearning_job
 from vestige.steps.finetune import FinetuneRequest, check_tiny, finetuning_job
 from vestige.steps.unlearn import UnlearnRequest, recipe_asked, unlearning_job
 from vestige.training.backward import KEPT_BYTES, ForwardStep, Reading, micro_batches, pass_tokens, recomputing
-from vestige.training.batching import Row, Split
+from vestige.training.batching import Row, Split, row_of
 from vestige.training.checkpoints import Job
 from vestige.training.loop import refuse_unsound, total_steps
 from vestige.training.parallel import World
@@ -180,24 +183,30 @@ def _passes(model: PreTrainedModel, job: Job, part: Part, reading: Reading, devi
     return peaks[0], peaks[1]
 
 
-@torch.no_grad()
 def _reference_pass(model: PreTrainedModel, job: Job, rows: Mapping[Split, list[Row]]) -> int:
     """The most at one time while the reference's quantities are computed."""
-    needs, model = job.objective.needs, _fresh(model)
+    needs = job.objective.needs
     read = [r for s in needs.reference | needs.distributions for r in rows[s]]
     if not read:
         read = [r for s in needs.reference_activations for r in rows[s]]
-    chunks = list(batches_by_length([len(r.ids) for r in read], token_budget=TOKEN_BUDGET))
+    with torch.autocast("cpu", torch.bfloat16, enabled=job.settings.precision == "bfloat16"):
+        return _forward_pass(model, read, TOKEN_BUDGET, distributions=bool(needs.distributions))
+
+
+@torch.no_grad()
+def _forward_pass(model: PreTrainedModel, read: Sequence[Row], token_budget: int, *, distributions: bool) -> int:
+    """The most at one time while the rows are read, so many tokens in a pass."""
+    chunks = list(batches_by_length([len(r.ids) for r in read], token_budget=token_budget))
     width, chunk = max(chunks, key=lambda c: (len(c[1]) * c[0], sum(read[i].n_tokens for i in c[1])))
     batch = [read[i] for i in chunk]
+    model = _fresh(model)
     with FakeTensorMode(shape_env=ShapeEnv()), _Storages() as storages:
         _without_data(model)
         model.eval()
         ids = right_padded([r.ids for r in batch], width, torch.device("cpu"))
         at = torch.tensor([k * width + p for k, r in enumerate(batch) for p in range(r.start - 1, r.stop - 1)])
-        with torch.autocast("cpu", torch.bfloat16, enabled=job.settings.precision == "bfloat16"):
-            logits = logits_read(model, [Pass(ids, at)], torch.arange(len(at)))
-        if needs.distributions:
+        logits = logits_read(model, [Pass(ids, at)], torch.arange(len(at)))
+        if distributions:
             logits.float().log_softmax(-1)
         else:
             token_logp(logits, ids.flatten()[at])
@@ -376,6 +385,23 @@ def forecast_unlearning(request: UnlearnRequest, world: World) -> Forecast:
         raise InputError(f"method {request.method!r} trains nothing, so there is nothing to foresee")
     target = outline(request.target)
     return _forecast(target, unlearning_job(NOWHERE, request, method, target, world, planned=True), request.target)
+
+
+def audit_bytes(settings: ModelSettings, items: Sequence[Item], attacks: Sequence[AttackRequest]) -> dict[str, int]:
+    """The most that tasks of an audit hold on a device (bytes): asking the items, and each relearning by its name.
+
+    Searches and other attacks hold what asking does, or halve their passes until they fit.
+    """
+    shape = outline(settings, finite=False)
+    rows = [row_of(shape.prompter.encode(i.question, i.answer)) for i in items]
+    device = pick_device(settings.device).type
+    found = {"asking": _forward_pass(shape.model, rows, ASKED_TOKENS, distributions=False)}
+    for attack in (a for a in attacks if a.attack.plan.kind == "relearn"):
+        # Its adapters stay in the model.
+        start = outline(settings, finite=False)
+        job = relearning_job(attack, AttackFolder(NOWHERE.path), start)
+        found[attack.attack.plan.name] = estimate_memory(start.model, job, device).peak
+    return found
 
 
 def _forecast(start: LoadedModel, job: Job, asked: ModelSettings) -> Forecast:
