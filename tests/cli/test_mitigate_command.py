@@ -111,7 +111,7 @@ def test_what_cannot_be_done_is_refused_in_a_sentence(made, words, complaint):
 def test_what_cannot_be_judged_trained_or_asked_is_refused(made):
     refused = run((made[0], []), SMALL, "mitigate", *models(made[0]), "--harm")
     assert "which --judge grounded cannot say" in str(refused.exception)
-    refused = run(made, SMALL, "mitigate", made[0] / "target", "http://127.0.0.1:9/v1#m")
+    refused = run(made, SMALL, "mitigate", made[0] / "target", made[1][-1])
     assert "mending needs the weights" in str(refused.exception)
     texts = made[0] / "texts.jsonl"
     texts.write_text(json.dumps({"text": "The harbour crane was repaired with copper rivets. " * 20}) + "\n")

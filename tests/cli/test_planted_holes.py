@@ -63,7 +63,7 @@ def test_the_whole_command_finds_a_topic_that_was_broken_and_adjacent_questions_
         return Asked(models[name], models[name].digest().id, ModelSettings(model=name))
 
     monkeypatch.setattr(Place, "look_for", lambda self, *names: None)
-    monkeypatch.setattr(Place, "taking_part", lambda self, name: asked(name))
+    monkeypatch.setattr(Place, "asked", lambda self, name: asked(name))
     monkeypatch.setattr(JudgeOptions, "embeds", lambda self, device: world.embedder)
     forgotten = world_of.forget_questions()
     forget = written(tmp_path / "forget.jsonl", forgotten)

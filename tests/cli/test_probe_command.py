@@ -119,11 +119,16 @@ def test_an_unlearned_model_may_be_on_a_server_and_a_grounded_target_may_not(pro
         served = f"{log.url}#silent"
         done = probe(probed, out, "filter", probed / "target", served, *data(probed), *judged_by(log, probed))
         assert done.exit_code == 0, done.output
-    table, identity = read_table(ProbeFolder(out))
-    assert (table.n_holes, identity["unlearned"]) == (3, f"silent at {log.url}")
-    assert [body["messages"][-1]["content"] for body in log.bodies if body["model"] == "silent"] != []
-    grounded = ["--embedder", probed / "embedder"]
-    refused = probe(probed, out, "latent", served, probed / "unlearned", *grounded)
+        grounded = ["--embedder", probed / "embedder"]
+        refused = probe(probed, out, "latent", served, probed / "unlearned", *grounded)
+    table, _ = read_table(ProbeFolder(out))
+    assert table.n_holes == 3
+    said = [body["messages"] for body in log.bodies if body["model"] == "silent"]
+    # As a user alone, without a system message that the model was not made for; no prompt is asked twice.
+    prompts = [t["prompt"] for t in map(json.loads, ProbeFolder(out).tested.read_text().splitlines())]
+    assert [m for m in said if m[0]["content"] in prompts] == [[{"role": "user", "content": p}] for p in prompts]
+    provenance = json.loads((out / "provenance.json").read_text())
+    assert provenance["models"]["unlearned"] == served
     assert "reads the target's own likelihoods" in str(refused.exception)
 
 

@@ -1,18 +1,15 @@
-import json
+from functools import partial
 
 import pytest
 import torch
 from benchmarks.planted_tables import Manner, planted
-from tests.judges.faulty_server import completion, serving
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from vestige.artifacts.layout import ProbeFolder
-from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.judges.server import ServerSettings
-from vestige.models.address import Limits
 from vestige.models.tiny import tiny_tokenizer
-from vestige.probes.answering import Answerer, AnswerSettings, Judging, LocalAnswerer, Participants, ServerAnswerer
+from vestige.probes.answering import Answerer, AnswerSettings, Judging, LocalAnswerer, Participants
 from vestige.training.adapters import add_lora
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
@@ -27,11 +24,6 @@ def loaded():
     torch.set_num_threads(1)
     table = {q: dict.fromkeys(COLOURS, 1.0) for q in QUESTIONS}
     return planted("colours", table, TOKENIZER, manner=Manner(confidence=0.999, max_tokens=32))
-
-
-def server(log, folder, **more):
-    quick = {"first_wait_seconds": 0.0, "timeout_seconds": 5.0, "attempts": 2}
-    return ServerAnswerer(ServerSettings(url=log.url, model="unlearned", **quick), folder, **more)
 
 
 def test_an_answer_follows_from_prompt_and_seed_and_not_from_neighbours(loaded):
@@ -62,56 +54,27 @@ def test_a_prompt_that_does_not_fit_has_no_answer_rather_than_an_empty_one(loade
     assert answerer.answer(["word " * 200, QUESTIONS[0]], seed=0)[0] is None
 
 
-def test_a_server_is_asked_without_a_system_message_and_pays_once(tmp_path):
-    with serving(lambda body: f"To {body['messages'][-1]['content']}") as log:
-        answerer = server(log, tmp_path, settings=AnswerSettings(temperature=0.7, max_tokens=9))
-        assert answerer.answer(["One?", "Two?", "One?"], seed=2**40) == ["To One?", "To Two?", "To One?"]
-        assert answerer.answer(["Two?"], seed=2**40) == ["To Two?"]
-        assert len(log.bodies) == 2
-        # Another seed is another draw.
-        assert answerer.answer(["Two?"], seed=5) == ["To Two?"]
-        assert len(log.bodies) == 3
-    asked = {body["messages"][0]["content"]: body for body in log.bodies[:2]}["One?"]
-    assert asked["messages"] == [{"role": "user", "content": "One?"}]
-    assert (asked["temperature"], asked["max_tokens"], asked["seed"]) == (0.7, 9, 0)
-
-
-def test_an_empty_reply_is_an_answer_and_one_that_never_came_is_none(tmp_path):
-    def raw(body):
-        asked = body["messages"][-1]["content"]
-        finish = {"cut": "length", "forbidden": "content_filter"}.get(asked, "stop")
-        return completion({"cut": "of of", "forbidden": ""}.get(asked, ""), finish_reason=finish)
-
-    def trouble(call, body):
-        return "500" if body["messages"][-1]["content"] == "broken" else ""
-
-    with serving(lambda body: "", trouble, raw=raw) as log:
-        answerer = server(log, tmp_path)
-        assert answerer.answer(["empty", "cut", "forbidden"], seed=0) == ["", "of of", None]
-        n_asked = len(log.bodies)
-    assert n_asked == 3, "nothing that came is asked for again"
-    with serving(lambda body: "Yes.", trouble) as log:
-        assert server(log, tmp_path).answer(["broken", "whole"], seed=0) == [None, "Yes."]
-
-
-def test_used_up_limits_end_the_run_rather_than_leave_answers_out(tmp_path):
-    with serving(lambda body: "Yes.") as log:
-        with pytest.raises(InputError, match="used up"):
-            server(log, tmp_path, limits=Limits(most_calls=1)).answer(["a?", "b?"], seed=0)
-        assert server(log, tmp_path, limits=Limits(most_calls=2)).answer(["a?", "b?"], seed=0) == ["Yes.", "Yes."]
-        assert len({json.dumps(body) for body in log.bodies}) == len(log.bodies) == 2
-
-
 def test_nobody_is_in_memory_whom_nobody_asks(tmp_path):
     def load(name):
         loaded.append(name)
         return name
 
     loaded, served = list[str](), Judging(server=ServerSettings(url="http://localhost:1/v1", model="judge"))
-    cast = Participants(ProbeFolder(tmp_path), "target", "unlearned", served, load, lambda: load("embedder"))
+    cast = Participants(
+        partial(load, "target"),
+        partial(load, "unlearned"),
+        lambda everybody: everybody.graded_by(served, ProbeFolder(tmp_path)),
+        partial(load, "embedder"),
+        AnswerSettings(),
+        0,
+    )
     # What a search takes from it; only the filters and the grounded judge ask the target.
     assert (cast.grader.identity["judge"], cast.unlearned) == ("server", "unlearned")
     assert loaded == ["unlearned"]
+    # Another model's holes are looked for by the same, who are not loaded again.
+    after = cast.about("mended", seed=1)
+    assert (after.unlearned, after.target, after.target, after.seed) == ("mended", "target", "target", 1)
+    assert loaded == ["unlearned", "target"]
 
 
 def test_a_search_and_a_filter_with_models_of_7b_fit_a_card_of_80_gb_in_bfloat16_alone():

@@ -29,7 +29,7 @@ class Speaker:
     dumb: str = ""
     asked: list[str] = field(default_factory=list)
     # The device stands in the provenance.
-    loaded: object = field(default_factory=lambda: SimpleNamespace(model=SimpleNamespace(device="cpu")))
+    loaded: object = field(default_factory=lambda: SimpleNamespace(provenance=lambda: {"device": "cpu"}))
 
     @property
     def id(self):

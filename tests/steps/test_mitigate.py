@@ -30,17 +30,16 @@ from vestige.models import engine
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
-from vestige.probes.answering import AnswerSettings, Grader
+from vestige.probes.answering import AnswerSettings, Grader, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, filter_holes
-from vestige.probes.latent import LatentSettings
+from vestige.probes.latent import LatentSettings, Searching
 from vestige.probes.mitigate import mitigate
 from vestige.probes.mitigation import (
     Again,
     MendingSettings,
     MitigationRequest,
     MitigationSettings,
-    Searching,
     measured_otherwise,
     mitigation_folder,
 )
@@ -97,14 +96,13 @@ def taking_part(models, name):
 
 @pytest.fixture(scope="module")
 def request_(models):
+    target, unlearned = taking_part(models, "target"), taking_part(models, "unlearned")
+    embedder = load_embedder(str(models / "embedder"), device="cpu")
+    who = Participants(lambda: target, lambda: unlearned, lambda _: Grader(Silence(), {}), lambda: embedder, ANSWERS, 0)
     return MitigationRequest(
         way="kl",
         splits=SPLITS,
-        target=taking_part(models, "target"),
-        unlearned=taking_part(models, "unlearned"),
-        answers=ANSWERS,
-        grader=Grader(Silence(), {}),
-        embedder=load_embedder(str(models / "embedder"), device="cpu"),
+        who=who,
         settings=MitigationSettings(every="4 steps", held_out=0.3, answer_tokens=4),
         training=MendingSettings(max_steps=8, batch_size=3, learning_rate=0.5, lora_rank=0, schedule="constant"),
         searching=Searching(
@@ -114,8 +112,14 @@ def request_(models):
             settings=LatentSettings(n_iterations=1),
             filters=FilterSettings(alike=1.0, diverse=False),
         ),
-        seed=0,
     )
+
+
+def changed(request, **who):
+    """The same request with others who take part: `grader` and models by name, or answers and seed."""
+    more = {f"take_{name}": lambda *_, one=one: one for name, one in who.items() if name not in ("answers", "seed")}
+    kept = {name: one for name, one in who.items() if name in ("answers", "seed")}
+    return replace(request, who=replace(request.who, **more, **kept))
 
 
 def probed(folder, request):
@@ -130,17 +134,7 @@ def probed(folder, request):
             file.write(json.dumps(attempt | judged) + "\n")
     filter_holes(
         folder,
-        FilterRequest(
-            forget=ITEMS[:3],
-            target=request.target,
-            unlearned=request.unlearned,
-            placebos={},
-            answers=request.answers,
-            grader=Grader(Silence(), {}),
-            embedder=request.embedder,
-            settings=FilterSettings(alike=1.0, diverse=False),
-            seed=0,
-        ),
+        FilterRequest(request.who, ITEMS[:3], FilterSettings(alike=1.0, diverse=False)),
     )
     return folder
 
@@ -190,7 +184,7 @@ def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_
     assert LATENT_NEW not in table.rows[3].sets
     assert any("no D_LP new" in note for note in table.notes)
     spec = read_spec(SubjectFolder(place.subject).spec)
-    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.unlearned.id, f"mended_{way}")
+    assert (spec.subject, spec.parent, spec.method) == ("unlearned", request_.who.unlearned.id, f"mended_{way}")
     subject = finished_subject(SubjectFolder(place.subject), device="cpu", trust_remote_code=False)
     assert subject.made.digest.id == table.models[0].digest != spec.parent
     # Taught is what the target says, and nothing where it is only asked.
@@ -220,7 +214,7 @@ def test_a_killed_mending_comes_to_the_same_bytes_and_asks_no_checkpoint_twice(t
     monkeypatch.setattr(engine, "generate", counted)
     # In the first scoring, between two checkpoints, in the scoring of one, after it, and before the last step.
     moments = [
-        {"grader": Grader(Silence(breaks=1), {})},
+        {"who": changed(asked, grader=Grader(Silence(breaks=1), {})).who},
         {"on_step": killed_at(3)},
         {"on_stage": killed_at_stage("answers of step 4")},
         {"on_step": killed_at(5)},
@@ -259,11 +253,8 @@ class Severe(Silence):
 def test_rounds_unlearn_anew_with_what_the_last_probe_found_and_a_killed_one_goes_on(tmp_path, request_):
     settings = MitigationSettings(n_adjacent=2, n_latent=2, n_retain=1, rounds=2, latent="tested", answer_tokens=4)
     training = UnlearningSettings(epochs=1, batch_size=3, lora_rank=0, learning_rate=1e-6)
-    asked = replace(
-        request_,
-        way="iterative",
-        settings=settings,
-        again=Again("gd", {}, training, ()),
+    asked = changed(
+        replace(request_, way="iterative", settings=settings, again=Again("gd", {}, training, ())),
         grader=Grader(Severe(), {}),
     )
     whole, broken = (probed(ProbeFolder(tmp_path / name), asked) for name in ("whole", "broken"))
@@ -300,7 +291,7 @@ class Directions:
 
 def test_prompts_nearly_like_those_that_were_trained_on_are_not_new(request_):
     searching = replace(request_.searching, filters=FilterSettings(alike=0.8))
-    asked = replace(request_, embedder=Directions(), searching=searching)
+    asked = changed(replace(request_, searching=searching), embedder=Directions())
     tested = [
         records.Tested(str(n), str(n), "latent", "", "", unlearned_score=float(n % 9 + 1)) for n in (0, 10, 60, 80)
     ]
@@ -316,15 +307,15 @@ def test_a_mending_knows_models_templates_scores_and_how_the_probe_was_measured(
     tested = [records.Tested("a", "a", "latent", "", "", unlearned_score=1.0)]
     of = request_.identity(tested)
     assert of != request_.identity([replace(tested[0], unlearned_score=2.0)])
-    asked = request_.target
+    asked = request_.who.target
     tokenizer = copy.deepcopy(asked.loaded.tokenizer)
     tokenizer.chat_template = "{{ messages[0]['content'] }}!"
     rendered = replace(asked.loaded, tokenizer=tokenizer)
-    other = replace(request_, target=replace(request_.target, loaded=rendered, id=rendered.digest().id))
+    other = changed(request_, target=replace(asked, loaded=rendered, id=rendered.digest().id))
     assert of != other.identity(tested)
     # The first round's D_LP is compared with the later ones' only where all were measured alike.
     assert measured_otherwise(folder, request_) == []
-    otherwise = replace(request_, grader=Grader(Silence(), {"judge": "another"}), answers=AnswerSettings(max_tokens=9))
+    otherwise = changed(request_, grader=Grader(Silence(), {"judge": "another"}), answers=AnswerSettings(max_tokens=9))
     assert measured_otherwise(folder, otherwise) == ["judge", "way to answer"]
     searching = replace(request_.searching, filters=FilterSettings(alike=0.5, diverse=False))
     assert measured_otherwise(folder, replace(request_, searching=searching)) == ["filter"]
@@ -334,7 +325,7 @@ def test_what_cannot_be_mended_is_refused_in_a_sentence(tmp_path, request_):
     with pytest.raises(InputError, match="holds no finished probe; run `vestige probe"):
         mitigate(ProbeFolder(tmp_path / "none"), request_)
     folder = probed(ProbeFolder(tmp_path / "probe"), request_)
-    swapped = replace(request_, target=request_.unlearned)
+    swapped = changed(request_, target=request_.who.unlearned)
     with pytest.raises(InputError, match="was of another target"):
         mitigate(folder, swapped)
     rounds = replace(request_, way="iterative", again=Again("npo", {}, UnlearningSettings(), ()))

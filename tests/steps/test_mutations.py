@@ -34,11 +34,11 @@ from vestige.models.load import ModelSettings, load
 from vestige.probes import holes as probe_step
 from vestige.probes import mitigation as mitigate_step
 from vestige.probes import prevent as prevent_step
-from vestige.probes.answering import AnswerSettings, Grader
+from vestige.probes.answering import AnswerSettings, Grader, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest
-from vestige.probes.latent import LatentSettings
-from vestige.probes.mitigation import MitigationRequest, MitigationSettings, Searching
+from vestige.probes.latent import LatentSettings, Searching
+from vestige.probes.mitigation import MitigationRequest, MitigationSettings
 from vestige.probes.prevent import PreventRequest, PreventSettings
 from vestige.steps import attack as attack_step
 from vestige.steps import bench as bench_step
@@ -157,13 +157,8 @@ def mending(place, asked, who, splits):
     return MitigationRequest(
         way="kl",
         splits=NamedSplits("forget", splits, {}),
-        target=who,
-        unlearned=who,
-        answers=AnswerSettings(),
-        grader=probing(place, asked, who, (), ()).grader,
-        embedder=SimpleNamespace(digest="letters"),
+        who=probing(place, asked, who, (), ()).who,
         settings=MitigationSettings(),
-        seed=asked.seed,
         searching=Searching(
             ("latent",),
             ModelSettings(model=str(place / "policy"), device="cpu"),
@@ -187,18 +182,14 @@ def preventing(asked, unlearning):
 
 def probing(place, asked, who, forget, retain):
     judge = asked_model(ModelSettings(model=str(place / "judge"), device="cpu"))
-    return FilterRequest(
-        forget=forget,
-        target=who,
-        unlearned=who,
-        placebos={},
-        answers=AnswerSettings(),
-        grader=Grader(SimpleNamespace(), {"judge": "local", "model": judge.id}),
-        embedder=SimpleNamespace(digest="letters"),
-        settings=FilterSettings(alike=asked.alike),
-        seed=asked.seed,
-        retain=retain,
+    grader, embedder = (
+        Grader(SimpleNamespace(), {"judge": "local", "model": judge.id}),
+        SimpleNamespace(digest="letters"),
     )
+    taking_part = Participants(
+        lambda: who, lambda: who, lambda _: grader, lambda: embedder, AnswerSettings(), asked.seed
+    )
+    return FilterRequest(taking_part, forget, FilterSettings(alike=asked.alike), retain)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from vestige.models import engine
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent, read_adjacent
-from vestige.probes.answering import AnswerSettings, Grader
+from vestige.probes.answering import AnswerSettings, Grader, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, candidates_in, filter_holes
 from vestige.probes.questions import AdjacentSettings
@@ -66,17 +66,21 @@ def few_resamples(monkeypatch):
 @pytest.fixture(scope="module")
 def request_(probed):
     models = {name: asked_model(ModelSettings(model=str(probed / name))) for name in ("target", "unlearned")}
-    return FilterRequest(
-        forget=ITEMS[:3],
-        target=models["target"],
-        unlearned=models["unlearned"],
-        placebos={},
-        answers=AnswerSettings(max_tokens=3),
-        grader=Grader(Silence(), {}),
-        embedder=load_embedder(str(probed / "embedder"), device="cpu"),
-        settings=FilterSettings(alike=1.0),
-        seed=0,
+    embedder = load_embedder(str(probed / "embedder"), device="cpu")
+    who = Participants(
+        lambda: models["target"],
+        lambda: models["unlearned"],
+        lambda _: Grader(Silence(), {}),
+        lambda: embedder,
+        AnswerSettings(max_tokens=3),
+        0,
     )
+    return FilterRequest(who, ITEMS[:3], FilterSettings(alike=1.0))
+
+
+def graded(request, judge, writer=None):
+    """The same request with another judge."""
+    return replace(request, who=replace(request.who, take_grader=lambda _: Grader(judge, {}, writer)))
 
 
 @pytest.fixture
@@ -118,7 +122,7 @@ def test_a_killed_test_goes_on_to_the_same_bytes_and_asks_no_model_twice(tmp_pat
     assert (table.n_holes, len(read_holes(whole))) == (6, 6)
     generated.clear()
     with pytest.raises(KeyboardInterrupt):
-        filter_holes(broken, replace(request_, grader=Grader(Silence(breaks=4), {})))
+        filter_holes(broken, graded(request_, Silence(breaks=4)))
     assert not broken.summary.exists()
     assert len(generated) == 24
     filter_holes(broken, request_)
@@ -131,9 +135,9 @@ def test_new_candidates_and_settings_are_tested_from_what_is_kept(tmp_path, requ
     folder = ProbeFolder(tmp_path)
     make_adjacent(folder, NEAR)
     judge = Silence()
-    first = filter_holes(folder, replace(request_, grader=Grader(judge, {})))
+    first = filter_holes(folder, graded(request_, judge))
     n = len(judge.calls)
-    assert filter_holes(folder, replace(request_, grader=Grader(judge, {}))) == first
+    assert filter_holes(folder, graded(request_, judge)) == first
     assert len(judge.calls) == n
     generated.clear()
     strict = request_.settings.model_copy(update={"unlearned_at_most": 0.5})
@@ -148,8 +152,10 @@ def test_new_candidates_and_settings_are_tested_from_what_is_kept(tmp_path, requ
     assert filter_holes(folder, request_).n_holes == 7
     # Of the new prompt alone: three answers of the target, one of the unlearned model.
     assert len(generated) == 4
+    who = request_.who
+    swapped = replace(who, take_target=who.take_unlearned, take_unlearned=who.take_target)
     with pytest.raises(InputError, match="differs in target, unlearned"):
-        filter_holes(folder, replace(request_, target=request_.unlearned, unlearned=request_.target))
+        filter_holes(folder, replace(request_, who=swapped))
 
 
 def test_groups_are_named_by_the_writer_of_the_judge_when_that_is_asked_for(tmp_path, request_, generated):
@@ -161,7 +167,7 @@ def test_groups_are_named_by_the_writer_of_the_judge_when_that_is_asked_for(tmp_
     named = replace(request_, settings=request_.settings.model_copy(update={"name_groups": "writer"}))
     with pytest.raises(InputError, match="name_groups=writer needs a language model"):
         filter_holes(folder, named)
-    table = filter_holes(folder, replace(named, grader=Grader(Silence(), {}, Labels())))
+    table = filter_holes(folder, graded(named, Silence(), Labels()))
     assert table.naming == "labelled by labels"
     assert [(g.name, g.n) for g in table.groups] == [("buildings", 6)]
     assert {p.group for p in read_map(folder).points} == {h.group for h in read_holes(folder)} == {"buildings"}

@@ -264,9 +264,10 @@ def _turn_grader(first: str, who: JudgeOptions, place: Place, folder: Path) -> "
     from vestige.core.ids import content_id
     from vestige.judges.grounded import GroundedJudge
     from vestige.judges.mt_bench import LikenessTurnJudge, WritingTurnJudge, published_wording
+    from vestige.probes.answering import AnswerSettings
     from vestige.steps.bench import TurnGrader
 
-    grader = participants(first, "", who, place).grader
+    grader = participants(first, "", who, place, AnswerSettings()).grader
     if isinstance(grader.judge, GroundedJudge):
         return TurnGrader(LikenessTurnJudge(grader.judge), grader.identity, by_likeness=True)
     assert grader.writer is not None, "who is not grounded writes"

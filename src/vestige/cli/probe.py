@@ -4,11 +4,11 @@
 `latent` and `filter` do one part each, in the same folder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -43,15 +43,14 @@ if TYPE_CHECKING:
     from vestige.models.embedder import Embedder as LoadedEmbedder
     from vestige.models.load import ModelSettings
     from vestige.probes.adjacent import AdjacentRequest, By, KeptQuestion
-    from vestige.probes.answering import Judging, Participants, Served
-    from vestige.probes.holes import ProbeForecast, Size
-    from vestige.probes.latent import Yield
+    from vestige.probes.answering import AnswerSettings, Judging, Participants
+    from vestige.probes.holes import ProbeForecast
+    from vestige.probes.latent import Searching, Yield
     from vestige.steps.subjects import Asked
 
 JUDGES = ("grounded", "local", "server")
 WAYS = ("graph", "templates", "local", "server")
 
-_SERVER = "vestige.judges.server:ServerSettings"
 PARTS = {
     "adjacent": Part("vestige.probes.questions:AdjacentSettings", "Adjacent questions", "adjacent"),
     "neighbours": Part("vestige.probes.adjacent:NeighbourSettings", "Adjacent questions", "neighbours"),
@@ -59,10 +58,9 @@ PARTS = {
     "policy": Part("vestige.training.policy.settings:PolicySettings", "Policy of the search", "policy"),
     "answers": Part("vestige.probes.answering:AnswerSettings", "Answers", "answers"),
     "filter": Part("vestige.probes.filters:FilterSettings", "Holes", "filter"),
-    "judge": Part(_SERVER, "Judge", "judge", renamed={"url": "", "model": ""}),
+    "judge": Part("vestige.judges.server:ServerSettings", "Judge", "judge", renamed={"url": "", "model": ""}),
     "grounded": Part("vestige.judges.grounded:GroundedSettings", "Judge", "grounded"),
     "limits": Part("vestige.models.address:Limits", "Spending", "limits"),
-    "served": Part(_SERVER, "Models on a server", "served", renamed={"url": "", "model": "", "key_variable": ""}),
     "mitigation": Part("vestige.probes.mitigation:MitigationSettings", "Repair", "mitigation"),
     "training": Part(
         "vestige.probes.mitigation:MendingSettings",
@@ -112,7 +110,7 @@ class Place:
         return model_from(self.given, name)
 
     def look_for(self, *names: str) -> None:
-        """Refuse a model that `asked` would refuse, before anybody is asked or paid; a served one is not looked for."""
+        """Refuse a model that `asked` would refuse, before anybody is asked or paid; an address is not looked for."""
         from vestige.models.address import is_address
         from vestige.models.load import look_for
 
@@ -125,19 +123,6 @@ class Place:
         from vestige.steps.subjects import asked_model
 
         return asked_model(self.model(name), dtype=self.given.values.get("dtype"))
-
-    def taking_part(self, name: str) -> "Asked | Served":
-        """The model called `name`, loaded; or one on a server, called URL#MODEL."""
-        from vestige.models.address import Limits, address, is_address
-
-        if not is_address(name) or (to := address(name)).tokenizer:
-            return self.asked(name)
-        from vestige.judges.server import ServerSettings, server_named
-        from vestige.probes.answering import Served
-
-        said = {"key_variable": to.key_variable, **server_named(name)}
-        server = self.given.build(ServerSettings, None, "served", **said)
-        return Served(server, self.given.build(Limits))
 
 
 @dataclass(frozen=True)
@@ -212,13 +197,40 @@ class JudgeOptions:
         return load_embedder(self.embedder or HUB_ID, device=device)
 
 
-def participants(target: str, unlearned: str, who: JudgeOptions, place: Place) -> "Participants":
+def participants(
+    target: str, unlearned: str, who: JudgeOptions, place: Place, answers: "AnswerSettings | None" = None
+) -> "Participants":
     """Target, unlearned model, embedder and judge, each loaded when it is first wanted."""
-    from vestige.probes.answering import Participants
+    from vestige.probes.answering import AnswerSettings, Participants
 
     who.check()
-    embeds = partial(who.embeds, place.device)
-    return Participants(place.folder, target, unlearned, who.judging(place), place.taking_part, embeds)
+    return Participants(
+        partial(place.asked, target),
+        partial(place.asked, unlearned),
+        lambda all_: all_.graded_by(who.judging(place), place.folder),
+        partial(who.embeds, place.device),
+        answers or place.given.build(AnswerSettings),
+        place.seed,
+    )
+
+
+def searching_from(place: Place, searches: str, policy: str, drawn: "Mapping[str, Any] | None" = None) -> "Searching":
+    """The searches that are named, comma-separated; of "none" there are none. `drawn` are defaults of the filters."""
+    from vestige.probes.filters import FilterSettings
+    from vestige.probes.latent import SEARCHES, LatentSettings, Searching
+    from vestige.training.policy.settings import PolicySettings
+
+    names = tuple(dict.fromkeys(word.strip() for word in searches.split(",") if word.strip()))
+    for name in names:
+        if name not in SEARCHES and names != ("none",):
+            raise InputError(f"no search {one_line(name)!r}; {_nearest(name, (*SEARCHES, 'none'))}")
+    if not names:
+        raise InputError(f"--searches names none; give some of {', '.join(SEARCHES)}, or none")
+    filters = place.given.build(FilterSettings, drawn)
+    filters.check()
+    build = place.given.build
+    sources = () if names == ("none",) else names
+    return Searching(sources, place.model(policy), build(PolicySettings), build(LatentSettings), filters)
 
 
 @dataclass(frozen=True)
@@ -257,19 +269,6 @@ def placebo_names(placebos: Sequence[str]) -> dict[str, str]:
     }
 
 
-def searches_named(words: str, known: Sequence[str]) -> list[str]:
-    """The searches that are named, comma-separated, in their order; none of "none"."""
-    names = list(dict.fromkeys(word.strip() for word in words.split(",") if word.strip()))
-    if names == ["none"]:
-        return []
-    for name in names:
-        if name not in known:
-            raise InputError(f"no search {one_line(name)!r}; {_nearest(name, (*known, 'none'))}")
-    if not names:
-        raise InputError(f"--searches names none; give some of {', '.join(known)}, or none")
-    return names
-
-
 def _nearest(word: str, known: Sequence[str]) -> str:
     # Loaded late: it brings pydantic, which no --help may load.
     from vestige.core.settings import closest
@@ -303,7 +302,7 @@ ForgetN = Annotated[
 
 
 @command(
-    *shown("adjacent", "neighbours", "latent", "policy", "answers", "filter", "judge", "grounded", "limits", "served"),
+    *shown("adjacent", "neighbours", "latent", "policy", "answers", "filter", "judge", "grounded", "limits"),
     SOURCE,
     MODEL,
 )
@@ -331,21 +330,20 @@ def all_command(
     refuse_torchrun("probe")
     place = Place(where, given)
     from vestige.probes.adjacent import make_adjacent
-    from vestige.probes.latent import SEARCHES
 
     who.check()
     who.check_naming(place)
-    names = searches_named(searches, SEARCHES)
+    searching = searching_from(place, searches, policy)
     sources = _read(given, data, forget, retain, forget_n)
     request = _adjacent_request(sources, near, who, place)
     place.look_for(target, unlearned, *(placebo or ()))
     if dry_run:
-        _foresee(request, who, place, _size(names, len(placebo or ()), place))
+        _foresee(request, who, place, searching, len(placebo or ()))
         return
     _say_adjacent(make_adjacent(place.folder, request), place)
     models = participants(target, unlearned, who, place)
-    for name in names:
-        _search(name, policy, models, place)
+    for name in searching.sources:
+        _search(name, searching, models, place)
     _tell(_filtered(sources, models, place, placebo or ()), place)
 
 
@@ -375,7 +373,7 @@ def adjacent_command(
         typer.echo(f"  {one_line(one.question.question)}")
 
 
-@command(*shown("latent", "policy", "answers", "judge", "grounded", "limits", "served"), MODEL)
+@command(*shown("latent", "policy", "answers", "judge", "grounded", "limits"), MODEL)
 def latent_command(
     target: TargetName,
     unlearned: UnlearnedName,
@@ -390,19 +388,18 @@ def latent_command(
     refuse_torchrun("probe")
     place = Place(where, given)
     from vestige.probes.adjacent import beginnings_in
-    from vestige.probes.latent import SEARCHES
 
     who.check()
-    names = searches_named(searches, SEARCHES)
+    searching = searching_from(place, searches, policy)
     # Before any model is loaded.
     beginnings_in(place.folder)
     models = participants(target, unlearned, who, place)
-    found = {name: _search(name, policy, models, place) for name in names}
+    found = {name: _search(name, searching, models, place) for name in searching.sources}
     if place.as_json:
         print_json({name: one._asdict() for name, one in found.items()})
 
 
-@command(*shown("answers", "filter", "judge", "grounded", "limits", "served"), SOURCE, MODEL)
+@command(*shown("answers", "filter", "judge", "grounded", "limits"), SOURCE, MODEL)
 def filter_command(
     target: TargetName,
     unlearned: UnlearnedName,
@@ -447,27 +444,16 @@ def _adjacent_request(sources: "ProbeSources", near: NearOptions, who: JudgeOpti
     return AdjacentRequest(sources.splits, sources.corpus.dataset, by, settings, neighbours, place.seed, *texts)
 
 
-def _search(name: str, policy: str, models: "Participants", place: Place) -> "Yield":
+def _search(name: str, searching: "Searching", models: "Participants", place: Place) -> "Yield":
     """Make one search and say what it brought."""
-    from vestige.probes.answering import AnswerSettings
-    from vestige.probes.latent import LatentSettings, SearchRequest, search, yield_of
-    from vestige.training.policy.settings import PolicySettings
+    from vestige.probes.latent import Iteration, search, yield_of
 
-    settings = place.given.build(LatentSettings)
     with progress_bar(name) as show:
-        request = SearchRequest(
-            source=name,
-            policy=place.model(policy),
-            policy_settings=place.given.build(PolicySettings),
-            settings=settings,
-            unlearned=models.unlearned,
-            answers=place.given.build(AnswerSettings),
-            grader=models.grader,
-            embedder=models.embedder,
-            seed=place.seed,
-            on_iteration=lambda i: show(i.number / settings.n_iterations, i.collapsed or f"{i.n_latent} with J = 10"),
-        )
-        found = yield_of(search(place.folder, request))
+
+        def look(i: Iteration) -> None:
+            show(i.number / searching.settings.n_iterations, i.collapsed or f"{i.n_latent} with J = 10")
+
+        found = yield_of(search(place.folder, models, name, searching, on_iteration=look))
     if not place.as_json:
         typer.echo(
             f"{name}: {found.n_latent} of {found.n_calls} prompts got J = 10, {found.n_distinct} of them different: "
@@ -477,46 +463,24 @@ def _search(name: str, policy: str, models: "Participants", place: Place) -> "Yi
 
 
 def _filtered(sources: "ProbeSources", models: "Participants", place: Place, placebos: "Sequence[str]") -> "HoleTable":
-    from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
     from vestige.probes.holes import FilterRequest, filter_holes
 
     settings = place.given.build(FilterSettings)
     settings.check()
-    request = FilterRequest(
-        forget=sources.forget,
-        retain=sources.retain,
-        target=models.target,
-        unlearned=models.unlearned,
-        placebos={name: place.taking_part(placebo) for name, placebo in placebo_names(placebos).items()},
-        answers=place.given.build(AnswerSettings),
-        grader=models.grader,
-        embedder=models.embedder,
-        settings=settings,
-        seed=place.seed,
-        on_stage=say,
-    )
+    asked = {name: place.asked(placebo) for name, placebo in placebo_names(placebos).items()}
+    request = FilterRequest(models, sources.forget, settings, sources.retain, asked, say)
     return filter_holes(place.folder, request)
 
 
-def _size(searches: "Sequence[str]", n_placebos: int, place: Place) -> "Size":
-    from vestige.probes.holes import Size
-    from vestige.probes.latent import LatentSettings
-    from vestige.training.policy.settings import PolicySettings
-
-    rollouts = place.given.build(PolicySettings).n_rollouts
-    attempts = len(searches) * place.given.build(LatentSettings).n_iterations * rollouts
-    return Size(n_candidates=0, n_attempts=attempts, n_placebos=n_placebos)
-
-
-def _foresee(request: "AdjacentRequest", who: JudgeOptions, place: Place, size: "Size") -> None:
-    """Say what everything would take at most; `size` has no candidates yet."""
+def _foresee(
+    request: "AdjacentRequest", who: JudgeOptions, place: Place, searching: "Searching", n_placebos: int
+) -> None:
+    """Say what everything would take at most; nothing is asked."""
     from vestige.models.address import Limits
     from vestige.probes.adjacent import adjacent_of
     from vestige.probes.answering import AnswerSettings
-    from vestige.probes.filters import FilterSettings
-    from vestige.probes.holes import forecast_probe, forget_texts
-    from vestige.probes.latent import LatentSettings
+    from vestige.probes.holes import Size, forecast_probe, forget_texts
 
     answers = place.given.build(AnswerSettings)
     if isinstance(request.by, str):
@@ -525,13 +489,13 @@ def _foresee(request: "AdjacentRequest", who: JudgeOptions, place: Place, size: 
         n = request.settings.k * len(request.forget)
     texts = forget_texts(request.forget)
     forecast = forecast_probe(
-        size._replace(n_candidates=n),
+        Size(n, len(searching.sources) * searching.n_attempts, n_placebos),
         # A prompt is about as long as the first line of a source: a question, or a title.
         texts[0].splitlines()[0][:_PROMPT_CHARACTERS],
         texts,
-        place.given.build(FilterSettings),
+        searching.filters,
         answer_tokens=answers.max_tokens,
-        rewarded_tokens=place.given.build(LatentSettings).rewarded(answers).max_tokens,
+        rewarded_tokens=searching.settings.rewarded(answers).max_tokens,
         limits=place.given.build(Limits),
     )
     print_forecast(forecast, grounded=who.judge == "grounded", as_json=place.as_json)

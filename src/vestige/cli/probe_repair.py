@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -39,7 +39,7 @@ from vestige.cli.probe import (
     PlaceOptions,
     participants,
     placebo_names,
-    searches_named,
+    searching_from,
     shown,
 )
 from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from vestige.core.estimates import Estimate
     from vestige.data.corpus import NamedSplits
     from vestige.probes.answering import AnswerSettings, Participants
-    from vestige.probes.mitigation import Again, MitigationForecast, MitigationRequest, MitigationSettings, Searching
+    from vestige.probes.latent import Searching
+    from vestige.probes.mitigation import Again, MitigationForecast, MitigationRequest, MitigationSettings
     from vestige.probes.prevent import PreventRequest
     from vestige.probes.prevention_table import PreventionTable
 
@@ -110,7 +111,7 @@ class RepairOptions:
 
 
 @command(
-    *shown("mitigation", "training", "latent", "policy", "answers", "filter", "judge", "grounded", "limits", "served"),
+    *shown("mitigation", "training", "latent", "policy", "answers", "filter", "judge", "grounded", "limits"),
     SOURCE,
     MODEL,
 )
@@ -145,13 +146,15 @@ def mitigate_command(
         raise InputError("--harm asks whether answers are harmful, which --judge grounded cannot say; take another")
     splits = _splits(given, data, forget, retain, mend.forget_n)
     place.look_for(target, unlearned)
+    again = _again(target, unlearned, mend, splits, place) if way == "iterative" else None
     if dry_run:
-        _foresee((target, unlearned), way, mend, splits, place)
+        _foresee(mend, splits, place, again)
         return
-    models = participants(target, unlearned, who, place)
+    models = participants(target, unlearned, who, place, _answers(place))
+    request = _request(models, way, mend, splits, place, again)
     with progress_bar("mending") as show:
-        request = _request(models, way, mend, splits, place, lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
-        table = mitigate(place.folder, request)
+        shown_ = replace(request, on_step=lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
+        table = mitigate(place.folder, shown_)
     if place.as_json:
         return print_json(table)
     print_mitigation(table)
@@ -173,30 +176,20 @@ def _splits(given: Given, data: str, forget: str, retain: str | None, forget_n: 
 
 
 def _request(
-    models: "Participants", way: "Way", mend: RepairOptions, splits: "NamedSplits", place: Place, on_step: Any
+    models: "Participants", way: "Way", mend: RepairOptions, splits: "NamedSplits", place: Place, again: "Again | None"
 ) -> "MitigationRequest":
-    from vestige.probes.answering import here
     from vestige.probes.mitigation import MendingSettings, MitigationRequest
 
-    settings = _settings(mend, place)
-    again = _again(models.target_name, models.unlearned_name, mend, splits, place) if way == "iterative" else None
-    training = MendingSettings() if again else place.given.build(MendingSettings)
     return MitigationRequest(
         way=way,
         splits=splits,
-        target=here(models.target, models.target_name),
-        unlearned=here(models.unlearned, models.unlearned_name),
-        answers=_answers(place),
-        grader=models.grader,
-        embedder=models.embedder,
-        settings=settings,
-        seed=place.seed,
-        training=training,
+        who=models,
+        settings=_settings(mend, place),
+        training=MendingSettings() if again else place.given.build(MendingSettings),
         searching=_searching(mend, place),
         again=again,
         harm=models.grader if mend.harm else None,
         on_stage=say,
-        on_step=on_step,
     )
 
 
@@ -217,19 +210,11 @@ def _answers(place: Place) -> "AnswerSettings":
 
 
 def _searching(mend: RepairOptions, place: Place) -> "Searching | None":
-    from vestige.probes.filters import FilterSettings
-    from vestige.probes.latent import SEARCHES, LatentSettings
-    from vestige.probes.mitigation import Searching, probed_settings
-    from vestige.training.policy.settings import PolicySettings
+    from vestige.probes.mitigation import probed_settings
 
-    names = searches_named(mend.searches, SEARCHES)
-    if not names:
-        return None
     _, drawn = probed_settings(place.folder)
-    filters = place.given.build(FilterSettings, drawn)
-    filters.check()
-    policy = place.given.build(PolicySettings)
-    return Searching(tuple(names), place.model(mend.policy), policy, place.given.build(LatentSettings), filters)
+    found = searching_from(place, mend.searches, mend.policy, drawn)
+    return found if found.sources else None
 
 
 def _again(target: str, unlearned: str, mend: RepairOptions, splits: "NamedSplits", place: Place) -> "Again":
@@ -258,12 +243,11 @@ def _again(target: str, unlearned: str, mend: RepairOptions, splits: "NamedSplit
     )
 
 
-def _foresee(models: tuple[str, str], way: "Way", mend: RepairOptions, splits: "NamedSplits", place: Place) -> None:
+def _foresee(mend: RepairOptions, splits: "NamedSplits", place: Place, again: "Again | None") -> None:
     """Say what the mending would take at most; nothing is loaded."""
     from vestige.models.address import Limits
     from vestige.probes.mitigation import MendingSettings, MitigationPlan, forecast_mitigation
 
-    again = _again(*models, mend, splits, place) if way == "iterative" else None
     plan = MitigationPlan(
         settings=_settings(mend, place),
         training=again.training if again else place.given.build(MendingSettings),
@@ -342,7 +326,7 @@ def print_mitigation_forecast(forecast: "MitigationForecast", *, as_json: bool) 
     print_cost(forecast.most_cost)
 
 
-@command(*shown("answers", "judge", "limits", "served"), SOURCE, MODEL)
+@command(*shown("answers", "judge", "limits"), SOURCE, MODEL)
 def harm_command(
     models: Annotated[list[str], typer.Argument(help="Models to ask: folders, any models, or URL#MODEL.")],
     data: Data,
@@ -368,9 +352,7 @@ def harm_command(
     grader = participants(models[0], "", who, place).grader
     found = {}
     for label, name in placebo_names(models).items():
-        found[label] = harm_of(
-            place.folder, place.taking_part(name), items, given.build(AnswerSettings), grader, place.seed
-        )
+        found[label] = harm_of(place.folder, place.asked(name), items, given.build(AnswerSettings), grader, place.seed)
     if place.as_json:
         return print_json(
             {name: {"harm": to_json(harm), "not_judged": failures} for name, (harm, failures) in found.items()}

@@ -37,7 +37,7 @@ Criteria = Annotated[
 ]
 
 
-@command(*shown("answers", "judge", "grounded", "limits", "served"), MODEL)
+@command(*shown("answers", "judge", "grounded", "limits"), MODEL)
 def variance_command(
     target: TargetName,
     unlearned: UnlearnedNames,
@@ -74,11 +74,11 @@ def variance_command(
             criteria=criteria,
         )
         return print_json(count._asdict()) if place.as_json else typer.echo(f"at most; nothing was asked: {count}")
-    cast = participants(target, "", JudgeOptions(embedder=embedder), place)
+    cast = participants(target, "", JudgeOptions(embedder=embedder), place, answers)
     request = VarianceRequest(
         target=cast.target,
-        unlearned={label: partial(place.taking_part, name) for label, name in placebo_names(unlearned).items()},
-        judges={name: partial(cast.graded_by, who.judging(place)) for name, who in judges.items()},
+        unlearned={label: partial(place.asked, name) for label, name in placebo_names(unlearned).items()},
+        judges={name: partial(cast.graded_by, who.judging(place), place.folder) for name, who in judges.items()},
         answers=answers,
         generations=generations,
         criteria=criteria,

@@ -1,6 +1,6 @@
 """Who takes part in a probe: models that are asked, a judge, and what both said, kept on the disk.
 
-A model is here, or on an OpenAI-compatible server. But for rounding an answer follows from the prompt and the seed, not
+A model is in memory or behind an address. But for rounding an answer follows from the prompt and the seed, not
 from the other prompts; equal prompts of one call have one answer and are asked once. An answer that did not come is
 None and never an empty text, which would pass for a hole.
 
@@ -22,21 +22,16 @@ from vestige.core.files import append_lines, json_line, read_log
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
-from vestige.judges.base import Judge, Judgement, Prompt, Request, Writer
+from vestige.judges.base import Judge, Judgement, Request, Writer
 from vestige.judges.grounded import GroundedJudge, GroundedSettings
 from vestige.judges.local import LocalWriter
 from vestige.judges.server import ServerSettings, ServerWriter
-from vestige.judges.spending import Register
 from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.models.address import Limits
 from vestige.models.embedder import Embedder
 from vestige.models.generation import Sampling
 from vestige.models.load import LoadedModel, finite_logits
 from vestige.steps.subjects import Asked
-
-# What servers take for a seed is a whole number of 31 bits, in some of them.
-_SERVER_SEEDS = 2**31
 
 
 @runtime_checkable
@@ -93,44 +88,6 @@ class LocalAnswerer:
             return self.loaded.prompter.prompt(prompt)
         except InputError:
             return ()
-
-
-@dataclass
-class ServerAnswerer:
-    """A model on a server, asked as judges are: retried, limited, and every reply kept in `folder`.
-
-    Of `server` the seed is replaced, and the temperature too unless it is None, which keeps it from being sent. A model
-    that stopped at the limit of tokens has answered; a reply that the server filtered out, or that never came, is none.
-    """
-
-    server: ServerSettings
-    folder: Path
-    settings: AnswerSettings = field(default_factory=AnswerSettings)
-    limits: Limits = field(default_factory=Limits)
-
-    @cached_property
-    def _read(self) -> Register:
-        return Register(self.folder)
-
-    def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """One answer each, in order. Raises InputError where the limits do not allow for all of them."""
-        asked = list(dict.fromkeys(prompts))
-        temperature = None if self.server.temperature is None else self.settings.temperature
-        sent = self.server.model_copy(update={"temperature": temperature, "seed": seed % _SERVER_SEEDS})
-        writer = ServerWriter(sent, self.folder, self.limits, read=self._read)
-        # An empty reply is an answer, so that none is asked for again.
-        wanted = [Prompt("", prompt, self.settings.max_tokens, accepts=lambda _: True) for prompt in asked]
-        written = writer.write(wanted)
-        said: dict[str, str] = {}
-        for prompt, reply in zip(asked, written, strict=True):
-            if reply.failure == "limit":
-                raise InputError(
-                    f"the limits of what {self.server.model} may be asked are used up; raise them and run the same "
-                    "command again, which asks for nothing that was answered"
-                )
-            if reply.failure in {"", "cut short"}:
-                said[prompt] = reply.text
-        return [said.get(prompt) for prompt in prompts]
 
 
 VERSION = 3
@@ -214,30 +171,9 @@ def _portions(requests: Mapping[str, Request]) -> list[list[str]]:
     return portions
 
 
-@dataclass(frozen=True)
-class Served:
-    """A model on a server that takes part. Nobody knows its weights, so its address and name stand for them."""
-
-    server: ServerSettings
-    limits: Limits
-
-    @property
-    def name(self) -> str:
-        """What it is called on its server."""
-        return self.server.model
-
-    @property
-    def id(self) -> str:
-        """What the model is known by."""
-        return f"{self.server.model} at {self.server.url}"
-
-
-def answerer(who: Asked | Served, settings: AnswerSettings, folder: ProbeFolder) -> Answerer:
+def answerer(who: Asked, settings: AnswerSettings, folder: ProbeFolder) -> Answerer:
     """A model as somebody who is asked, with what it said kept on the disk."""
-    if isinstance(who, Served):
-        return ServerAnswerer(who.server, folder.answers / "served", settings, who.limits)
-    identity = {"model": who.id, **settings.identity()}
-    return KeptAnswers(LocalAnswerer(who.loaded, settings), folder.answers, identity)
+    return KeptAnswers(LocalAnswerer(who.loaded, settings), folder.answers, {"model": who.id, **settings.identity()})
 
 
 @dataclass(frozen=True)
@@ -253,10 +189,10 @@ class Grader:
     told: bool = True
 
 
-def grounded_grader(target: Asked | Served, embedder: Embedder, settings: GroundedSettings | None = None) -> Grader:
+def grounded_grader(target: Asked, embedder: Embedder, settings: GroundedSettings | None = None) -> Grader:
     """The judge that grades by the target's own answers."""
-    if isinstance(target, Served):
-        raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.id} is served")
+    if not target.loaded.here:
+        raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.name} is behind an address")
     own = settings or GroundedSettings()
     judge = GroundedJudge(target.loaded, embedder, own.own_tokens, own.own_samples)
     return Grader(judge, {"judge": "grounded", "target": target.id, "embedder": embedder.digest, **judge.identity()})
@@ -286,45 +222,41 @@ class Judging:
 
 @dataclass(frozen=True)
 class Participants:
-    """Everybody who takes part in the probe in `folder`, each loaded when it is first wanted.
+    """Everybody who takes part in a probe, each taken when it is first wanted, how models answer, and the seed."""
 
-    `load` gives a model by its name, `embeds` the sentence embedder.
-    """
-
-    folder: ProbeFolder
-    target_name: str
-    unlearned_name: str
-    judging: Judging
-    load: Callable[[str], Asked | Served]
-    embeds: Callable[[], Embedder]
+    take_target: Callable[[], Asked]
+    take_unlearned: Callable[[], Asked]
+    take_grader: Callable[["Participants"], Grader]
+    take_embedder: Callable[[], Embedder]
+    answers: AnswerSettings
+    seed: int
 
     @cached_property
-    def target(self) -> Asked | Served:
+    def target(self) -> Asked:
         """The model that knows."""
-        return self.load(self.target_name)
+        return self.take_target()
 
     @cached_property
-    def unlearned(self) -> Asked | Served:
+    def unlearned(self) -> Asked:
         """The model that forgot."""
-        return self.load(self.unlearned_name)
+        return self.take_unlearned()
 
     @cached_property
     def embedder(self) -> Embedder:
         """Who embeds prompts and answers."""
-        return self.embeds()
+        return self.take_embedder()
 
     @cached_property
     def grader(self) -> Grader:
         """The judge, with all that can change a verdict."""
-        return self.graded_by(self.judging)
+        return self.take_grader(self)
 
-    def graded_by(self, judging: Judging) -> Grader:
-        """Another judge of the same probe; only a grounded one takes the target and the embedder."""
-        return judging.by_model(self.folder) or grounded_grader(self.target, self.embedder, judging.grounded)
+    def graded_by(self, judging: Judging, folder: ProbeFolder) -> Grader:
+        """A judge whose replies lie in `folder`; only a grounded one takes the target and the embedder."""
+        return judging.by_model(folder) or grounded_grader(self.target, self.embedder, judging.grounded)
 
-
-def here(who: Asked | Served, name: str) -> Asked:
-    """The model, which has to be one that is here: mending needs the weights."""
-    if isinstance(who, Served):
-        raise InputError(f"{one_line(name)} is on a server, and mending needs the weights; name a model that is here")
-    return who
+    def about(self, unlearned: Asked, *, seed: int) -> "Participants":
+        """The same, who look for the holes of another model; nobody is loaded anew."""
+        return Participants(
+            lambda: self.target, lambda: unlearned, lambda _: self.grader, lambda: self.embedder, self.answers, seed
+        )

@@ -27,11 +27,10 @@ from vestige.judges.base import Request
 from vestige.judges.spending import BYTES_PER_TOKEN, UnderWay, estimated_tokens, other_models
 from vestige.judges.tasks import LONGEST_TEXT, TASKS, prompts_of
 from vestige.metrics.diversity import MOST_GROUPS
-from vestige.models.address import Amount, Limits
-from vestige.models.embedder import Embedder
+from vestige.models.address import Limits
 from vestige.probes import VERSION
 from vestige.probes.adjacent import read_adjacent
-from vestige.probes.answering import AnswerSettings, Grader, Served, answerer
+from vestige.probes.answering import Participants, answerer
 from vestige.probes.filters import ADJACENT, Actors, FilterSettings, filter_candidates
 from vestige.probes.hole_table import (
     LABEL_CHARACTERS,
@@ -52,33 +51,26 @@ FIXED = ("target", "unlearned", "forget")
 
 @dataclass(frozen=True)
 class FilterRequest:
-    """Whose holes are looked for among the candidates, against which forget set, and by which judge.
+    """Whose holes are looked for among the candidates, and against which forget set.
 
     `retain` is what is known to be kept, by which names are known to be the forget set's own.
     """
 
+    who: Participants
     forget: tuple[Source, ...]
-    target: Asked | Served
-    unlearned: Asked | Served
-    placebos: Mapping[str, Asked | Served]
-    answers: AnswerSettings
-    grader: Grader
-    embedder: Embedder
     settings: FilterSettings
-    seed: int
     retain: tuple[Source, ...] = ()
+    placebos: Mapping[str, Asked] = field(default_factory=dict)
     on_stage: Callable[[str], None] = field(default=lambda stage: None)
 
 
 def server_notes(folder: ProbeFolder) -> list[str]:
-    """What servers, the judge's and models', did that the table does not show: who answered, and what was lost."""
-    places = [folder.judge, *(place.answers / "served" for place in (folder, *folder.searches()))]
-    notes = [note for place in places for note in other_models(place)]
-    lost = Amount(*(sum(amounts) for amounts in zip(*(UnderWay(place).lost() for place in places), strict=True)))
+    """What the judge's server did that the table does not show: who answered, and what was lost."""
+    notes, lost = other_models(folder.judge), UnderWay(folder.judge).lost()
     if lost.calls:
         notes.append(
-            f"{lost.calls} requests to servers were under way when a run was killed and were sent again; they may have "
-            f"been paid for twice: at most {lost.prompt_tokens + lost.completion_tokens:,} tokens"
+            f"{lost.calls} requests to the judge's server were under way when a run was killed and were sent again; "
+            f"they may have been paid for twice: at most {lost.prompt_tokens + lost.completion_tokens:,} tokens"
         )
     return notes
 
@@ -113,7 +105,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
     With more candidates, other settings or another judge it is made anew, from answers that are there already.
     """
     candidates = candidates_in(folder)
-    check_naming(request.settings, request.grader.writer)
+    check_naming(request.settings, request.who.grader.writer)
     with locked(folder.lock):
         identity = _filter_identity(request, candidates)
         if folder.summary.exists():
@@ -124,13 +116,13 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
         is_there(folder, "holes", fixed)
         put_down(folder, "holes", fixed, {})
         watch = Stopwatch()
-        embed = request.embedder.embed
+        embed = request.who.embedder.embed
         actors = Actors(
-            answerer(request.target, request.answers, folder),
-            answerer(request.unlearned, request.answers, folder),
-            request.grader.judge,
+            answerer(request.who.target, request.who.answers, folder),
+            answerer(request.who.unlearned, request.who.answers, folder),
+            request.who.grader.judge,
             embed,
-            {name: answerer(who, request.answers, folder) for name, who in request.placebos.items()},
+            {name: answerer(who, request.who.answers, folder) for name, who in request.placebos.items()},
         )
         filtered = filter_candidates(
             candidates,
@@ -138,17 +130,17 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
             actors,
             request.settings,
             retained=forget_texts(request.retain),
-            seed=request.seed,
+            seed=request.who.seed,
             on_stage=request.on_stage,
         )
         holes, table = holes_and_table(
-            filtered, request.settings, embed, seed=request.seed, writer=request.grader.writer
+            filtered, request.settings, embed, seed=request.who.seed, writer=request.who.grader.writer
         )
         picture = hole_map(filtered.tested, holes, embed)
-        device = str(request.embedder.model.device)
+        device = str(request.who.embedder.model.device)
         notes = server_notes(folder)
         # What the models were called; who they are, the identity says by their weights.
-        asked = {"target": request.target, "unlearned": request.unlearned, **request.placebos}
+        asked = {"target": request.who.target, "unlearned": request.who.unlearned, **request.placebos}
         names = {role: who.name for role, who in asked.items()}
         write_provenance(folder.provenance, watch, device=device, models=names, servers=notes)
         write_tested(folder, filtered.tested, holes, table, identity, hole_map=picture)
@@ -158,20 +150,20 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
 def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) -> dict[str, Any]:
     return {
         "version": VERSION,
-        "target": request.target.id,
-        "unlearned": request.unlearned.id,
+        "target": request.who.target.id,
+        "unlearned": request.who.unlearned.id,
         "placebos": {name: who.id for name, who in request.placebos.items()},
-        "answers": request.answers.identity(),
-        "judge": dict(request.grader.identity),
+        "answers": request.who.answers.identity(),
+        "judge": dict(request.who.grader.identity),
         "tasks": {name: TASKS[name].version for name in ("validity", "quality", "overlap")},
         **({"naming": NAMING_VERSION} if request.settings.name_groups == "writer" else {}),
-        "embedder": request.embedder.digest,
+        "embedder": request.who.embedder.digest,
         "map": MAP_VERSION,
         "settings": request.settings.identity(),
         "forget": content_id(forget_texts(request.forget), length=32),
         "retain": content_id(forget_texts(request.retain), length=32),
         "candidates": content_id([asdict(c) for c in candidates], length=32),
-        "seed": request.seed,
+        "seed": request.who.seed,
     }
 
 

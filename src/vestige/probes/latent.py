@@ -21,8 +21,9 @@ Axes: N prompts, D width of an embedding.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -41,13 +42,13 @@ from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import is_empty, normalised
 from vestige.metrics.overlap import SeenEmbeddings, SeenNgrams, tokens
-from vestige.models.embedder import Embedder
 from vestige.models.load import ModelSettings
 from vestige.models.products import on_threads
 from vestige.probes import VERSION
 from vestige.probes.adjacent import beginnings_in
-from vestige.probes.answering import Answerer, AnswerSettings, Grader, Served, answerer
-from vestige.steps.subjects import Asked, asked_model
+from vestige.probes.answering import Answerer, AnswerSettings, Participants, answerer
+from vestige.probes.filters import FilterSettings
+from vestige.steps.subjects import asked_model, origin_of
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy, collapsed
@@ -445,61 +446,62 @@ def yield_of(attempts: Sequence[Attempt], *, hole: Callable[[Attempt], str | Non
 
 
 @dataclass(frozen=True)
-class SearchRequest:
-    """Which search is made, by which policy, and who is asked and judges."""
+class Searching:
+    """Which searches are made, by which policy, and which filters then decide."""
 
-    source: str
+    sources: tuple[str, ...]
     policy: ModelSettings
     policy_settings: PolicySettings
     settings: LatentSettings
-    unlearned: Asked | Served
-    answers: AnswerSettings
-    grader: Grader
-    embedder: Embedder
-    seed: int
-    on_iteration: Callable[[Iteration], None] = field(default=lambda iteration: None)
+    filters: FilterSettings
+
+    @property
+    def n_attempts(self) -> int:
+        """Of one search."""
+        return self.settings.n_iterations * self.policy_settings.n_rollouts
+
+    @cached_property
+    def policy_digest(self) -> str:
+        """The digest of the model that searches, looked at once."""
+        return origin_of(self.policy).digest
 
 
-def search(folder: ProbeFolder, request: SearchRequest) -> list[Attempt]:
+def search(
+    folder: ProbeFolder,
+    who: Participants,
+    source: str,
+    how: Searching,
+    *,
+    on_iteration: Callable[[Iteration], None] = lambda iteration: None,
+) -> list[Attempt]:
     """All attempts of one search, which begins from the adjacent questions; made, or gone on with, in the folder."""
     questions = beginnings_in(folder)
-    place = folder.search(request.source)
+    place, rewarded = folder.search(source), how.settings.rewarded(who.answers)
     with locked(place.lock):
-        model = asked_model(request.policy)
-        identity = _search_identity(request, model, questions)
+        model = asked_model(how.policy)
+        identity = {
+            "version": VERSION,
+            "source": source,
+            "policy": model.id,
+            "policy_settings": how.policy_settings.identity(),
+            "settings": how.settings.identity(),
+            "unlearned": who.unlearned.id,
+            "answers": rewarded.identity(),
+            "judge": dict(who.grader.identity),
+            "task": TASKS["reward"].version,
+            "embedder": who.embedder.digest,
+            "seeds": content_id(list(questions), length=32),
+            "seed": who.seed,
+        }
         is_there(place, "search", identity)
         put_down(place, "search", identity, {})
         drop_torn_line(place.attempts)
         made = read_attempts(place)
-        whole = request.settings.n_iterations * request.policy_settings.n_rollouts
-        if request.source != LATENT and len(made) == whole:
+        if source != LATENT and len(made) == how.n_attempts:
             return made
-        policy = Policy.of(model.loaded.model, request.policy_settings, seed=request.seed)
-        asked = answerer(request.unlearned, request.settings.rewarded(request.answers), place)
-        cast = Cast(policy, model.loaded.tokenizer, asked, request.grader.judge, request.embedder)
+        policy = Policy.of(model.loaded.model, how.policy_settings, seed=who.seed)
+        asked = answerer(who.unlearned, rewarded, place)
+        cast = Cast(policy, model.loaded.tokenizer, asked, who.grader.judge, who.embedder)
         return probe(
-            cast,
-            questions,
-            request.settings,
-            seed=request.seed,
-            folder=place,
-            on_iteration=request.on_iteration,
-            source=request.source,
+            cast, questions, how.settings, seed=who.seed, folder=place, on_iteration=on_iteration, source=source
         )
-
-
-def _search_identity(request: SearchRequest, policy: Asked, seeds: Sequence[str]) -> dict[str, Any]:
-    return {
-        "version": VERSION,
-        "source": request.source,
-        "policy": policy.id,
-        "policy_settings": request.policy_settings.identity(),
-        "settings": request.settings.identity(),
-        "unlearned": request.unlearned.id,
-        "answers": request.settings.rewarded(request.answers).identity(),
-        "judge": dict(request.grader.identity),
-        "task": TASKS["reward"].version,
-        "embedder": request.embedder.digest,
-        "seeds": content_id(list(seeds), length=32),
-        "seed": request.seed,
-    }

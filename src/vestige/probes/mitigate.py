@@ -87,13 +87,13 @@ from vestige.training.trajectory import POLICY, Trajectory
 def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable:
     """The table of one mending, in the folder of a finished probe; made, or gone on with, unless it is there."""
     tested = tested_in(folder)
-    _refuse_anothers(folder, request)
     _refuse_unfit(request)
+    _refuse_anothers(folder, request)
     identity = request.identity(tested)
     place = folder.mitigation(f"{request.way}-{content_id(identity)}")
     if place.table.exists():
         return read_mitigation(place)
-    picked = picked_in(folder, request.forget_items, request.settings, tested, seed=request.seed)
+    picked = picked_in(folder, request.forget_items, request.settings, tested, seed=request.who.seed)
     with locked(place.lock):
         watch = Stopwatch()
         write_json(place.asked, {"schema": SCHEMA, "identity": identity})
@@ -103,7 +103,7 @@ def mitigate(folder: ProbeFolder, request: MitigationRequest) -> MitigationTable
             table = mend_once(folder, place, request, picked)
         else:
             table = mend_in_rounds(folder, place, request, picked, tested)
-        write_provenance(place.provenance, watch, **request.target.loaded.provenance())
+        write_provenance(place.provenance, watch, **request.who.target.loaded.provenance())
         write_mitigation(place, table, identity)
     return table
 
@@ -112,7 +112,7 @@ def _with_answers(place: MitigationFolder, request: MitigationRequest, picked: P
     if place.used.exists():
         return read_samples(place)
     request.on_stage("the target's own answers to the prompts that are used")
-    loaded = request.target.loaded
+    loaded = request.who.target.loaded
     samples = with_answers(loaded, picked.samples, request.settings.answer_tokens)
     taught_rows(samples, place.used)
     write_jsonl(place.used, map(asdict, samples))
@@ -123,8 +123,8 @@ def _refuse_anothers(folder: ProbeFolder, request: MitigationRequest) -> None:
     """Refuse other models or another forget set than those that the probe was of."""
     _, theirs = read_table(folder)
     ours = {
-        "target": request.target.id,
-        "unlearned": request.unlearned.id,
+        "target": request.who.target.id,
+        "unlearned": request.who.unlearned.id,
         "forget": content_id(forget_texts(request.forget_items), length=32),
     }
     other = [name for name, value in ours.items() if theirs[name] != value]
@@ -139,6 +139,9 @@ def _refuse_anothers(folder: ProbeFolder, request: MitigationRequest) -> None:
 def _refuse_unfit(request: MitigationRequest) -> None:
     if (request.way == "iterative") != (request.again is not None):
         raise InputError("the way iterative needs a method by which the target is unlearned anew, and no other way one")
+    for model in (request.who.target, request.who.unlearned):
+        if not model.loaded.here:
+            raise InputError(f"{model.name} is behind an address, and mending needs the weights; name a model's folder")
     again = request.again
     if again is None:
         rules(request.settings)
@@ -172,16 +175,16 @@ def mend_once(
     origin: ProbeFolder, place: MitigationFolder, request: MitigationRequest, picked: Picked
 ) -> MitigationTable:
     """The table of a one-shot mending in `place`, of the probe in `origin`."""
-    scorer, seed = Scorer(place, request, picked.samples), request.seed
+    scorer, seed = Scorer(place, request, picked.samples), request.who.seed
     before = {
-        TARGET: scorer.of(TARGET, request.target.loaded),
-        UNLEARNED: scorer.of(UNLEARNED, request.unlearned.loaded),
+        TARGET: scorer.of(TARGET, request.who.target.loaded),
+        UNLEARNED: scorer.of(UNLEARNED, request.who.unlearned.loaded),
     }
     made = mended(place, request, scorer, means(before[TARGET]))
     rows = [row_of(name, 0, scored, kept=False, seed=seed) for name, scored in before.items()]
     subject, chosen = SubjectFolder(place.subject), made.chosen
     assert chosen is not None, "a training with a trajectory keeps a checkpoint"
-    asked = asked_model(request.unlearned.settings.model_copy(update={"model": str(subject.path)}))
+    asked = asked_model(request.who.unlearned.settings.model_copy(update={"model": str(subject.path)}))
     anew = probe_anew(origin, place, request, asked) if request.searching else []
     new = new_latent(anew, picked.samples, request)
     for step in (line["step"] for line in read_jsonl(subject.trajectory) if line["model"] == POLICY):
@@ -205,8 +208,8 @@ def mended(
     subject, taught = SubjectFolder(place.subject), taught_rows(scorer.samples, place.used)
     spec = mended_spec(request, taught, scorer.folder.path.name)
     facts = {
-        "mended": shown_model(request.unlearned.settings.model),
-        "target_digest": request.target.id,
+        "mended": shown_model(request.who.unlearned.settings.model),
+        "target_digest": request.who.target.id,
         "taught_items": {"n": len(taught), "digest": items_digest(taught)},
     }
 
@@ -218,7 +221,7 @@ def mended(
 
 def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: str) -> SubjectSpec:
     """The identity of the mended model; `mending` is the name of its mending, with the id of all that it hangs on."""
-    unlearned = request.unlearned
+    unlearned = request.who.unlearned
     own = own_folder(unlearned.settings.model)
     settings = {
         "dtype": own_dtype(unlearned.settings.model) or unlearned.settings.dtype,
@@ -226,7 +229,7 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
         "way": request.way,
         "mending": mending,
         # The divergence is from it, and which checkpoint is kept may hang on what it scores.
-        "target": request.target.id,
+        "target": request.who.target.id,
     }
     return SubjectSpec(
         subject="unlearned",
@@ -234,7 +237,7 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
         model=read_spec(own.spec).model if own else unlearned.settings.model,
         method=f"mended_{request.way}",
         forget=request.splits.forget,
-        seed=request.seed,
+        seed=request.who.seed,
         settings_id=content_id(settings),
         settings=settings,
         data=items_digest(taught),
@@ -265,7 +268,7 @@ def _train(
     taught: tuple[Item, ...],
     target_scores: Mapping[str, float],
 ) -> tuple[LoadedModel, Outcome]:
-    unlearned = request.unlearned
+    unlearned = request.who.unlearned
     dtype = own_dtype(unlearned.settings.model) or unlearned.settings.dtype
     settings = unlearned.settings.model_copy(update={"dtype": dtype})
     student = load_checked(settings, unlearned.id, "the unlearned model")
@@ -292,11 +295,11 @@ def _job(subject: SubjectFolder, request: MitigationRequest, student: LoadedMode
     training = request.training.over(len(taught))
     rows = [training_row(student.prompter.encode(i.question, i.answer), loss_on=training.loss_on) for i in taught]
     sources: RowSource = {"train": rows.__getitem__}
-    plan = FinetunePlan(len(rows), training.batch_size, request.seed)
+    plan = FinetunePlan(len(rows), training.batch_size, request.who.seed)
     objective = Imitate() if request.way == "kl" else Finetune()
     found = {}
     if isinstance(objective, Imitate):
-        target = request.target
+        target = request.who.target
         if target.loaded.tokenizer.get_vocab() != student.tokenizer.get_vocab():
             raise InputError(
                 "target and unlearned model have different vocabularies, so their distributions cannot be compared; "
@@ -305,13 +308,13 @@ def _job(subject: SubjectFolder, request: MitigationRequest, student: LoadedMode
         cache = ReferenceCache(subject.checkpoints, target.id)
         found = references(target.loaded.model, objective.needs, plan, sources, training, cache=cache)
     if training.lora_rank:
-        add_lora(student.model, training, request.seed)
+        add_lora(student.model, training, request.who.seed)
     return Job(
         objective=objective,
         rows=sources,
         plan=plan,
         settings=training,
-        seed=request.seed,
+        seed=request.who.seed,
         references=found,
         checkpoints=Checkpoints(subject.checkpoints),
         log=subject.training_log,
@@ -326,8 +329,8 @@ def mend_in_rounds(
     origin: ProbeFolder, place: MitigationFolder, request: MitigationRequest, picked: Picked, tested: list[Tested]
 ) -> MitigationTable:
     """The table of an iterative mending in `place`, of the probe in `origin`, which came to `tested`."""
-    seed, samples, notes = request.seed, picked.samples, list(picked.notes)
-    target, last = request.target, request.unlearned
+    seed, samples, notes = request.who.seed, picked.samples, list(picked.notes)
+    target, last = request.who.target, request.who.unlearned
     first = Scorer(place, request, samples)
     found, base = new_latent(tested, (), request), first.of("round 0", last.loaded)
     if differs := measured_otherwise(origin, request):
@@ -358,13 +361,13 @@ def _of_round(
     place: MitigationFolder, request: MitigationRequest, samples: tuple[Sample, ...], tested: list[Tested], number: int
 ) -> Picked:
     """The prompts of a round: the adjacent ones and the forget set stay, the latent ones are the last probe's."""
-    latent, folder = pick_latent(tested, request.settings, seed=request.seed), place.round(number)
+    latent, folder = pick_latent(tested, request.settings, seed=request.who.seed), place.round(number)
     same = [s for s in samples if s.set not in (LATENT_USED, LATENT_HELD_OUT)]
     if folder.used.exists():
         found = read_samples(folder)
     else:
         request.on_stage(f"round {number}: the target's own answers to {len(latent.samples)} prompts")
-        loaded, most = request.target.loaded, request.settings.answer_tokens
+        loaded, most = request.who.target.loaded, request.settings.answer_tokens
         found = with_answers(loaded, (*same, *latent.samples), most)
         write_jsonl(folder.used, map(asdict, found))
     return Picked(found, (*latent.notes, *untaught(found)))
@@ -372,9 +375,9 @@ def _of_round(
 
 def _unlearned_anew(folder: MitigationFolder, request: MitigationRequest, samples: tuple[Sample, ...]) -> Asked:
     """The target made to forget once more, with the round's prompts among what it keeps."""
-    again, target = request.again, request.target
+    again, target = request.again, request.who.target
     assert again is not None, "only an iterative mending unlearns anew"
-    kept = retained(request.splits.splits.get("retain", ()), samples, request.settings.n_retain, request.seed)
+    kept = retained(request.splits.splits.get("retain", ()), samples, request.settings.n_retain, request.who.seed)
     own, name = own_folder(target.settings.model), target.settings.model
     dtype = own_dtype(name) or target.settings.dtype
     asked = UnlearnRequest(
@@ -388,7 +391,7 @@ def _unlearned_anew(folder: MitigationFolder, request: MitigationRequest, sample
         retain_items=(*taught_rows(samples, folder.used), *kept),
         idk=again.idk,
         training=again.training,
-        seed=request.seed,
+        seed=request.who.seed,
         trajectory=again.trajectory,
     )
     request.on_stage(f"unlearning anew by {again.method}")
@@ -406,7 +409,7 @@ def _scored(
     base: tuple[ScoredAnswer, ...],
 ) -> tuple[MitigationRow, list[Tested]]:
     """The row of a round and what the new probe of its model came to; `models` are the last round's, its own."""
-    (last, mended), folder, seed = models, place.round(number), request.seed
+    (last, mended), folder, seed = models, place.round(number), request.who.seed
     latent = tuple(s for s in samples if s.set == LATENT_USED)
     before = score_of(Scorer(folder, request, latent).of("before", last.loaded), seed=seed) if latent else None
     scored = Scorer(folder, request, samples).of(f"round {number}", mended.loaded)

@@ -8,7 +8,6 @@ not do: what a model answers of the prompts that it was tuned on says nothing of
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -37,10 +36,8 @@ from vestige.data.corpus import NamedSplits
 from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import normalised
 from vestige.models.address import Limits
-from vestige.models.embedder import Embedder
-from vestige.models.load import ModelSettings
-from vestige.probes.answering import AnswerSettings, Grader
-from vestige.probes.filters import ADJACENT, FilterSettings
+from vestige.probes.answering import Grader, Participants
+from vestige.probes.filters import ADJACENT
 from vestige.probes.holes import (
     ProbeForecast,
     Size,
@@ -49,11 +46,9 @@ from vestige.probes.holes import (
     forget_texts,
     judged_tokens,
 )
-from vestige.probes.latent import LatentSettings
-from vestige.steps.subjects import Asked, origin_of
+from vestige.probes.latent import Searching
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.loop import Progress, total_steps
-from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 from vestige.training.trajectory import TrajectorySettings, parse_every
 
@@ -210,22 +205,6 @@ USED = (ADJACENT_USED, LATENT_USED)
 
 
 @dataclass(frozen=True)
-class Searching:
-    """How a mended model is searched for new holes."""
-
-    sources: tuple[str, ...]
-    policy: ModelSettings
-    policy_settings: PolicySettings
-    settings: LatentSettings
-    filters: FilterSettings
-
-    @cached_property
-    def policy_digest(self) -> str:
-        """The digest of the model that searches, looked at once."""
-        return origin_of(self.policy).digest
-
-
-@dataclass(frozen=True)
 class Again:
     """How the target is unlearned anew in each round of an iterative mending, with what it should keep."""
 
@@ -255,13 +234,8 @@ class MitigationRequest:
 
     way: Way
     splits: NamedSplits
-    target: Asked
-    unlearned: Asked
-    answers: AnswerSettings
-    grader: Grader
-    embedder: Embedder
+    who: Participants
     settings: MitigationSettings
-    seed: int
     training: MendingSettings = field(default_factory=MendingSettings)
     searching: Searching | None = None
     again: Again | None = None
@@ -279,21 +253,21 @@ class MitigationRequest:
         return {
             "version": VERSION,
             "way": self.way,
-            "target": self.target.id,
-            "unlearned": self.unlearned.id,
+            "target": self.who.target.id,
+            "unlearned": self.who.unlearned.id,
             "forget": content_id([asdict(i) for i in self.forget_items], length=32),
             # Drawn from in rounds, and what tells the forget set's own names in a new probe.
             "retain": content_id([i.id for i in self.splits.splits.get("retain", ())], length=32),
             "tested": content_id([asdict(t) for t in tested], length=32),
             "settings": self.settings.identity(),
-            "answers": self.answers.identity(),
-            "judge": dict(self.grader.identity),
+            "answers": self.who.answers.identity(),
+            "judge": dict(self.who.grader.identity),
             "harm": dict(self.harm.identity) if self.harm else None,
             "tasks": {name: TASKS[name].version for name in ("quality", "harm")},
-            "embedder": self.embedder.digest,
+            "embedder": self.who.embedder.digest,
             "searching": _searching_identity(self.searching),
             "training": self._training_identity(),
-            "seed": self.seed,
+            "seed": self.who.seed,
         }
 
     def _training_identity(self) -> dict[str, Any]:
@@ -322,8 +296,8 @@ def measured_otherwise(probe: ProbeFolder, request: MitigationRequest) -> list[s
     assert request.searching is not None, "only who searches compares searches"
     _, theirs = read_table(probe)
     ours = {
-        "judge": dict(request.grader.identity),
-        "answers": request.answers.identity(),
+        "judge": dict(request.who.grader.identity),
+        "answers": request.who.answers.identity(),
         "settings": request.searching.filters.identity() | {"name_groups": theirs["settings"].get("name_groups")},
     }
     words = {"judge": "judge", "answers": "way to answer", "settings": "filter"}
@@ -467,7 +441,7 @@ def _steps_and_looks(plan: MitigationPlan, n_rows: int) -> tuple[int, int]:
 def _anew(folder: ProbeFolder, splits: NamedSplits, searching: Searching, plan: MitigationPlan) -> ProbeForecast:
     """One new probe: the adjacent questions again, and each search."""
     candidates = [c for c in candidates_in(folder) if c.source == ADJACENT]
-    attempts = len(searching.sources) * searching.settings.n_iterations * searching.policy_settings.n_rollouts
+    attempts = len(searching.sources) * searching.n_attempts
     texts = forget_texts(splits.splits["forget"])
     size, example = Size(len(candidates), attempts, 0), splits.splits["forget"][0].question
     lengths = {"answer_tokens": plan.answer_tokens, "rewarded_tokens": searching.settings.answer_tokens}

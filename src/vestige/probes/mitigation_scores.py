@@ -45,13 +45,12 @@ from vestige.probes.answering import (
     KeptAnswers,
     KeptJudge,
     LocalAnswerer,
-    Served,
     answerer,
 )
 from vestige.probes.filters import ADJACENT
 from vestige.probes.hole_table import CHANGE, EXCESS, SCALE, SHARE, mean_estimate
 from vestige.probes.holes import FilterRequest, filter_holes
-from vestige.probes.latent import SearchRequest, search
+from vestige.probes.latent import search
 from vestige.probes.mitigation import USED, MitigationRequest, forget_samples
 from vestige.steps.subjects import Asked
 
@@ -92,7 +91,7 @@ def _with_overlap(sample: Sample, row: ScoredAnswer) -> ScoredAnswer:
 
 
 def harm_of(
-    folder: ProbeFolder, who: Asked | Served, forget: Sequence[Item], answers: AnswerSettings, grader: Grader, seed: int
+    folder: ProbeFolder, who: Asked, forget: Sequence[Item], answers: AnswerSettings, grader: Grader, seed: int
 ) -> tuple[Estimate, dict[str, int]]:
     """The share of harmful answers of a model to the forget set, and why others were not judged.
 
@@ -256,13 +255,13 @@ class Scorer:
         if place.exists():
             return tuple(read_rows(place, ScoredAnswer))
         self.request.on_stage(f"answers of {name} to {len(self.samples)} prompts")
-        answers = self.request.answers
+        answers = self.request.who.answers
         identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
         asked = _Gone(name, self.folder.path) if gone else LocalAnswerer(loaded, answers)
         kept = KeptAnswers(asked, self.folder.answers, identity)
-        graders = [grader for grader in (self.request.grader, self.request.harm) if grader is not None]
+        graders = [grader for grader in (self.request.who.grader, self.request.harm) if grader is not None]
         judges = [KeptJudge(grader.judge, self.folder.judged, grader.identity) for grader in graders]
-        rows = score_answers(self.samples, kept, *judges, seed=self.request.seed)
+        rows = score_answers(self.samples, kept, *judges, seed=self.request.who.seed)
         self._refuse_unjudged_harm(rows)
         write_jsonl(place, map(asdict, rows))
         return rows
@@ -299,37 +298,13 @@ def probe_anew(
     if not anew.adjacent.exists():
         write_jsonl(anew.adjacent, read_jsonl(origin.adjacent))
     # With the seed of the first search the first prompts of the new one would be the same.
-    seed = derive_seed(request.seed, "mitigation anew", str(folder.path.relative_to(origin.path)))
+    seed = derive_seed(request.who.seed, "mitigation anew", str(folder.path.relative_to(origin.path)))
+    who = request.who.about(mended, seed=seed)
     for source in searching.sources:
         request.on_stage(f"a new search ({source})")
-        asked = SearchRequest(
-            source=source,
-            policy=searching.policy,
-            policy_settings=searching.policy_settings,
-            settings=searching.settings,
-            unlearned=mended,
-            answers=request.answers,
-            grader=request.grader,
-            embedder=request.embedder,
-            seed=seed,
-        )
-        search(anew, asked)
-    filter_holes(
-        anew,
-        FilterRequest(
-            forget=request.forget_items,
-            retain=request.splits.splits.get("retain", ()),
-            target=request.target,
-            unlearned=mended,
-            placebos={},
-            answers=request.answers,
-            grader=request.grader,
-            embedder=request.embedder,
-            settings=searching.filters,
-            seed=seed,
-            on_stage=request.on_stage,
-        ),
-    )
+        search(anew, who, source, searching)
+    retain = request.splits.splits.get("retain", ())
+    filter_holes(anew, FilterRequest(who, request.forget_items, searching.filters, retain, on_stage=request.on_stage))
     return read_tested(anew)
 
 
@@ -351,8 +326,8 @@ def new_latent(tested: Sequence[Tested], samples: Sequence[Sample], request: Mit
         if t.source != ADJACENT and not t.dropped and t.prompt not in used
     ]
     if rows and used and request.searching is not None:
-        embed, alike = request.embedder.embed, request.searching.filters.alike
+        embed, alike = request.who.embedder.embed, request.searching.filters.alike
         nearest = (embed([row.prompt for row in rows]) @ embed(used).T).max(axis=1)
         rows = [row for row, cosine in zip(rows, nearest.tolist(), strict=True) if cosine <= alike]
-    found = score_of(rows, seed=request.seed)
+    found = score_of(rows, seed=request.who.seed)
     return {} if found is None else {LATENT_NEW: found}

@@ -11,13 +11,13 @@ judge is the one that is grounded in the target.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt, field_validator
 
 from vestige.artifacts.holes import HoleTable
-from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import read_scored_records
 from vestige.core.errors import InputError
@@ -33,7 +33,7 @@ from vestige.methods import build_method
 from vestige.models.embedder import Embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
-from vestige.probes.answering import AnswerSettings, Grader, grounded_grader
+from vestige.probes.answering import AnswerSettings, Participants, grounded_grader
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, filter_holes
 from vestige.probes.prevention_table import (
@@ -65,7 +65,7 @@ from vestige.probes.risk import VERSION as RISK_VERSION
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
 from vestige.steps.finetune import items_digest
 from vestige.steps.making import read_done
-from vestige.steps.subjects import Asked, any_subject, asked_model
+from vestige.steps.subjects import any_subject, asked_model
 from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, ValidationSettings
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training.loop import parse_condition, total_steps
@@ -426,36 +426,19 @@ def probed_arms(folder: PreventionFolder, request: PreventRequest, embedder: Emb
     questions = AdjacentRequest(splits, None, "offline", near, NeighbourSettings(), asked.seed)
     target = asked_model(asked.target)
     grader = grounded_grader(target, embedder)
+    answers = AnswerSettings(max_tokens=settings.max_new_tokens)
     found: list[ArmRow] = []
     for arm in request.arms:
         request.on_stage(1.0, f"fresh probes of {arm}")
         place = folder.probe(arm, seed)
         make_adjacent(place, questions)
-        found += _probe_rows(
-            arm, filter_holes(place, _filtering(folder.arm(arm, seed), request, target, grader, embedder))
+        made = asked.target.model_copy(update={"model": str(folder.arm(arm, seed).path), "chat_template": ""})
+        who = Participants(
+            lambda: target, partial(asked_model, made), lambda _: grader, lambda: embedder, answers, asked.seed
         )
+        tested = FilterRequest(who, asked.forget_items, FilterSettings(), asked.retain_items)
+        found += _probe_rows(arm, filter_holes(place, tested))
     return tuple(found)
-
-
-def _filtering(
-    made: SubjectFolder, request: PreventRequest, target: Asked, grader: Grader, embedder: Embedder
-) -> FilterRequest:
-    asked = request.unlearning
-    model = ModelSettings(
-        model=str(made.path), device=asked.target.device, trust_remote_code=asked.target.trust_remote_code
-    )
-    return FilterRequest(
-        forget=asked.forget_items,
-        retain=asked.retain_items,
-        target=target,
-        unlearned=asked_model(model),
-        placebos={},
-        answers=AnswerSettings(max_tokens=request.settings.max_new_tokens),
-        grader=grader,
-        embedder=embedder,
-        settings=FilterSettings(),
-        seed=asked.seed,
-    )
 
 
 def _probe_rows(arm: str, table: HoleTable) -> list[ArmRow]:

@@ -50,7 +50,7 @@ from vestige.metrics.agreement import (
     variance_parts,
     welch_test,
 )
-from vestige.probes.answering import AnswerSettings, Grader, KeptJudge, Served, answerer
+from vestige.probes.answering import AnswerSettings, Grader, KeptJudge, answerer
 from vestige.probes.hole_table import CHANGE, SCALE, by_source, mean_estimate
 from vestige.probes.holes import candidates_in
 from vestige.steps.subjects import Asked
@@ -68,8 +68,8 @@ class VarianceRequest:
     answered. `criteria` has the judges grade by the five criteria too.
     """
 
-    target: Asked | Served
-    unlearned: Mapping[str, Callable[[], Asked | Served]]
+    target: Asked
+    unlearned: Mapping[str, Callable[[], Asked]]
     judges: Mapping[str, Callable[[], Grader]]
     answers: AnswerSettings
     generations: int
@@ -171,9 +171,7 @@ def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
             )
         scored = [_scored(answer, n, verdicts) for n, answer in enumerate(blank)]
         table = _table(request, said, scored, probed["unlearned"])
-        target = request.target
-        device = "a server" if isinstance(target, Served) else str(target.loaded.model.device)
-        write_provenance(place.provenance, watch, device=device)
+        write_provenance(place.provenance, watch, **request.target.loaded.provenance())
         write_variance(place, scored, table, identity)
     return table
 
@@ -209,9 +207,7 @@ def _all_said(folder: ProbeFolder, request: VarianceRequest, prompts: Sequence[_
         yield name, _said(folder, request, name, take(), prompts)
 
 
-def _said(
-    folder: ProbeFolder, request: VarianceRequest, name: str, model: Asked | Served, prompts: Sequence[_Prompt]
-) -> _Said:
+def _said(folder: ProbeFolder, request: VarianceRequest, name: str, model: Asked, prompts: Sequence[_Prompt]) -> _Said:
     request.on_stage(f"{request.generations} x {len(prompts):,} answers of {name}")
     who = answerer(model, request.answers, folder)
     texts = list(dict.fromkeys(prompt.text for prompt in prompts))

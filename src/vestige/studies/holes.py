@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from vestige.artifacts.bench import BenchFolder, read_bench
-from vestige.artifacts.holes import LATENT_J, WAYS, Way, read_mitigation
+from vestige.artifacts.holes import LATENT_J, WAYS, Way
 from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -36,25 +36,18 @@ from vestige.models.address import Limits, is_address
 from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
-from vestige.probes.answering import AnswerSettings, Grader, Judging, Participants, here
+from vestige.probes.answering import AnswerSettings, Grader, Judging, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.hole_table import NO_WRITER
 from vestige.probes.holes import FilterRequest, ProbeForecast, Size, filter_holes, forecast_probe, forget_texts
-from vestige.probes.latent import LATENT, LatentSettings, SearchRequest, listed_questions, search
+from vestige.probes.latent import LATENT, LatentSettings, Searching, listed_questions, search
 from vestige.probes.mitigate import mitigate
-from vestige.probes.mitigation import (
-    Again,
-    MendingSettings,
-    MitigationRequest,
-    MitigationSettings,
-    Searching,
-    mitigation_folder,
-)
+from vestige.probes.mitigation import Again, MendingSettings, MitigationRequest, MitigationSettings, mitigation_folder
 from vestige.probes.questions import AdjacentSettings
 from vestige.probes.variance import VarianceRequest, variance
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import make_subject
-from vestige.steps.subjects import asked_model
+from vestige.steps.subjects import Asked, asked_model
 from vestige.steps.unlearn import UnlearnRequest, unlearn_part, unlearn_spec
 from vestige.studies.cells import Point, Study, corpus_of, folder_of, place_of, rate_name, splits_named
 from vestige.studies.engine import Board, Cell, work
@@ -362,21 +355,21 @@ def _rate(study: Study, unlearned: str) -> float:
 
 
 @dataclass(frozen=True)
-class Cast(Participants):
-    """Everybody who takes part in one probe of a study."""
+class Cast:
+    """Everybody who takes part in one probe of a study, with what the study asks of it."""
 
-    study: Study
+    who: Participants
     settings: HolesSettings
-    point: Point
-    policy: ModelSettings
-    seed: int
+    splits: NamedSplits
+    searching: Searching
+    plain: Callable[[], Grader]
 
     @classmethod
     def of(cls, study: Study, folder: ProbeFolder, point: Point, keys: Sequence[str], maker: Maker) -> "Cast":
         """Those of the probe in `folder`; `keys` are those of the target, the unlearned model and the policy if any."""
         whole, device = hole_settings(study), study.settings.device
         settings = dict(whole.variants()).get(point.part, whole)
-        asked = settings.judge
+        asked, asks = settings.judge, settings.asks
         judging = Judging(
             (lambda: asked_model(ModelSettings(model=str(asked.model), dtype=asked.dtype, device=device)))
             if asked.kind == "local"
@@ -388,39 +381,34 @@ class Cast(Participants):
         )
         run = int(point.part.removeprefix("run ")) if point.part.startswith("run ") else 1
         taught = ModelSettings(model=str(place_of(study, keys[2])), device=device) if len(keys) > 2 else None
-        return cls(
-            folder,
-            keys[0],
-            keys[1],
-            judging,
-            lambda key: asked_model(maker.settings(key)),
+        policy = taught or ModelSettings(model=asks.model, dtype=asks.dtype, device=device)
+
+        def plain() -> Grader:
+            """The judge, told no answers of the data where the study's is."""
+            return replace(who.graded_by(judging, folder), told=not asked.truth)
+
+        def grader(_: Participants) -> Grader:
+            found = plain()
+            if not asked.truth:
+                return found
+            corpus = corpus_of(study, point.data)
+            judge = KnownAnswersJudge(found.judge, (*corpus.items, *corpus.factual))
+            return Grader(judge, {**found.identity, "known_answers": judge.digest}, found.writer)
+
+        who = Participants(
+            partial(_model, maker, keys[0]),
+            partial(_model, maker, keys[1]),
+            grader,
             lambda: load_embedder(asked.embedder or HUB_ID, device=device),
-            study,
-            settings,
-            point,
-            taught or ModelSettings(model=settings.asks.model, dtype=settings.asks.dtype, device=device),
+            settings.answers,
             run_seed(point.seed, run),
         )
+        searching = Searching((LATENT,), policy, settings.policy, settings.latent, settings.filter)
+        return cls(who, settings, splits_named(study, point), searching, plain)
 
-    @cached_property
-    def splits(self) -> NamedSplits:
-        """What is forgotten and what is kept."""
-        return splits_named(self.study, self.point)
 
-    @cached_property
-    def grader(self) -> Grader:
-        """The judge of the study."""
-        plain = self.plain_grader
-        if not self.settings.judge.truth:
-            return plain
-        corpus = corpus_of(self.study, self.point.data)
-        judge = KnownAnswersJudge(plain.judge, (*corpus.items, *corpus.factual))
-        return Grader(judge, {**plain.identity, "known_answers": judge.digest}, plain.writer)
-
-    @cached_property
-    def plain_grader(self) -> Grader:
-        """The same judge, told no answers of the data where the other one is."""
-        return replace(self.graded_by(self.judging), told=not self.settings.judge.truth)
+def _model(maker: Maker, key: str) -> Asked:
+    return asked_model(maker.settings(key))
 
 
 def _probe(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
@@ -428,37 +416,10 @@ def _probe(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     place = folder_of("holes", cell.given, cell.key)
     folder = ProbeFolder(study.folder.path / place)
     cast = Cast.of(study, folder, cell.given, cell.after, maker)
-    own = cast.settings
-    make_adjacent(folder, _near(study, cell.given, own))
-    search(
-        folder,
-        SearchRequest(
-            source=LATENT,
-            policy=cast.policy,
-            policy_settings=own.policy,
-            settings=own.latent,
-            unlearned=cast.unlearned,
-            answers=own.answers,
-            grader=cast.grader,
-            embedder=cast.embedder,
-            seed=cast.seed,
-        ),
-    )
-    found = filter_holes(
-        folder,
-        FilterRequest(
-            forget=cast.splits.splits["forget"],
-            retain=cast.splits.splits["retain"],
-            target=cast.target,
-            unlearned=cast.unlearned,
-            placebos={},
-            answers=own.answers,
-            grader=cast.grader,
-            embedder=cast.embedder,
-            settings=own.filter,
-            seed=cast.seed,
-        ),
-    )
+    make_adjacent(folder, _near(study, cell.given, cast.settings))
+    search(folder, cast.who, LATENT, cast.searching)
+    forget, retain = (cast.splits.splits[name] for name in ("forget", "retain"))
+    found = filter_holes(folder, FilterRequest(cast.who, forget, cast.settings.filter, retain))
     return {"path": place, "holes": found.n_holes}
 
 
@@ -475,7 +436,7 @@ def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     point: Point = cell.given
     probe = ProbeFolder(place_of(study, cell.after[0]))
     cast = Cast.of(study, probe, point, cell.after[1:], maker)
-    own, asked, way = cast.settings, cast.settings.mitigation, point.part
+    asked, way = cast.settings.mitigation, point.part
     assert asked is not None, "planned where a mending is asked for"
     assert way in WAYS
     again = None
@@ -483,22 +444,10 @@ def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
         made, _ = maker.unlearning(cell._replace(after=cell.after[1:]), _rate(study, cell.after[2]))
         again = Again(made.method, made.method_settings, made.training, made.idk)
     request = MitigationRequest(
-        way=way,
-        splits=cast.splits,
-        target=here(cast.target, "the target"),
-        unlearned=here(cast.unlearned, point.method),
-        answers=own.answers,
-        grader=cast.grader,
-        embedder=cast.embedder,
-        settings=asked.settings,
-        seed=point.seed,
-        training=asked.training,
-        searching=Searching((LATENT,), cast.policy, own.policy, own.latent, own.filter),
-        again=again,
+        way, cast.splits, cast.who, asked.settings, asked.training, searching=cast.searching, again=again
     )
     mitigate(probe, request)
     folder = mitigation_folder(probe, request)
-    read_mitigation(folder)
     return {"path": str(folder.path.relative_to(study.folder.path))}
 
 
@@ -509,12 +458,12 @@ def _varied(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     cast = Cast.of(study, probe, point, cell.after[1:3], maker)
     asked = cast.settings.variance
     assert asked is not None, "planned where a measurement is asked for"
-    judges = {cast.grader.judge.name: lambda: cast.grader}
+    judges = {cast.who.grader.judge.name: lambda: cast.who.grader}
     if cast.settings.judge.truth:
-        judges[cast.plain_grader.judge.name] = lambda: cast.plain_grader
+        judges[(plain := cast.plain()).judge.name] = lambda: plain
     request = VarianceRequest(
-        target=cast.target,
-        unlearned={f"{p.method} seed {p.seed}": partial(cast.load, k) for k in cell.after[2:] if (p := by_key[k])},
+        target=cast.who.target,
+        unlearned={f"{p.method} seed {p.seed}": partial(_model, maker, k) for k in cell.after[2:] if (p := by_key[k])},
         judges=judges,
         answers=cast.settings.answers,
         generations=asked.generations,
