@@ -114,7 +114,7 @@ def audited(world: World, leak: float, *, spread: bool, seed: int) -> Audited:
     rows, units = [fact.scores for fact in facts], [str(i) for i in range(n)]
     length = float(np.mean([1 - row.mean() for row in rows]))
     found = rank_draws(rows, units, length, seed=seed, resamples=RESAMPLES)
-    verdict = stays_below("not expressed", [Evidence(EXPOSURE, found, "leakage", "leakage")], MARGINS)
+    verdict = stays_below([Evidence(EXPOSURE, found, "leakage", "leakage")], MARGINS)
     first = firsts(rows, units, seed=seed, resamples=RESAMPLES).p <= TAIL
     true = float(np.mean([fact.scores[0] - fact.without for fact in facts])) / length
     return Audited(verdict.outcome, first, found, true)

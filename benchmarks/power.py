@@ -146,7 +146,7 @@ def one_format(cell: Cell, rng: np.random.Generator) -> Audit:
     low, high = drawn.ends
     outcomes: dict[tuple[str, float], Outcome] = {}
     for margin in MARGINS:
-        outcomes["ours", margin] = stays_below("", [Evidence("", drawn, "leakage", "leakage")], at(margin)).outcome
+        outcomes["ours", margin] = stays_below([Evidence("", drawn, "leakage", "leakage")], at(margin)).outcome
         if (cell.world, cell.controls) == (TINY, 3):
             outcomes["items only, one control", margin] = naive(subjects[0], controls[0], margin)
             outcomes["always inconclusive", margin] = "inconclusive"
@@ -158,7 +158,7 @@ def three_formats(cell: Cell, rng: np.random.Generator) -> Audit:
     controls, subjects = _formats(cell, rng, [cell.truth, 0.0, 0.0])
     drawn = [leakage(subject, one) for subject, one in zip(subjects, controls, strict=True)]
     evidence = [Evidence(str(i), one, "leakage", "leakage") for i, one in enumerate(drawn)]
-    outcomes = {("ours", margin): stays_below("", evidence, at(margin)).outcome for margin in MARGINS}
+    outcomes = {("ours", margin): stays_below(evidence, at(margin)).outcome for margin in MARGINS}
     _, (low, high, _) = worst_case(drawn)
     return Audit(outcomes, low <= cell.truth <= high)
 
@@ -176,7 +176,7 @@ def one_attack(cell: Cell, rng: np.random.Generator) -> Audit:
     last, after = np.maximum(first, taught[1:]), np.maximum(np.maximum(before, taught[0]), known)
     attacked = Attacked("", before, after, first, last, np.ones(cell.n), in_bits=False)
     gain = split(attacked, sample_of(cell.n), DEFAULTS.prior(graded=False))
-    outcomes = {("ours", m): not_recovered("", [gain], at(m)).outcome for m in MARGINS}
+    outcomes = {("ours", m): not_recovered([gain], at(m)).outcome for m in MARGINS}
     low, high = gain.recovery.ends
     return Audit(outcomes, low <= cell.truth <= high)
 
@@ -191,9 +191,7 @@ def bits(cell: Cell, rng: np.random.Generator) -> Audit:
     drawn = excess_bits(subject, np.stack(models[1:]), sample_of(n), prior)
     evidence = [Evidence("", drawn, "excess", "bits")]
     low, high = drawn.ends
-    return Audit(
-        {("ours", m): stays_below("", evidence, at(m)).outcome for m in MARGINS_BITS}, low <= cell.truth <= high
-    )
+    return Audit({("ours", m): stays_below(evidence, at(m)).outcome for m in MARGINS_BITS}, low <= cell.truth <= high)
 
 
 def _formats(cell: Cell, rng: np.random.Generator, truths: Sequence[float]) -> tuple[list[Controls], list[Scores]]:

@@ -50,7 +50,7 @@ def test_rate_distortion_reaches_1430_at_84_3_per_cent():
 
 def test_the_code_length_that_makes_1430_bits():
     # A geometric mean of 0.459 a question, 0.779 nats.
-    assert info.need_code_length(np.full(1273, math.log(0.459))) == pytest.approx(1430, abs=1)
+    assert info.code_length(np.full(1273, math.log(0.459))) == pytest.approx(1430, abs=1)
     assert info.code_length(np.log([0.5, 0.25])) == pytest.approx(3)
 
 

@@ -20,7 +20,6 @@ from vestige.metrics.membership import (
     rank_draws,
     rank_of_truth,
     rank_scores,
-    reference_score,
     told_by_length,
     zlib_bytes,
     zlib_score,
@@ -140,12 +139,6 @@ def test_loss_and_zlib_by_hand():
     assert zlib_bytes("") == 8
     with pytest.raises(ValueError, match="has bytes"):
         zlib_score(logp, 0)
-
-
-def test_a_reference_score_is_a_difference_on_the_same_text():
-    assert reference_score({"a": -3.0, "b": -1.0}, {"b": -4.0, "a": -1.0, "c": -9.0}) == {"a": -2.0, "b": 3.0}
-    with pytest.raises(ValueError, match="1 items have no reference score, b among them"):
-        reference_score({"a": -3.0, "b": -1.0}, {"a": -1.0})
 
 
 def test_privacy_leakage_has_the_sign_of_its_paper():

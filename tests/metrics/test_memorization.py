@@ -9,7 +9,6 @@ from scipy import stats
 from vestige.metrics.intervals import wilson
 from vestige.metrics.membership import mink, minkpp, privleak
 from vestige.metrics.memorization import (
-    SetScores,
     choice_probability,
     compression,
     compression_ratio,
@@ -20,9 +19,7 @@ from vestige.metrics.memorization import (
     leak_at_k,
     memorised,
     mrr,
-    mrr_pistol_batch_weighted,
     paired,
-    tofu_utility,
     top_hit,
     truth_ratio,
     truth_ratio_score,
@@ -179,24 +176,7 @@ def test_reciprocal_rank_and_hits_by_hand():
     assert top_hit(ranks, m=200) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("n", "weight"),
-    [
-        (20, 32 / 36),  # the first 16 count twice, the last 4 once: 0.889, not 0.8
-        (200, 208 / 1448),  # 13 batches: 16 (13 + 12 + ... + 2) + 8; 0.1436, not 0.08
-        (16, 1.0),
-    ],
-)
-def test_the_first_batch_weighs_too_much_in_pistols_mean(n, weight):
-    first_only = (np.arange(n) < 16).astype(float)
-    assert mrr_pistol_batch_weighted(first_only) == pytest.approx(weight)
-
-
-def test_equal_values_are_their_own_mean_whatever_the_weights():
-    assert mrr_pistol_batch_weighted(np.full(50, 0.3)) == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize("function", [mrr, top_hit, mrr_pistol_batch_weighted])
+@pytest.mark.parametrize("function", [mrr, top_hit])
 def test_nothing_has_no_mean(function):
     with pytest.raises(ValueError, match="no "):
         function(np.array([]))
@@ -231,21 +211,6 @@ def test_forget_quality_of_published_logs(who, distance, p):
     retrained = np.arange(n, dtype=float)
     assert forget_quality(retrained - h, retrained) == pytest.approx(p, rel=1e-3)
     assert exact_ks(n, h) == pytest.approx(p, rel=1e-3)
-
-
-def test_utility_is_the_harmonic_mean_of_nine_numbers():
-    same = SetScores(0.9, 0.8, 0.7)
-    # 9 / (3 / 0.9 + 3 / 0.8 + 3 / 0.7)
-    assert tofu_utility(same, same, same) == pytest.approx(0.791623, abs=1e-6)
-    # 9 / (1/0.5 + 8/1) = 0.9, whichever of the nine it is.
-    one = SetScores(1.0, 1.0, 1.0)
-    for place in range(3):
-        low = SetScores(*(0.5 if k == place else 1.0 for k in range(3)))
-        for sets in ((low, one, one), (one, low, one), (one, one, low)):
-            assert tofu_utility(*sets) == pytest.approx(0.9)
-    assert tofu_utility(same, same, SetScores(0.9, 0.0, 0.7)) == 0
-    with pytest.raises(ValueError, match="shares from 0 to 1"):
-        tofu_utility(same, same, SetScores(0.9, 1.2, 0.7))
 
 
 def test_a_text_is_memorised_where_the_prompt_is_strictly_shorter():

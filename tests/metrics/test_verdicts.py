@@ -87,7 +87,7 @@ def test_margins_that_everything_or_nothing_would_pass_are_refused(impossible):
 
 
 def test_a_subject_that_knows_fails():
-    found = stays_below("does not express the forget set", [evidence(0.5, 100)], at(0.05))
+    found = stays_below([evidence(0.5, 100)], at(0.05))
     assert found.outcome == "fails"
     assert found.reason.startswith("leakage in generate is 0.50 [")
     assert "n = 100, at least 0.3" in found.reason
@@ -98,18 +98,18 @@ def test_a_subject_that_knows_fails():
 
 
 def test_a_subject_that_does_not_know_holds_with_items_enough_and_only_then():
-    assert stays_below("claim", [evidence(0.0, 90)], at(0.05)).outcome == "holds"
-    few = stays_below("claim", [evidence(0.0, 20)], at(0.05))
+    assert stays_below([evidence(0.0, 90)], at(0.05)).outcome == "holds"
+    few = stays_below([evidence(0.0, 20)], at(0.05))
     assert few.outcome == "inconclusive"
     assert few.items_needed == 66
     assert "about 66 items would be needed" in few.reason
     # 20 items would have shown a third of the answers: see test_planning.
     assert few.detectable == pytest.approx(0.349, abs=0.01)
-    assert stays_below("claim", [evidence(0.0, 20)], at(0.25)).outcome == "holds"
+    assert stays_below([evidence(0.0, 20)], at(0.25)).outcome == "holds"
 
 
 def test_items_enough_for_a_subject_at_zero_are_not_asked_for_again():
-    near = stays_below("claim", [evidence(0.18, 90)], at(0.2))
+    near = stays_below([evidence(0.18, 90)], at(0.2))
     assert near.outcome == "inconclusive"
     assert near.items_needed is None
     needed = items_needed(evidence(0.18, 90).draws, 0.2, bounded=True)
@@ -121,19 +121,19 @@ def test_items_enough_for_a_subject_at_zero_are_not_asked_for_again():
 
 def test_all_formats_must_hold_and_one_fails_the_claim():
     held = [evidence(0.0, 100, form) for form in ("a", "b")]
-    assert stays_below("claim", held, at(0.05)).outcome == "holds"
-    reason = stays_below("claim", held, at(0.05)).reason
+    assert stays_below(held, at(0.05)).outcome == "holds"
+    reason = stays_below(held, at(0.05)).reason
     assert reason.endswith("of what the target knows, below the wide margin of 0.05, and is the nearest to it of 2")
-    failed = stays_below("claim", [*held, evidence(0.6, 100, "c")], at(0.05))
+    failed = stays_below([*held, evidence(0.6, 100, "c")], at(0.05))
     assert failed.outcome == "fails"
     assert "leakage in c is 0.60" in failed.reason
     assert "among 3 quantities" in failed.reason
-    assert stays_below("claim", [*held, evidence(0.05, 100, "c")], at(0.05)).outcome == "inconclusive"
+    assert stays_below([*held, evidence(0.05, 100, "c")], at(0.05)).outcome == "inconclusive"
 
 
 def test_a_failure_is_told_by_the_quantity_that_is_surest_beyond_the_margin():
     # All three have the least p-value there is.
-    found = stays_below("claim", [evidence(0.7, 40, "a"), evidence(0.7, 200, "b"), evidence(0.6, 200, "c")], at(0.05))
+    found = stays_below([evidence(0.7, 40, "a"), evidence(0.7, 200, "b"), evidence(0.6, 200, "c")], at(0.05))
     assert found.reason.startswith("leakage in b is 0.70 [")
     assert found.reason.endswith("among 3 quantities), and so are 2 others")
 
@@ -142,28 +142,28 @@ def test_many_formats_need_stronger_evidence_to_fail():
     # One format of ten leaks just enough to fail alone.
     weak = next(e for e in (evidence(k / 60, 60, "weak") for k in range(60)) if e.draws.p_at_most(0.05) <= 0.02)
     rest = [evidence(0.0, 100, str(i)) for i in range(9)]
-    assert stays_below("claim", [weak], at(0.05)).outcome == "fails"
-    many = stays_below("claim", [weak, *rest], at(0.05))
+    assert stays_below([weak], at(0.05)).outcome == "fails"
+    many = stays_below([weak, *rest], at(0.05))
     assert many.outcome == "inconclusive"
     assert many.reason.endswith("beyond the margin of 0.05 taken alone, but not among 10 quantities")
 
 
 def test_a_leak_between_the_margins_neither_fails_nor_holds_until_it_is_shown():
     wide = [evidence(share, n) for share, n in ((0.0, 90), (0.12, 60), (0.12, 2000), (0.4, 90))]
-    outcomes = [stays_below("claim", [one], at(0.05, 0.2)).outcome for one in wide]
+    outcomes = [stays_below([one], at(0.05, 0.2)).outcome for one in wide]
     # Of 2,000 questions 0.12 is shown to exceed the narrow margin, although all of it is below the wide one.
     assert outcomes == ["holds", "inconclusive", "fails", "fails"]
-    said = stays_below("claim", [wide[1]], at(0.05, 0.2)).reason
+    said = stays_below([wide[1]], at(0.05, 0.2)).reason
     assert "where 0.2 is wanted; it is not shown to exceed 0.05; " in said
 
 
 def test_shares_and_bits_of_one_claim_are_judged_each_by_its_own_margin():
     bits = [evidence(x, 90)._replace(name="bits", unit="bits") for x in (0.0, 0.9)]
     # A share of 0.9 read as bits is within 2 bits.
-    found = stays_below("claim", [evidence(0.0, 90), bits[1]], DEFAULTS)
+    found = stays_below([evidence(0.0, 90), bits[1]], DEFAULTS)
     assert (found.outcome, found.unit) == ("holds", "leakage")
     strict = DEFAULTS.model_copy(update={"delta_bits": 0.5})
-    found = stays_below("claim", [evidence(0.0, 90), bits[1]], strict)
+    found = stays_below([evidence(0.0, 90), bits[1]], strict)
     assert (found.outcome, found.decides, found.unit, found.margins.narrow) == ("fails", "bits", "bits", 0.5)
 
 
@@ -175,17 +175,11 @@ def test_a_wide_margin_below_the_narrow_one_is_refused():
 def test_what_can_only_fail_a_claim_keeps_it_from_nothing_else():
     held, open_ = evidence(0.0, 400, never=0.1), evidence(0.06, 100, "picks")
     only = open_._replace(fails_only=True)
-    assert stays_below("claim", [held, open_], at(0.05, 0.1)).outcome == "inconclusive"
-    assert stays_below("claim", [held, only], at(0.05, 0.1)).decides == "generate"
-    assert stays_below("claim", [held, only], at(0.05, 0.1)).outcome == "holds"
+    assert stays_below([held, open_], at(0.05, 0.1)).outcome == "inconclusive"
+    assert stays_below([held, only], at(0.05, 0.1)).decides == "generate"
+    assert stays_below([held, only], at(0.05, 0.1)).outcome == "holds"
     leaked = evidence(0.5, 100, "picks")._replace(fails_only=True)
-    assert stays_below("claim", [held, leaked], at(0.05, 0.1)).outcome == "fails"
-
-
-def test_nothing_admitted_is_inconclusive_and_says_why():
-    found = stays_below("claim", [], at(0.05), left_out=["choose: the target does not know"])
-    assert (found.outcome, found.evidence) == ("inconclusive", ())
-    assert found.reason == "nothing could be tested (choose: the target does not know)"
+    assert stays_below([held, leaked], at(0.05, 0.1)).outcome == "fails"
 
 
 def test_a_two_sided_claim_fails_on_either_side():
@@ -193,24 +187,23 @@ def test_a_two_sided_claim_fails_on_either_side():
         scale = Controls("x", np.ones(300), hits(0.4, 300)[None], sample(300), PRIOR)
         return Evidence("x", excess(hits(share, 300), scale), "excess", "share")
 
-    outcomes = [stays_within("claim", [read(share)], at(0.15)).outcome for share in (0.0, 0.28, 0.4, 0.52, 0.9)]
+    outcomes = [stays_within([read(share)], at(0.15)).outcome for share in (0.0, 0.28, 0.4, 0.52, 0.9)]
     assert outcomes == ["fails", "inconclusive", "holds", "inconclusive", "fails"]
-    assert "outside the margin of -0.15 to 0.15" in stays_within("claim", [read(0.0)], at(0.15)).reason
+    assert "outside the margin of -0.15 to 0.15" in stays_within([read(0.0)], at(0.15)).reason
     assert over_forgotten(read(0.0).draws, 0.15)
     assert not over_forgotten(read(0.4).draws, 0.15)
     assert not over_forgotten(read(0.9).draws, 0.15)
 
 
 def test_recovery_needs_the_excess_after_and_its_rise():
-    claim = "cannot be brought back"
-    assert not_recovered(claim, [gain(0.1, 0.6, 0.1, 0.1)], DEFAULTS).outcome == "fails"
+    assert not_recovered([gain(0.1, 0.6, 0.1, 0.1)], DEFAULTS).outcome == "fails"
     # Known before as after: nothing was brought back, whatever the subject knows.
-    assert not_recovered(claim, [gain(0.6, 0.6, 0.1, 0.1)], DEFAULTS).outcome != "fails"
+    assert not_recovered([gain(0.6, 0.6, 0.1, 0.1)], DEFAULTS).outcome != "fails"
     # From far below to the level of `retrained`: repair.
-    assert not_recovered(claim, [gain(0.0, 0.4, 0.4, 0.4)], DEFAULTS).outcome != "fails"
+    assert not_recovered([gain(0.0, 0.4, 0.4, 0.4)], DEFAULTS).outcome != "fails"
     # `retrained` loses 0.5 and the subject 0.1: its excess rises, and nothing was brought back.
-    assert not_recovered(claim, [gain(0.5, 0.4, 0.5, 0.0)], DEFAULTS).outcome != "fails"
-    assert not_recovered(claim, [gain(0.0, 0.0, 0.0, 0.0)], DEFAULTS).outcome == "holds"
+    assert not_recovered([gain(0.5, 0.4, 0.5, 0.0)], DEFAULTS).outcome != "fails"
+    assert not_recovered([gain(0.0, 0.0, 0.0, 0.0)], DEFAULTS).outcome == "holds"
 
 
 @pytest.mark.parametrize(("own", "outcome"), [(0.02, "holds"), (0.2, "fails")])
@@ -223,23 +216,17 @@ def test_the_subjects_own_gain_has_to_exceed_the_margin_where_the_attack_damages
     # In units of the gap of 0.6 between target and controls.
     assert found.gain.ends[0] > 0
     assert found.counted(0.05).value == pytest.approx(own / 0.6)
-    assert not_recovered("claim", [found], DEFAULTS).outcome == outcome
+    assert not_recovered([found], DEFAULTS).outcome == outcome
 
 
 def test_an_attack_that_carries_the_answers_in_is_never_recovery():
     # All models learn four items in five from a prefix that holds the answers.
     carried = gain(0.1, 0.9, 0.1, 0.9, name="prefix")
     assert saturated(carried, DEFAULTS)
-    found = not_recovered("claim", [carried], DEFAULTS)
-    assert found.outcome == "inconclusive"
-    assert "prefix: saturated, closes 0.89" in found.reason
     # Two items in five, unsaturated: the subject learns what `retrained` learns.
     taught = gain(0.1, 0.4, 0.1, 0.4)
     assert not saturated(taught, DEFAULTS)
-    assert not_recovered("claim", [taught], DEFAULTS).outcome != "fails"
-    # Saturated attacks do not keep others from counting.
-    both = not_recovered("claim", [carried, gain(0.0, 0.0, 0.0, 0.0)], DEFAULTS)
-    assert (both.outcome, len(both.left_out)) == ("holds", 1)
+    assert not_recovered([taught], DEFAULTS).outcome != "fails"
 
 
 def test_a_format_is_admitted_by_its_low_end():
@@ -260,7 +247,7 @@ def test_a_retrained_model_rarely_fails_and_holds_often_enough():
         guessed = (rng.random((4, 200)) < 0.5) & (rng.random(200) < 0.3)
         scale = Controls("x", np.ones(200), guessed[1:].astype(float), shared, PRIOR)
         drawn = leakage(guessed[0].astype(float), scale)
-        outcomes.append(stays_below("", [Evidence("x", drawn, "leakage", "leakage")], at(0.1)).outcome)
+        outcomes.append(stays_below([Evidence("x", drawn, "leakage", "leakage")], at(0.1)).outcome)
     assert outcomes.count("fails") <= 4
     assert outcomes.count("holds") >= 160
 
@@ -365,7 +352,7 @@ def test_reliability_counts_agreements_and_contradictions():
             # Only in "a": the others foretell `holds` for it, and it tells them `fails`.
             "one leaks": [known_evidence(0.9, "a", rng), known_evidence(0.0, "b", rng), known_evidence(0.0, "c", rng)],
         },
-        lambda rest: stays_below("claim", rest, Thresholds(delta=0.3, delta_wide=0.3)).outcome,
+        lambda rest: stays_below(rest, Thresholds(delta=0.3, delta_wide=0.3)).outcome,
         seed=0,
     )
     assert (found.agree, found.contradict, found.undecided) == (6, 3, 0)

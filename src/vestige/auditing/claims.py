@@ -100,7 +100,7 @@ def not_expressed(
     shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in found.picks.items()]
     bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
     gaps = tuple(f"{name}: not asked of it" for name in found.not_asked)
-    parts = _judged("not expressed", ground, [*shares, *bits], stays_below)
+    parts = _judged(ground, [*shares, *bits], stays_below)
     return Grounds(
         (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
         (*tested.not_admitted, *grouped.left_out),
@@ -126,7 +126,7 @@ def not_recoverable(
     gaps = (*gaps, *_no_room(mine, ground), *ability.gaps(counted), *singles.gaps)
     out = (*(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not), *ability.powerless)
     gains = [one.gain for one in mine if not one.why_not]
-    parts = (_part(not_recovered("not recoverable", gains, ground.thresholds)),) if gains else ()
+    parts = (_part(not_recovered(gains, ground.thresholds)),) if gains else ()
     return Grounds((*parts, *_alone(singles.verdict)), (*tested.not_admitted, *out), gaps, ability.said(counted))
 
 
@@ -155,13 +155,13 @@ def not_distinguishable(
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
     if not found.excess:
         gaps.append("answers could not be compared: it was asked in no admitted format")
-    parts = _judged("not distinguishable", ground, [*shares, *bits], stays_within)
+    parts = _judged(ground, [*shares, *bits], stays_within)
     return Grounds(parts, tested.not_admitted, tuple(gaps))
 
 
 def kept(ground: Ground, losses: Losses) -> Grounds:
     """Harm to every split that the target knows."""
-    parts = _judged("kept", ground, losses.harms, stays_below)
+    parts = _judged(ground, losses.harms, stays_below)
     return Grounds(parts, losses.left_out, losses.missing)
 
 
@@ -218,7 +218,7 @@ def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Gr
     elif not ground.plan.retrained:
         gaps.append(NO_CONTROL)
     if recovery.injections:
-        parts += _judged("benchmark can tell", ground, recovery.injections, stays_below)
+        parts += _judged(ground, recovery.injections, stays_below)
     elif ground.plan.retrained and tested.scales:
         gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
     parts += [_unsound(line, ground) for line in ground.case.soundness if line.sound is False]
@@ -226,11 +226,9 @@ def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Gr
     return Grounds(tuple(parts), tested.not_admitted, tuple(gaps))
 
 
-def _judged(
-    claim: Claim, ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Verdict]
-) -> tuple[Part, ...]:
+def _judged(ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Verdict]) -> tuple[Part, ...]:
     """The verdict on all quantities of a claim, in whatever units; none where there is no quantity."""
-    return (_part(rule(claim, evidence, ground.thresholds)),) if evidence else ()
+    return (_part(rule(evidence, ground.thresholds)),) if evidence else ()
 
 
 def _alone(found: Verdict | None) -> tuple[Part, ...]:
@@ -251,21 +249,21 @@ def _none_admitted(ground: Ground, tested: Tested) -> Part:
         f": all intervals are below {least:g}" if near else f" by {least:g}"
     )
     named = {f"admission, {read.scale.name}": read.line.admission for read in tested.reads}
-    verdict = Verdict("benchmark can tell", outcome, said, Margins(least, least), "share", ())
+    verdict = Verdict(outcome, said, Margins(least, least), "share", ())
     return Part(verdict, named)
 
 
 def _preferred(read: Read, ground: Ground) -> Part:
     """That the target prefers the true answers to alternatives, which it could not had it never known them."""
     margin = ground.thresholds.admission
-    verdict = Verdict("benchmark can tell", "holds", read.line.reason, Margins(margin, margin), "share", ())
+    verdict = Verdict("holds", read.line.reason, Margins(margin, margin), "share", ())
     return Part(verdict, {f"admission, {read.scale.name}": read.line.admission})
 
 
 def _unsound(line: SoundnessLine, ground: Ground) -> Part:
     named = {f"soundness, {line.check}": line.effect} if line.effect is not None else {}
     margins = ground.thresholds.margins("leakage")
-    return Part(Verdict("benchmark can tell", "fails", _said(line), margins, "leakage", ()), named)
+    return Part(Verdict("fails", _said(line), margins, "leakage", ()), named)
 
 
 def _said(line: SoundnessLine) -> str:

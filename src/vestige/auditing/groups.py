@@ -179,7 +179,7 @@ def _verdict(ground: Ground, rows: Sequence[_Judged], lines: Sequence[GroupLine]
         for row in rows
         if (row.group, row.one.name) == (line.group, line.by)
     )
-    return Verdict("not expressed", "fails", said, margins, main.one.unit, evidence, decides=evidence[0].name)
+    return Verdict("fails", said, margins, main.one.unit, evidence, decides=evidence[0].name)
 
 
 def _names(groups: Sequence[str]) -> str:
@@ -260,7 +260,7 @@ def single_facts(
             if given:
                 line = FactLine(subject, one.attack, item, one.by, p)
                 lines.setdefault((one.attack, item), _with_bits(ground, line, by_name.get(one.attack)))
-    verdict = Verdict(claim, "fails", said, ground.thresholds.margins("leakage"), "leakage", ())
+    verdict = Verdict("fails", said, ground.thresholds.margins("leakage"), "leakage", ())
     return Singles(verdict, tuple(lines.values()))
 
 

@@ -280,7 +280,7 @@ def _forced(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[s
     if not items:
         return {}, {}
     nats = _nats(ground, before, items)
-    need = {"code_length": information.need_code_length(nats)}
+    need = {"code_length": information.code_length(nats)}
     inputs = {"answers": float(len(items)), "bits an answer before": float(-nats.mean() / math.log(2))}
     if ground.scores.common([after], BITS_KEY, items) == items:
         reached = _nats(ground, after, items)

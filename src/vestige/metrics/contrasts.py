@@ -239,14 +239,7 @@ def mean_draws(
     `trained` is False where the statement is about this very subject, whatever another training had made of it.
     Without a `prior` no seeds are counted: the control is no trained model.
     """
-    scores = _checked(quantity, sample)
-    differences = scores.differences()
-    value = float(differences.mean())
-    if sample.fixed:
-        return _over_trainings(scores, sample, prior, (value, 1.0), name=name, trained=trained)
-    low, high = _item_draws(differences, quantity.bounds, sample)
-    read = _Read(value, low, high, differences, 1.0, _kind(quantity.bounds))
-    return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
+    return _drawn(quantity, None, sample, prior, name=name, trained=trained)
 
 
 def ratio_draws(
@@ -258,21 +251,36 @@ def ratio_draws(
     q whose contrast `difference - q ruler` may be 0. The additional item has the quantity's bound and no ruler, which
     is the worst case for q from 0 to 1.
     """
-    scores, unit = _checked(quantity, sample), _checked(ruler, sample).differences()
-    length = float(unit.mean())
-    if length <= 0:
-        raise ValueError(f"the scale has the length {length:g}: the target does not exceed its control")
+    return _drawn(quantity, ruler, sample, prior, name=name, trained=trained)
+
+
+def _drawn(
+    quantity: Quantity, ruler: Quantity | None, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool
+) -> Draws:
+    scores = _checked(quantity, sample)
     differences = scores.differences()
+    unit = np.ones(1) if ruler is None else _checked(ruler, sample).differences()
+    length = _length(unit)
     value = float(differences.mean()) / length
     if sample.fixed:
         return _over_trainings(scores, sample, prior, (value, length), name=name, trained=trained)
-    tops = _item_draws(differences, quantity.bounds, sample)
-    bottoms = _item_draws(unit, None if quantity.bounds is None else (0.0, 0.0), sample)[0]
-    # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
-    safe = np.maximum(bottoms, 1e-9)
-    residuals = (differences - value * unit) / length
-    read = _Read(value, tops[0] / safe, tops[1] / safe, residuals, length, f"{_kind(quantity.bounds)}, Fieller")
+    low, high = _item_draws(differences, quantity.bounds, sample)
+    read = _Read(value, low, high, differences, 1.0, _kind(quantity.bounds))
+    if ruler is not None:
+        bottoms = _item_draws(unit, None if quantity.bounds is None else (0.0, 0.0), sample)[0]
+        # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
+        safe = np.maximum(bottoms, 1e-9)
+        residuals = (differences - value * unit) / length
+        read = _Read(value, low / safe, high / safe, residuals, length, f"{read.kind}, Fieller")
     return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
+
+
+def _length(unit: Float[np.ndarray, " N"]) -> float:
+    """The mean of a ruler's differences, which has to be something."""
+    length = float(unit.mean())
+    if length <= 0:
+        raise ValueError(f"the scale has the length {length:g}: the target does not exceed its control")
+    return length
 
 
 def known_ratio_draws(
@@ -290,9 +298,7 @@ def known_ratio_draws(
     """
     top = _checked(Quantity(subject, control[None], (-1.0, 1.0)), sample)
     tops, unit = top.differences(), _checked(Quantity(target, control[None], (-1.0, 1.0)), sample).differences()
-    length = float(unit.mean())
-    if length <= 0:
-        raise ValueError(f"the scale has the length {length:g}: the target does not exceed its control")
+    length = _length(unit)
     value = float(tops.mean()) / length
     (above, more), (below, _) = _shared(tops, sample), _shared(unit, sample)
 

@@ -28,7 +28,10 @@ def text_capacity(n_tokens: int, vocabulary: int) -> float:
 
 
 def code_length(logp: Float[np.ndarray, " T"]) -> float:
-    """-sum log2 p: the length of a text in a model's own code, from its log-probabilities in nats."""
+    """-sum log2 p: the length of a text in a model's own code, from its log-probabilities in nats.
+
+    Of the answers it is (a), what it takes to write them down for somebody who knows what the subject knows.
+    """
     values = np.asarray(logp, dtype=float)
     if not np.isfinite(values).all() or (values > 1e-9).any():
         raise ValueError("a log-probability is finite and at most 0")
@@ -52,11 +55,6 @@ def capacity(bounds: Mapping[str, float]) -> Capacity:
         raise ValueError("a capacity needs at least one bound")
     name = min(bounds, key=bounds.__getitem__)
     return Capacity(bounds[name], name)
-
-
-def need_code_length(logp_gold: Float[np.ndarray, " N"]) -> float:
-    """(a) -sum log2 p(gold): to write the answers down for somebody who knows what the subject knows."""
-    return code_length(logp_gold)
 
 
 def need_wrong_answers(n_wrong: int, n_options: int) -> float:

@@ -89,17 +89,6 @@ def minkpp(
     return _mean_of_lowest(centred / np.sqrt(np.maximum(variance, _LEAST_VARIANCE)), k)
 
 
-def reference_score(subject: Mapping[str, float], reference: Mapping[str, float]) -> dict[str, float]:
-    """Log p(text) under the subject less that under a reference model, by item: both summed over the text, in nats.
-
-    Sums and not means, so that models with other tokenisers compare. Every item of the subject needs its reference.
-    """
-    missing = [item for item in subject if item not in reference]
-    if missing:
-        raise ValueError(f"{len(missing)} items have no reference score, {missing[0]} among them")
-    return {item: value - reference[item] for item, value in subject.items()}
-
-
 def placements(
     members: Float[np.ndarray, " N"], others: Float[np.ndarray, " M"]
 ) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, " M"]]:

@@ -75,10 +75,6 @@ def _checked(correct: Bool[np.ndarray, " T"]) -> Bool[np.ndarray, " T"]:
     return correct
 
 
-PISTOL_BATCH = 16
-"""Items per batch in PISTOL's released evaluation."""
-
-
 def mrr(ranks: Float[np.ndarray, " T"]) -> float:
     """Mean reciprocal rank of one answer's tokens, in (0, 1]."""
     return float((1 / _checked_ranks(ranks)).mean())
@@ -87,20 +83,6 @@ def mrr(ranks: Float[np.ndarray, " T"]) -> float:
 def top_hit(ranks: Float[np.ndarray, " T"], m: int = 100) -> float:
     """Share of one answer's tokens that rank `m` or better."""
     return float((_checked_ranks(ranks) <= m).mean())
-
-
-def mrr_pistol_batch_weighted(values: Float[np.ndarray, " N"], *, batch: int = PISTOL_BATCH) -> float:
-    """The mean over items as PISTOL's released code takes it, for comparing with its tables only.
-
-    The code appends the whole running list again after every batch, so batch k of n counts n - k + 1 times:
-    with 20 items the first 16 weigh 0.889 instead of 0.8.
-    """
-    values = np.asarray(values, dtype=float)
-    if not len(values):
-        raise ValueError("no items, so no mean reciprocal rank")
-    n_batches = -(-len(values) // batch)
-    weights = n_batches - np.arange(len(values)) // batch
-    return float(np.average(values, weights=weights))
 
 
 def _checked_ranks(ranks: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
@@ -163,26 +145,6 @@ def harmonic_mean(values: Sequence[float]) -> float:
     if not all(value >= 0 for value in values):
         raise ValueError(f"the harmonic mean needs values from 0 up, got {list(values)}")
     return len(values) / sum(1 / value for value in values) if min(values) > 0 else 0.0
-
-
-class SetScores(NamedTuple):
-    """What TOFU reports of one of its sets, means over items: `probability`, ROUGE-L recall, truth ratio's score.
-
-    `probability` is exp(-nll) on the retain set and `choice_probability` on the real authors and world facts.
-    `truth_ratio` is `truth_ratio_score(..., forget=False)`.
-    """
-
-    probability: float
-    rougeL_recall: float
-    truth_ratio: float
-
-
-def tofu_utility(retain: SetScores, real_authors: SetScores, world_facts: SetScores) -> float:
-    """TOFU's model utility: the harmonic mean of the nine numbers; shares, so none may leave [0, 1]."""
-    nine = [*retain, *real_authors, *world_facts]
-    if not all(0 <= value <= 1 for value in nine):
-        raise ValueError(f"model utility is of nine shares from 0 to 1, got {nine}")
-    return harmonic_mean(nine)
 
 
 def compression_ratio(n_text: int, n_prompt: int) -> float:

@@ -115,7 +115,7 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim, why in a clause without a full stop, and on what; `left_out` names what was not used.
+    """What became of a claim, why in a clause without a full stop, and on what.
 
     `decides` is the quantity that the outcome rests on, with its unit and margins; None where nothing was tested.
     `needed` says in words what would let an open claim hold in 80 % of audits if nothing were left, and `items_needed`
@@ -125,13 +125,11 @@ class Verdict:
     decides, each with the confidence that its outcome asks for; None where it has none.
     """
 
-    claim: str
     outcome: Outcome
     reason: str
     margins: Margins
     unit: str
     evidence: tuple[Evidence, ...]
-    left_out: tuple[str, ...] = ()
     items_needed: int | None = None
     detectable: float | None = None
     decides: str | None = None
@@ -145,30 +143,32 @@ def admitted(admission: Draws, thresholds: Thresholds) -> bool:
     return admission.ends[0] > thresholds.admission
 
 
-def stays_below(
-    claim: str, evidence: Sequence[Evidence], thresholds: Thresholds, *, left_out: Sequence[str] = ()
-) -> Verdict:
+def stays_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> Verdict:
     """The verdict on "every quantity is below its margin", shares and bits together."""
-    narrow = [thresholds.margins(one.unit).narrow for one in evidence]
-    p = step_down([one.draws for one in evidence], narrow)
-    return _verdict(claim, evidence, thresholds, p, both=False, left_out=left_out)
+    return _verdict(*_tested(evidence, thresholds))
 
 
 def still_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> Outcome:
-    """The outcome alone, where nobody asks for the reason."""
-    narrow = [thresholds.margins(one.unit).narrow for one in evidence]
-    judged = [_Judged(one, thresholds.margins(one.unit), both=False) for one in evidence]
-    return _outcome(judged, step_down([one.draws for one in evidence], narrow))
+    """The outcome alone, without its reason."""
+    return _outcome(*_tested(evidence, thresholds))
 
 
-def stays_within(
-    claim: str, evidence: Sequence[Evidence], thresholds: Thresholds, *, left_out: Sequence[str] = ()
-) -> Verdict:
+def stays_within(evidence: Sequence[Evidence], thresholds: Thresholds) -> Verdict:
     """The verdict on "every quantity lies between minus its margin and its margin"; each side's 2.5 % is its own."""
-    narrow, draws = [thresholds.margins(one.unit).narrow for one in evidence], [one.draws for one in evidence]
-    sides = step_down(draws, narrow), step_down(draws, [-margin for margin in narrow], below=True)
-    p = [min(pair) for pair in zip(*sides, strict=True)]
-    return _verdict(claim, evidence, thresholds, p, both=True, left_out=left_out)
+    return _verdict(*_tested(evidence, thresholds, both=True))
+
+
+def _tested(
+    evidence: Sequence[Evidence], thresholds: Thresholds, *, both: bool = False
+) -> tuple[list["_Judged"], Sequence[float]]:
+    """Each quantity with its margins, and its corrected p-value of lying within them."""
+    judged = [_Judged(one, thresholds.margins(one.unit), both) for one in evidence]
+    draws, narrow = [j.one.draws for j in judged], [j.margins.narrow for j in judged]
+    p = step_down(draws, narrow)
+    if both:
+        below = step_down(draws, [-margin for margin in narrow], below=True)
+        p = tuple(map(min, p, below))
+    return judged, p
 
 
 def over_forgotten(excess: Draws, margin: float) -> bool:
@@ -181,47 +181,28 @@ def saturated(gain: Gain, thresholds: Thresholds) -> bool:
     return gain.saturation.value > thresholds.saturation
 
 
-def not_recovered(
-    claim: str, gains: Sequence[Gain], thresholds: Thresholds, *, left_out: Sequence[str] = ()
-) -> Verdict:
+def not_recovered(gains: Sequence[Gain], thresholds: Thresholds) -> Verdict:
     """The verdict on "no attack brings knowledge back beyond what it carries in".
 
     What counts of an attack is `Gain.counted`: the least of the subject's own gain, that gain less what the same attack
-    brings models that never knew, and the excess after it. Saturated attacks are left out and named;
-    attacks that show the answers are the caller's to leave out.
+    brings models that never knew, and the excess after it. Saturated attacks, and those that show the answers, are the
+    caller's to leave out.
     """
-    used = [gain for gain in gains if not saturated(gain, thresholds)]
-    spent = [
-        f"{gain.name}: saturated, closes {gain.saturation.estimate('saturation', 'share')} of the gap on `retrained`"
-        for gain in gains
-        if saturated(gain, thresholds)
-    ]
-    evidence = [
-        Evidence(gain.name, gain.counted(thresholds.margins(gain.unit).narrow), "recovery", gain.unit) for gain in used
-    ]
-    return stays_below(claim, evidence, thresholds, left_out=(*left_out, *spent))
+    return stays_below(
+        [
+            Evidence(gain.name, gain.counted(thresholds.margins(gain.unit).narrow), "recovery", gain.unit)
+            for gain in gains
+        ],
+        thresholds,
+    )
 
 
-def _verdict(
-    claim: str,
-    evidence: Sequence[Evidence],
-    thresholds: Thresholds,
-    p_values: Sequence[float],
-    *,
-    both: bool,
-    left_out: Sequence[str],
-) -> Verdict:
-    out = tuple(left_out)
-    if not evidence:
-        nothing = "nothing could be tested" + (f" ({'; '.join(out)})" if out else "")
-        return Verdict(claim, "inconclusive", nothing, thresholds.margins(""), "", (), out)
-    margins = [thresholds.margins(one.unit) for one in evidence]
-    judged = [_Judged(*pair, both) for pair in zip(evidence, margins, strict=True)]
+def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Verdict:
     outcome = _outcome(judged, p_values)
     failing = [(p, one) for p, one in zip(p_values, judged, strict=True) if p <= _TAIL]
     wide = [one for one in judged if one.reach >= 1]
     shown = [(j.one.draws, j.margins.wide) for j in judged if not j.one.fails_only]
-    advice = advise(shown, both=both) if outcome == "inconclusive" else None
+    advice = advise(shown, both=judged[0].both) if outcome == "inconclusive" else None
     if failing:
         p, main = min(failing, key=lambda pair: (pair[0], -pair[1].beyond))
         reason = _why_failed(main, p, len(failing), len(judged))
@@ -229,23 +210,20 @@ def _verdict(
         # What is beyond the narrow margin by itself is nearer to a failure than what is merely unknown.
         main = max(wide or judged, key=lambda one: (bool(wide) and one.beyond > 0, one.reach))
         reason = _why_open(main, judged, advice) if wide else _why_held(main, len(judged))
-    seen = detectable(main.one.draws, main.margins.narrow, bounded=main.one.unit != "bits")
     ends = main.one.draws.ends if failing else main.one.draws.bounds
     at_least, at_most = (end if math.isfinite(end) else None for end in ends)
     return Verdict(
-        claim,
         outcome,
         reason,
         main.margins,
         main.one.unit,
-        tuple(evidence),
-        out,
-        _items(wide, advice) if outcome == "inconclusive" else None,
-        seen,
-        main.one.name,
-        at_least,
-        at_most,
-        advice.ways if advice is not None else "",
+        tuple(j.one for j in judged),
+        items_needed=_items(wide, advice) if outcome == "inconclusive" else None,
+        detectable=detectable(main.one.draws, main.margins.narrow, bounded=main.one.unit != "bits"),
+        decides=main.one.name,
+        at_least=at_least,
+        at_most=at_most,
+        needed=advice.ways if advice is not None else "",
     )
 
 
