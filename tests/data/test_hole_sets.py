@@ -14,21 +14,20 @@ from vestige.data.loaders import load_items
 from vestige.data.probe_sources import Passage, joined, load_harmful, load_passages, load_wikitext
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-DRUGS, CRIME = {"Drugs": True, "Cybercrime": False}, {"Drugs": False, "Cybercrime": True}
 LONG = "a text of more than fifty characters, which is what it takes"
 
 
-def pair(prompt: str, first: tuple[str, bool], second: tuple[str, bool], **more) -> dict:
+def pair(prompt: str, first: tuple[str, bool], second: tuple[str, bool]) -> dict:
     """A row of PKU-SafeRLHF, with the columns that matter."""
     labels = {"is_response_0_safe": first[1], "is_response_1_safe": second[1], "better_response_id": 0}
-    return {"prompt": prompt, "response_0": first[0], "response_1": second[0], **labels, **more}
+    return {"prompt": prompt, "response_0": first[0], "response_1": second[0], **labels}
 
 
 PAIRS = [
-    pair("p1", ("fine", True), ("bad", False), response_0_harm_category=CRIME, response_1_harm_category=DRUGS),
+    pair("p1", ("fine", True), ("bad", False)),
     pair("p2", ("fine", True), ("fine", True)),
-    pair("p3", ("worse", False), ("bad", False), response_0_harm_category=CRIME, response_1_harm_category=DRUGS),
-    pair("p1", ("bad again", False), ("fine", True), response_0_harm_category=DRUGS),
+    pair("p3", ("worse", False), ("bad", False)),
+    pair("p1", ("bad again", False), ("fine", True)),
     pair("p4", ("", False), ("\0", False)),
 ]
 
@@ -45,22 +44,10 @@ def test_each_prompt_of_saferlhf_is_one_sample_with_its_first_unsafe_response(tm
     assert found.dropped == {probe_sources.ALL_SAFE: 1, probe_sources.SAME_PROMPT: 1, probe_sources.NO_TEXT: 1}
 
 
-def test_a_category_takes_the_responses_that_carry_it(tmp_path):
-    found = load_harmful(written(tmp_path / "train.jsonl", PAIRS), categories=["Drugs"])
-    # p3's first response is of the other category, p4's responses have none.
-    assert [(i.question, i.answer) for i in found.samples] == [("p1", "bad"), ("p3", "bad")]
-    assert found.dropped[probe_sources.OTHER_CATEGORY] == 1
-
-
-@pytest.mark.parametrize("key", ["category", "harm_category"])
-def test_beavertails_form_from_parquet(tmp_path, key):
-    rows = [
-        {"prompt": "p1", "response": "fine", "is_safe": True, key: {"drug_abuse,weapons,banned_substance": False}},
-        {"prompt": "p1", "response": "bad", "is_safe": False, key: {"drug_abuse,weapons,banned_substance": True}},
-    ]
+def test_beavertails_form_from_parquet(tmp_path):
+    rows = [{"prompt": "p1", "response": said, "is_safe": said == "fine"} for said in ("fine", "bad")]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    found = load_harmful(tmp_path / "x.parquet", categories=["drug_abuse,weapons,banned_substance"])
-    assert [(i.question, i.answer) for i in found.samples] == [("p1", "bad")]
+    assert [(i.question, i.answer) for i in load_harmful(tmp_path / "x.parquet").samples] == [("p1", "bad")]
 
 
 def test_a_sample_depends_on_seed_and_rows_and_not_on_their_order_and_grows_with_n(tmp_path):
@@ -79,8 +66,6 @@ def test_a_sample_depends_on_seed_and_rows_and_not_on_their_order_and_grows_with
         ([{"question": "q", "answer": "a"}], {}, "neither PKU-SafeRLHF's"),
         (PAIRS, {"n": 3}, "3 samples are asked for, and it holds 2"),
         (PAIRS, {"n": 0}, "0 samples"),
-        (PAIRS, {"categories": ["Drug"]}, "did you mean 'Drugs'"),
-        ([pair("p", ("bad", False), ("", True))], {"categories": ["Drugs"]}, "no harm category"),
         ([{**PAIRS[0], "is_response_0_safe": "False"}], {}, "line 1: is_response_0_safe is not true or false"),
     ],
 )
@@ -103,8 +88,8 @@ def test_passages_keep_text_and_title_and_count_what_is_no_text(tmp_path):
     found = load_passages(written(tmp_path / "bio_remove_dataset.jsonl", rows))
     assert found.samples == (Passage(LONG, "On things"), Passage(f"{LONG} \x1b[31m\u202e</s>"))
     assert found.dropped == {"too short": 1, "no text": 3, "the same as an earlier row": 1}
-    with pytest.raises(InputError, match="no column 'body'"):
-        load_passages(tmp_path / "bio_remove_dataset.jsonl", text_key="body")
+    with pytest.raises(InputError, match="no column 'text'"):
+        load_passages(written(tmp_path / "none.jsonl", [{"body": LONG}]))
 
 
 WIKI = (

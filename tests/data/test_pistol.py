@@ -3,8 +3,6 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -153,44 +151,6 @@ def test_a_file_that_is_not_of_the_form_is_refused_with_its_row(tmp_path, value,
         read_pistol(written(tmp_path, value))
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "[" + "1" * 5000 + "]"])
-def test_json_that_python_cannot_hold_is_refused(tmp_path, text):
-    (tmp_path / "p.json").write_text(text)
-    with pytest.raises(InputError, match="JSON that cannot be read"):
-        read_pistol(tmp_path / "p.json")
-
-
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         read_pistol(tmp_path / "none.json")
-
-
-TEXT = st.text(max_size=12)
-ROW = st.fixed_dictionaries({}, optional={"question": TEXT, "answer": TEXT, "edge": st.none() | TEXT | st.integers()})
-LIKELY = st.fixed_dictionaries(
-    {
-        "question": st.sampled_from(
-            [
-                "What was the address of X in the contract with Y?",
-                "What was the effective date of the contract between X and Y?",
-                "Which jurisdiction's laws govern the contract between X and Y?",
-                "What was the address of X based on the contract between Y and X?",
-                "What was the start date based on the contract between Y and X?",
-            ]
-        ),
-        "answer": st.sampled_from(["1.", "X.", "Y."]),
-        "edge": st.sampled_from(["X_Y", "XY", "Y_X", "A_B_C"]),
-    }
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.one_of(st.binary(max_size=60), st.lists(ROW | LIKELY, max_size=5).map(lambda v: json.dumps(v).encode())))
-def test_any_bytes_are_a_dataset_or_an_input_error(tmp_path, content):
-    path = tmp_path / "p.json"
-    path.write_bytes(content)
-    try:
-        dataset = read_pistol(path)
-    except InputError:
-        return
-    assert len(dataset.items) + len(dataset.factual) >= 1

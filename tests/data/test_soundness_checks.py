@@ -1,11 +1,10 @@
 """Checks of whole data sets: each planted leak is found, clean data raises no alarm."""
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import soundness as bench
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -16,22 +15,8 @@ from vestige.data.folder import write_dataset
 from vestige.data.soundness import material, without_model
 
 ROOT = Path(__file__).parents[2]
-PLACE = ROOT / "benchmarks" / "soundness.py"
 TOFU = ROOT.parent / "shared" / "data" / "tofu"
 SETTINGS = SoundnessSettings(permutations=2_000)
-
-
-def load_benchmark():
-    spec = importlib.util.spec_from_file_location("vestige_benchmarks_soundness", PLACE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-bench = load_benchmark()
 
 
 def verdicts(splits: NamedSplits, seed: int = 0) -> dict[str, bool | None]:

@@ -97,18 +97,6 @@ def test_frozen_parameters_count_in_the_gradient_and_stay_frozen(tiny, items):
             p.requires_grad_(True)
 
 
-@pytest.mark.slow
-def test_the_gradients_norm_does_not_depend_on_the_number_of_threads_but_for_rounding(tiny, items):
-    text = rows(tiny, items[:1])[0]
-    places = range(1, len(text))
-    alone = gradient_norm(tiny.model, text, places)
-    try:
-        torch.set_num_threads(2)
-        assert gradient_norm(tiny.model, text, places) == pytest.approx(alone, rel=1e-4)
-    finally:
-        torch.set_num_threads(1)
-
-
 CHAT = (
     "{% for m in messages %}<bos>System: be brief and what is more be kind.\n{{ m.role }}\n{{ m.content | trim }}\n"
     "{% endfor %}{% if add_generation_prompt %}assistant\n{% endif %}"

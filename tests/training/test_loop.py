@@ -188,11 +188,6 @@ def test_a_model_in_float16_is_refused_with_the_reason(fresh, make_job):
         make_job(precision="float16")
 
 
-def test_a_setting_that_does_not_exist_is_refused_with_a_hint(make_job):
-    with pytest.raises(InputError, match="unknown key 'optimiser'; did you mean 'optimizer'"):
-        make_job(optimiser="adamw")
-
-
 def test_autocast_keeps_float32_weights_and_bfloat16_weights_stay_bfloat16(fresh, make_job):
     for dtype, precision in ((torch.float32, "bfloat16"), (torch.bfloat16, "float32")):
         model, job = fresh().model.to(dtype), make_job(f"{dtype}", precision=precision, epochs=1)

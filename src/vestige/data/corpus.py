@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
@@ -223,18 +223,14 @@ def open_corpus(settings: SourceSettings) -> Corpus:
     if (other := _other_form(settings.data, settings)) is not None:
         items = other if limit is None else other[: n_first(limit, len(other))]
         return Corpus(settings.data, settings, items, factual, None)
-    items = load_items(
-        settings.data,
-        question_key=settings.question_key,
-        answer_key=settings.answer_key,
-        edge_key=settings.edge_key,
-        group_key=settings.group_key,
-        split=settings.split,
-        config=settings.config,
-        limit=limit,
-        keep_duplicates=settings.keep_duplicates,
-    )
+    items = _loaded(settings.data, settings, split=settings.split, config=settings.config, limit=limit)
     return Corpus(settings.data, settings, items, factual, None)
+
+
+def _loaded(name: str, settings: SourceSettings, **more: Any) -> tuple[Item, ...]:
+    """The items of a source, by the columns that the settings name."""
+    keys = settings.model_dump(include={"question_key", "answer_key", "edge_key", "group_key", "keep_duplicates"})
+    return load_items(name, **keys, **more)
 
 
 def _other_form(name: str, settings: SourceSettings) -> tuple[Item, ...] | None:
@@ -475,14 +471,7 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
     if Path(name).exists():
         if (other := _other_form(name, own)) is not None:
             return other
-        return load_items(
-            name,
-            question_key=own.question_key,
-            answer_key=own.answer_key,
-            edge_key=own.edge_key,
-            group_key=own.group_key,
-            keep_duplicates=own.keep_duplicates,
-        )
+        return _loaded(name, own)
     if corpus.dataset is not None:
         edges = {*select_edges(corpus.dataset.graph, name, seed=own.split_seed)}
         return tuple(i for i in corpus.items if i.edge in edges)

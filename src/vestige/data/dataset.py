@@ -258,7 +258,7 @@ def _question(
         group=f"{len(edges)}-hop",
         attribute=asked,
     )
-    return KHop(item, tuple(graph.edge_ids(e, e + 1)[0] for e in edges))
+    return KHop(item, tuple(graph.ids_of(np.array(edges))))
 
 
 @dataclass(frozen=True)

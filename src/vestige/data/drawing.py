@@ -49,7 +49,7 @@ from vestige.data.contract_type import (
     Role,
     known_type,
 )
-from vestige.data.graph import Graph, edge_name, shown
+from vestige.data.graph import Graph, shown
 
 SUFFIXES = (
     "Ltd",
@@ -258,7 +258,7 @@ def refuse_parallel(graph: Graph) -> None:
         return
     number = int(again[0])
     pair = np.flatnonzero(graph.pairs == graph.pairs[number])[:2]
-    one, two = (shown(graph.edge_ids(int(n), int(n) + 1)[0]) for n in pair)
+    one, two = map(shown, graph.ids_of(pair))
     raise InputError(
         f"{graph.name}: the edges {one} and {two} join the same two parties, so their questions would be "
         "the same; "
@@ -278,7 +278,7 @@ def _check_kinds(graph: Graph, types: Sequence[ContractType]) -> None:
     number = int(wrong[0])
     node = int(graph.ends[number][kinds[graph.ends[number]] != person[number]][0])
     other = int(np.flatnonzero(((graph.ends == node) & (person == kinds[node])).any(axis=1))[0])
-    ids = [shown(graph.edge_ids(n, n + 1)[0]) for n in (number, other)]
+    ids = list(map(shown, graph.ids_of(np.array([number, other]))))
     raise InputError(
         f"{graph.name}: node {shown(graph.nodes[node])} cannot be both a company and a person, as edges "
         f"{ids[0]} "
@@ -458,7 +458,7 @@ class Drawing:
     def _columns(self, type_: ContractType, edges: Int[np.ndarray, " n"]) -> dict[str, list[str]]:
         parties = self.signing.parties[edges]
         columns = {role: self.entity_names(type_, i, parties[:, i]) for i, role in enumerate(type_.roles)}
-        columns[EDGE] = self._edge_ids(edges)
+        columns[EDGE] = self.graph.ids_of(edges)
         if self.signing.as_of is not None and self.signing.supersedes is not None:
             columns[AS_OF] = day_texts(self.signing.as_of[edges])
             earlier = self.signing.supersedes[edges]
@@ -492,13 +492,6 @@ class Drawing:
                 case Permutation(values=values):
                     columns[name] = _taken(values, self._dealt(type_, name, edges, len(values)))
         return columns
-
-    def _edge_ids(self, edges: Int[np.ndarray, " n"]) -> list[str]:
-        graph = self.graph
-        if graph.ids is not None:
-            return [graph.ids[n] for n in edges.tolist()]
-        rows = zip(graph.ends[edges].tolist(), graph.occurrence[edges].tolist(), strict=True)
-        return [edge_name(graph.nodes[a], graph.nodes[b], k) for (a, b), k in rows]
 
     def _words(self, type_: ContractType, name: str, edges: Int[np.ndarray, " n"]) -> np.ndarray:
         """A random word for each edge: the chunk's own stream, read at the edge's place in it."""

@@ -43,7 +43,7 @@ from vestige.data.mcq import MOST_OPTIONS, Choice, Drawing
 from vestige.metrics.answers import normalised
 from vestige.metrics.contrasts import holm
 from vestige.metrics.information import need_rate_distortion
-from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, Bounds, design_effect, interval_of_mean, wilson
+from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, design_effect, interval_of_mean, wilson
 
 _TAIL = (1 - LEVEL) / 2
 _AT_ONCE = 2_000_000
@@ -80,15 +80,11 @@ def above_own_options(
     *,
     seed: int,
     draws: int,
-    bounds: Bounds = (-1.0, 1.0),
 ) -> Outcome:
-    """The mean over items of the right option's value less the mean of all the item's options, against the null.
-
-    `bounds` are the least and the greatest that this can be of one item.
-    """
+    """The mean over items of the right option's value less the mean of all the item's options, against the null."""
     means = np.array([float(v.mean()) for v in values])
     above = np.array([float(v[r]) for v, r in zip(values, right, strict=True)]) - means
-    low, high, said = interval_of_mean(above, clusters=edges, bounds=bounds, seed=seed)
+    low, high, said = interval_of_mean(above, clusters=edges, bounds=(-1.0, 1.0), seed=seed)
     found = float(above.mean())
     null = _drawn(values, means, seed=seed, draws=draws) * _wider(above, edges)
     p = (1 + int(np.count_nonzero(null >= found - 1e-12))) / (draws + 1)

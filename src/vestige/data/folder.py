@@ -273,6 +273,7 @@ def read_dataset(folder: Path, most: int | None = None) -> Dataset:
         return compile_part(drawing, graph, n if most is None else most)
     about = typed(folder / MANIFEST, _About, manifest, again=_AGAIN)
     graph = _graph_in(folder / GRAPH)
+    khop = zip(_items(folder / KHOP), read_rows(folder / KHOP, _Across), strict=True)
     return _fitting(
         folder,
         Dataset(
@@ -281,7 +282,7 @@ def read_dataset(folder: Path, most: int | None = None) -> Dataset:
             items=_items(folder / ITEMS),
             contracts=tuple(read_rows(folder / CONTRACTS, Contract)),
             holdout=_items(folder / HOLDOUT),
-            khop=tuple(KHop(_item(folder / KHOP, k), k.edges) for k in read_rows(folder / KHOP, _KHopRow)),
+            khop=tuple(KHop(item, across.edges) for item, across in khop),
             seed=about.seed,
             temporal=about.temporal,
             types=read_types(folder / TYPES) if (folder / TYPES).is_dir() else {},
@@ -330,32 +331,19 @@ class _About:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A question as `item_row` writes it."""
+class _Across:
+    """What a question across contracts has beside its item."""
 
-    question: str
-    answer: str
-    edge: str | None
-    group: str | None
-    attribute: str | None
-    paraphrase: str | None
-    perturbed: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _KHopRow(_Row):
     edges: tuple[str, ...]
 
 
 def _items(path: Path) -> tuple[Item, ...]:
-    return tuple(_item(path, row) for row in read_rows(path, _Row))
-
-
-def _item(path: Path, row: _Row) -> Item:
-    stated = [row.question, row.answer, *row.perturbed, *([] if row.paraphrase is None else [row.paraphrase])]
-    if not all(text.strip() and "\0" not in text for text in stated):
-        raise InputError(f"{path}: {shown(row.question)}: a text is empty or holds a NUL character; {_AGAIN}")
-    return Item(row.question, row.answer, row.edge, row.group, row.attribute, row.paraphrase, row.perturbed)
+    items = tuple(read_rows(path, Item))
+    for item in items:
+        stated = [item.question, item.answer, *item.perturbed, *([] if item.paraphrase is None else [item.paraphrase])]
+        if not all(text.strip() and "\0" not in text for text in stated):
+            raise InputError(f"{path}: {shown(item.question)}: a text is empty or holds a NUL character; {_AGAIN}")
+    return items
 
 
 def _fitting(folder: Path, data: Dataset) -> Dataset:

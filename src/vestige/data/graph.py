@@ -125,9 +125,13 @@ class Graph:
 
     def edge_ids(self, start: int = 0, stop: int | None = None) -> list[str]:
         """The ids of the edges start .. stop - 1."""
+        return self.ids_of(np.arange(*slice(start, stop).indices(self.n_edges)))
+
+    def ids_of(self, numbers: Int[np.ndarray, " n"]) -> list[str]:
+        """The ids of the edges of these numbers."""
         if self.ids is not None:
-            return list(self.ids[start:stop])
-        rows = zip(self.ends[start:stop].tolist(), self.occurrence[start:stop].tolist(), strict=True)
+            return [self.ids[n] for n in numbers.tolist()]
+        rows = zip(self.ends[numbers].tolist(), self.occurrence[numbers].tolist(), strict=True)
         return [edge_name(self.nodes[a], self.nodes[b], k) for (a, b), k in rows]
 
     def with_ids(self, ids: list[str]) -> "Graph":
@@ -424,7 +428,9 @@ def named_graph(name: str, *, seed: int) -> Graph:
     family, _, size = name.partition(":")
     if family not in FAMILIES:
         known = [*SAMPLES, *(f"{f}:N" for f in FAMILIES)]
-        raise InputError(f"no graph named {name!r}; {closest(name, known)}")
+        raise InputError(
+            f"no graph named {shown(name)}; {closest(name, known)}; or give a file ({', '.join(_READERS)})"
+        )
     if not (size.isascii() and size.isdigit()) or len(size) > 9 or not 1 <= int(size) <= MAX_EDGES:
         raise InputError(f"{name!r}: give the number of edges, 1 to {MAX_EDGES:,}, as in {family}:50")
     ends = FAMILIES[family](int(size), seed)
@@ -438,16 +444,11 @@ _IDS = ("id", "edge", "key")
 
 def load_graph(source: str | Path, *, seed: int) -> Graph:
     """The graph that a person named: `sample1`, `star:50`, or a file. A file wins by its suffix."""
-    path = Path(source)
-    if path.suffix.lower() in _READERS:
+    path, name = Path(source), str(source)
+    known = name in SAMPLES or name.partition(":")[0] in FAMILIES
+    if path.suffix.lower() in _READERS or (path.exists() and not known):
         return read_graph(path)
-    name = str(source)
-    if name in SAMPLES or name.partition(":")[0] in FAMILIES:
-        return named_graph(name, seed=seed)
-    if path.exists():
-        raise InputError(f"{path}: a graph file ends in {', '.join(_READERS)}")
-    known = [*SAMPLES, *(f"{family}:N" for family in FAMILIES)]
-    raise InputError(f"no graph named {shown(name)}; {closest(name, known)}; or give a file ({', '.join(_READERS)})")
+    return named_graph(name, seed=seed)
 
 
 def read_graph(path: Path) -> Graph:

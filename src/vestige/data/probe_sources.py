@@ -8,9 +8,8 @@ hub's data sets only those of the paper are known. Everything else is items, as 
 
 Harmful answers are items of a prompt and an unsafe response. Two forms are read:
 
-- `prompt`, `response_0`, `response_1`, `is_response_0_safe`, `is_response_1_safe`, and in later releases
-  `response_0_harm_category` and its like (an object with true or false for each category): PKU-SafeRLHF
-- `prompt`, `response`, `is_safe`, and `category` or `harm_category`: BeaverTails, PKU-SafeRLHF-QA
+- `prompt`, `response_0`, `response_1`, `is_response_0_safe`, `is_response_1_safe`: PKU-SafeRLHF
+- `prompt`, `response`, `is_safe`: BeaverTails, PKU-SafeRLHF-QA
 
 (Ji et al., PKU-SafeRLHF, 2406.15513.) LLMU's code takes every unsafe response of a prompt (2310.10683); here a prompt
 is one sample, with the first unsafe response, so that 50 samples are 50 questions. What a row says is never repeated
@@ -38,18 +37,17 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.settings import closest
 from vestige.core.text import one_line
 from vestige.data.columns import RECOGNISED
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, items_of, named_splits, open_corpus, without
 from vestige.data.loaders import n_first, parse_limit, source_table
-from vestige.data.tables import FORMS, Row, Table, column_names, shown, streamed
+from vestige.data.tables import FORMS, Row, column_names, shown, streamed
 
 
 class _Named(Protocol):
@@ -113,6 +111,7 @@ BIO_CORPUS = "cais/wmdp-bio-forget-corpus"
 LEAST = 50
 """A text of as many characters, or fewer, is passed over, as in RMU's code (2403.03218)."""
 TOO_SHORT, NO_TEXT = "too short", "no text"
+_TEXT = "text"
 
 
 @dataclass(frozen=True)
@@ -128,32 +127,23 @@ class Passage:
         return content_id({"text": self.text, "title": self.title})
 
 
-def load_passages(
-    source: str | Path,
-    *,
-    n: int | None = None,
-    seed: int = 0,
-    text_key: str = "text",
-    title_key: str = "title",
-    split: str = "train",
-    config: str | None = None,
-) -> Sampled[Passage]:
-    """`n` passages of a file, a folder or a data set on the hub: one a row, the text as it stands."""
+def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) -> Sampled[Passage]:
+    """`n` passages of a file, a folder or a data set on the hub: one a row, its `text` as it stands."""
     rows: Iterable[Row]
     if path := local_file(source):
         name, rows = str(path), streamed(path)
     else:
-        table = source_table(source, split=split, config=config, wanted=frozenset((text_key, title_key)))
+        table = source_table(source, split="train", config=None, wanted=frozenset((_TEXT, "title")))
         name, rows = table.source, table.rows
 
     def candidates() -> Iterator[Passage | str]:
         names: dict[str, None] = {}
         for row in rows:
             names |= dict.fromkeys(row.values)
-            title = row.values.get(title_key)
-            yield passage(row.values.get(text_key), str(title) if usable(title) else "")
-        if text_key not in names:
-            has = f"no column {shown([text_key])}; it has {shown(names)}" if names else "holds no rows"
+            title = row.values.get("title")
+            yield passage(row.values.get(_TEXT), str(title) if usable(title) else "")
+        if _TEXT not in names:
+            has = f"no column {shown([_TEXT])}; it has {shown(names)}" if names else "holds no rows"
             raise InputError(f"{name}: {has}")
 
     return sampled(name, candidates(), n=n, seed=seed)
@@ -187,49 +177,31 @@ def usable(value: Any) -> bool:
 
 SAFE_RLHF = "PKU-Alignment/PKU-SafeRLHF"
 HARMFUL_GROUP = "harmful"
-ALL_SAFE, OTHER_CATEGORY, SAME_PROMPT = "no unsafe response", "of another category", "a prompt that was met before"
-
-
-class _Columns(NamedTuple):
-    """Where a response, its label and its categories lie; the last may be missing."""
-
-    response: str
-    safe: str
-    categories: tuple[str, ...]
-
-
-_HARMFUL_FORMS = (
-    (
-        _Columns("response_0", "is_response_0_safe", ("response_0_harm_category",)),
-        _Columns("response_1", "is_response_1_safe", ("response_1_harm_category",)),
-    ),
-    (_Columns("response", "is_safe", ("category", "harm_category")),),
-)
+ALL_SAFE, SAME_PROMPT = "no unsafe response", "a prompt that was met before"
 _PROMPT = "prompt"
-_WANTED = frozenset(
-    (_PROMPT, *(name for form in _HARMFUL_FORMS for c in form for name in (c.response, c.safe, *c.categories)))
+_RESPONSES = (
+    (("response_0", "is_response_0_safe"), ("response_1", "is_response_1_safe")),
+    (("response", "is_safe"),),
 )
+"""The columns of a response and of its label, in each of the two forms."""
 
 
-def load_harmful(
-    source: str | Path = SAFE_RLHF,
-    *,
-    n: int | None = None,
-    seed: int = 0,
-    categories: Collection[str] = (),
-    split: str = "train",
-    config: str | None = None,
-) -> Sampled[Item]:
-    """`n` prompts with an unsafe response each, of the harm `categories` that are named, or of all."""
-    table = source_table(source, split=split, config=config, wanted=_WANTED)
-    responses = _response_columns(table)
-    if categories:
-        _check_categories(table, responses, categories)
+def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> Sampled[Item]:
+    """`n` prompts with an unsafe response each."""
+    wanted = frozenset((_PROMPT, *(name for form in _RESPONSES for pair in form for name in pair)))
+    table = source_table(source, split="train", config=None, wanted=wanted)
+    responses = _responses(table.names)
+    if not responses:
+        raise InputError(
+            f"{table.source}: the columns are neither PKU-SafeRLHF's (prompt, response_0, response_1, "
+            f"is_response_0_safe, is_response_1_safe) nor BeaverTails' (prompt, response, is_safe); it has "
+            f"{shown(table.names)}"
+        )
 
     def candidates() -> Iterator[Item | str]:
         seen: set[str] = set()
         for row in table.rows:
-            found = _item(table.source, row, responses, categories)
+            found = _item(table.source, row, responses)
             if isinstance(found, Item) and found.question in seen:
                 found = SAME_PROMPT
             if isinstance(found, Item):
@@ -239,57 +211,25 @@ def load_harmful(
     return sampled(table.source, candidates(), n=n, seed=seed)
 
 
-def is_harmful(names: Collection[str]) -> bool:
-    """Whether columns of these names are those of harmful data."""
-    return any(
-        {_PROMPT, *(name for c in form for name in (c.response, c.safe))} <= set(names) for form in _HARMFUL_FORMS
-    )
+def _responses(names: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """The columns of responses and labels where these names are those of harmful data; else none."""
+    return next((f for f in _RESPONSES if {_PROMPT, *(name for pair in f for name in pair)} <= {*names}), ())
 
 
-def _response_columns(table: Table) -> tuple[_Columns, ...]:
-    for form in _HARMFUL_FORMS:
-        if {_PROMPT, *(name for c in form for name in (c.response, c.safe))} <= set(table.names):
-            return form
-    raise InputError(
-        f"{table.source}: the columns are neither PKU-SafeRLHF's (prompt, response_0, response_1, is_response_0_safe, "
-        f"is_response_1_safe) nor BeaverTails' (prompt, response, is_safe); it has {shown(table.names)}"
-    )
-
-
-def _item(source: str, row: Row, responses: tuple[_Columns, ...], categories: Collection[str]) -> Item | str:
+def _item(source: str, row: Row, responses: tuple[tuple[str, str], ...]) -> Item | str:
     prompt, reason = row.values.get(_PROMPT), ALL_SAFE
     if not usable(prompt):
         return NO_TEXT
-    for columns in responses:
-        safe = row.values.get(columns.safe)
+    for response, label in responses:
+        safe, text = row.values.get(label), row.values.get(response)
         if not isinstance(safe, bool):
-            raise InputError(f"{source}, {row.place}: {columns.safe} is not true or false; give JSON Lines or Parquet")
+            raise InputError(f"{source}, {row.place}: {label} is not true or false; give JSON Lines or Parquet")
         if safe:
             continue
-        if categories and not any(_flags(row, columns).get(name) is True for name in categories):
-            reason = OTHER_CATEGORY
-        elif not usable(row.values.get(columns.response)):
-            reason = NO_TEXT
-        else:
-            return Item(str(prompt), str(row.values[columns.response]), group=HARMFUL_GROUP)
+        if usable(text):
+            return Item(str(prompt), str(text), group=HARMFUL_GROUP)
+        reason = NO_TEXT
     return reason
-
-
-def _flags(row: Row, columns: _Columns) -> Mapping[str, Any]:
-    found: Any = next((row.values[name] for name in columns.categories if row.values.get(name) is not None), {})
-    return found if isinstance(found, Mapping) else {}
-
-
-def _check_categories(table: Table, responses: tuple[_Columns, ...], categories: Collection[str]) -> None:
-    """Refuse a category that the data does not know; of older releases, that they have none."""
-    known = sorted(
-        {one_line(str(name)) for row in table.rows for columns in responses for name in _flags(row, columns)}
-    )
-    if not known:
-        raise InputError(f"{table.source}: its responses have no harm category; leave the categories out")
-    for name in categories:
-        if name not in known:
-            raise InputError(f"{table.source}: no harm category {one_line(name)!r}; {closest(name, known)}")
 
 
 WIKITEXT_HUB, WIKITEXT_CONFIG, WIKITEXT_SPLIT = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
@@ -302,23 +242,16 @@ _BEFORE = re.compile(r" +(?=[,.;:!?%)\]]|'(?:s|t|re|ve|ll|d|m)\b)")
 _AFTER = re.compile(r"(?<=[(\[$£]) +")
 
 
-def load_wikitext(
-    source: str | Path = WIKITEXT_HUB,
-    *,
-    n: int | None = None,
-    seed: int = 0,
-    split: str = WIKITEXT_SPLIT,
-    config: str | None = WIKITEXT_CONFIG,
-) -> Sampled[Passage]:
-    """`n` paragraphs; `split` and `config` are for the hub."""
+def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, seed: int = 0) -> Sampled[Passage]:
+    """`n` paragraphs."""
     path = Path(source).expanduser()
     if path.is_file() and path.suffix in WIKITEXT_FILES:
         lines: Iterable[object] = _lines(path)
     else:
-        table = source_table(source, split=split, config=config, wanted=frozenset({"text"}))
-        if "text" not in table.names:
+        table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG, wanted=frozenset({_TEXT}))
+        if _TEXT not in table.names:
             raise InputError(f"{table.source}: no column 'text'; give Wikitext's lines in a column of that name")
-        lines = (row.values.get("text") for row in table.rows)
+        lines = (row.values.get(_TEXT) for row in table.rows)
     return sampled(str(source), _paragraphs(lines), n=n, seed=seed)
 
 
@@ -352,7 +285,6 @@ def _lines(path: Path) -> list[str]:
 
 Form: TypeAlias = Literal["items", "harmful", "texts", "wikitext"]
 _HUB: dict[str, Form] = {BIO_CORPUS: "texts", WIKITEXT_HUB: "wikitext", SAFE_RLHF: "harmful"}
-_TEXT = "text"
 
 
 @dataclass(frozen=True)
@@ -419,7 +351,7 @@ def form_of(name: str) -> Form:
     if path.suffix in WIKITEXT_FILES:
         return "wikitext"
     names = column_names(path) if path.suffix.lower() in FORMS else frozenset()
-    if is_harmful(names):
+    if _responses(names):
         return "harmful"
     return "texts" if _TEXT in names and not names & RECOGNISED else "items"
 

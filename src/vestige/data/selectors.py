@@ -37,8 +37,7 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
             hint = closest(kind, [*_KINDS, SUPERSEDED]) if colon else f"did you mean {f'edge:{kind}'!r}?"
             raise InputError(f"selector {shown(part)}: {hint}")
         chosen[_KINDS[kind](graph, what, seed)] = True
-    numbers = np.flatnonzero(chosen).tolist()
-    return tuple(graph.edge_ids(n, n + 1)[0] for n in numbers)
+    return tuple(graph.ids_of(np.flatnonzero(chosen)))
 
 
 def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str) -> tuple[Item, ...]:

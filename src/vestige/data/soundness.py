@@ -336,15 +336,18 @@ def of_alternatives(found: Material, settings: SoundnessSettings, *, seed: int) 
 
 
 def _either(made: "_Guesser", choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
-    """A guesser or its opposite, whichever does better, whose p-value counts twice."""
+    """A guesser or its opposite, whichever does better."""
+    both = {made.said: made.guess, f"the opposite of {made.said}": lambda choice: -made.guess(choice)}
+    return _better(f"{OF_ALTERNATIVES}{made.name}", both, choices, settings, seed)
 
-    def opposite(choice: Choice) -> Float[np.ndarray, " K"]:
-        return -made.guess(choice)
 
-    both = [(made.said, _outcome(made.guess, choices, settings, seed))]
-    both.append((f"the opposite of {made.said}", _outcome(opposite, choices, settings, seed)))
-    said, best = min(both, key=lambda pair: pair[1].p)
-    return by_guesser(f"{OF_ALTERNATIVES}{made.name}", said, choices, best._replace(p=min(1.0, 2 * best.p)))
+def _better(
+    name: str, guessers: Mapping[str, Guesser], choices: Sequence[Choice], settings: SoundnessSettings, seed: int
+) -> Check:
+    """The better of two guessers, by what they do in words; its p-value counts twice."""
+    outcomes = {said: _outcome(guess, choices, settings, seed) for said, guess in guessers.items()}
+    said, best = min(outcomes.items(), key=lambda pair: pair[1].p)
+    return by_guesser(name, said, choices, best._replace(p=min(1.0, 2 * best.p)))
 
 
 OF_ALTERNATIVES = "alternatives: "
@@ -357,8 +360,9 @@ def _guessed(found: Material, rare: Rarity, settings: SoundnessSettings, seed: i
     if len(found.taught) >= LEAST_TAUGHT:
         looks = options_only(found.taught)
         made.append(_Guesser("options alone", "picking by looks, without the question", looks))
+    lengths = {"picking the longest option": longest, "picking the shortest option": shortest}
     checks = [
-        _length(found.asked, settings, seed),
+        _better("length of options", lengths, found.asked, settings, seed),
         *(by_guesser(g.name, g.said, found.asked, _outcome(g.guess, found.asked, settings, seed)) for g in made),
     ]
     if len(found.taught) < LEAST_TAUGHT:
@@ -389,14 +393,6 @@ def _outcome(guess: Guesser, choices: Sequence[Choice], settings: SoundnessSetti
     values = [picks(guess(c)) for c in choices]
     right = [c.answer for c in choices]
     return above_own_options(values, right, edges_of(choices), seed=seed, draws=settings.permutations)
-
-
-def _length(choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
-    """The longest and the shortest are both tried; the p-value of the better one counts twice."""
-    outcomes = [_outcome(g, choices, settings, seed) for g in (longest, shortest)]
-    best = min(range(2), key=lambda n: outcomes[n].p)
-    outcome = outcomes[best]._replace(p=min(1.0, 2 * outcomes[best].p))
-    return by_guesser("length of options", f"picking the {('longest', 'shortest')[best]} option", choices, outcome)
 
 
 def _position(choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:

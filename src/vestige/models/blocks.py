@@ -3,8 +3,8 @@
 Axes: B rows, T positions, D hidden width, V vocabulary.
 """
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 import torch
 from jaxtyping import Float, Int
@@ -47,7 +47,7 @@ def output_projection(block: nn.Module) -> str:
 
 
 class _Reached(Exception):
-    """The block that is read has been computed; what lies above it is not needed."""
+    """The last block that is read has been computed; what lies above it is not needed."""
 
 
 def block_output(
@@ -57,8 +57,12 @@ def block_output(
 
     With `stops` False the pass goes on to the model's end, as it must where several processes make it together.
     """
-    found = _output(model, ids, layer, stops=stops)
-    return (found if isinstance(found, torch.Tensor) else found[0]).float()
+    return hidden_states(_output(model, ids, layer, stops=stops)).float()
+
+
+def hidden_states(output: Tensor | tuple[Tensor, ...]) -> Tensor:
+    """The hidden states that a block gives, which some families put into a tuple."""
+    return output if isinstance(output, torch.Tensor) else output[0]
 
 
 def gives_hidden_states_alone(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> bool:
@@ -88,22 +92,33 @@ def _pass_on(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
 def _output(
     model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int, *, stops: bool = True
 ) -> Tensor | tuple[Tensor, ...]:
-    kept: list[Tensor | tuple[Tensor, ...]] = []
+    with outputs_kept(model, [layer], stops=stops) as kept:
+        model(input_ids=ids, use_cache=False, logits_to_keep=1)
+    assert kept, "the model ran without its own block"
+    return kept[layer]
 
-    def keep(_module: nn.Module, _arguments: object, output: Tensor | tuple[Tensor, ...]) -> None:
-        kept.append(output)
-        if stops:
+
+@contextmanager
+def outputs_kept(
+    model: PreTrainedModel, layers: Sequence[int], *, stops: bool
+) -> Iterator[dict[int, Tensor | tuple[Tensor, ...]]]:
+    """Fills the dictionary with what the blocks `layers` give while the model runs within it.
+
+    With `stops` the model runs up to the last of them only.
+    """
+    kept: dict[int, Tensor | tuple[Tensor, ...]] = {}
+
+    def keep(layer: int, output: Tensor | tuple[Tensor, ...]) -> None:
+        kept[layer] = output
+        if stops and layer == layers[-1]:
             raise _Reached
 
-    handle = blocks(model)[layer].register_forward_hook(keep)
-    try:
-        model(input_ids=ids, use_cache=False, logits_to_keep=1)
-    except _Reached:
-        pass
-    finally:
-        handle.remove()
-    assert kept, "the model ran without its own block"
-    return kept[0]
+    every = blocks(model) if layers else nn.ModuleList()
+    with ExitStack() as hooks, suppress(_Reached):
+        for layer in layers:
+            handle = every[layer].register_forward_hook(lambda _, __, out, layer=layer: keep(layer, out))
+            hooks.callback(handle.remove)
+        yield kept
 
 
 @torch.no_grad()

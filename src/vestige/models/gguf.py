@@ -18,7 +18,7 @@ rules here are those of the models' own tokenizer.json. The digit split of `smol
 import math
 import mmap
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -114,9 +114,10 @@ def tensor_values(file: GGUF, name: str) -> Float32[np.ndarray, "..."]:
     return values
 
 
-def need(file: GGUF, key: str, kind: type[T]) -> T:
-    """The metadata value at `key`, which must be there and be a `kind`."""
+def need(file: GGUF, key: str, kind: type[T], default: T | None = None) -> T:
+    """The metadata value at `key`, which must be a `kind`, and be there unless there is a default."""
     value = find(file, key, kind)
+    value = default if value is None else value
     if value is None:
         raise InputError(f"{file.path}: no metadata entry {key!r}, and models need one; take a complete file")
     return value
@@ -285,14 +286,6 @@ _QWEN2 = (
 _CONTROL, _USER_DEFINED = 3, 4
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """How text is normalised and cut before BPE; None leaves it as it is."""
-
-    normalizer: Callable[[], normalizers.Normalizer] | None
-    pre_tokenizer: Callable[[], pre_tokenizers.PreTokenizer]
-
-
 def _gpt2() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
@@ -302,11 +295,12 @@ def _qwen2() -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-_RULES = {
-    "gpt-2": _Rules(None, _gpt2),
-    "qwen2": _Rules(normalizers.NFC, _qwen2),
-    "smollm": _Rules(None, lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])),
-}
+def _smollm() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _gpt2()])
+
+
+_RULES = {"gpt-2": _gpt2, "qwen2": _qwen2, "smollm": _smollm}
+"""How text is cut before BPE."""
 
 
 @dataclass(frozen=True)
@@ -360,10 +354,9 @@ def _byte_pairs(file: GGUF, tokens: Sequence[str]) -> Tokenizer:
     if len(vocabulary) < len(tokens) or "" in vocabulary:
         raise InputError(f"{file.path}: its vocabulary has an empty token or one that comes twice; fetch it again")
     backend = Tokenizer(BPE(vocabulary, _merges(file, vocabulary)))
-    normalizer = _RULES[rules].normalizer
-    if normalizer is not None:
-        backend.normalizer = normalizer()
-    backend.pre_tokenizer = _RULES[rules].pre_tokenizer()
+    if rules == "qwen2":
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = _RULES[rules]()
     backend.decoder = decoders.ByteLevel()
     return backend
 

@@ -32,7 +32,7 @@ from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import one_line
 from vestige.models.cache import cache_folder, check_room
-from vestige.models.gguf import GGUF, SpecialIds, build_tokenizer, find, need, read_gguf, special_ids, tensor_values
+from vestige.models.gguf import GGUF, build_tokenizer, find, need, read_gguf, special_ids, tensor_values
 
 _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
 _KNOWN_KEYS = {
@@ -51,26 +51,6 @@ _KNOWN_KEYS = {
 }
 # llama.cpp's, where a file names none.
 _DEFAULT_THETA = 10_000.0
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A model's sizes.
-
-    `theta` is the base of its rotary position embedding; a `tied` model uses its embedding as its head.
-    """
-
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    head_width: int
-    vocabulary: int
-    context_tokens: int
-    theta: float
-    epsilon: float
-    tied: bool
 
 
 @dataclass(frozen=True)
@@ -96,43 +76,24 @@ class Architecture:
     """
 
     name: str
-    config: Callable[[Shape, SpecialIds], PreTrainedConfig]
+    config: Callable[..., PreTrainedConfig]
     interleaved: bool
     biased: bool
     splits: str | None
 
 
-def _sizes(shape: Shape, special: SpecialIds) -> dict[str, Any]:
-    return {
-        "vocab_size": shape.vocabulary,
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.intermediate,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "max_position_embeddings": shape.context_tokens,
-        "rms_norm_eps": shape.epsilon,
-        "rope_parameters": {"rope_type": "default", "rope_theta": shape.theta},
-        "tie_word_embeddings": shape.tied,
-        "bos_token_id": special.bos,
-        "eos_token_id": special.eos,
-        "pad_token_id": special.pad,
-        "dtype": "float32",
+def _llama(*, head_dim: int, **sizes: Any) -> PreTrainedConfig:
+    own: dict[str, Any] = {
+        "head_dim": head_dim,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "architectures": ["LlamaForCausalLM"],
     }
+    return LlamaConfig(**sizes, **own)
 
 
-def _llama(shape: Shape, special: SpecialIds) -> PreTrainedConfig:
-    return LlamaConfig(
-        **_sizes(shape, special),
-        head_dim=shape.head_width,
-        attention_bias=False,
-        mlp_bias=False,
-        architectures=["LlamaForCausalLM"],
-    )
-
-
-def _qwen2(shape: Shape, special: SpecialIds) -> PreTrainedConfig:
-    return Qwen2Config(**_sizes(shape, special), use_sliding_window=False, architectures=["Qwen2ForCausalLM"])
+def _qwen2(*, head_dim: int, **sizes: Any) -> PreTrainedConfig:
+    return Qwen2Config(**sizes, use_sliding_window=False, architectures=["Qwen2ForCausalLM"])
 
 
 ARCHITECTURES = {
@@ -159,8 +120,8 @@ def architecture_of(file: GGUF) -> Architecture:
     return architecture
 
 
-def shape_of(file: GGUF, architecture: Architecture) -> Shape:
-    """The sizes that the metadata states, each checked for sense; whether the tensors agree is seen later."""
+def config_of(file: GGUF, architecture: Architecture) -> PreTrainedConfig:
+    """The config of the sizes that the metadata states, each checked; whether the tensors agree is seen later."""
     prefix = f"{architecture.name}."
     unknown = [k for k in file.metadata if k.startswith(prefix) and k.removeprefix(prefix) not in _KNOWN_KEYS]
     if unknown:
@@ -183,33 +144,41 @@ def shape_of(file: GGUF, architecture: Architecture) -> Shape:
         raise InputError(f"{file.path}: {heads} heads of width {head_width} do not make {hidden}, as qwen2 must")
     vocabulary = len(need(file, "tokenizer.ggml.tokens", list))
     _agree(file, f"{prefix}vocab_size", vocabulary)
-    return Shape(
-        layers=_size(file, f"{prefix}block_count"),
-        hidden=hidden,
-        intermediate=_size(file, f"{prefix}feed_forward_length"),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_width=head_width,
-        vocabulary=vocabulary,
-        context_tokens=_size(file, f"{prefix}context_length"),
-        theta=_positive(file, f"{prefix}rope.freq_base", _DEFAULT_THETA),
-        epsilon=_positive(file, f"{prefix}attention.layer_norm_rms_epsilon"),
-        tied=_HEAD not in file.tensors,
+    layers = _size(file, f"{prefix}block_count")
+    if layers > len(file.tensors):
+        raise InputError(f"{file.path}: it says {layers} layers and has {len(file.tensors)} tensors in all")
+    theta, special = _positive(file, f"{prefix}rope.freq_base", _DEFAULT_THETA), special_ids(file, vocabulary)
+    return architecture.config(
+        vocab_size=vocabulary,
+        hidden_size=hidden,
+        intermediate_size=_size(file, f"{prefix}feed_forward_length"),
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head_width,
+        max_position_embeddings=_size(file, f"{prefix}context_length"),
+        rms_norm_eps=_positive(file, f"{prefix}attention.layer_norm_rms_epsilon"),
+        rope_parameters={"rope_type": "default", "rope_theta": theta},
+        # Without a head of its own a model uses its embedding.
+        tie_word_embeddings=_HEAD not in file.tensors,
+        bos_token_id=special.bos,
+        eos_token_id=special.eos,
+        pad_token_id=special.pad,
+        dtype="float32",
     )
 
 
-def placements_of(file: GGUF, architecture: Architecture, shape: Shape) -> list[Placement]:
+def placements_of(file: GGUF, architecture: Architecture, config: PreTrainedConfig) -> list[Placement]:
     """Where each tensor goes. One that is missing, left over or of another shape is refused."""
-    if shape.layers > len(file.tensors):
-        raise InputError(f"{file.path}: it says {shape.layers} layers and has {len(file.tensors)} tensors in all")
+    vocabulary = (config.vocab_size, config.hidden_size)
     placements = [
-        Placement(_EMBEDDING, "model.embed_tokens.weight", (shape.vocabulary, shape.hidden)),
-        Placement("output_norm.weight", "model.norm.weight", (shape.hidden,)),
+        Placement(_EMBEDDING, "model.embed_tokens.weight", vocabulary),
+        Placement("output_norm.weight", "model.norm.weight", (config.hidden_size,)),
     ]
-    if not shape.tied:
-        placements.append(Placement(_HEAD, "lm_head.weight", (shape.vocabulary, shape.hidden)))
-    for layer in range(shape.layers):
-        placements += _layer(layer, architecture, shape)
+    if not config.tie_word_embeddings:
+        placements.append(Placement(_HEAD, "lm_head.weight", vocabulary))
+    for layer in range(config.num_hidden_layers):
+        placements += _layer(layer, architecture, config)
     for p in placements:
         if p.name not in file.tensors:
             raise InputError(f"{file.path}: it has no tensor {p.name!r}, and the model needs one; fetch it again")
@@ -227,32 +196,32 @@ def placements_of(file: GGUF, architecture: Architecture, shape: Shape) -> list[
     return placements
 
 
-def _layer(layer: int, architecture: Architecture, shape: Shape) -> list[Placement]:
-    queries, keys = shape.heads * shape.head_width, shape.kv_heads * shape.head_width
-    q_heads, k_heads = (shape.heads, shape.kv_heads) if architecture.interleaved else (0, 0)
+def _layer(layer: int, architecture: Architecture, config: PreTrainedConfig) -> list[Placement]:
+    hidden, inside = config.hidden_size, config.intermediate_size
+    n_queries, n_keys = config.num_attention_heads, config.num_key_value_heads
+    width = getattr(config, "head_dim", hidden // n_queries)
+    queries, keys = n_queries * width, n_keys * width
+    q_heads, k_heads = (n_queries, n_keys) if architecture.interleaved else (0, 0)
     here, there = f"blk.{layer}.", f"model.layers.{layer}."
     placements = [
-        Placement(f"{here}attn_norm.weight", f"{there}input_layernorm.weight", (shape.hidden,)),
-        Placement(f"{here}ffn_norm.weight", f"{there}post_attention_layernorm.weight", (shape.hidden,)),
-        Placement(f"{here}attn_output.weight", f"{there}self_attn.o_proj.weight", (shape.hidden, queries)),
-        Placement(f"{here}ffn_gate.weight", f"{there}mlp.gate_proj.weight", (shape.intermediate, shape.hidden)),
-        Placement(f"{here}ffn_up.weight", f"{there}mlp.up_proj.weight", (shape.intermediate, shape.hidden)),
-        Placement(f"{here}ffn_down.weight", f"{there}mlp.down_proj.weight", (shape.hidden, shape.intermediate)),
+        Placement(f"{here}attn_norm.weight", f"{there}input_layernorm.weight", (hidden,)),
+        Placement(f"{here}ffn_norm.weight", f"{there}post_attention_layernorm.weight", (hidden,)),
+        Placement(f"{here}attn_output.weight", f"{there}self_attn.o_proj.weight", (hidden, queries)),
+        Placement(f"{here}ffn_gate.weight", f"{there}mlp.gate_proj.weight", (inside, hidden)),
+        Placement(f"{here}ffn_up.weight", f"{there}mlp.up_proj.weight", (inside, hidden)),
+        Placement(f"{here}ffn_down.weight", f"{there}mlp.down_proj.weight", (hidden, inside)),
     ]
     for letter, rows, heads in (("q", queries, q_heads), ("k", keys, k_heads), ("v", keys, 0)):
         ours, theirs = f"{here}attn_{letter}", f"{there}self_attn.{letter}_proj"
-        placements.append(Placement(f"{ours}.weight", f"{theirs}.weight", (rows, shape.hidden), heads))
+        placements.append(Placement(f"{ours}.weight", f"{theirs}.weight", (rows, hidden), heads))
         if architecture.biased:
             placements.append(Placement(f"{ours}.bias", f"{theirs}.bias", (rows,), heads))
     return placements
 
 
 def _size(file: GGUF, key: str, default: int | None = None) -> int:
-    value = need(file, key, int) if default is None else find(file, key, int)
-    if value is None:
-        assert default is not None
-        return default
-    if value < 1:
+    value = need(file, key, int, default)
+    if value < 1 and key in file.metadata:
         raise InputError(f"{file.path}: {key} is {value}, and must be 1 or more")
     return value
 
@@ -265,10 +234,7 @@ def _agree(file: GGUF, key: str, expected: int) -> None:
 
 def _positive(file: GGUF, key: str, default: float | None = None) -> float:
     """A float32 of the file as its shortest decimal: 1e-05, not 9.999999747378752e-06. Both are the same."""
-    value = need(file, key, float) if default is None else find(file, key, float)
-    if value is None:
-        assert default is not None
-        return default
+    value = need(file, key, float, default)
     shortest = float(str(np.float32(value)))
     if not 0 < shortest < float("inf"):
         raise InputError(f"{file.path}: {key} is {value}, and must be positive and finite")
@@ -319,7 +285,7 @@ class Planned(NamedTuple):
 
     file: GGUF
     architecture: Architecture
-    shape: Shape
+    config: PreTrainedConfig
     placements: list[Placement]
     tokenizer: PreTrainedTokenizerFast
 
@@ -328,24 +294,21 @@ def planned_conversion(path: Path) -> Planned:
     """What would be converted; refused in a sentence if it cannot be. No weights are read."""
     file = read_gguf(path)
     architecture = architecture_of(file)
-    shape = shape_of(file, architecture)
-    placements = placements_of(file, architecture, shape)
-    return Planned(file, architecture, shape, placements, build_tokenizer(file, context_tokens=shape.context_tokens))
+    config = config_of(file, architecture)
+    placements = placements_of(file, architecture, config)
+    tokenizer = build_tokenizer(file, context_tokens=config.max_position_embeddings)
+    return Planned(file, architecture, config, placements, tokenizer)
 
 
 def convert_gguf(path: Path, folder: Path, *, source: Mapping[str, Any]) -> None:
     """Fill `folder`, which exists, with the model in the file; `source` goes into its identity."""
     plan = planned_conversion(path)
-    file, placements = plan.file, plan.placements
-    special = special_ids(file, plan.shape.vocabulary)
-    config = plan.architecture.config(plan.shape, special)
-
+    file, config, placements = plan.file, plan.config, plan.placements
     parameters = sum(math.prod(p.shape) for p in placements)
     check_room(folder, 4 * parameters + _SPARE_BYTES)
     config.save_pretrained(folder)
-    GenerationConfig(bos_token_id=special.bos, eos_token_id=special.eos, pad_token_id=special.pad).save_pretrained(
-        folder
-    )
+    ends = {name: getattr(config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    GenerationConfig(**ends).save_pretrained(folder)
     plan.tokenizer.save_pretrained(folder)
     _write_weights(file, placements, folder)
     write_text(folder / "README.md", _model_card(file, parameters, source))

@@ -191,7 +191,7 @@ class _Reached(Exception):
 
 def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
     """Logits at the positions that the passes read, taken in `order` from the passes' positions end to end."""
-    before = [_before_head(model, one) for one in passes[:-1]]
+    before = [hidden_read(model, one) for one in passes[:-1]]
 
     def cut(hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "1 N D"]:
         read = torch.cat([*before, _chosen(hidden, passes[-1].read)])
@@ -203,10 +203,6 @@ def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tenso
 
 def hidden_read(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
     """What the head is given at the positions read; the head is not computed."""
-    return _before_head(model, one)
-
-
-def _before_head(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
     kept: list[Tensor] = []
 
     def stop(hidden: Float[Tensor, "B T D"]) -> Tensor:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
@@ -206,7 +206,7 @@ class _Stem:
 
     prompts: list[tuple[int, ...]]
     layers: list[KeysValues]
-    mask: Int[Tensor, "B W"]
+    mask: Bool[Tensor, "B W"]
     logits: Float[Tensor, "B V"]
 
     def cache(self, rows: Int[Tensor, " N"]) -> DynamicCache:
@@ -235,22 +235,9 @@ def _joined(parts: Sequence[_Stem], prompts: Sequence[tuple[int, ...]]) -> _Stem
 
 
 def _read_together(model: PreTrainedModel, prompts: list[tuple[int, ...]], own: int) -> _Stem:
-    ids = torch.zeros(len(prompts), own, dtype=torch.long)
-    mask = torch.zeros(len(prompts), own, dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        ids[row, own - len(prompt) :] = torch.tensor(prompt, dtype=torch.long)
-        mask[row, own - len(prompt) :] = 1
-    ids, mask = ids.to(model.device), mask.to(model.device)
-    cache = empty_cache(model)
-    out = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-        past_key_values=cache,
-        use_cache=True,
-        logits_to_keep=1,
-    )
-    return _Stem(prompts, kept_in(cache), mask, out.logits[:, -1].float())
+    decoding = Decoding.of(model, len(prompts), None, empty_cache(model))
+    logits = decoding.prefill(prompts, own)
+    return _Stem(prompts, kept_in(decoding.cache), decoding.mask, logits)
 
 
 def _read_texts(
@@ -297,7 +284,7 @@ def _logits_after(
     lengths = torch.tensor([[len(text) - 1] for text in texts], device=device)
     out = model(
         input_ids=right_padded([text[:-1] for text in texts], width, device),
-        attention_mask=torch.cat([before, (places < lengths).long()], dim=-1),
+        attention_mask=torch.cat([before, places < lengths], dim=-1).long(),
         # What stands behind a text must not walk out of the context.
         position_ids=before.sum(-1, keepdim=True) + torch.minimum(places, lengths - 1),
         past_key_values=stem.cache(rows),
@@ -311,7 +298,7 @@ def _logits_after(
 def _reply(model: PreTrainedModel, stem: _Stem, to_answer: Sequence[tuple[int, int]], asking: Asking) -> list[Reply]:
     """Replies of these rows, each with its own bound."""
     rows = torch.tensor([row for row, _ in to_answer], device=stem.mask.device)
-    decoding = Decoding(model, stem.cache(rows), stem.mask.index_select(0, rows) > 0, asking.context - 1)
+    decoding = Decoding(model, stem.cache(rows), stem.mask.index_select(0, rows), asking.context - 1)
     ends = torch.tensor(sorted(asking.end_ids), dtype=torch.long, device=stem.mask.device)
     room = [min(most, asking.context - len(stem.prompts[row])) for row, most in to_answer]
     return decode(decoding, stem.logits.index_select(0, rows), ends, None, room)

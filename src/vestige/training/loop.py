@@ -415,7 +415,9 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
     n_steps = total_steps(settings, steps_per_epoch=per_epoch)
     optimizer = make_optimizer(backward.spread.trained, settings)
     done = world.step_agreed(job.checkpoints.newest() or 0)
-    state = job.checkpoints.restore(done, model, optimizer) if done else _first_state(job)
+    carries = job.objective if isinstance(job.objective, KeepsState) else None
+    first = carries.start() if carries else {}
+    state = job.checkpoints.restore(done, model, optimizer) if done else first
     log = TrainingLog.opened(job.log, done=done, writes=world.leads)
     saved = time.monotonic()
 
@@ -440,7 +442,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
         line |= {**asdict(found), "state": state, **took}
         log.add(line)
         hooks.on_line(line)
-        state = _next_state(job, state, found)
+        state = carries.advance(state, found.observed) if carries else {}
         now = Progress(step + 1, n_steps, (step + 1) // per_epoch, loss, ends_epoch)
         hooks.on_step(now)
         reason = hooks.stop(now, model)
@@ -452,14 +454,6 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
             saved = time.monotonic()
     log.write()
     return Outcome(n_steps, "all epochs done" if n_steps == settings.epochs * per_epoch else "max_steps done", log.loss)
-
-
-def _first_state(job: Job) -> dict[str, float]:
-    return job.objective.start() if isinstance(job.objective, KeepsState) else {}
-
-
-def _next_state(job: Job, state: Mapping[str, float], found: Measured) -> dict[str, float]:
-    return job.objective.advance(state, found.observed) if isinstance(job.objective, KeepsState) else {}
 
 
 def _batches(plan: Plan, n_steps: int, done: int) -> Iterator[tuple[int, BatchPlan, bool]]:

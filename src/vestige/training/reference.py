@@ -115,17 +115,15 @@ def references(
         return {row.key: row for row in (rows[s](i) for s, i in sorted(numbers))}
 
     found: dict[str, ReferenceRow] = {}
-    whole = drawn(needs.distributions)
-    if whole:
-        asked = list(whole.values())
-        found |= reference_rows(model, asked, distributions=True, precision=settings.precision, cache=cache)
-    values = [row for key, row in drawn(needs.reference).items() if key not in whole]
-    if values:
-        found |= reference_rows(model, values, distributions=False, precision=settings.precision, cache=cache)
-    inner = list(drawn(needs.reference_activations).values())
+    whole, values, inner = map(drawn, (needs.distributions, needs.reference, needs.reference_activations))
+    for asked, distributions in ((whole, True), ({k: r for k, r in values.items() if k not in whole}, False)):
+        if asked:
+            own = list(asked.values())
+            found |= reference_rows(model, own, distributions=distributions, precision=settings.precision, cache=cache)
     if inner:
         assert layer is not None
-        read = reference_activations(model, inner, layer=layer, precision=settings.precision, cache=cache)
+        own = list(inner.values())
+        read = reference_activations(model, own, layer=layer, precision=settings.precision, cache=cache)
         for key, row in read.items():
             found[key] = replace(found.get(key, ReferenceRow()), activations=row.activations)
     return found
