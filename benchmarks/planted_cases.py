@@ -33,7 +33,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import expit, ndtri
 
 from benchmarks.planted_bounds import World
-from vestige.artifacts.audits import AuditPlan, Claim, Kind, PlannedAttack, SoundnessLine
+from vestige.artifacts.audits import AuditPlan, Claim, PlannedAttack, SoundnessLine
 from vestige.auditing.scores import Carried, Case, Scores, Source
 from vestige.auditing.settings import AuditSettings
 from vestige.core.seeds import generator
@@ -103,7 +103,7 @@ class Attack:
     """An attack of known truth: the share of questions that it teaches `retrained`, and the other models."""
 
     name: str
-    kind: Kind
+    kind: str
     material: str
     points: int = 1
     injects: float = 0.0

@@ -25,8 +25,6 @@ from .attacks.gcg import find_prompt as find_prompt
 from .attacks.placement import around as around
 from .attacks.placement import deployed as deployed
 from .attacks.placement import target_of as target_of
-from .attacks.planning import gcg_attack as gcg_attack
-from .attacks.planning import prefix_attack as prefix_attack
 from .auditing.request import AuditedModel as AuditedModel
 from .auditing.request import AuditRequest as AuditRequest
 from .auditing.request import named_models as named_models

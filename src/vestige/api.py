@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from vestige.artifacts.audits import AuditOutcome
-    from vestige.attacks.planning import Attack, Splits
     from vestige.auditing.settings import AuditSettings
     from vestige.core.items import ForgetSet
     from vestige.core.settings import Settings
@@ -361,15 +360,19 @@ def attack(
     and point. A gain shows a recovery only beside the same attack on a model that never knew: `audit` makes both.
     """
     from vestige.artifacts.records import read_summary, result_rows
+    from vestige.attacks import find_attack
     from vestige.data.corpus import everything, named_splits
     from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
     from vestige.steps.evaluate import EvaluateRequest, evaluate_together, view_of
     from vestige.steps.subjects import any_subject
 
-    if (kind == "prefix") != (target is not None):
+    found = find_attack(kind)
+    if found.guided != (target is not None):
         raise InputError("a search for a prefix, and no other attack, needs the target, whose words it is to bring")
+    if n is not None:
+        settings = {found.amount or "n": n, **settings}
     splits, asked = named_splits(_corpus(data), forget, retain=retain, before=forgotten_by(subject)), _evals(evals)
-    planned = _planned(kind, n, splits.splits, settings, seed)
+    planned = found.build(settings, where=f"attack {kind}").plan(splits.splits, seed=seed)
     model = _model(subject, device, dtype or "float32", trust_remote_code, chat_template)
     attacked = any_subject(model, None if output_dir is None else fspath(output_dir), role=role, dtype=dtype)
     guide = None
@@ -390,35 +393,6 @@ def attack(
     ]
     notes = (*splits.told, *planned.notes)
     return Results(tuple(rows), (folder.path, *(place.path for _, place in places)), notes)
-
-
-def _planned(kind: str, n: int | None, splits: "Splits", settings: dict[str, Any], seed: int) -> "Attack":
-    """An attack by its name; without `n` as large as the command makes it."""
-    from vestige.attacks import planning
-    from vestige.attacks.enhanced import EnhancedSettings
-    from vestige.attacks.gcg import GcgSettings
-    from vestige.attacks.relearn import MATERIALS, RelearnSettings
-    from vestige.core.settings import closest
-
-    if kind == "quantize" and not settings and n in (None, 4, 8):
-        return planning.quantize_attack(8 if n == 8 else 4, splits)
-    if kind == "in_context" and not settings:
-        return planning.in_context_attack(n or 8, splits, seed=seed)
-    if kind == "gcg":
-        return planning.gcg_attack(n or 7, GcgSettings.build(settings), splits, seed=seed)
-    if kind == "prefix":
-        return planning.prefix_attack(n or 7, EnhancedSettings.build(settings), splits, seed=seed)
-    if kind == "relearn":
-        name = settings.pop("material", "retain")
-        material = next((m for m in MATERIALS if m == name), None)
-        if material is None:
-            raise InputError(f"no material {one_line(str(name))!r}; {closest(str(name), list(MATERIALS))}")
-        how = RelearnSettings.build(settings)
-        return planning.relearn_attack(material, n or 50, how, splits, seed=seed)
-    if kind in ("quantize", "in_context"):
-        raise InputError(f"{kind} takes n and no other setting; of quantize n is 4 or 8 bits")
-    known = ["relearn", "quantize", "in_context", "gcg", "prefix"]
-    raise InputError(f"no attack {one_line(kind)!r}; {closest(kind, known)}")
 
 
 def audit(

@@ -3,7 +3,7 @@
 import pytest
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks import Meter
+from vestige.attacks import Meter, attack_of
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.in_context import (
@@ -15,15 +15,8 @@ from vestige.attacks.in_context import (
     with_facts,
 )
 from vestige.attacks.placement import POINTS
-from vestige.attacks.planning import (
-    AttackSettings,
-    gcg_attack,
-    n_passes,
-    n_steps,
-    plan_all,
-    prefix_attack,
-    quantize_attack,
-)
+from vestige.attacks.planning import plan_all
+from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import MATERIALS, RelearnSettings
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
@@ -34,8 +27,8 @@ from vestige.data.dataset import compile_dataset
 SPLITS = split_by(compile_dataset("sample1", seed=0), "edge:A_B", seed=0).named()
 
 
-def settings(**changes) -> AttackSettings:
-    return AttackSettings.among({**AuditSettings().identity(), "relearn_rates": (), **changes})
+def settings(**changes) -> dict:
+    return {**AuditSettings().model_dump(), "relearn_rates": (), **changes}
 
 
 def test_an_audits_attacks_by_name():
@@ -81,7 +74,8 @@ def test_an_attacker_tries_a_grid_and_not_for_a_ceiling():
 
 
 def test_the_audits_defaults_are_those_of_the_paper():
-    assert settings().relearning() == RelearnSettings()
+    plain = {"relearn": ("retain",)}
+    assert list(RelearnSettings.in_audit(settings(**plain))) == [RelearnSettings()]
     changed = {
         "relearn_epochs": 5,
         "relearn_rate": 1e-3,
@@ -89,7 +83,8 @@ def test_the_audits_defaults_are_those_of_the_paper():
         "relearn_alpha": 4,
         "relearn_batch_size": 2,
     }
-    assert settings(**changed).relearning() == RelearnSettings(epochs=5, rate=1e-3, rank=0, alpha=4, batch_size=2)
+    (found,) = RelearnSettings.in_audit(settings(**plain, **changed))
+    assert found == RelearnSettings(epochs=5, rate=1e-3, rank=0, alpha=4, batch_size=2)
 
 
 def test_an_attack_is_named_by_what_it_shows_and_comes_once():
@@ -191,23 +186,43 @@ def test_prompts_are_searched_on_a_part_of_the_forget_set_and_asked_of_the_rest(
 
 
 def test_searches_have_settings_of_their_own_where_an_audit_sets_none():
-    assert settings().suffix_search() == GcgSettings()
-    assert settings().prefix_search() == EnhancedSettings()
-    own = settings(prompt_tokens=24, prompt_steps=9, prompt_candidates=5)
-    assert own.suffix_search() == GcgSettings(tokens=24, steps=9, width=5)
-    assert own.prefix_search() == EnhancedSettings(tokens=24, steps=9, candidates=5)
+    two = {"gcg": (3,), "prefix": (3,)}
+    assert GcgSettings.in_audit(settings(**two)) == [GcgSettings(items=3)]
+    assert EnhancedSettings.in_audit(settings(**two)) == [EnhancedSettings(items=3)]
+    own = settings(**two, prompt_tokens=24, prompt_steps=9, prompt_candidates=5)
+    assert GcgSettings.in_audit(own) == [GcgSettings(items=3, tokens=24, steps=9, width=5)]
+    assert EnhancedSettings.in_audit(own) == [EnhancedSettings(items=3, tokens=24, steps=9, candidates=5)]
 
 
 def test_what_a_search_takes_is_known_before_it():
-    suffix = gcg_attack(3, GcgSettings(steps=10, width=20, restarts=2), SPLITS, seed=0)
+
+    def takes(one) -> tuple[int, int]:
+        plan = one.plan(SPLITS, seed=0).plan
+        # What a plan keeps says as much as the settings that it was made by.
+        assert attack_of(plan).passes(plan) == one.passes(plan)
+        return getattr(one, "most_steps", 0), one.passes(plan)
+
+    suffix = takes(GcgSettings(items=3, steps=10, width=20, restarts=2))
     # Two starts of ten steps: 20 candidates, a gradient and a look at the winner each, two looks a start; three texts.
-    assert (n_steps(suffix), n_passes(suffix)) == (20, (20 * 22 + 2 * 2) * 3)
-    prefix = prefix_attack(7, EnhancedSettings(steps=10, candidates=16), SPLITS, seed=0)
+    assert suffix == (20, (20 * 22 + 2 * 2) * 3)
+    prefix = takes(EnhancedSettings(items=7, steps=10, candidates=16))
     # Subject and target both read, 16 candidates and four moves a step, and the start.
-    assert (n_steps(prefix), n_passes(prefix)) == (10, 2 * (10 * 20 + 1) * 7)
-    assert n_passes(quantize_attack(8, SPLITS)) == 0
+    assert prefix == (10, 2 * (10 * 20 + 1) * 7)
+    assert takes(QuantizeSettings(bits=8)) == (0, 0)
 
 
 def test_data_has_no_place_for_an_infix():
     with pytest.raises(InputError, match="stands before or after them; choose prefix or suffix"):
-        gcg_attack(3, GcgSettings(placement="infix"), SPLITS, seed=0)
+        GcgSettings(placement="infix").plan(SPLITS, seed=0)
+
+
+def test_an_audit_names_further_attacks_with_settings_of_their_own():
+    none = dict.fromkeys(("relearn", "quantize", "in_context"), ())
+    asked = AuditSettings(**none, further=("relearn material=related items=3", "gcg")).model_dump()
+    found = plan_all(asked, SPLITS, seed=0).attacks
+    assert [a.plan.name for a in found] == ["relearn related n=3", "gcg n=7"]
+    # Whoever names none has the identity that audits had before there were any.
+    assert "further" not in AuditSettings().identity()
+    for wrong, said in (("squeeze", "no attack 'squeeze'"), ("quantize bits=5", "bits = '5': must be 4 or 8")):
+        with pytest.raises(InputError, match=said):
+            plan_all({**asked, "further": (wrong,)}, SPLITS, seed=0)

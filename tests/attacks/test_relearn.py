@@ -2,8 +2,16 @@
 
 import pytest
 
-from vestige.attacks.in_context import Shown, close, ends_of, holds_answer, identifies, related_items, specifics
-from vestige.attacks.planning import in_context_attack
+from vestige.attacks.in_context import (
+    InContextSettings,
+    Shown,
+    close,
+    ends_of,
+    holds_answer,
+    identifies,
+    related_items,
+    specifics,
+)
 from vestige.attacks.relearn import MATERIALS, PRESETS, RelearnSettings, shown_and_tested
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -101,7 +109,7 @@ def test_an_item_to_retain_that_asks_a_forget_question_is_never_shown():
         ],
     }
     assert ids(shown_and_tested("retain", 5, splits, seed=0).shown) == [Item("Where?", "Oslo.").id]
-    assert ids(in_context_attack(1, splits, seed=0).shown) == [Item("Where?", "Oslo.").id]
+    assert ids(InContextSettings(facts=1).plan(splits, seed=0).shown) == [Item("Where?", "Oslo.").id]
 
 
 def test_materials_that_are_not_there_are_refused_in_a_sentence():

@@ -7,7 +7,6 @@ from transformers import LlamaConfig
 
 from vestige.artifacts.audits import AuditPlan
 from vestige.artifacts.layout import SubjectFolder
-from vestige.attacks.planning import relearn_attack
 from vestige.attacks.relearn import RelearnSettings
 from vestige.auditing.gather import QA_FORCED
 from vestige.auditing.judge import judge
@@ -84,7 +83,10 @@ def case(tmp_path_factory, nano) -> Case:
     place = tmp_path_factory.mktemp("run")
     subjects = {"target": trained(place, "target", (*SPLITS["forget"], *SPLITS["retain"]), 0)}
     subjects |= {n: trained(place, n, SPLITS["retain"], k) for k, n in enumerate((*CONTROLS, "never knew"), start=1)}
-    attacks = [relearn_attack(material, 20, RELEARN, SPLITS, seed=1) for material in ("retain", "forget")]
+    attacks = [
+        RELEARN.model_copy(update={"material": material, "items": 20}).plan(SPLITS, seed=1)
+        for material in ("retain", "forget")
+    ]
     view = View("north", {name: tuple(i.id for i in own) for name, own in SPLITS.items()}, {})
     values, carried = {}, {}
     for name, subject in subjects.items():

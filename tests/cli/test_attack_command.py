@@ -49,11 +49,11 @@ def test_one_json_document_has_levels_before_and_after(taught, kind, words, name
 @pytest.mark.parametrize(
     ("kind", "words", "complaint"),
     [
-        ("relearn", ["--material", "retained"], "no material 'retained'; did you mean 'retain'"),
+        ("relearn", ["--material", "retained"], "--material = 'retained': must be 'retain', 'related'"),
         ("relearn", ["--preset", "zephyr"], "no preset 'zephyr'; did you mean 'zephyr-7b'"),
         ("relearn", ["--set", "ranks=2"], "unknown key 'ranks'; did you mean 'rank'"),
         ("relearn", ["--material", "related"], "no retain item is known to be related"),
-        ("quantize", ["--bits", 2], "--bits 2: weights are rounded to 8 or to 4 bits"),
+        ("quantize", ["--bits", 2], "--bits = 2: must be 4 or 8"),
         ("quantize", ["--set", "rank=2"], "unknown key 'rank'"),
         ("in-context", ["--items", 9], "9 facts were to stand before"),
     ],

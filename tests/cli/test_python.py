@@ -59,9 +59,9 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
         api.evaluate(taught / "target", **data, evals=())
     for match, kind, given in (
         ("did you mean 'relearn'", "relern", {}),
-        ("no material 'nonsense'", "relearn", {"material": "nonsense"}),
+        ("material = 'nonsense': must be", "relearn", {"material": "nonsense"}),
         ("did you mean 'epochs'", "relearn", {"epoch": 1}),
-        ("4 or 8 bits", "quantize", {"n": 3}),
+        ("bits = 3: must be 4 or 8", "quantize", {"n": 3}),
         ("needs the target", "prefix", {}),
         ("no other attack", "gcg", {"target": taught / "target"}),
     ):

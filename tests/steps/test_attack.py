@@ -13,8 +13,10 @@ from transformers import LlamaConfig
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
-from vestige.attacks.planning import in_context_attack, quantize_attack, relearn_attack
-from vestige.attacks.relearn import RelearnSettings
+from vestige.attacks import attack_of, relearn
+from vestige.attacks.in_context import InContextSettings
+from vestige.attacks.quantize import QuantizeSettings
+from vestige.attacks.relearn import RelearnSettings, left_as_it_was
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json, read_jsonl
 from vestige.core.items import Item, Options
@@ -26,11 +28,12 @@ from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings
 from vestige.models.scoring import score_answers
 from vestige.steps import attack as step
-from vestige.steps.attack import AttackRequest, attack_evaluations, read_spent, relearning_job, run_attack
+from vestige.steps.attack import AttackRequest, attack_evaluations, read_spent, run_attack
 from vestige.steps.evaluate import Subject, finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.subjects import any_subject
 from vestige.training import loop
+from vestige.training.checkpoints import Job
 from vestige.training.loop import reproducible, train
 from vestige.training.settings import TrainingSettings
 
@@ -84,7 +87,12 @@ def subject(model, tmp_path) -> Subject:
 
 
 def relearning(material="retain", n=8, settings=RELEARN, evals=QUICK) -> AttackRequest:
-    return AttackRequest(relearn_attack(material, n, settings, SPLITS, seed=1), evals, "edge:p0_q0", seed=1)
+    planned = settings.model_copy(update={"material": material, "items": n}).plan(SPLITS, seed=1)
+    return AttackRequest(planned, evals, "edge:p0_q0", seed=1)
+
+
+def job_of(request, folder, loaded) -> Job:
+    return attack_of(request.attack.plan).job(request.attack, folder, loaded, seed=request.seed)
 
 
 def bits(place) -> dict[str, float]:
@@ -117,9 +125,7 @@ def test_a_relearning_that_comes_late_to_what_breaks_the_model_names_the_model_a
 
     finished, asked, loaded = subject, relearning(), subject.load()
     shown = [set(loaded.prompter.encode(i.question, i.answer).ids) for i in asked.attack.shown]
-    order = [
-        batch["train"][0] for batch in relearning_job(asked, subject.folder.attack("x", "y"), loaded).plan.epoch(0)
-    ]
+    order = [batch["train"][0] for batch in job_of(asked, subject.folder.attack("x", "y"), loaded).plan.epoch(0)]
     late, token = next((n, t) for n in order[1:] for t in shown[n] if sum(t in own for own in shown) == 1)
     made = dataclasses.replace(subject.made, digest=broken().digest())
     at = re.escape(asked.attack.shown[late].question)
@@ -162,7 +168,7 @@ def test_a_done_attack_is_not_run_again_and_another_seed_is_another_attack(subje
     def never(*_args, **_words):
         raise AssertionError("attacked again")
 
-    monkeypatch.setattr(step, "train", never)
+    monkeypatch.setattr(relearn, "train", never)
     assert run_attack(subject, request) == folder
     with pytest.raises(AssertionError, match="attacked again"):
         run_attack(subject, dataclasses.replace(request, seed=2))
@@ -196,7 +202,7 @@ def test_an_attack_whose_items_are_asked_in_other_words_or_beside_other_wrong_an
     request = relearning()
     first, *others = SPLITS[split]
     other = {**SPLITS, split: (dataclasses.replace(first, **change), *others)}
-    changed = dataclasses.replace(request, attack=relearn_attack("retain", 8, RELEARN, other, seed=1))
+    changed = dataclasses.replace(request, attack=RELEARN.model_copy(update={"items": 8}).plan(other, seed=1))
     assert changed.attack.plan == request.attack.plan
     assert step.attack_identity(subject, changed) != step.attack_identity(subject, request)
 
@@ -255,7 +261,7 @@ def test_asking_between_epochs_changes_nothing_of_the_training(subject, tmp_path
     request = relearning()
     folder = run_attack(subject, request)
     alone = dataclasses.replace(folder, path=tmp_path / "alone")
-    train((loaded := subject.load()).model, relearning_job(request, alone, loaded))
+    train((loaded := subject.load()).model, job_of(request, alone, loaded))
     logs = [[reproducible(line) for line in read_jsonl(f.training_log)] for f in (folder, alone)]
     assert logs[0] == logs[1]
 
@@ -264,7 +270,7 @@ def test_a_model_is_left_as_it_was_whatever_asking_did_to_it(subject):
     model = subject.load().model.train()
     frozen = next(model.parameters()).requires_grad_(False)
     before = weights_digest(model)
-    with step.left_as_it_was(model):
+    with left_as_it_was(model):
         assert not model.training
         frozen.requires_grad_(True)
         model(torch.tensor([[1, 2, 3]])).logits.sum().backward()
@@ -280,7 +286,7 @@ def test_the_bits_shown_are_those_of_each_answer_before_the_model_was_tuned_on_i
     # The same training step by step, each batch's answers read before its step, ends of turns included.
     alone = dataclasses.replace(folder, path=tmp_path / "alone")
     loaded = subject.load()
-    job = relearning_job(request, alone, loaded)
+    job = job_of(request, alone, loaded)
     expected = 0.0
     for number, batch in enumerate(job.plan.epoch(0)):
         train(loaded.model, job, until=number) if number else None
@@ -299,7 +305,7 @@ def test_eight_bits_hardly_change_the_answers_and_four_change_them_more(subject)
     before = {i.id: sum(s.logp) / math.log(2) for i, s in zip(SPLITS["forget"], scored(subject), strict=True)}
     moved = {}
     for n in (8, 4):
-        request = AttackRequest(quantize_attack(n, SPLITS), QUICK, "edge:p0_q0", seed=1)
+        request = AttackRequest(QuantizeSettings(bits=n).plan(SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
         folder = run_attack(subject, request)
         after = bits(attack_evaluations(folder, request)["given", "qa"])
         moved[n] = np.mean([abs(after[i] - before[i]) for i in before])
@@ -319,7 +325,7 @@ def scored(subject):
 
 def test_facts_stand_before_each_question_and_answers_go_back_to_the_items_asked_about(subject):
     evals = {**QUICK, "freeform": FreeformSettings(forms=("plain", "few_shot"), shots=1, max_new_tokens=6)}
-    request = AttackRequest(in_context_attack(2, SPLITS, seed=1), evals, "edge:p0_q0", seed=1)
+    request = AttackRequest(InContextSettings(facts=2).plan(SPLITS, seed=1), evals, "edge:p0_q0", seed=1)
     folder = run_attack(subject, request)
     asked = read_json(folder.asked)
     assert sorted(asked.values()) == sorted(i.id for i in SPLITS["forget"])
@@ -336,7 +342,7 @@ def test_facts_stand_before_each_question_and_answers_go_back_to_the_items_asked
 
 
 def test_the_text_of_the_facts_is_measured_in_tokens_and_in_the_subjects_own_code(subject):
-    request = AttackRequest(in_context_attack(2, SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
+    request = AttackRequest(InContextSettings(facts=2).plan(SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
     found = read_spent(run_attack(subject, request))
     loaded = subject.load()
     tokens, nats = 0, 0.0
@@ -359,7 +365,7 @@ def test_the_text_of_the_facts_is_measured_in_tokens_and_in_the_subjects_own_cod
 
 
 def test_facts_that_do_not_fit_are_refused(subject):
-    request = AttackRequest(in_context_attack(17, SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
+    request = AttackRequest(InContextSettings(facts=17).plan(SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
     with pytest.raises(InputError, match=r"the facts do not fit before every question .* show fewer facts"):
         run_attack(subject, request)
 
@@ -367,7 +373,7 @@ def test_facts_that_do_not_fit_are_refused(subject):
 def test_what_is_asked_in_an_evaluation_cannot_be_run_as_an_attack(subject):
     request = relearning()
     plan = dataclasses.replace(request.attack.plan, kind="sampling")
-    with pytest.raises(InputError, match="evaluation freeform"):
+    with pytest.raises(InputError, match="no attack 'sampling'"):
         run_attack(subject, dataclasses.replace(request, attack=dataclasses.replace(request.attack, plan=plan)))
 
 
@@ -396,7 +402,7 @@ def test_a_model_from_elsewhere_can_be_attacked_again_and_again(model, tmp_path)
     subject = any_subject(ModelSettings(model=str(elsewhere), device="cpu"), str(tmp_path / "evidence"))
     digests = []
     for n in (4, 8):
-        request = AttackRequest(quantize_attack(n, SPLITS), QUICK, "edge:p0_q0", seed=1)
+        request = AttackRequest(QuantizeSettings(bits=n).plan(SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
         digests.append(read_json(run_attack(subject, request).done)["seen"]["error"])
         # Another load gives the model as it was, not the one that was rounded.
         assert weights_digest(subject.load().model) == subject.made.digest.weights

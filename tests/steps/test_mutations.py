@@ -19,7 +19,7 @@ from transformers import LlamaConfig
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, write_collected, write_spec
-from vestige.attacks.planning import quantize_attack
+from vestige.attacks.quantize import QuantizeSettings
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl, write_jsonl
 from vestige.core.ids import content_id
@@ -123,7 +123,7 @@ def made_in(place, asked):
     request = EvaluateRequest(asked.items, (view,), qa.QASettings(max_new_tokens=asked.longest), asked.seed)
     splits = {"forget": forget, "retain": retain}
     evals = {"qa": qa.QASettings(max_new_tokens=asked.longest)}
-    attacked = AttackRequest(quantize_attack(4, splits), evals, "forget", asked.seed)
+    attacked = AttackRequest(QuantizeSettings().plan(splits, seed=asked.seed), evals, "forget", asked.seed)
     who, origin = asked_model(settings), origin_of(settings)
     unlearning = UnlearnRequest(
         target=settings,
@@ -331,7 +331,7 @@ def use(folder, **verify):
     view = View("forget", {"forget": tuple(i.id for i in ITEMS)}, {})
     evaluate(subject, EvaluateRequest(ITEMS, (view,), qa.QASettings(max_new_tokens=4), 1))
     evals = {"qa": qa.QASettings(max_new_tokens=4)}
-    run_attack(subject, AttackRequest(quantize_attack(4, {"forget": ITEMS}), evals, "forget", 1))
+    run_attack(subject, AttackRequest(QuantizeSettings().plan({"forget": ITEMS}, seed=1), evals, "forget", 1))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -15,7 +15,6 @@ from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.placement import POINTS
-from vestige.attacks.planning import gcg_attack, prefix_attack
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.evals.qa import QASettings
@@ -69,11 +68,15 @@ def target(made, tmp_path) -> Subject:
 
 
 def suffix(settings: GcgSettings = GCG, seed: int = 1, **other) -> AttackRequest:
-    return AttackRequest(gcg_attack(2, settings, SPLITS, seed=seed), QUICK, "edge:p0_q0", seed, **other)
+    return AttackRequest(
+        settings.model_copy(update={"items": 2}).plan(SPLITS, seed=seed), QUICK, "edge:p0_q0", seed, **other
+    )
 
 
 def prefix(guide: Subject, settings: EnhancedSettings = PREFIX, seed: int = 1, **other) -> AttackRequest:
-    return AttackRequest(prefix_attack(2, settings, SPLITS, seed=seed), QUICK, "edge:p0_q0", seed, guide, **other)
+    return AttackRequest(
+        settings.model_copy(update={"items": 2}).plan(SPLITS, seed=seed), QUICK, "edge:p0_q0", seed, guide, **other
+    )
 
 
 @pytest.fixture(scope="module")

@@ -155,12 +155,6 @@ CLAIMS: Mapping[Claim, str] = {
     ),
 }
 
-Kind = Literal["relearn", "quantize", "in_context", "gcg", "prefix", "prefill", "sampling"]
-SEARCHES: tuple[Kind, ...] = ("gcg", "prefix")
-"""The kinds of attack that search for a prompt."""
-BESIDE: tuple[Kind, ...] = ("in_context", *SEARCHES)
-"""The kinds of attack that put a text beside the question: an evaluation that offers questions as options (`reversed`)
-would have that text in some of its options, and cannot be asked."""
 Outcome = Literal["holds", "fails", "inconclusive"]
 
 GIVEN = "given"
@@ -171,20 +165,26 @@ GIVEN = "given"
 class PlannedAttack:
     """One attack that runs with the same settings, seeds and budget on every subject.
 
-    `name` is unique in the audit and what people read ("relearn retain n=50"). `material` says of what was shown:
-    retain, related, unrelated, forget_part, forget, or nothing. `points` are the stages at which the attacked model is
-    asked, in order, the last being judged. `tested` are the forget items asked, none of which was shown unless
-    `shows_answers`: then it is a ceiling and never evidence.
+    `name` is unique in the audit and what people read ("relearn retain n=50"). `kind` is one of `attacks.ATTACKS` or of
+    another package, or what the evaluation freeform does on the way (prefill, sampling). `material` says of what was
+    shown: retain, related, unrelated, forget_part, forget, or nothing. `points` are the stages at which the attacked
+    model is asked, in order, the last being judged. `tested` are the forget items asked, none of which was shown
+    unless `shows_answers`: then it is a ceiling and never evidence.
     """
 
     name: str
-    kind: Kind
+    kind: str
     material: str
     n_shown: int
     points: tuple[str, ...]
     tested: tuple[str, ...]
     shows_answers: bool
     settings: dict[str, Any]
+
+    @property
+    def searches(self) -> bool:
+        """Whether it searches for a prompt, of which parts are asked at its points."""
+        return SHUFFLED in self.points
 
 
 @dataclass(frozen=True)

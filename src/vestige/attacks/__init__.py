@@ -2,22 +2,84 @@
 
 What an attack may use and what it used are steps of training, items and tokens shown, charged before it acts.
 
-The table has their names on the command line, with a line about each.
+The table has every kind of attack with the class that is its settings and does it (`planning.AttackSettings`). To add
+one, write its file and its line; docs/extend.md shows it, and how another package brings one without a line here.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vestige.core.errors import InputError
+from vestige.core.plugins import installed
+from vestige.core.settings import closest
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.audits import PlannedAttack
+    from vestige.attacks.planning import AttackSettings
+
+
+class Kind(NamedTuple):
+    """Where the class of an attack is, as `module:Class`, and a line about it."""
+
+    home: str
+    about: str
+
 
 ATTACKS = {
-    "relearn": "Tunes the model on some items again and asks others along the way.",
-    "quantize": "Rounds the weights of the blocks to 8 or 4 bits.",
-    "in-context": "Puts retain items before the question as facts.",
-    "gcg": "Searches for a prompt after which the model says the answers of some items, and asks others with it.",
-    "prefix": "Searches for a long prompt that moves the model towards the target, and asks other items with it.",
-    "acr": "Searches for the shortest prompt after which the model says an item's text.",
+    "relearn": Kind(
+        "vestige.attacks.relearn:RelearnSettings",
+        "Tune the model on some items again and ask others along the way.",
+    ),
+    "quantize": Kind(
+        "vestige.attacks.quantize:QuantizeSettings",
+        "Round the weights of the blocks to 8 or 4 bits.",
+    ),
+    "in_context": Kind(
+        "vestige.attacks.in_context:InContextSettings",
+        "Put retain items before the question as facts.",
+    ),
+    "gcg": Kind(
+        "vestige.attacks.gcg:GcgSettings",
+        "Search for a prompt after which the model says the answers of some items, and ask others with it.",
+    ),
+    "prefix": Kind(
+        "vestige.attacks.enhanced:EnhancedSettings",
+        "Search for a long prompt that moves the model towards the target, and ask other items with it.",
+    ),
 }
+COMMANDS = {"acr": "Search for the shortest prompt after which the model says an item's text."}
+"""What is an evaluation, and has a command among those of attacks."""
+
+
+def known_attacks() -> dict[str, Kind]:
+    """Every kind of attack by name, those of other packages after Vestige's own; no attack is loaded."""
+    others = {name: home for name, home in installed("attacks").items() if name not in ATTACKS}
+    return {**ATTACKS, **{name: Kind(home, f"From {home.partition(':')[0]}.") for name, home in others.items()}}
+
+
+def find_attack(name: str) -> "type[AttackSettings]":
+    """The class of that kind of attack; loads its file and no other."""
+    known = known_attacks()
+    if name not in known:
+        raise InputError(f"no attack {one_line(name)!r}; {closest(name, list(known))}")
+    module, _, attribute = known[name].home.partition(":")
+    try:
+        found: Any = vars(import_module(module)).get(attribute)
+    except ImportError as error:
+        raise InputError(f"attack {name!r}: {error}; its package has to be whole") from error
+    from vestige.attacks.planning import AttackSettings
+
+    if not (isinstance(found, type) and issubclass(found, AttackSettings)):
+        raise InputError(f"attack {name!r}: {module} has no attack {attribute!r}; see docs/extend.md")
+    return found
+
+
+def attack_of(plan: "PlannedAttack") -> "AttackSettings":
+    """What a planned attack is made by, with the settings that the plan has."""
+    return find_attack(plan.kind).build(plan.settings, where=f"settings of the attack {plan.name}")
 
 
 class OverBudget(InputError):

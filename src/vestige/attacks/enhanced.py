@@ -32,7 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from transformers import PreTrainedTokenizerBase
 
+from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks import Meter
 from vestige.attacks.gcg import (
     DRAWS,
@@ -55,6 +56,7 @@ from vestige.attacks.gcg import (
 )
 from vestige.attacks.placement import (
     Place,
+    PromptSettings,
     Vocabulary,
     admissible,
     around,
@@ -68,7 +70,6 @@ from vestige.attacks.placement import (
 )
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
-from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.models.blocks import embedding_table
 from vestige.models.forward import within_memory
@@ -370,12 +371,21 @@ def sampled_tokens(
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class EnhancedSettings(Settings):
-    """What a search for a prefix does. Weights multiply the terms of the loss; 0 leaves one out.
+class EnhancedSettings(PromptSettings):
+    """What a search for a prefix does that brings what the target says.
 
-    Without `layers`, streams are compared at the depth of the code's 7, 8, 9 of 32. The prefix is made longer until
-    `ramp_steps`, at most two thirds of all `steps`.
+    Weights multiply the terms of the loss; 0 leaves one out. Without `layers`, streams are compared at the depth of the
+    code's 7, 8, 9 of 32. The prefix is made longer until `ramp_steps`, at most two thirds of all `steps`.
     """
+
+    weights: ClassVar[str] = "a searched prefix"
+    guided: ClassVar[bool] = True
+    kind: ClassVar[str] = "prefix"
+    audited: ClassVar[Mapping[str, str]] = {
+        "tokens": "prompt_tokens",
+        "steps": "prompt_steps",
+        "candidates": "prompt_candidates",
+    }
 
     tokens: PositiveInt = 100
     """Longest prefix, in tokens."""
@@ -423,6 +433,15 @@ class EnhancedSettings(Settings):
     """Search ASCII tokens only."""
     initial: str = ""
     """Text to start from, in place of random tokens."""
+
+    @property
+    def most_steps(self) -> int:
+        """There is one start."""
+        return self.steps
+
+    def passes(self, plan: PlannedAttack) -> int:
+        """At each step all candidates and a pass for each of four moves, by the subject and by the target."""
+        return 2 * (self.steps * (self.candidates + 4) + 1) * plan.n_shown
 
     @property
     def rules(self) -> Rules:

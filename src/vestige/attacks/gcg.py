@@ -36,17 +36,19 @@ a search goes on from a kept state as if it had never stopped.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 from pydantic import Field, PositiveInt
 from scipy.stats import spearmanr
 
+from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks import Meter, OverBudget
 from vestige.attacks.placement import (
     Place,
     Placement,
+    PromptSettings,
     Vocabulary,
     admissible,
     check_topk,
@@ -57,6 +59,7 @@ from vestige.attacks.placement import (
     swaps_by_gradient,
     without_repeats,
 )
+from vestige.attacks.planning import Attack, Splits
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.seeds import generator
@@ -310,12 +313,20 @@ DRAWS = 8
 _TRIED = 32
 
 
-class GcgSettings(Settings):
-    """What a GCG search does.
+class GcgSettings(PromptSettings):
+    """What a GCG search does, for a prompt that brings the answers in the data.
 
     The subject reads one of `probe_share` prompts whatever the draft says, and of the others at most one of
     `probe_reduction`.
     """
+
+    weights: ClassVar[str] = "a searched suffix"
+    kind: ClassVar[str] = "gcg"
+    audited: ClassVar[Mapping[str, str]] = {
+        "tokens": "prompt_tokens",
+        "steps": "prompt_steps",
+        "width": "prompt_candidates",
+    }
 
     placement: Placement = "suffix"
     """Where the prompt stands: before or after the question, or at {prompt} in it."""
@@ -345,6 +356,22 @@ class GcgSettings(Settings):
     """Score one of this many proposals whatever the draft says."""
     probe_reduction: PositiveInt = 8
     """Of the others, score at most one of this many."""
+
+    def plan(self, splits: Splits, *, seed: int) -> Attack:
+        """As every search for a prompt; an infix is refused, since questions of a data set have no place for it."""
+        if self.placement == "infix":
+            why = "a prompt for questions of a data set stands before or after them; choose prefix or suffix"
+            raise InputError(why)
+        return super().plan(splits, seed=seed)
+
+    @property
+    def most_steps(self) -> int:
+        """Those of all starts."""
+        return self.restarts * self.steps
+
+    def passes(self, plan: PlannedAttack) -> int:
+        """At each step all candidates, a gradient and a look at the winner; at each start the start, twice."""
+        return (self.most_steps * (self.width + 2) + 2 * self.restarts) * plan.n_shown
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice, permutations
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
+import numpy as np
+from pydantic import PositiveInt
+
+from vestige.attacks import Meter
+from vestige.attacks.planning import GIVEN, Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.data.contract_type import Product, contract_types
 from vestige.metrics.answers import contains, normalised
+from vestige.metrics.information import code_length, text_capacity
+from vestige.models.load import LoadedModel
+from vestige.models.prompts import Encoded
 
 _WORD = r"[A-ZÀ-ÖØ-Þ][\w'&-]*"
 # Words with a Latin capital, one after the other, and numbers: what names, dates and amounts are made of.
@@ -229,3 +237,71 @@ def related_items(retain: Sequence[Item], forget: Sequence[Item]) -> list[Item]:
         return touching
     asked = {(i.group, i.attribute) for i in forget if i.attribute is not None}
     return [i for i in retain if (i.group, i.attribute) in asked]
+
+
+class InContextSettings(AttackSettings):
+    """Some retain items before each question, which are others for each."""
+
+    amount: ClassVar[str] = "facts"
+    beside: ClassVar[bool] = True
+
+    facts: PositiveInt = 8
+    """Retained items before each question; none of them answers it."""
+
+    @property
+    def called(self) -> str:
+        """By the number of facts."""
+        return f"in_context n={self.facts}"
+
+    @classmethod
+    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
+        """One for each number of facts."""
+        return [cls(facts=n) for n in asked["in_context"]]
+
+    def plan(self, splits: Splits, *, seed: int) -> Attack:
+        """The facts of each question, and all forget items asked."""
+        plain = self.at_once("in_context", splits, material="retain", n_shown=self.facts)
+        retain = in_seeded_order(not_asked(splits.get("retain", ()), plain.tested), seed=seed)
+        facts = {i.id: facts_before(i, retain, self.facts) for i in plain.tested}
+        return replace(plain, shown=tuple({f.id: f for own in facts.values() for f in own}.values()), facts=facts)
+
+    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+        """Measure what is shown, and ask."""
+        n_facts = sum(len(facts) for facts in work.attack.facts.values())
+        texts = _texts_of_facts(work, loaded)
+        granted = {"steps": 0, "items_shown": n_facts, "tokens_shown": sum(t.stop - t.start for t in texts)}
+        meter = Meter(granted)
+        meter.charge(granted)
+        bounds = {
+            "tokens x log2(vocabulary) of the text shown": text_capacity(granted["tokens_shown"], len(loaded.tokenizer))
+        }
+        if loaded.engine.scores:
+            lengths = [code_length(np.array(s.logp)) for s in loaded.engine.score_answers(texts, whole=True)]
+            bounds["code length of the text shown, under the subject"] = sum(lengths)
+        work.ask(GIVEN, lambda: loaded, work.on_progress)
+        return Ended(bounds, meter.granted, meter.spent)
+
+
+def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:
+    """Each question's prompt with the place of what the attack put into it: what differs from the plain prompt."""
+    prompter, asked, found = loaded.prompter, work.asked, []
+    for item in work.attack.tested:
+        try:
+            prompt = prompter.prompt(asked[item.id].question)
+        except InputError as error:
+            raise InputError(f"the facts do not fit before every question ({error}); show fewer facts") from error
+        plain = prompter.prompt(item.question)
+        start = _n_alike(prompt, plain)
+        behind = _n_alike(prompt[start:][::-1], plain[start:][::-1])
+        if start == 0:
+            raise InputError("the prompts of this model begin with no token of their own, so facts cannot be measured")
+        found.append(Encoded(prompt, start, len(prompt) - behind, len(prompt) - behind))
+    return found
+
+
+def _n_alike(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    """How many tokens two sequences begin with alike."""
+    n = 0
+    while n < min(len(first), len(second)) and first[n] == second[n]:
+        n += 1
+    return n

@@ -22,20 +22,24 @@ Axes: T tokens of a prompt, V vocabulary, k best tokens of a place, W prompts pr
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from vestige.artifacts.audits import SHUFFLED
+from vestige.artifacts.audits import SHUFFLED, PlannedAttack
+from vestige.attacks.planning import Attack, AttackSettings, Ended, Splits, Work
+from vestige.attacks.relearn import shown_and_tested
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.models.blocks import check_target
+from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
 from vestige.models.variants import Around, Ids
 
@@ -324,6 +328,46 @@ def kept_in(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], places: 
 _SHARES: Mapping[str, int] = {f"{percent} %": percent for percent in range(0, 101, 10)}
 POINTS = (SHUFFLED, *_SHARES)
 """The points of an attack by a searched prompt, in order; the last, the whole prompt, is judged."""
+
+
+class PromptSettings(AttackSettings):
+    """A search for one prompt on some forget items, which is tested on others that do not follow from those."""
+
+    amount: ClassVar[str] = "items"
+    beside: ClassVar[bool] = True
+    kind: ClassVar[str]
+    audited: ClassVar[Mapping[str, str]]
+    """By the field, the setting of an audit that sets it."""
+
+    items: PositiveInt = Field(default=7, exclude=True)
+    """Search on this many forget items; the others are tested."""
+
+    @property
+    def called(self) -> str:
+        """By the kind and the number of items."""
+        return f"{self.kind} n={self.items}"
+
+    @classmethod
+    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
+        """One for each number of items; what an audit does not set of the search is as it is here."""
+        given = {name: asked[key] for name, key in cls.audited.items() if asked[key] is not None}
+        return [cls.build({**given, "items": n}, where=f"settings of {cls.kind}") for n in asked[cls.kind]]
+
+    def plan(self, splits: Splits, *, seed: int) -> Attack:
+        """A part of the forget set is shown, and the rest is asked with the whole prompt and with parts of it."""
+        found = shown_and_tested("forget_part", self.items, splits, seed=seed)
+        n, tested = len(found.shown), tuple(i.id for i in found.tested)
+        plan = PlannedAttack(f"{self.kind} n={n}", self.kind, "forget_part", n, POINTS, tested, False, self.identity())
+        return Attack(plan, found.shown, found.tested, splits=splits, notes=found.notes(self.items))
+
+    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+        """Search, and ask."""
+        return work.searched(loaded, self.most_steps)
+
+    @property
+    def most_steps(self) -> int:
+        """How many steps the search takes at most."""
+        raise NotImplementedError
 
 
 def tokens_at(ids: Sequence[int], point: str, *, seed: int) -> tuple[int, ...]:

@@ -1,83 +1,24 @@
-"""From an audit's settings to its attacks: what each shows, and what it asks. No model is needed for that."""
+"""What an attack is: settings from which it is planned without a model, and which then attack one; all of an audit."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
-
-from vestige.artifacts.audits import Kind, PlannedAttack
-from vestige.attacks.enhanced import EnhancedSettings
-from vestige.attacks.gcg import GcgSettings
-from vestige.attacks.in_context import facts_before, in_seeded_order, not_asked
-from vestige.attacks.placement import POINTS
-from vestige.attacks.relearn import Material, RelearnSettings, ShownAndTested, shown_and_tested
+from vestige.artifacts.audits import PlannedAttack
+from vestige.artifacts.layout import AttackFolder
+from vestige.attacks import ATTACKS, find_attack
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.settings import Settings
+from vestige.models.load import LoadedModel
+from vestige.training.checkpoints import Job
 
 GIVEN = "given"
 """The one point of an attack that does not train."""
 
 Splits = Mapping[str, Sequence[Item]]
-
-
-class AttackSettings(Settings):
-    """Those of an audit's settings that its attacks follow from, under their names there, where they have defaults."""
-
-    relearn: tuple[Material, ...]
-    relearn_items: tuple[PositiveInt, ...]
-    relearn_epochs: PositiveInt
-    relearn_rate: PositiveFloat
-    relearn_rank: int = Field(ge=0)
-    relearn_rates: tuple[PositiveFloat, ...]
-    relearn_ranks: tuple[NonNegativeInt, ...]
-    relearn_alpha: PositiveInt
-    relearn_batch_size: PositiveInt
-    quantize: tuple[Literal[4, 8], ...]
-    in_context: tuple[PositiveInt, ...]
-    gcg: tuple[PositiveInt, ...]
-    prefix: tuple[PositiveInt, ...]
-    prompt_tokens: PositiveInt | None
-    prompt_steps: PositiveInt | None
-    prompt_candidates: PositiveInt | None
-
-    @classmethod
-    def among(cls, values: Mapping[str, Any]) -> "AttackSettings":
-        """Taken out of all of an audit's settings."""
-        return cls.build({name: values[name] for name in cls.model_fields}, where="settings of the attacks")
-
-    def relearning(self) -> RelearnSettings:
-        """How models are tuned again; what an audit does not set is as `RelearnSettings` has it."""
-        return RelearnSettings(
-            epochs=self.relearn_epochs,
-            rate=self.relearn_rate,
-            rank=self.relearn_rank,
-            alpha=self.relearn_alpha,
-            batch_size=self.relearn_batch_size,
-        )
-
-    def grid(self) -> dict[str, RelearnSettings]:
-        """All that an attacker tries, by what differs from `relearning`, which comes first and is called ""."""
-        plain = self.relearning()
-        found = {}
-        for rank in dict.fromkeys((plain.rank, *self.relearn_ranks)):
-            for rate in dict.fromkeys((plain.rate, *self.relearn_rates)):
-                name = "" if rate == plain.rate else f" rate={rate}"
-                name += "" if rank == plain.rank else f" rank={rank}"
-                found[name] = plain.model_copy(update={"rate": rate, "rank": rank})
-        return found
-
-    def suffix_search(self) -> GcgSettings:
-        """How a suffix is searched; what an audit does not set is as `GcgSettings` has it."""
-        own = {"tokens": self.prompt_tokens, "steps": self.prompt_steps, "width": self.prompt_candidates}
-        return GcgSettings.build({k: v for k, v in own.items() if v is not None}, where="settings of gcg")
-
-    def prefix_search(self) -> EnhancedSettings:
-        """How a prefix is searched; what an audit does not set is as `EnhancedSettings` has it."""
-        own = {"tokens": self.prompt_tokens, "steps": self.prompt_steps, "candidates": self.prompt_candidates}
-        return EnhancedSettings.build({k: v for k, v in own.items() if v is not None}, where="settings of prefix")
+OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -97,6 +38,121 @@ class Attack:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Ended:
+    """What an attack leaves besides answers: upper bounds on the bits it carried in, by name, and amounts used."""
+
+    bounds_bits: Mapping[str, float]
+    granted: Mapping[str, int]
+    spent: Mapping[str, int]
+    seen: Mapping[str, float] = field(default_factory=dict)
+
+
+NOTHING = {"steps": 0, "items_shown": 0, "tokens_shown": 0}
+"""The amounts of an attack that neither trains nor shows anything."""
+
+
+class Work(Protocol):
+    """One attack at work on one model: what `steps.attack` does for it.
+
+    `tuned` is to be set once the model's weights are changed by training.
+    """
+
+    tuned: bool
+
+    @property
+    def attack(self) -> Attack:
+        """What is done."""
+
+    @property
+    def seed(self) -> int:
+        """What is drawn follows from it."""
+
+    @property
+    def folder(self) -> AttackFolder:
+        """Where what it leaves lies."""
+
+    @property
+    def on_progress(self) -> OnProgress:
+        """Who is told the share that is done."""
+
+    @property
+    def asked(self) -> dict[str, Item]:
+        """By the id of each tested item, the item as it is asked."""
+
+    def ask(
+        self,
+        point: str,
+        load: Callable[[], LoadedModel],
+        on_share: OnProgress,
+        asked_at: Mapping[str, Item] | None = None,
+    ) -> None:
+        """Put every evaluation's questions about the tested items to the attacked model that `load` gives.
+
+        `asked_at` has the items as they are asked at this point, where that differs from point to point.
+        """
+
+    def searched(self, loaded: LoadedModel, most_steps: int) -> Ended:
+        """Search for the prompt of a `placement.PromptSettings`, and ask with it at every point."""
+
+
+class AttackSettings(Settings):
+    """An attack: its fields are what a person can set of it, and its methods plan and make it.
+
+    A field with `exclude=True` shapes the plan (what is shown, the name) and is no part of what the plan keeps as
+    `settings`, from which `run` is called again.
+    """
+
+    amount: ClassVar[str] = ""
+    """The field that `vestige.attack(n=...)` sets."""
+    weights: ClassVar[str] = ""
+    """What it is called where it is left out, if it changes weights or follows gradients; "" where replies suffice."""
+    beside: ClassVar[bool] = False
+    """Whether it puts a text beside the question: an evaluation that offers questions as options (`reversed`) would
+    have that text in some of its options, and cannot be asked."""
+    guided: ClassVar[bool] = False
+    """Whether it is led by the target, which is then loaded too."""
+    version: ClassVar[int] = 1
+    """Raised when the same settings would give other answers."""
+
+    @property
+    @abstractmethod
+    def called(self) -> str:
+        """The attack in few words, as people read it: "quantize 4 bits"; no two of one audit may have the same."""
+
+    @classmethod
+    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
+        """Those that an audit makes by settings of its own; others are named in its setting `further`."""
+        return ()
+
+    @abstractmethod
+    def plan(self, splits: Splits, *, seed: int) -> Attack:
+        """What is shown and asked. Raises InputError where the data do not allow for it."""
+
+    @abstractmethod
+    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+        """Attack the model in memory, and ask it at every point of the plan."""
+
+    def training_steps(self, plan: PlannedAttack) -> int:
+        """How many steps of training it takes; one that takes any has a `job`."""
+        return 0
+
+    def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> Job:
+        """Its training, from which the memory that it takes is foreseen."""
+        raise NotImplementedError
+
+    def passes(self, plan: PlannedAttack) -> int:
+        """How many single texts a search reads at most, on one model, a prompt in two questions being two."""
+        return 0
+
+    def at_once(self, kind: str, splits: Splits, *, material: str = "nothing", n_shown: int = 0) -> Attack:
+        """An attack that shows nothing, and has one point at which all forget items are tested."""
+        tested = tuple(splits["forget"])
+        ids = tuple(i.id for i in tested)
+        plan = PlannedAttack(self.called, kind, material, n_shown, (GIVEN,), ids, False, self.identity())
+        return Attack(plan, (), tested, splits=splits)
+
+
 class Planned(NamedTuple):
     """The attacks, and in sentences what cannot be tried or asked with these data."""
 
@@ -104,17 +160,18 @@ class Planned(NamedTuple):
     untested: tuple[str, ...]
 
 
-def plan_all(settings: AttackSettings, splits: Splits, *, seed: int) -> Planned:
-    """The attacks in the order relearning, quantisation, facts, searched prompts; each name once."""
+def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
+    """The attacks of an audit, from its settings by name, in the order of the table; each name once."""
     if not splits.get("forget"):
         raise InputError("there are no forget items, so no attack has anything to ask")
     found: dict[str, Attack] = {}
     untested: list[str] = []
-    for name, plan in _asked_for(settings, splits, seed):
+    own = [one for name in ATTACKS for one in find_attack(name).in_audit(asked)]
+    for one in (*own, *map(further, asked.get("further", ()))):
         try:
-            attack = plan()
+            attack = one.plan(splits, seed=seed)
         except InputError as error:
-            untested.append(f"{name} was not tried: {error}")
+            untested.append(f"{one.called} was not tried: {error}")
             continue
         if attack.plan.name not in found:
             found[attack.plan.name] = attack
@@ -122,105 +179,9 @@ def plan_all(settings: AttackSettings, splits: Splits, *, seed: int) -> Planned:
     return Planned(tuple(found.values()), tuple(dict.fromkeys(untested)))
 
 
-def _asked_for(settings: AttackSettings, splits: Splits, seed: int) -> Iterator[tuple[str, Callable[[], Attack]]]:
-    for material in settings.relearn:
-        for n in settings.relearn_items:
-            for also, how in settings.grid().items():
-                # A ceiling is no evidence, so that nothing is won by searching for it.
-                if material != "forget" or not also:
-                    planned = partial(relearn_attack, material, n, how, splits, seed=seed, also=also)
-                    yield f"relearn {material} n={n}", planned
-    for bits in settings.quantize:
-        yield f"quantize {bits} bits", partial(quantize_attack, bits, splits)
-    for n in settings.in_context:
-        yield f"in_context n={n}", partial(in_context_attack, n, splits, seed=seed)
-    for n in settings.gcg:
-        yield f"gcg n={n}", partial(gcg_attack, n, settings.suffix_search(), splits, seed=seed)
-    for n in settings.prefix:
-        yield f"prefix n={n}", partial(prefix_attack, n, settings.prefix_search(), splits, seed=seed)
-
-
-def relearn_attack(
-    material: Material, n: int, settings: RelearnSettings, splits: Splits, *, seed: int, also: str = ""
-) -> Attack:
-    """Tuning on at most `n` items of a material; the name says how many there were, and `also` what is special."""
-    found = shown_and_tested(material, n, splits, seed=seed)
-    plan = PlannedAttack(
-        name=f"relearn {material} n={len(found.shown)}{also}",
-        kind="relearn",
-        material=material,
-        n_shown=len(found.shown),
-        points=tuple(str(epoch) for epoch in range(1, settings.epochs + 1)),
-        tested=tuple(i.id for i in found.tested),
-        shows_answers=found.shows_answers,
-        settings=settings.identity(),
-    )
-    return Attack(plan, found.shown, found.tested, splits=splits, notes=() if also else _notes(found, n))
-
-
-def quantize_attack(bits: Literal[4, 8], splits: Splits) -> Attack:
-    """Rounding the weights: nothing is shown, and every forget item is asked."""
-    tested = tuple(splits["forget"])
-    plan = _plan_at_once(f"quantize {bits} bits", "quantize", "nothing", 0, tested, {"bits": bits})
-    return Attack(plan, (), tested, splits=splits)
-
-
-def in_context_attack(n: int, splits: Splits, *, seed: int) -> Attack:
-    """`n` retain items before each question, which are others for each."""
-    tested = tuple(splits["forget"])
-    retain = in_seeded_order(not_asked(splits.get("retain", ()), tested), seed=seed)
-    facts = {i.id: facts_before(i, retain, n) for i in tested}
-    shown = tuple({f.id: f for own in facts.values() for f in own}.values())
-    plan = _plan_at_once(f"in_context n={n}", "in_context", "retain", n, tested, {"facts": n})
-    return Attack(plan, shown, tested, facts=facts, splits=splits)
-
-
-def gcg_attack(n: int, settings: GcgSettings, splits: Splits, *, seed: int) -> Attack:
-    """A prompt that brings the answers of `n` forget items, beside others whose answers do not follow from those."""
-    if settings.placement == "infix":
-        raise InputError("a prompt for questions of a data set stands before or after them; choose prefix or suffix")
-    return _searched("gcg", n, settings.identity(), splits, seed)
-
-
-def prefix_attack(n: int, settings: EnhancedSettings, splits: Splits, *, seed: int) -> Attack:
-    """A prefix that brings what the target says of `n` forget items, before others that do not follow from those."""
-    return _searched("prefix", n, settings.identity(), splits, seed)
-
-
-def _searched(kind: Kind, n: int, settings: dict[str, Any], splits: Splits, seed: int) -> Attack:
-    found = shown_and_tested("forget_part", n, splits, seed=seed)
-    n_shown = len(found.shown)
-    tested = tuple(i.id for i in found.tested)
-    plan = PlannedAttack(f"{kind} n={n_shown}", kind, "forget_part", n_shown, POINTS, tested, False, settings)
-    return Attack(plan, found.shown, found.tested, splits=splits, notes=_notes(found, n))
-
-
-def _notes(found: ShownAndTested, n: int) -> tuple[str, ...]:
-    fewer = (f"{len(found.shown)} items are shown where {n} were asked for",) if len(found.shown) < n else ()
-    return (*fewer, *((found.note,) if found.note else ()))
-
-
-def n_steps(attack: Attack) -> int:
-    """How many steps a search for a prompt takes at most; 0 of an attack that searches for none."""
-    settings = attack.plan.settings
-    if attack.plan.kind == "gcg":
-        return int(settings["restarts"] * settings["steps"])
-    return int(settings["steps"]) if attack.plan.kind == "prefix" else 0
-
-
-def n_passes(attack: Attack) -> int:
-    """How many texts such a search reads at most, on one model, a prompt in two questions being two."""
-    plan, steps = attack.plan, n_steps(attack)
-    if plan.kind == "gcg":
-        # At each step all candidates, a gradient and a look at the winner; at each start the start, twice.
-        return int(steps * (plan.settings["width"] + 2) + 2 * plan.settings["restarts"]) * plan.n_shown
-    if plan.kind == "prefix":
-        # At each step all candidates and a pass for each of four moves, by the subject and by the target.
-        return 2 * int(steps * (plan.settings["candidates"] + 4) + 1) * plan.n_shown
-    return 0
-
-
-def _plan_at_once(
-    name: str, kind: Kind, material: str, n_shown: int, tested: Sequence[Item], settings: dict[str, Any]
-) -> PlannedAttack:
-    return PlannedAttack(name, kind, material, n_shown, (GIVEN,), tuple(i.id for i in tested), False, settings)
+def further(text: str) -> AttackSettings:
+    """An attack as an audit's setting names it: `NAME`, or `NAME KEY=VALUE ...`."""
+    name, *words = text.split()
+    where = f"the attack {name!r}"
+    values = dict(word.partition("=")[::2] for word in words)
+    return find_attack(name).build(values, where=where)

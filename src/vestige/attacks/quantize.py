@@ -12,8 +12,8 @@ can bring back what was unlearned: Z. Zhang et al., Catastrophic failure of LLM 
 Axes: O outputs, I inputs.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -21,11 +21,44 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from vestige.attacks.planning import GIVEN, NOTHING, Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
 from vestige.models.blocks import blocks
+from vestige.models.load import LoadedModel
 
 Bits = Literal[4, 8]
 GROUP = 64
+
+
+class QuantizeSettings(AttackSettings):
+    """Rounding the weights: nothing is shown, and every forget item is asked."""
+
+    amount: ClassVar[str] = "bits"
+    weights: ClassVar[str] = "rounded weights"
+
+    bits: Bits = 4
+    """Bits of a weight."""
+
+    @property
+    def called(self) -> str:
+        """By the bits."""
+        return f"quantize {self.bits} bits"
+
+    @classmethod
+    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
+        """One for each number of bits."""
+        return [cls(bits=bits) for bits in asked["quantize"]]
+
+    def plan(self, splits: Splits, *, seed: int) -> Attack:
+        """Nothing is drawn, so the seed changes nothing."""
+        return self.at_once("quantize", splits)
+
+    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+        """Round and ask."""
+        found = quantize(loaded.model, self.bits)
+        work.ask(GIVEN, lambda: loaded, work.on_progress)
+        seen = {"matrices_rounded": found.n_matrices, "weights_rounded": found.n_weights, "error": found.relative_error}
+        return Ended({"nothing shown": 0.0}, NOTHING, NOTHING, seen)
 
 
 class Rounded(NamedTuple):

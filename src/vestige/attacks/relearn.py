@@ -5,32 +5,53 @@ the retain set does; a part of the forget set is closed against what it gives aw
 ceiling, and never evidence.
 """
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Literal, Self, get_args
 
+import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
+from transformers import PreTrainedModel
 
+from vestige.artifacts.audits import PlannedAttack
+from vestige.artifacts.layout import AttackFolder
+from vestige.attacks import Meter
 from vestige.attacks.in_context import close, holds_answer, not_asked, related_items, stands_in
+from vestige.attacks.planning import Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
+from vestige.core.files import read_jsonl
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.settings import Settings
 from vestige.data.corpus import factual_items
+from vestige.metrics.information import prequential
+from vestige.models.load import LoadedModel
+from vestige.training.adapters import add_lora
+from vestige.training.batching import FinetunePlan, row_of
+from vestige.training.checkpoints import Checkpoints, Finetune, Job
+from vestige.training.loop import Hooks, Progress, train
 from vestige.training.settings import EVERY, TrainingSettings
 
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 MATERIALS: tuple[Material, ...] = get_args(Material)
 
 
-class RelearnSettings(Settings):
+class RelearnSettings(AttackSettings):
     """How a model is tuned again; the defaults are those of 2506.00688 and its released code.
 
     LoRA on all products inside the blocks, AdamW, the mean loss of the answers' tokens, a linear schedule, gradients
     cut at a norm of 1. The released code computes in bfloat16, and here that is for presets of large models.
     """
 
+    amount: ClassVar[str] = "items"
+    weights: ClassVar[str] = "relearning"
+
+    material: Material = Field(default="retain", exclude=True)
+    """What to tune on; the forget set itself is the ceiling."""
+    items: PositiveInt = Field(default=50, exclude=True)
+    """At most this many items of it."""
     epochs: PositiveInt = 3
     """Epochs."""
     rate: PositiveFloat = 2e-4
@@ -49,6 +70,69 @@ class RelearnSettings(Settings):
     """Weight decay of AdamW."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number format of matrix products."""
+    also: str = Field(default="", exclude=True)
+    """What is special about it, behind its name."""
+
+    @property
+    def called(self) -> str:
+        """By what is shown."""
+        return f"relearn {self.material} n={self.items}"
+
+    @classmethod
+    def in_audit(cls, asked: Mapping[str, Any]) -> Iterator[Self]:
+        """For each material and number of items all that an attacker tries, the plain relearning first."""
+        own = {name: asked[f"relearn_{name}"] for name in ("epochs", "rate", "rank", "alpha", "batch_size")}
+        plain = cls.build(own, where="settings of relearning")
+        for material in asked["relearn"]:
+            for items in asked["relearn_items"]:
+                for rank in dict.fromkeys((plain.rank, *asked["relearn_ranks"])):
+                    for rate in dict.fromkeys((plain.rate, *asked["relearn_rates"])):
+                        also = "" if rate == plain.rate else f" rate={rate}"
+                        also += "" if rank == plain.rank else f" rank={rank}"
+                        # A ceiling is no evidence, so that nothing is won by searching for it.
+                        if material != "forget" or not also:
+                            tried = {"material": material, "items": items, "rank": rank, "rate": rate, "also": also}
+                            yield plain.model_copy(update=tried)
+
+    def plan(self, splits: Splits, *, seed: int) -> Attack:
+        """Tuning on at most `items` of the material; the name says how many there were."""
+        found = shown_and_tested(self.material, self.items, splits, seed=seed)
+        plan = PlannedAttack(
+            name=f"relearn {self.material} n={len(found.shown)}{self.also}",
+            kind="relearn",
+            material=self.material,
+            n_shown=len(found.shown),
+            points=tuple(str(epoch) for epoch in range(1, self.epochs + 1)),
+            tested=tuple(i.id for i in found.tested),
+            shows_answers=found.shows_answers,
+            settings=self.identity(),
+        )
+        notes = () if self.also else found.notes(self.items)
+        return Attack(plan, found.shown, found.tested, splits=splits, notes=notes)
+
+    def training_steps(self, plan: PlannedAttack) -> int:
+        """Those of all epochs."""
+        return len(plan.points) * math.ceil(plan.n_shown / self.batch_size)
+
+    def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> Job:
+        """What is trained on what; the model is given its adapters."""
+        training = self.training(len(attack.shown))
+        rows = [row_of(loaded.prompter.encode(i.question, i.answer)) for i in attack.shown]
+        if training.lora_rank:
+            add_lora(loaded.model, training, seed)
+        return Job(
+            objective=Finetune(),
+            rows={"train": rows.__getitem__},
+            plan=FinetunePlan(len(rows), training.batch_size, seed),
+            settings=training,
+            seed=seed,
+            checkpoints=Checkpoints(folder.checkpoints),
+            log=folder.training_log,
+        )
+
+    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+        """Train, and ask after every epoch; half of the way is training and half is asking."""
+        return _relearn(work, loaded, self)
 
     def training(self, n_items: int) -> TrainingSettings:
         """The same as settings of the training loop, for so many items. Warm-up steps are rounded up."""
@@ -104,6 +188,11 @@ class ShownAndTested:
     tested: tuple[Item, ...]
     shows_answers: bool = False
     note: str = ""
+
+    def notes(self, n: int) -> tuple[str, ...]:
+        """In sentences, that fewer are shown than the `n` that were asked for, and what was left untested."""
+        fewer = (f"{len(self.shown)} items are shown where {n} were asked for",) if len(self.shown) < n else ()
+        return (*fewer, *((self.note,) if self.note else ()))
 
 
 def shown_and_tested(material: Material, n: int, splits: Mapping[str, Sequence[Item]], *, seed: int) -> ShownAndTested:
@@ -177,3 +266,68 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
 def _told_by_others(item: Item, items: Sequence[Item]) -> bool:
     """Whether another item's question holds the answer."""
     return any(stands_in(other.question, item.answer) for other in items if other.id != item.id)
+
+
+@contextlib.contextmanager
+def left_as_it_was(model: PreTrainedModel) -> Iterator[None]:
+    """For asking a model in training, which then trains on as if it had not been: in its mode, without gradients."""
+    trained = [(p, p.requires_grad) for p in model.parameters()]
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        for parameter, flag in trained:
+            parameter.requires_grad_(flag)
+            parameter.grad = None
+        model.train(training)
+
+
+def _relearn(work: Work, loaded: LoadedModel, settings: RelearnSettings) -> Ended:
+    points = work.attack.plan.points
+    job = settings.job(work.attack, work.folder, loaded, seed=work.seed)
+    per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
+    work.tuned = done > 0
+    shown = [job.rows["train"](n) for n in range(len(work.attack.shown))]
+    epoch_costs = {"steps": per_epoch, "items_shown": len(shown), "tokens_shown": sum(len(r.ids) for r in shown)}
+    meter = Meter({name: amount * len(points) for name, amount in epoch_costs.items()})
+    for number, point in enumerate(points):
+        meter.charge(epoch_costs)
+        until = (number + 1) * per_epoch
+        on_share = partial(_tell, work, number + 1, number)
+        if done > until:
+            # Asked before the training went on from there, so the answers are whole.
+            work.ask(point, _gone, on_share)
+            continue
+        train(loaded.model, job, Hooks(on_step=partial(_tell_step, work, number)), until=until)
+        with left_as_it_was(loaded.model):
+            # Another with the same weights, so that how it is read is looked up at each point anew, as after a restart.
+            work.ask(point, lambda: replace(loaded), on_share)
+    bits = prequential_bits(job)
+    return Ended({"prequential code length of what was shown": bits}, meter.granted, meter.spent)
+
+
+def _tell(work: Work, epochs_trained: float, points_asked: int, share: float = 0.0) -> None:
+    work.on_progress((epochs_trained + points_asked + share) / (2 * len(work.attack.plan.points)))
+
+
+def _tell_step(work: Work, points_asked: int, now: Progress) -> None:
+    work.tuned = True
+    _tell(work, now.step / now.n_steps * len(work.attack.plan.points), points_asked)
+
+
+def _gone() -> LoadedModel:
+    raise InputError(
+        "answers that an attack had asked for are gone, and its training has gone on since; delete the attack's folder "
+        "and run again"
+    )
+
+
+def prequential_bits(job: Job) -> float:
+    """-sum log2 p of the shown answers, ends of turns included, each before the model was tuned on it: the first epoch.
+
+    A step's logged loss is the mean over its answers' tokens, in nats, before its update.
+    """
+    counts = [sum(job.rows["train"](n).n_tokens for n in batch["train"]) for batch in job.plan.epoch(0)]
+    losses = [line["loss"] for line in read_jsonl(job.log) if line["epoch"] == 0]
+    return prequential([np.array([-loss * n]) for loss, n in zip(losses, counts, strict=True)])

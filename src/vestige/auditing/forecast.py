@@ -1,6 +1,5 @@
 """What an audit would ask and train, what that takes, and what it could decide, before anything is done."""
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,7 +90,7 @@ class AuditForecast:
 
 def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     """What `run_audit` would do; no model is loaded."""
-    from vestige.attacks.planning import n_passes
+    from vestige.attacks import attack_of
 
     check_request(request)
     request = within_reach(request)
@@ -99,12 +98,10 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     request = with_control(request, planned)
     rows = [Foretold(f"evaluate by {q.eval}", 0, 0, q.n_items) for q in planned.questions]
     for attack in planned.attacks:
-        plan = attack.plan
-        trains = plan.kind == "relearn"
-        steps = len(plan.points) * math.ceil(plan.n_shown / request.settings.relearn_batch_size) if trains else 0
+        plan, kind = attack.plan, attack_of(attack.plan)
         asked = after_an_attack(planned.questions, plan.kind, controls=bool(request.names("retrained")))
         questions = len(asked) * len(plan.points) * len(plan.tested)
-        rows.append(Foretold(plan.name, plan.n_shown, steps, questions, n_passes(attack)))
+        rows.append(Foretold(plan.name, plan.n_shown, kind.training_steps(plan), questions, kind.passes(plan)))
     pace = _seconds_a_question(RunFolder(run))
     total = len(request.models) * sum(row.questions for row in rows)
     cost = None if pace is None else pace * total

@@ -26,7 +26,6 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import (
-    SEARCHES,
     SEEN_BOUND,
     TOKENS_BOUND,
     BudgetLine,
@@ -256,7 +255,7 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
         found |= {name: bits for name, bits in own.bounds_bits.items() if name == TOKENS_BOUND}
         seen = "code length of the answers that the search saw, under retrained"
         return found | ({seen: means[SEEN_BOUND]} if SEEN_BOUND in means else {})
-    if means and attack.kind not in SEARCHES:
+    if means and not attack.searches:
         return means
     if own is not None:
         return {f"{name}, on the subject itself": bits for name, bits in own.bounds_bits.items()}

@@ -19,12 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from vestige.artifacts.audits import (
-    SEARCHES,
     AuditPlan,
     CurveLine,
     CurvePoint,
     GainLine,
-    Kind,
     PlannedAttack,
     WorstLine,
 )
@@ -39,7 +37,7 @@ from vestige.metrics.contrasts import Draws, Quantity, Sample, mean_draws, ratio
 from vestige.metrics.gains import Attacked, Controls, Gain, admission, against_alternatives, split
 from vestige.metrics.verdicts import Evidence, admitted, saturated
 
-UNRANKED: Mapping[Kind, str] = {
+UNRANKED: Mapping[str, str] = {
     "prefill": "it gives the first words of the answer, which no alternative has, so that it needs a retrained model",
     "sampling": "of so many replies as of the likelihoods that are ranked: it is judged as they are",
 }
@@ -266,7 +264,7 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap
     It does where the subject answers worse than without it, or where the target, with a prompt of its own, can no
     longer be told from models that never knew.
     """
-    if stage.attack.kind not in SEARCHES:
+    if not stage.attack.searches:
         return []
     worse = [one for one in tried if one.gain.gain.ends[1] < 0]
     gaps = [

@@ -389,13 +389,6 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
     return ""
 
 
-_NEED_WEIGHTS = {
-    "relearn": "relearning",
-    "quantize": "rounded weights",
-    "gcg": "a searched suffix",
-    "prefix": "a searched prefix",
-}
-"""By the setting, the attacks that change a model or follow its gradient."""
 _NEED_DISTRIBUTIONS = {"memory": "memory and membership", "acr": "compression (acr)"}
 _NEED_SCORES = {"choices": "options (choices)", "reversed": "reversed questions", "exposure": "exposure"}
 """By the evaluation, what reads more than replies."""
@@ -406,6 +399,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
 
     Each server is asked once what it is able to do.
     """
+    from vestige.attacks import ATTACKS, find_attack
     from vestige.models.endpoint import EndpointModel
     from vestige.models.load import load
 
@@ -418,8 +412,11 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     if not served:
         return request
     settings = request.settings
-    changes: dict[str, Any] = {name: () for name in _NEED_WEIGHTS if getattr(settings, name)}
-    gone = [_NEED_WEIGHTS[name] for name in changes]
+    changes: dict[str, Any] = {n: () for n in ATTACKS if getattr(settings, n, ()) and find_attack(n).weights}
+    gone = [find_attack(name).weights for name in changes]
+    asked = {one: find_attack(one.split()[0]).weights for one in settings.further}
+    changes["further"] = tuple(one for one, weights in asked.items() if not weights)
+    gone += [weights for weights in asked.values() if weights]
     gone += [said for name, said in _NEED_DISTRIBUTIONS.items() if name in settings.evals]
     untested = [_left_out(list(served), "without weights and whole next-token distributions", gone)]
     evals = [name for name in settings.evals if name not in _NEED_DISTRIBUTIONS]

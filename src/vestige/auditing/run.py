@@ -166,12 +166,12 @@ def conduct(
 
 def plan_audit(request: AuditRequest) -> Planned:
     """What is asked and which attacks are made; no model is loaded."""
-    from vestige.attacks.planning import AttackSettings, plan_all
+    from vestige.attacks.planning import plan_all
 
     questions = questions_of(request)
     # The same items as the questions are drawn from, so that a question has the same wrong options before and after.
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
-    attacks = plan_all(AttackSettings.among(request.settings.model_dump()), splits, seed=request.seed)
+    attacks = plan_all(request.settings.model_dump(), splits, seed=request.seed)
     controls = bool(request.names("retrained"))
     reasons = {
         a.plan.name: beyond_context(request, a, after_an_attack(questions.asked, a.plan.kind, controls=controls))

@@ -1,6 +1,7 @@
 """What a person can set of an audit: margins, which formats and attacks, and how much of each."""
 
 from collections.abc import Iterable, Mapping
+from operator import not_
 from typing import Any, Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
@@ -62,6 +63,8 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """Steps of a search."""
     prompt_candidates: PositiveInt | None = None
     """Prompts tried in each step."""
+    further: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """Further attacks, by name (`vestige list attacks`), each as NAME or as "NAME KEY=VALUE ..."."""
     suppress: bool = True
     """Make a positive control: a target that is taught to keep silent."""
     suppress_epochs: PositiveInt = 20
@@ -97,6 +100,7 @@ QUICK: Mapping[str, Any] = {
     "relearn_rates": (),
     "quantize": (4,),
     "in_context": (),
+    "further": (),
     "suppress": False,
     "kept_items": 100,
 }

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from vestige.artifacts.audits import BESIDE, SEARCHES, AskedPlace, AttackPlace, Kind, read_prompt
+from vestige.artifacts.audits import AskedPlace, AttackPlace, read_prompt
 from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, SubjectFolder, own_folder
 from vestige.auditing.request import ROLES, AuditedModel, AuditRequest, Question, limited, model_settings
 from vestige.core.errors import InputError
@@ -34,7 +34,7 @@ def audit_tasks(
     A positive control is made once the target was asked, whose digest is then known. What searches found is then read
     by the models that never knew, one task an attack.
     """
-    from vestige.attacks.planning import n_passes
+    from vestige.attacks import attack_of
 
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
@@ -54,30 +54,32 @@ def audit_tasks(
     for attack in attacks:
         asked = after_an_attack(questions, attack.plan.kind, controls=bool(request.names("retrained")))
         weight = float(len(attack.plan.points) * (len(attack.tested) * len(asked) + attack.plan.n_shown))
-        weight += n_passes(attack)
+        kind = attack_of(attack.plan)
+        weight += kind.passes(attack.plan)
         for model in models:
             arguments = {**base, "model": model, "attack": attack, "questions": asked}
             name = task_name(model.name, attack.plan.name)
             # The target's folder, which its evaluation makes, is there before another model is led by it.
-            led = request.names("target") if attack.plan.kind == "prefix" else ()
+            led = request.names("target") if kind.guided else ()
             after = tuple(dict.fromkeys(task_name(who, "") for who in (model.name, *led)))
             tasks.append(Task(name, attack_task, arguments, after, weight))
-        if attack.plan.kind in SEARCHES and request.names("retrained"):
+        if attack.plan.searches and request.names("retrained"):
             made = tuple(task_name(model.name, attack.plan.name) for model in models)
             arguments = {**base, "attack": attack.plan.name}
             tasks.append(Task(f"bits of {attack.plan.name}", prompt_bits_task, arguments, made))
     return tasks
 
 
-def after_an_attack(questions: Sequence[Question], kind: Kind, *, controls: bool) -> tuple[Question, ...]:
+def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool) -> tuple[Question, ...]:
     """What an attacked model is asked: not what is an attack itself, nor membership, which is of the model as it is.
 
     Nor, where the attack's text stands in the question, questions as options; nor alternatives where there are
     `controls`, models that never knew, against which attacks are judged.
     """
+    from vestige.attacks import find_attack
     from vestige.evals.freeform import FreeformSettings
 
-    found = []
+    beside, found = find_attack(kind).beside, []
     for question in questions:
         settings = question.settings
         if isinstance(settings, FreeformSettings):
@@ -85,7 +87,7 @@ def after_an_attack(questions: Sequence[Question], kind: Kind, *, controls: bool
             settings = settings.model_copy(update={"forms": forms})
             if not forms:
                 continue
-        out = ["memory", "acr", *(["reversed"] if kind in BESIDE else []), *(["exposure"] if controls else [])]
+        out = ["memory", "acr", *(["reversed"] if beside else []), *(["exposure"] if controls else [])]
         if question.eval not in out:
             found.append(question._replace(settings=settings))
     return tuple(found)
@@ -186,12 +188,13 @@ def attack_task(
     report: Report,
 ) -> None:
     """Make one attack on one model, and ask what is left of it."""
+    from vestige.attacks import attack_of
     from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
 
     folder = RunFolder(Path(run))
     subject = subject_of(folder, request, model)
     (target,) = (m for m in request.models if m.role == "target")
-    guide = subject_of(folder, request, target) if attack.plan.kind == "prefix" else None
+    guide = subject_of(folder, request, target) if attack_of(attack.plan).guided else None
     evals: dict[str, Settings] = {q.eval: q.settings for q in questions}
     asked = AttackRequest(attack, evals, request.splits.forget, request.seed, guide)
     done = run_attack(subject, asked, report)

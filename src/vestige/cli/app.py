@@ -44,12 +44,17 @@ def report_command(
 # What a person can mend by naming another path.
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
+
+def _attacks() -> dict[str, str]:
+    from vestige.attacks import ATTACKS, COMMANDS, known_attacks
+
+    names = dict.fromkeys((*ATTACKS, *COMMANDS, *known_attacks()))
+    return {name.replace("_", "-"): f"attack:{name}_command" for name in names}
+
+
 attack_app = group(
     "Try to extract what a model was made to forget. The result is no evidence without a control.",
-    {
-        name: f"attack:{name.replace('-', '_')}_command"
-        for name in ("relearn", "quantize", "in-context", "gcg", "prefix", "acr")
-    },
+    _attacks,
 )
 probe_app = group(
     "Find knowledge holes: what an unlearned model no longer answers, though it should have kept it. Without a "

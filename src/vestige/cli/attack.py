@@ -5,7 +5,7 @@ searches for a prompt that brings the answer, and sends it; `acr` compares how s
 text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
@@ -17,7 +17,6 @@ from vestige.cli.command import Given, Part, command
 from vestige.cli.evaluate import EVALUATIONS
 from vestige.cli.options import (
     MODEL,
-    SAMPLES,
     SOURCE,
     AsJson,
     Data,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.audits import KeptPrompt, SampleReply
     from vestige.artifacts.layout import AttackFolder, EvalFolder
     from vestige.attacks.gcg import GcgSettings
-    from vestige.attacks.planning import Attack
+    from vestige.attacks.planning import Attack, AttackSettings
     from vestige.core.estimates import Estimate
     from vestige.core.settings import Settings
     from vestige.data.corpus import NamedSplits
@@ -66,16 +65,20 @@ METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probabil
 """What the table shows; everything else is in the evidence."""
 NOT_FOUND = "not found"
 
-RELEARN = Part("vestige.attacks.relearn:RelearnSettings", "Relearning", first=("rate", "epochs", "rank"))
-GCG = Part("vestige.attacks.gcg:GcgSettings", "Search", first=("placement", "tokens", "steps", "width"))
-PREFIX = Part("vestige.attacks.enhanced:EnhancedSettings", "Search", first=("tokens", "steps", "candidates"))
+RELEARN = Part(
+    "vestige.attacks.relearn:RelearnSettings",
+    "Relearning",
+    first=("material", "items", "rate", "epochs", "rank"),
+    renamed={"also": ""},
+)
+GCG = Part("vestige.attacks.gcg:GcgSettings", "Search", first=("items", "placement", "tokens", "steps", "width"))
+PREFIX = Part("vestige.attacks.enhanced:EnhancedSettings", "Search", first=("items", "tokens", "steps", "candidates"))
 ACR = Part(
     "vestige.evals.compression:AcrSettings",
     "Search",
     first=("items", "form", "schedule", "longest", "steps"),
     renamed={"seed": ""},
 )
-Items = Annotated[int, typer.Option(min=1, help="Search on this many forget items; the others are tested.")]
 Start = Annotated[
     Path | None,
     typer.Option("--start", help="Folder of an earlier attack whose prompt the search starts from; its cost counts."),
@@ -122,9 +125,9 @@ class Asking:
         64
     )
 
-    def settings(self, given: Given) -> "dict[str, Settings]":
-        """The settings of each evaluation."""
-        return evals_from(given, eval_names(self.evals), max_new_tokens=self.max_new_tokens)
+    def settings(self, given: Given, attack: str) -> "dict[str, Settings]":
+        """The settings of each evaluation; those of an attack of another package are given under its name."""
+        return evals_from(given, eval_names(self.evals), attack, max_new_tokens=self.max_new_tokens)
 
 
 @command(RELEARN, SOURCE, MODEL, *EVALUATIONS)
@@ -132,10 +135,6 @@ def relearn_command(
     subject: SubjectName,
     data: Data,
     forget: Forget,
-    material: Annotated[
-        str, typer.Option(help="What to tune on: retain, related, unrelated, forget_part, forget (the ceiling).")
-    ] = "retain",
-    items: Annotated[int, typer.Option(min=1, help="At most this many items of it.")] = 50,
     preset: Annotated[
         str | None, typer.Option(help="The paper's settings: zephyr-7b, phi-1.5, llama-3.2-1b-instruct.")
     ] = None,
@@ -149,70 +148,71 @@ def relearn_command(
     The defaults are those of the paper 2506.00688.
     """
     refuse_torchrun("attack")
-    from vestige.attacks.planning import relearn_attack
-    from vestige.attacks.relearn import MATERIALS, PRESETS, RelearnSettings
+    from vestige.attacks.relearn import PRESETS, RelearnSettings
     from vestige.core.settings import closest
-    from vestige.steps.attack import AttackRequest
 
-    known = next((m for m in MATERIALS if m == material), None)
-    if known is None:
-        raise InputError(f"no material {one_line(material)!r}; {closest(material, list(MATERIALS))}")
     if preset is not None and preset not in PRESETS:
         raise InputError(f"no preset {one_line(preset)!r}; {closest(preset, list(PRESETS))}")
-    evals = ask.settings(given)
     settings = given.build(RelearnSettings, {} if preset is None else PRESETS[preset].settings)
-    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
-    attack = relearn_attack(known, items, settings, splits.splits, seed=who.seed)
-    request = AttackRequest(attack, evals, splits.forget, who.seed)
-    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+    attack_on(subject, data, forget, settings, ask, who, given)
 
 
-@command(SOURCE, MODEL, *EVALUATIONS)
-def quantize_command(
-    subject: SubjectName,
-    data: Data,
-    forget: Forget,
-    bits: Annotated[int, typer.Option(help="Bits of a weight: 8 or 4.")] = 4,
-    *,
+def plain_command(kind: str) -> Callable[..., None]:
+    """The command of an attack that needs no options beside its settings, which another package may bring.
+
+    The settings of such a one are given by `--set NAME.KEY=VALUE`, as a method's are.
+    """
+    from vestige.attacks import known_attacks
+
+    part = Part(known_attacks()[kind].home, "Attack", renamed=_RENAMED.get(kind, {}))
+
+    def run(subject: SubjectName, data: Data, forget: Forget, *, ask: Asking, who: Attacked, given: Given) -> None:
+        refuse_torchrun("attack")
+        from vestige.attacks import find_attack
+
+        found = find_attack(kind)
+        settings = given.build(found) if part.rows() else found.build(given.part(kind), where=f"attack {kind}")
+        attack_on(subject, data, forget, settings, ask, who, given, kind)
+
+    about = known_attacks()[kind].about
+    run.__doc__ = f"{about}\n\nSUBJECT is asked about the forget items before and after, and itself stays as it is."
+    return command(part, SOURCE, MODEL, *EVALUATIONS)(run)
+
+
+_RENAMED = {"in_context": {"facts": "items"}}
+
+
+def __getattr__(name: str) -> Callable[..., None]:
+    """The commands of the attacks that have none above."""
+    from vestige.attacks import known_attacks
+
+    kind = name.removesuffix("_command")
+    if kind == name or kind not in known_attacks():
+        raise AttributeError(name)
+    return plain_command(kind)
+
+
+def attack_on(
+    subject: str,
+    data: str,
+    forget: str,
+    settings: "AttackSettings",
     ask: Asking,
     who: Attacked,
     given: Given,
-) -> None:
-    """Round the weights of SUBJECT's blocks to 8 or 4 bits, and ask the forget items. SUBJECT itself stays as it is."""
-    refuse_torchrun("attack")
-    from vestige.attacks.planning import quantize_attack
-    from vestige.steps.attack import AttackRequest
-
-    if bits not in (4, 8):
-        raise InputError(f"--bits {bits}: weights are rounded to 8 or to 4 bits")
-    evals = ask.settings(given)
-    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
-    request = AttackRequest(quantize_attack(4 if bits == 4 else 8, splits.splits), evals, splits.forget, who.seed)
-    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
-
-
-@command(SOURCE, MODEL, *EVALUATIONS)
-def in_context_command(
-    subject: SubjectName,
-    data: Data,
-    forget: Forget,
-    items: Annotated[
-        int, typer.Option(min=1, help="Retained items before each question; none of them answers it.")
-    ] = 8,
+    kind: str = "",
     *,
-    ask: Asking,
-    who: Attacked,
-    given: Given,
+    guide: str | None = None,
+    start: Path | None = None,
 ) -> None:
-    """Test SUBJECT on forget items, with retained facts before each question."""
-    refuse_torchrun("attack")
-    from vestige.attacks.planning import in_context_attack
+    """Plan the attack, make it on the subject, and say what changed; `guide` is the target, where one leads it."""
     from vestige.steps.attack import AttackRequest
 
-    evals = ask.settings(given)
+    evals = ask.settings(given, kind)
     splits = splits_from(source_from(given, data), forget, ask.retain, subject)
-    attack = in_context_attack(items, splits.splits, seed=who.seed)
-    request = AttackRequest(attack, evals, splits.forget, who.seed)
+    attack = settings.plan(splits.splits, seed=who.seed)
+    leads = None if guide is None else who.guide(given, guide)
+    request = AttackRequest(attack, evals, splits.forget, who.seed, guide=leads, start=start)
     attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
 
 
@@ -223,7 +223,6 @@ def gcg_command(
         str | None, typer.Option(help="A compiled folder, a file, or a hub dataset id; not with --question.")
     ] = None,
     forget: Annotated[str | None, typer.Option(help="A file of items or selectors (edge:A_B, node:A, ...).")] = None,
-    items: Items = SAMPLES,
     question: Annotated[
         str | None, typer.Option(help="One question of your own in place of data; nothing is stored.")
     ] = None,
@@ -242,7 +241,7 @@ def gcg_command(
     refuse_torchrun("attack")
     from vestige.attacks.gcg import GcgSettings
 
-    evals, settings = ask.settings(given), given.build(GcgSettings)
+    settings = given.build(GcgSettings)
     if question is not None or answer is not None:
         if data or forget or start:
             raise InputError("--question is asked in place of data; leave --data, --forget and --start out")
@@ -254,13 +253,7 @@ def gcg_command(
         return
     if not data or not forget:
         raise InputError("give --data and --forget, or one text of your own by --question and --answer")
-    from vestige.attacks.planning import gcg_attack
-    from vestige.steps.attack import AttackRequest
-
-    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
-    attack = gcg_attack(items, settings, splits.splits, seed=who.seed)
-    request = AttackRequest(attack, evals, splits.forget, who.seed, start=start)
-    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+    attack_on(subject, data, forget, settings, ask, who, given, start=start)
 
 
 @command(PREFIX, SOURCE, MODEL, *EVALUATIONS)
@@ -271,7 +264,6 @@ def prefix_command(
     ],
     data: Data,
     forget: Forget,
-    items: Items = SAMPLES,
     start: Start = None,
     *,
     ask: Asking,
@@ -284,15 +276,8 @@ def prefix_command(
     """
     refuse_torchrun("attack")
     from vestige.attacks.enhanced import EnhancedSettings
-    from vestige.attacks.planning import prefix_attack
-    from vestige.steps.attack import AttackRequest
 
-    evals, settings = ask.settings(given), given.build(EnhancedSettings)
-    splits = splits_from(source_from(given, data), forget, ask.retain, subject)
-    attack = prefix_attack(items, settings, splits.splits, seed=who.seed)
-    guide = who.guide(given, target)
-    request = AttackRequest(attack, evals, splits.forget, who.seed, guide=guide, start=start)
-    attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)
+    attack_on(subject, data, forget, given.build(EnhancedSettings), ask, who, given, guide=target, start=start)
 
 
 @dataclass(frozen=True)
@@ -541,7 +526,7 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
 
     The attack comes first: what it refuses is refused before anything is asked or written.
     """
-    from vestige.artifacts.audits import SEARCHES, read_prompt
+    from vestige.artifacts.audits import read_prompt
     from vestige.steps.attack import read_spent, run_attack
 
     attack = request.attack
@@ -549,7 +534,7 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
         folder = run_attack(subject, request, lambda share: show(share, ""))
     levels = {"before": _asked_before(subject, splits, request), **_levels_after(folder, request)}
     spent = read_spent(folder)
-    prompt = read_prompt(folder) if attack.plan.kind in SEARCHES else None
+    prompt = read_prompt(folder) if attack.plan.searches else None
     if as_json:
         found = {"attack": asdict(attack.plan), "evidence": str(folder.path), **spent, "notes": attack.notes}
         found |= {} if prompt is None else {"prompt": asdict(prompt)}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vestige.api import audit_splits, read_audit
+from vestige.attacks import ATTACKS
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
@@ -47,18 +48,13 @@ FAILS, OPEN = 3, 4
 
 _MADE_BY = ("run.toml", "models/*/spec.json", "cells/*/spec.json", "soundness.json", "data/manifest.json")
 
-ATTACKS = ("relearn", "quantize", "in_context", "gcg", "prefix")
-"""The settings that say how much there is of each kind of attack."""
-
-
-_ATTACKS = ("relearn", "quantize", "in_context", "gcg", "prefix", "prompt_")
 AUDIT = Part(
     "vestige.auditing.settings:AuditSettings",
     "Questions",
     first=("delta", "delta_wide", "delta_bits", "delta_wide_bits", "evals", "forms", "options", "max_new_tokens"),
     panels={
         **dict.fromkeys(("delta", "admission", "saturation", "scope", "seed_"), "Margins"),
-        **dict.fromkeys(_ATTACKS, "Attacks"),
+        **dict.fromkeys((*ATTACKS, "prompt_", "further"), "Attacks"),
         "suppress": "Positive control",
         "judge": "Judge of leaks",
     },
@@ -139,7 +135,8 @@ def audit_command(
         Path | None, typer.Option(help="The run's folder: evidence, verdicts, report. The same command resumes.")
     ] = None,
     attacks: Annotated[
-        str | None, typer.Option(help="Only these, comma-separated: relearn, quantize, in-context, gcg, prefix.")
+        str | None,
+        typer.Option(help="Only these, comma-separated: relearn, quantize, in-context, gcg, prefix, or another."),
     ] = None,
     quick: Quick = False,
     rejudge: Annotated[
@@ -241,6 +238,7 @@ def _settings(
 
     With `attacks` those alone are made that it names: each as set, or by default, or on `SAMPLES` items.
     """
+    from vestige.attacks import known_attacks
     from vestige.auditing.settings import QUICK, AuditSettings, check_quick
     from vestige.core.settings import closest
 
@@ -251,15 +249,18 @@ def _settings(
     if attacks is None:
         return settings, ()
     named = [name.strip().replace("-", "_") for name in attacks.split(",")]
-    unknown = next((name for name in named if name not in ATTACKS), None)
+    unknown = next((name for name in named if name not in known_attacks()), None)
     if unknown is not None:
-        raise InputError(f"--attacks names {one_line(unknown)!r}; {closest(unknown, list(ATTACKS))}")
-    unasked = next((name for name in given.of(AuditSettings) if name in ATTACKS and name not in named), None)
+        raise InputError(f"--attacks names {one_line(unknown)!r}; {closest(unknown, list(known_attacks()))}")
+    counted = [name for name in ATTACKS if name in AuditSettings.model_fields]
+    unasked = next((name for name in given.of(AuditSettings) if name in counted and name not in named), None)
     if unasked is not None:
         raise InputError(f"{given.shown.get(unasked, unasked)} is of an attack that --attacks leaves out; add it there")
     values, defaults = settings.model_dump(), type(settings)().model_dump()
-    own = {name: (values[name] or defaults[name] or (SAMPLES,)) if name in named else () for name in ATTACKS}
-    return settings.build({**values, **own}, where="settings of the audit"), ()
+    sizes = {name: (values[name] or defaults[name] or (SAMPLES,)) if name in named else () for name in counted}
+    asked = [one for one in settings.further if one.split()[0] in named]
+    more = [name for name in named if name not in counted and name not in (one.split()[0] for one in asked)]
+    return settings.build({**values, **sizes, "further": (*asked, *more)}, where="settings of the audit"), ()
 
 
 def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:

@@ -124,20 +124,29 @@ class Given:
             raise _unknown(key, [*(k for part in self.parts for k in part.keys().values()), *names])
 
 
-def group(text: str, commands: Mapping[str, str | typer.Typer], *, default: str = "", **how: Any) -> typer.Typer:
+Commands = Mapping[str, str | typer.Typer]
+
+
+def group(
+    text: str, commands: Commands | Callable[[], Mapping[str, str]], *, default: str = "", **how: Any
+) -> typer.Typer:
     """A group of commands, each `module:function` in `vestige.cli`, or a group; a module is read when it is wanted.
 
-    The command `default` need not be named.
+    So are the commands, where other packages may bring some. The command `default` need not be named.
     """
+
+    @functools.cache
+    def known() -> Commands:
+        return commands() if callable(commands) else commands
 
     class Lazy(TyperGroup):
         # Any: typer carries classes of its own for contexts and commands, which have no public names.
         def list_commands(self, context: Any) -> list[str]:
-            return list(commands)
+            return list(known())
 
         def get_command(self, context: Any, name: str) -> Any:
-            if name in commands and name not in self.commands:
-                place = commands[name]
+            if name in known() and name not in self.commands:
+                place = known()[name]
                 found = _function(place) if isinstance(place, str) else place
                 if not isinstance(found, typer.Typer):
                     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -150,12 +159,12 @@ def group(text: str, commands: Mapping[str, str | typer.Typer], *, default: str 
             return self.commands.get(name)
 
         def parse_args(self, context: Any, args: list[str]) -> list[str]:
-            named = not default or not args or args[0] in commands or args[0] == "--help"
+            named = not default or not args or args[0] in known() or args[0] == "--help"
             return super().parse_args(context, args if named else [default, *args])
 
         def resolve_command(self, context: Any, args: list[str]) -> Any:
-            if args[0] not in commands:
-                for name in difflib.get_close_matches(args[0], commands):
+            if args[0] not in known():
+                for name in difflib.get_close_matches(args[0], known()):
                     self.get_command(context, name)
             return super().resolve_command(context, args)
 

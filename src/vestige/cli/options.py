@@ -339,10 +339,10 @@ def eval_names(names: str) -> list[str]:
     return found
 
 
-def evals_from(given: Given, found: Sequence[str], **shared: Any) -> "dict[str, Settings]":
+def evals_from(given: Given, found: Sequence[str], *others: str, **shared: Any) -> "dict[str, Settings]":
     """The settings of each evaluation that is named, in their order; a setting of one that is not is refused.
 
-    `shared` are settings that every evaluation takes which has them.
+    `shared` are settings that every evaluation takes which has them; `others` have settings and are no evaluations.
     """
     from vestige.evals import EVALS, find_eval
 
@@ -350,7 +350,7 @@ def evals_from(given: Given, found: Sequence[str], **shared: Any) -> "dict[str, 
         owner = key.rpartition(".")[0]
         if owner in EVALS and owner not in found:
             raise InputError(f"{given.shown.get(key, key)} is a setting of {owner}; add {owner} to --evals")
-    given.refuse_others(*found)
+    given.refuse_others(*found, *others)
     settings: dict[str, Settings] = {}
     for name in found:
         kind = find_eval(name).SETTINGS

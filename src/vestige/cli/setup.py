@@ -310,9 +310,11 @@ def _evals() -> list[dict[str, str]]:
 
 
 def _attacks() -> list[dict[str, str]]:
-    from vestige.attacks import ATTACKS
+    from vestige.attacks import ATTACKS, COMMANDS, known_attacks
 
-    return [{"name": name, "about": about} for name, about in ATTACKS.items()]
+    told = {**{name: kind.about for name, kind in ATTACKS.items()}, **COMMANDS}
+    told |= {name: kind.about for name, kind in known_attacks().items()}
+    return [{"name": name.replace("_", "-"), "about": about} for name, about in told.items()]
 
 
 def _builtin() -> list[dict[str, str]]:

@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
+from vestige.attacks import attack_of
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.methods import build_method
@@ -39,7 +40,7 @@ from vestige.models.products import attention
 from vestige.models.scoring import TOKEN_BUDGET as ASKED_TOKENS
 from vestige.models.scoring import token_logp
 from vestige.models.tiny import tiny_config, tiny_tokenizer
-from vestige.steps.attack import AttackRequest, relearning_job
+from vestige.steps.attack import AttackRequest
 from vestige.steps.finetune import FinetuneRequest, check_tiny, finetuning_job
 from vestige.steps.unlearn import UnlearnRequest, recipe_asked, unlearning_job
 from vestige.training.backward import KEPT_BYTES, ForwardStep, Reading, micro_batches, pass_tokens, recomputing
@@ -388,7 +389,7 @@ def forecast_unlearning(request: UnlearnRequest, world: World) -> Forecast:
 
 
 def audit_bytes(settings: ModelSettings, items: Sequence[Item], attacks: Sequence[AttackRequest]) -> dict[str, int]:
-    """The most that tasks of an audit hold on a device (bytes): asking the items, and each relearning by its name.
+    """The most that tasks of an audit hold on a device (bytes): asking the items, and each attack that trains.
 
     Searches and other attacks hold what asking does, or halve their passes until they fit.
     """
@@ -396,11 +397,14 @@ def audit_bytes(settings: ModelSettings, items: Sequence[Item], attacks: Sequenc
     rows = [row_of(shape.prompter.encode(i.question, i.answer)) for i in items]
     device = pick_device(settings.device).type
     found = {"asking": _forward_pass(shape.model, rows, ASKED_TOKENS, distributions=False)}
-    for attack in (a for a in attacks if a.attack.plan.kind == "relearn"):
+    for asked in attacks:
+        plan, kind = asked.attack.plan, attack_of(asked.attack.plan)
+        if not kind.training_steps(plan):
+            continue
         # Its adapters stay in the model.
         start = outline(settings, finite=False)
-        job = relearning_job(attack, AttackFolder(NOWHERE.path), start)
-        found[attack.attack.plan.name] = estimate_memory(start.model, job, device).peak
+        job = kind.job(asked.attack, AttackFolder(NOWHERE.path), start, seed=asked.seed)
+        found[plan.name] = estimate_memory(start.model, job, device).peak
     return found
 
 

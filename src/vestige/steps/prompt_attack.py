@@ -24,6 +24,7 @@ from vestige.artifacts.audits import (
     write_prompt,
 )
 from vestige.artifacts.layout import AttackFolder
+from vestige.attacks import attack_of
 from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, SearchState, find_prompt
 from vestige.attacks.placement import Placement, around, deployed, inner_texts, target_of, tokens_at
@@ -77,7 +78,7 @@ _NO_START = _Start("", {}, 0.0)
 def search_identity(search: PromptSearch, subject: Subject) -> dict[str, Any]:
     """What decides the found prompt besides the attack's plan and the subject."""
     plan, guide = search.attack.plan, search.guide
-    if (plan.kind == "prefix") != (guide is not None):
+    if attack_of(plan).guided != (guide is not None):
         raise InputError(
             f"the attack {plan.name!r} brings what the target says, so it needs the target; name it with --target"
             if guide is None
@@ -249,10 +250,9 @@ def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | 
     """All that a search over texts saw of the answers; None where it, or one that it starts from, saw more."""
     if result.start.seen_bits is None:
         return None
-    if attack.plan.kind == "prefix":
-        settings = EnhancedSettings.build(attack.plan.settings)
-        if settings.distance > 0 or settings.representation > 0:
-            return None
+    settings = attack_of(attack.plan)
+    if isinstance(settings, EnhancedSettings) and (settings.distance > 0 or settings.representation > 0):
+        return None
     texts = [(loaded.prompter.prompt(w.question), w.saw) for w in result.wanted]
     return result.start.seen_bits + sum(_code_lengths(loaded, texts))
 

@@ -10,7 +10,8 @@ import torch
 
 from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_records
-from vestige.attacks.planning import AttackSettings, plan_all
+from vestige.attacks import attack_of
+from vestige.attacks.planning import plan_all
 from vestige.auditing.request import AuditedModel, AuditRequest, check_request, within_reach
 from vestige.auditing.run import conduct
 from vestige.core.errors import InputError
@@ -267,14 +268,14 @@ def _attacked(study: Study, cell: Cell) -> Mapping[str, Any]:
     """Attack a model in every way, and ask it again; by attack where its last answers lie, and what stands for what."""
     point: Point = cell.given
     seed, splits = study.data(point.data).seed, splits_of(study, point.data, point.forget, point.member)
-    planned = plan_all(AttackSettings.among(study.settings.attacks().model_dump()), splits.splits, seed=seed)
+    planned = plan_all(study.settings.attacks().model_dump(), splits.splits, seed=seed)
     subject = _subject(study, point, place_of(study, cell.after[0]))
     target = _subject(study, point._replace(role="target"), place_of(study, cell.after[-1]))
     evals = {name: own for name, own in _questions(study).items() if name not in ("acr", "reversed")}
     found = {}
     for attack in planned.attacks:
         request = AttackRequest(
-            attack, evals, splits.forget, seed, guide=target if attack.plan.kind == "prefix" else None
+            attack, evals, splits.forget, seed, guide=target if attack_of(attack.plan).guided else None
         )
         folder = run_attack(subject, request)
         places = attack_evaluations(folder, request)

@@ -18,7 +18,7 @@ from vestige.training.settings import TrainingSettings, UnlearningSettings
 ATTACKS = {
     *("relearn", "relearn_items", "relearn_epochs", "relearn_rate", "relearn_rank", "relearn_rates", "relearn_ranks"),
     *("relearn_alpha", "relearn_batch_size", "quantize", "in_context", "gcg", "prefix"),
-    *("prompt_tokens", "prompt_steps", "prompt_candidates"),
+    *("prompt_tokens", "prompt_steps", "prompt_candidates", "further"),
 }
 """The settings of attacks among an audit's; `attacks.planning` reads them."""
 
@@ -265,7 +265,7 @@ class StudySettings(Settings):
         strange = set(self.attack) - ATTACKS
         if strange:
             raise InputError(f"{self.name}: attack.{min(strange)}: {closest(min(strange), sorted(ATTACKS))}")
-        none = dict.fromkeys(("relearn", "relearn_rates", "quantize", "in_context", "gcg", "prefix"), ())
+        none = dict.fromkeys(("relearn", "relearn_rates", "quantize", "in_context", "gcg", "prefix", "further"), ())
         return AuditSettings.build({**none, **self.attack}, where=f"attack of {self.name}")
 
     def audits(self) -> AuditSettings | None:
