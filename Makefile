@@ -10,6 +10,9 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # What stands in for processors that round otherwise.
 ROUNDINGS := NATIVE=1 MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2
 
+# A shell may forbid it; each of the processes that tests start would compile the package anew.
+test test-fast check-portable check-wheel: export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test test-fast check check-lowest check-portable check-wheel docs site fix setup clean
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
