@@ -414,18 +414,21 @@ def audit(
     trust_remote_code: bool = False,
     chat_template: str = "",
     workers: int | None = None,
+    published: str | None = None,
     **settings: Any,
 ) -> Audit:
     """Say of each unlearned model whether it has forgotten: five claims, a verdict on each, with the evidence.
 
     Every model is asked and attacked in the same way and compared with the `retrained` ones, which never knew; five of
     them are advised. `settings` are `AuditSettings`, the margins `delta` and `delta_wide` among them. `quick`
-    makes the smallest audit that can still fail a claim, which says what it cannot decide. The work is done in
-    `workers` processes. Raises PartialFailure where so much failed that nothing can be judged.
+    makes the smallest audit that can still fail a claim, which says what it cannot decide. Of a pack the target must
+    show the figures `published` of a model, by default of its name ("none": of none). The work is done in `workers`
+    processes. Raises PartialFailure where so much failed that nothing can be judged.
     """
     from vestige.auditing.request import AuditRequest, named_models
     from vestige.auditing.run import run_audit
     from vestige.auditing.settings import QUICK, AuditSettings, check_quick
+    from vestige.data.loaders import published_of
 
     models = [fspath(m) for m in (target, *unlearned, *retrained, *([suppressed] if suppressed else []))]
     control = fspath(suppressed) if suppressed else None
@@ -446,6 +449,7 @@ def audit(
         trust_remote_code=trust_remote_code,
         chat_template=chat_template,
         untested=untested,
+        published=published_of(getattr(data, "data", None) or fspath(data), models[0], published),
     )
     found = run_audit(Path(output_dir), request, workers=workers)
     failed = {name: str(error) for name, error in found.failed.items()}

@@ -33,6 +33,7 @@ from vestige.core.items import Item
 from vestige.core.settings import read_toml
 from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits, everything
+from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
@@ -98,6 +99,19 @@ def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(
         "retrained 1": "models/" + made.control("retrained 1").path.name,
         "ga": "cells/ga-0",
     }
+
+
+def test_a_target_that_is_not_as_published_is_asked_nothing_else(run, tmp_path):
+    write_jsonl(tmp_path / "f.jsonl", ({"question": i.question, "answer": i.answer} for i in audited.FORGET))
+    figure = Figure(split="f", eval="qa", settings={"max_new_tokens": 4}, metric="forced/probability", value=0.5)
+    pack = Pack(about="", data=("f",), splits={"f": PackSplit(file="f")}, folder=str(tmp_path))
+    shutil.rmtree(run.audit("edge:p0_q0").path)
+    row = Published(model="m", source="a table", tolerance=0.5, figures=(figure,))
+    strict = row.model_copy(update={"tolerance": 1e-9})
+    with pytest.raises(InputError, match=r"probability of f is \S+ here and 0.5 there \(a table; .* --published none"):
+        again(run, published=(pack, strict))
+    assert not run.audit("edge:p0_q0").path.exists()
+    assert again(run, published=(pack, row)).outcome.verdicts
 
 
 def test_on_cards_workers_are_placed_by_what_asking_and_relearning_hold(run, monkeypatch):

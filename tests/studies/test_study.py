@@ -1,6 +1,7 @@
 """What a study's file means, and a small study from end to end."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -157,17 +158,25 @@ def some_files(folder: Path) -> None:
     files = {
         **{f"tofu/forget{n:02}_perturbed.json": rows(n, **told) for n in (1, 5, 10)},
         "tofu/full.json": [*rows(12), {"question": "Who is 11?", "answer": "It is another."}],
-        "tofu/general.json": [{"question": "Of what?", "option1": "Of it", "option2": "Of me", "answer": "Of it"}],
-        **{f"muse/forget_{n}.jsonl": rows(n) for n in (1, 2, 4)},
-        "muse/all.jsonl": rows(8),
+        **{
+            f"tofu/{name}_perturbed.json": [{"question": name, "option1": "It", "option2": "He", "answer": "It"}]
+            for name in ("real_authors", "world_facts")
+        },
+        **{f"muse/scal/forget_{n}.jsonl": [{"text": r["question"] + r["answer"]} for r in rows(n)] for n in (1, 2, 4)},
+        "muse/raw/retain1.jsonl": [{"text": f"{n} is kept, and {n} is known."} for n in range(8)],
         "birthdays.jsonl": [
             {"question": f"When was {n} born?", "choices": [str(1961 + n), "1958", "1994"], "answer": 0, "edge": str(n)}
             for n in range(10)
         ],
     }
     for name, found in files.items():
-        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in found))
+
+
+def from_folders(text: str) -> str:
+    """A preset with its packs read from `some_files`."""
+    return re.sub('"pack:([a-z]+)"', r'"pack:\1:\1"', text)
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -175,7 +184,7 @@ def test_presets_are_whole_studies_in_every_size(name: str, tmp_path: Path, monk
     some_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     for given in ({}, {"models": ['a/"b"', "@NAME@"]}, {"cpu": True}):
-        text = study_preset(name, **given)
+        text = from_folders(study_preset(name, **given))
         found = StudySettings.build(tomllib.loads(text))
         assert [m.model for m in found.models] == given["models"] if "models" in given else "@MODEL" not in text
         found.check()
@@ -194,7 +203,7 @@ def test_presets_of_published_files_are_made(name: str, tmp_path: Path, monkeypa
 
     some_files(tmp_path)
     monkeypatch.chdir(tmp_path)
-    given = StudySettings.build(tomllib.loads(study_preset(name)))
+    given = StudySettings.build(tomllib.loads(from_folders(study_preset(name))))
     short = {"epochs": 1, "batch_size": 16, "lora_rank": 0}
     quick = {name: {**own, "max_new_tokens": 2} for name, own in (("memory", {}), ("qa", {}))}
     ours = given.model_copy(

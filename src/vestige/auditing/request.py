@@ -20,6 +20,7 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
+from vestige.data.loaders import Pack, Published
 from vestige.metrics.leaks import LeakJudgeSettings
 from vestige.models.address import address, is_address, shown_address
 
@@ -53,6 +54,7 @@ class AuditRequest:
     `splits` hold what is asked (`limited` cuts them) and what attacks may show. `dtype` and `chat_template` are for
     models from elsewhere; Vestige's own have theirs. `verify` distrusts what is stored (`any_subject`).
     `untested` says in sentences what whoever asks leaves out; `wanted` are the settings before that, where they differ.
+    `published` are figures that the target must show before anything else is asked.
     """
 
     models: tuple[AuditedModel, ...]
@@ -66,6 +68,7 @@ class AuditRequest:
     verify: bool = False
     untested: tuple[str, ...] = ()
     wanted: AuditSettings | None = None
+    published: tuple[Pack, Published] | None = None
 
     def names(self, role: Role) -> tuple[str, ...]:
         """The names of the models in one role, in their order."""

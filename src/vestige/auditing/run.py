@@ -47,7 +47,7 @@ from vestige.auditing.request import (
     within_reach,
 )
 from vestige.auditing.settings import AuditSettings
-from vestige.auditing.tasks import Found, after_an_attack, audit_tasks, found_by, making_name, task_name
+from vestige.auditing.tasks import Found, after_an_attack, audit_tasks, found_by, making_name, published_task, task_name
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_json, write_text
 from vestige.core.ids import content_id
@@ -60,7 +60,7 @@ from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
 from vestige.metrics.verdicts import Thresholds
 from vestige.models.address import is_address
-from vestige.steps.runner import State, card_bytes, placed, run_tasks, workers_for
+from vestige.steps.runner import State, Task, card_bytes, placed, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -105,6 +105,10 @@ def run_audit(
     workers = len(cards) or workers_for(request.device, workers, on_cpu=2)
     with locked(folder.lock):
         _keep_settings(folder, request)
+        if request.published is not None:
+            first = Task("published figures", published_task, {"run": str(folder.path), "request": request})
+            for error in run_tasks([first], workers=1, cards=cards[:1], show=show).values():
+                raise error
         return conduct(folder, request, workers=workers, cards=cards, show=show)
 
 

@@ -160,6 +160,16 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
     return any_subject(settings, str(home.path), role=model.role, name=model.name, verify=request.verify)
 
 
+def published_task(run: str, request: AuditRequest, report: Report) -> None:
+    """Refuse a target that does not show the published figures."""
+    from vestige.steps.evaluate import check_published
+
+    assert request.published is not None
+    (target,) = (m for m in request.models if m.role == "target")
+    subject = subject_of(RunFolder(Path(run)), request, target)
+    check_published(subject, *request.published, seed=request.seed, on_items=lambda done, of: report(done / of))
+
+
 def evaluate_task(
     run: str, request: AuditRequest, model: AuditedModel, questions: Sequence[Question], report: Report
 ) -> None:

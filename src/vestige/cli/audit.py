@@ -22,6 +22,7 @@ from vestige.cli.options import (
     AsJson,
     DryRun,
     Fresh,
+    PublishedAs,
     Retain,
     Seed,
     Verify,
@@ -115,6 +116,7 @@ class Questions:
         str | None, typer.Option(help="File of items that no model was taught; compiled data has its own.")
     ] = None
     alternatives: Alternatives = None
+    published: PublishedAs = None
 
     def splits(self, given: Given, models: "Sequence[AuditedModel]", settings: "AuditSettings") -> "NamedSplits":
         """The items in their splits; prints what was noted on them."""
@@ -190,10 +192,12 @@ def _requested(
     models: "tuple[AuditedModel, ...]", questions: Questions, given: Given, settings: "AuditSettings", **own: Any
 ) -> "AuditRequest":
     from vestige.auditing.request import AuditRequest
+    from vestige.data.loaders import published_of
 
     splits, read = questions.splits(given, models, settings), model_from(given, models[0].model)
+    told = published_of(questions.data or "", models[0].model, questions.published)
     how = read.model_dump(include={"device", "dtype", "trust_remote_code", "chat_template"})
-    return AuditRequest(models=models, splits=splits, settings=settings, **how, **own)
+    return AuditRequest(models=models, splits=splits, settings=settings, published=told, **how, **own)
 
 
 @command(DEMO)

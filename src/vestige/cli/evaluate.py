@@ -21,6 +21,7 @@ from vestige.cli.options import (
     Evals,
     EvidenceDir,
     Name,
+    PublishedAs,
     Retain,
     Role,
     Seed,
@@ -79,6 +80,7 @@ def evaluate_command(
         bool, typer.Option("--pistol", help="Also MRR and top-hit ratio as PISTOL's released code computes them.")
     ] = False,
     output_dir: EvidenceDir = None,
+    published: PublishedAs = None,
     role: Role = "base",
     name: Name = None,
     seed: Seed = 0,
@@ -102,7 +104,8 @@ def evaluate_command(
 
     from vestige.artifacts.provenance import control_tokens_told
     from vestige.artifacts.records import read_summary, result_rows
-    from vestige.steps.evaluate import EvaluateRequest, view_of
+    from vestige.data.loaders import published_of
+    from vestige.steps.evaluate import EvaluateRequest, check_published, view_of
     from vestige.steps.subjects import any_subject
 
     asked = evals_from(given, names, max_new_tokens=max_new_tokens, pistol=pistol)
@@ -115,6 +118,8 @@ def evaluate_command(
             f"{who.spec.name} was made without {one_line(own)}; {strange} of the {len(splits.splits['forget'])} "
             f"questions of the forget set {one_line(splits.forget)} are not among what it forgot"
         )
+    if (figures := published_of(data, subject, published)) is not None:
+        check_published(who, *figures, seed=seed)
     places = []
     for eval_name, settings in asked.items():
         request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, seed, eval_name)

@@ -73,7 +73,9 @@ BaseModel = Annotated[
 Target = Annotated[str, typer.Argument(help="The target model: a folder from `vestige finetune`, or any model.")]
 Data = Annotated[
     str,
-    typer.Option(help="A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), or a hub dataset id."),
+    typer.Option(
+        help="A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id."
+    ),
 ]
 Forget = Annotated[
     str,
@@ -99,6 +101,14 @@ Name = Annotated[str | None, typer.Option(help="Name in reports of a model from 
 Evals = Annotated[str, typer.Option(help="Evaluations, comma-separated: see `vestige list evals`.")]
 EvidenceDir = Annotated[
     str | None, typer.Option("--output-dir", help="Where the evidence goes; by default into the subject's own folder.")
+]
+PublishedAs = Annotated[
+    str | None,
+    typer.Option(
+        "--published",
+        help="With a pack: the model whose published figures the target must show before it is asked anything else; by "
+        "default the one of its name. none leaves this out.",
+    ),
 ]
 Embedder = Annotated[
     str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")

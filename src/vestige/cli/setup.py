@@ -202,20 +202,23 @@ WIDTH = 100
 
 
 def list_command(
-    kind: Annotated[str | None, typer.Argument(help="methods, evals, attacks, models, graphs, or settings.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="methods, evals, attacks, models, graphs, packs, or settings.")
+    ] = None,
     of: Annotated[
         str | None, typer.Argument(help="Of settings: a command (unlearn, attack gcg) or a method.", metavar="NAME")
     ] = None,
     more: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List methods, evaluations, attacks, models or graphs, or the settings of a command or a method."""
+    """List methods, evaluations, attacks, models, graphs or packs, or the settings of a command or a method."""
     kinds: dict[str, Callable[[], list[dict[str, str]]]] = {
         "methods": _methods,
         "evals": _evals,
         "attacks": _attacks,
         "models": _builtin,
         "graphs": _graphs,
+        "packs": _packs,
         "settings": lambda: _settings(" ".join(word for word in (of, more) if word)),
     }
     if kind is None:
@@ -239,8 +242,24 @@ _KINDS = {
     "attacks": "attacks, for `vestige attack` and `vestige audit --attacks`",
     "models": "built-in models",
     "graphs": "graphs that `vestige compile` makes itself",
+    "packs": "benchmark packs, for --data pack:NAME",
     "settings": "the settings of a command or a method: `vestige list settings unlearn`, `... npo_gd`",
 }
+
+
+def _packs() -> list[dict[str, str]]:
+    from vestige.data.loaders import packs
+
+    return [
+        {
+            "name": name,
+            "about": pack.about,
+            "from": f"{pack.hub}@{pack.revision[:7]}" if pack.hub else pack.files,
+            "splits": ", ".join(pack.splits),
+            "published": ", ".join(row.model for row in pack.published) or "no figures found",
+        }
+        for name, pack in packs().items()
+    ]
 
 
 def _settings(name: str) -> list[dict[str, str]]:

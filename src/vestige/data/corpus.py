@@ -35,7 +35,7 @@ from vestige.core.text import one_line
 from vestige.data.dataset import Dataset, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.folder import MANIFEST, read_dataset, read_manifest
-from vestige.data.loaders import load_items, n_first, parse_limit
+from vestige.data.loaders import Pack, load_items, n_first, pack_named, parse_limit
 from vestige.data.pistol import read_pistol
 from vestige.data.selectors import check_edges, is_selector, select_edges, select_items, with_seed
 from vestige.data.tables import FORMS
@@ -137,7 +137,7 @@ class SourceSettings(Settings):
     """Where items come from, and which rows and columns are read."""
 
     data: str
-    """A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), or a hub dataset id."""
+    """A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack or a hub dataset id."""
     question_key: str | None = None
     """Column with the questions, if it is not recognised."""
     answer_key: str | None = None
@@ -206,6 +206,8 @@ class NamedSplits:
 
 def open_corpus(settings: SourceSettings) -> Corpus:
     """The corpus of a source; raises InputError with file, line and column where it cannot be read."""
+    if (pack := pack_named(settings.data)) is not None:
+        return _open_pack(pack, settings)
     factual = _factual(settings.factual)
     path = Path(settings.data).expanduser()
     dataset, limit = None, None if settings.limit is None else parse_limit(settings.limit)
@@ -231,6 +233,18 @@ def _loaded(name: str, settings: SourceSettings, **more: Any) -> tuple[Item, ...
     """The items of a source, by the columns that the settings name."""
     keys = settings.model_dump(include={"question_key", "answer_key", "edge_key", "group_key", "keep_duplicates"})
     return load_items(name, **keys, **more)
+
+
+def _open_pack(pack: Pack, settings: SourceSettings) -> Corpus:
+    """The items of a pack, which says itself where they lie and which columns they have."""
+    own = {*SourceSettings.model_fields} - {"data", "limit", "factual", "split_seed"}
+    if given := [name for name in sorted(own) if getattr(settings, name) != SourceSettings.model_fields[name].default]:
+        raise InputError(f"{one_line(settings.data)} says itself what {given[0]} is; leave --{given[0]} out")
+    items = pack.items(pack.data)
+    if settings.limit is not None:
+        items = items[: n_first(parse_limit(settings.limit), len(items))]
+    beside = tuple(replace(i, edge=None, group=GROUP) for i in pack.items(pack.factual))
+    return Corpus(settings.data, settings, items, _factual(settings.factual) or beside, None)
 
 
 def _other_form(name: str, settings: SourceSettings) -> tuple[Item, ...] | None:
@@ -468,6 +482,8 @@ def _refuse_missing(option: str, name: str | None) -> None:
 def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
     """The items of a file, read as the corpus was, or those that a selector selects, in the order of the corpus."""
     own = corpus.settings
+    if (pack := pack_named(own.data)) is not None and name in pack.splits:
+        return pack.items([name])
     if Path(name).exists():
         if (other := _other_form(name, own)) is not None:
             return other

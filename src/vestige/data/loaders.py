@@ -20,18 +20,26 @@ form, in files and in data sets on the hub:
 - `Question`, `Best Answer`, `Correct Answers`, `Incorrect Answers` (apart by semicolons): TruthfulQA as CSV
 - `question`, `mc1_targets`, `mc2_targets`: TruthfulQA on the hub
 
+A benchmark pack (`pack:tofu`, or `pack:tofu:FOLDER` with files of the same columns) is a recipe in `packs.toml`: where
+each split lies, which columns it has, and what was published of models before they were unlearned.
+
 TruthfulQA's best answer stands against the wrong ones (its MC1); its other right answers are kept beside it (MC2).
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
+from vestige.core.settings import Settings, closest, packaged_toml
 from vestige.core.text import one_line
 from vestige.data.columns import RECOGNISED, Keys, choose_columns, items_of, known_name, with_known_names
 from vestige.data.mcq import MOST_OPTIONS
@@ -274,6 +282,134 @@ _FORMS = (
     ({QUESTION, "option1", "option2", ANSWER}, _textual),
 )
 
+PACK = "pack:"
+"""Begins the name of a benchmark pack."""
+
+
+class PackSplit(Settings):
+    """Where one split of a pack lies, and how it is read."""
+
+    config: str | None = None
+    """Its configuration on the hub."""
+    split: str = "train"
+    """Its split on the hub."""
+    file: str
+    """Its file in a folder, without the ending."""
+    form: Literal["items", "text"] = "items"
+    """Questions, or texts, which are asked for by their first half."""
+    question_key: str | None = None
+    """Column with the questions, if it is not recognised."""
+    answer_key: str | None = None
+    """Column with the answers, if it is not recognised."""
+    edge_key: str | None = None
+    """Column that items are selected by."""
+    group_key: str | None = None
+    """Column with the kind of item."""
+    sha256: str = ""
+    """Digest of the published file, where nothing else pins it."""
+
+
+class Figure(Settings):
+    """One published figure: of which split, by which evaluation and metric (`format/metric`)."""
+
+    split: str
+    eval: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+    metric: str
+    value: float
+
+
+class Published(Settings):
+    """Figures of a model that was not unlearned, where they stand, and how far ours may be from them."""
+
+    model: str
+    source: str
+    tolerance: float
+    figures: tuple[Figure, ...]
+
+
+class Pack(Settings):
+    """A benchmark: its splits, those of them that are its items, and what was published."""
+
+    about: str
+    hub: str = ""
+    """Id on the hub; none where the files lie elsewhere (`files`)."""
+    revision: str = ""
+    files: str = ""
+    data: tuple[str, ...]
+    factual: tuple[str, ...] = ()
+    splits: dict[str, PackSplit]
+    published: tuple[Published, ...] = ()
+    folder: str = ""
+    """Where its files lie here; empty for the hub."""
+
+    def items(self, names: Iterable[str]) -> tuple[Item, ...]:
+        """The items of the splits, each once, in their order."""
+        return tuple(dict.fromkeys(item for name in names for item in self._read(self.splits[name])))
+
+    def _read(self, split: PackSplit) -> tuple[Item, ...]:
+        source: str | Path = f"{self.hub}@{self.revision}" if not self.folder else self._file(split)
+        keys = Keys(split.question_key, split.answer_key, split.edge_key, split.group_key)
+        wanted = RECOGNISED | OPTION_COLUMNS | keys.named | {"text"}
+        found = source_table(source, split=split.split, config=split.config, wanted=wanted)
+        if split.form == "text":
+            texts = [_Place(f"{found.source}, {row.place}", row.values).text("text") for row in found.rows]
+            return tuple(Item(text[: len(text) // 2], text[len(text) // 2 :]) for text in texts)
+        # Published files repeat some rows.
+        cells = [k for k in (keys.question, keys.answer) if k] or found.names
+        once: dict[str, Row] = {}
+        for row in found.rows:
+            once.setdefault(repr([row.values.get(cell) for cell in cells]), row)
+        return items_in_table(Table(found.source, found.names, tuple(once.values())), keys, keep_duplicates=True)
+
+    def _file(self, split: PackSplit) -> Path:
+        stem = Path(self.folder).expanduser() / split.file
+        named = [stem.with_name(stem.name + ending) for ending in (*FORMS, "-00000-of-00001.parquet")]
+        there = [path for path in named if path.is_file()]
+        if len(there) != 1:
+            raise InputError(f"{stem}: {len(there)} files of this name, with endings {', '.join(FORMS)}; give one")
+        if split.sha256 and hashlib.sha256(there[0].read_bytes()).hexdigest() != split.sha256:
+            raise InputError(
+                f"{there[0]} is not the published file ({self.files}), whose SHA-256 is {split.sha256}; for data of "
+                "your own name the file itself"
+            )
+        return there[0]
+
+
+@lru_cache(maxsize=1)
+def packs() -> dict[str, Pack]:
+    """The packs that come with Vestige, by name."""
+    found = packaged_toml("vestige.data", "resources", "packs.toml")
+    return {name: Pack.build(values, where=f"the pack {name}") for name, values in found.items()}
+
+
+def pack_named(source: str) -> Pack | None:
+    """The pack that `pack:NAME` or `pack:NAME:FOLDER` names; None where the source is none."""
+    if not source.startswith(PACK):
+        return None
+    name, _, folder = source.removeprefix(PACK).partition(":")
+    if name not in packs():
+        raise InputError(f"no pack {one_line(repr(name))}; {closest(name, list(packs()))}")
+    pack = packs()[name].model_copy(update={"folder": folder})
+    if not pack.hub and not folder:
+        raise InputError(f"the pack {name} is not on the hub; fetch {pack.files} and give its folder: {source}:FOLDER")
+    return pack
+
+
+def published_of(source: str, model: str, named: str | None = None) -> tuple[Pack, Published] | None:
+    """A pack's figures of the model, or of the one `named` (`none`: of none); None where nothing is to be compared."""
+    pack = pack_named(source)
+    if named is not None and pack is None:
+        raise InputError("--published goes with a pack, as in --data pack:tofu")
+    if pack is None or named == "none":
+        return None
+    known = {row.model: row for row in pack.published}
+    if named is not None and named not in known:
+        raise InputError(f"no figures of {one_line(repr(named))} are in the pack; {closest(named, [*known, 'none'])}")
+    row = known.get(named or model)
+    return None if row is None else (pack, row)
+
+
 Limit = int | float
 """A whole number of rows, or a share of them as a float in (0, 1]."""
 
@@ -299,7 +435,11 @@ def load_items(
     keys = Keys(question_key, answer_key, edge_key, group_key)
     found = source_table(source, split=split, config=config, wanted=RECOGNISED | OPTION_COLUMNS | keys.named)
     kept = found.rows if limit is None else found.rows[: n_first(limit, len(found.rows))]
-    found = Table(found.source, found.names, kept)
+    return items_in_table(Table(found.source, found.names, kept), keys, keep_duplicates=keep_duplicates)
+
+
+def items_in_table(found: Table, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
+    """The items of a table whose columns are named or recognised."""
     asked = as_questions(found) if keys.question is None and keys.answer is None else found
     found = with_known_names(found, keys.named) if asked is found else asked
     columns = choose_columns(found.source, found.names, keys)

@@ -18,6 +18,7 @@ from vestige.artifacts.records import (
     Summary,
     read_records,
     read_spec,
+    read_summary,
     write_collected,
     write_scores,
     write_spec,
@@ -30,6 +31,7 @@ from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits
+from vestige.data.loaders import Pack, Published
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, Reads, View, collected
 from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
@@ -349,6 +351,36 @@ def _with_control_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str,
     held = [{mark for mark in prompter.control_marks for text in own if mark in text} for own in texts]
     marks = sorted(set().union(*held))
     return {"control_tokens": {"items": sum(map(bool, held)), "tokens": marks}} if marks else {}
+
+
+def check_published(
+    subject: Subject, pack: Pack, row: Published, *, seed: int, on_items: Progress = lambda done, of: None
+) -> None:
+    """Measure what was published of a model before it was unlearned; InputError where ours lies beyond the tolerance.
+
+    Figures that this model or these settings do not give say that every later number is of something else.
+    """
+    requests = []
+    for figure in row.figures:
+        items = pack.items([figure.split])
+        settings = find_eval(figure.eval).SETTINGS.build(figure.settings, where=f"figures of {figure.split}")
+        view = View(f"pack {figure.split}", {"forget": tuple(i.id for i in items)}, {})
+        requests.append(EvaluateRequest(items, (view,), settings, seed, figure.eval))
+    places = evaluate_together(subject, requests, on_items)
+    off = []
+    for figure, request, place in zip(row.figures, requests, places, strict=True):
+        results = read_summary(place.summary(request.views[0].forget)).results
+        found = {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in results if r.scope == "all"}
+        if (ours := found.get(figure.metric)) is None:
+            raise InputError(f"{figure.eval} gives no {figure.metric} of {figure.split}; it has {', '.join(found)}")
+        if not abs(ours - figure.value) <= row.tolerance:
+            off.append(f"{figure.metric} of {figure.split} is {ours:.3g} here and {figure.value:g} there")
+    if off:
+        raise InputError(
+            f"{subject.spec.name} is not as published: {'; '.join(off)} ({row.source}; tolerance {row.tolerance:g}); "
+            "look at the weights, the chat template and the number format, or go on without the comparison by "
+            "--published none"
+        )
 
 
 def view_of(splits: NamedSplits) -> View:
