@@ -434,6 +434,7 @@ def audit(
     control = fspath(suppressed) if suppressed else None
     untested = check_quick([*settings, *(["--suppressed"] if control else [])]) if quick else ()
     asked = AuditSettings.build({**(QUICK if quick else {}), **settings}, where="settings of the audit")
+    corpus = _corpus(data)
     request = AuditRequest(
         models=named_models(
             models[0],
@@ -441,7 +442,7 @@ def audit(
             [fspath(m) for m in retrained],
             control,
         ),
-        splits=audit_splits(_corpus(data), forget, models, asked, retain, holdout, alternatives),
+        splits=audit_splits(corpus, forget, models, asked, retain, holdout, alternatives),
         settings=asked,
         seed=seed,
         device=device,
@@ -449,7 +450,7 @@ def audit(
         trust_remote_code=trust_remote_code,
         chat_template=chat_template,
         untested=untested,
-        published=published_of(getattr(data, "data", None) or fspath(data), models[0], published),
+        published=published_of(corpus.settings.data, models[0], published),
     )
     found = run_audit(Path(output_dir), request, workers=workers)
     failed = {name: str(error) for name, error in found.failed.items()}
