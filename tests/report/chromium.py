@@ -4,6 +4,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -78,6 +79,22 @@ class Page:
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait_for("document.documentElement?.dataset.drawn === 'true' && document.readyState === 'complete'")
         self.settle()
+
+    def count(self, selector: str) -> int:
+        """How many elements a selector finds."""
+        return int(self.run(f"document.querySelectorAll({json.dumps(selector)}).length"))
+
+    def texts(self, selector: str) -> list[str]:
+        """The text of each element that a selector finds."""
+        found: list[str] = self.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
+        return found
+
+    def keeps_hostile_text_unseen(self) -> None:
+        """Check that nothing hostile ran, and that no character of what is shown acts."""
+        assert self.run("window.pwned ?? null") is None
+        shown = self.run("document.body.innerText")
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]", shown)
+        assert self.complaints() == []
 
     def settle(self) -> None:
         """Wait for two frames, after which what was drawn to size is in its place."""

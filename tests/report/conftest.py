@@ -1,8 +1,10 @@
-"""Two synthetic runs with their reports, one of them audited, written once for all tests of the report."""
+"""Two synthetic runs with their reports, one of them audited, and a browser: once for all tests of the report."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from chromium import Page, chromium
 from synthetic_audit import outcome, write_audit
 from synthetic_run import write_run
 
@@ -23,3 +25,9 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_audit(path, outcome())
     build_report(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with chromium(tmp_path_factory.mktemp("profile")) as page:
+        yield page

@@ -2,13 +2,11 @@
 
 import json
 import os
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chromium import Page, chromium, wanted
+from chromium import Page, wanted
 from synthetic_audit import ATTACKS, METHODS, SCRIPT, estimate, hostile, outcome, write_audit
 from synthetic_run import write_run
 
@@ -22,23 +20,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium(tmp_path_factory.mktemp("profile")) as page:
-        yield page
-
-
 @pytest.fixture
 def page(browser: Page, audited: Path) -> Page:
     browser.events.clear()
     browser.resize(1280, 800)
     browser.open(audited / "report.html")
     return browser
-
-
-def texts(page: Page, selector: str) -> list[str]:
-    found: list[str] = page.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
-    return found
 
 
 def choose_format(page: Page, number: int) -> None:
@@ -58,8 +45,8 @@ def test_the_first_screen_holds_the_answer_all_verdicts_and_the_margins(page, wi
         ".map((s) => document.querySelector(s).getBoundingClientRect().bottom)"
     )
     assert max(bottoms) <= height
-    assert len(texts(page, ".verdicts a.verdict")) == 16
-    assert len(texts(page, ".benchmark a.verdict")) == 1
+    assert len(page.texts(".verdicts a.verdict")) == 16
+    assert len(page.texts(".benchmark a.verdict")) == 1
     assert page.complaints() == []
 
 
@@ -70,16 +57,16 @@ def test_the_page_asks_for_nothing_and_complains_of_nothing(page, audited):
 
 def test_a_verdict_tells_its_reason_on_focus_and_leads_to_it(page):
     page.run("document.querySelectorAll('.verdicts tbody tr')[3].querySelector('a').focus()")
-    told = texts(page, ".tooltip")[0]
+    told = page.texts(".tooltip")[0]
     assert told.startswith("KL: not expressed")
     assert "failIt still answers" in told
     anchor = page.run("document.querySelectorAll('.verdicts tbody tr')[3].querySelector('a').hash")
-    assert texts(page, f"{anchor} bdi") == ["KL"]
+    assert page.texts(f"{anchor} bdi") == ["KL"]
 
 
 def test_a_cell_of_the_heat_map_tells_its_interval_and_leads_to_its_number(page):
     page.run("document.querySelector('.heat-map td.heat a').focus({ preventScroll: true })")
-    told = texts(page, ".tooltip")[0]
+    told = page.texts(".tooltip")[0]
     assert told.replace("\N{NO-BREAK SPACE}", " ") == (
         "DPO, written answerleakage0.03 [−0.06, 0.12], n = 120level0.21 [0.13, 0.29], n = 120"
         "with all formats at once0.03 [−0.10, 0.16], n = 120"
@@ -89,20 +76,20 @@ def test_a_cell_of_the_heat_map_tells_its_interval_and_leads_to_its_number(page)
         whole = page.run(f"document.querySelectorAll('.heat-map a')[{number}].textContent")
         page.run(f"location.hash = {json.dumps(key)}")
         page.settle()
-        (value,) = texts(page, "#table tr:has(+ .drawer) td b")
+        (value,) = page.texts("#table tr:has(+ .drawer) td b")
         assert round(100 * float(value.replace("−", "-"))) == int(whole.replace("−", "-"))
-        assert "vestige audit --rejudge" in texts(page, "#table .drawer code")[0]
+        assert "vestige audit --rejudge" in page.texts("#table .drawer code")[0]
 
 
 def test_every_attack_has_curves_of_all_methods_against_the_band_of_what_it_carries_in(page):
-    assert texts(page, ".attacks figcaption strong") == [attack_name(a) for a in ATTACKS]
+    assert page.texts(".attacks figcaption strong") == [attack_name(a) for a in ATTACKS]
     for place in ("polygon.carried", ".curve-group.role-target"):
         assert page.run(f"document.querySelectorAll('.attacks {place}').length") == len(ATTACKS)
     assert page.run("document.querySelectorAll('.attacks .curve-group').length") == len(ATTACKS) * (len(METHODS) + 1)
     assert page.run("document.querySelectorAll('.attacks figure.ceiling').length") == 1
     page.run("document.querySelectorAll('.attacks figure')[0].querySelectorAll('.curve-group')[4].focus()")
     last = next(c for c in outcome().curves if (c.subject, c.attack) == ("kl", "relearn retain n=50")).points[-1]
-    told = texts(page, ".tooltip")[0]
+    told = page.texts(".tooltip")[0]
     assert told.startswith("KLbefore")
     assert f"5{last.level.value:.2f} [{last.level.low:.2f}, {last.level.high:.2f}], n = 90" in told
 
@@ -132,8 +119,8 @@ def test_a_searched_prompt_has_its_shuffled_level_beside_the_curve_and_says_why_
     browser.resize(1280, 800)
     browser.open(build_report(run))
     # One open mark a model: the target, three retrained and four methods.
-    assert len(texts(browser, "#recovery-0 .curve-group.mixed circle")) == 8
-    ticks = texts(browser, "#recovery-0 svg text.tick")
+    assert len(browser.texts("#recovery-0 .curve-group.mixed circle")) == 8
+    ticks = browser.texts("#recovery-0 svg text.tick")
     assert "shuffled" in ticks
     assert ticks.index("before") < ticks.index("5")
     ends = browser.run(
@@ -141,7 +128,7 @@ def test_a_searched_prompt_has_its_shuffled_level_beside_the_curve_and_says_why_
         " [...document.querySelectorAll('#recovery-0 ' + s)].map((e) => Number(e.getAttribute('cx'))))"
     )
     assert max(ends[0]) < min(ends[1])
-    assert texts(browser, "#recovery-0 .remark") == [f"No gain is told from these levels: {why}."]
+    assert browser.texts("#recovery-0 .remark") == [f"No gain is told from these levels: {why}."]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (400, "dark"), (800, "light"), (1280, "dark")])
@@ -164,19 +151,16 @@ def test_hostile_names_are_text_and_nothing_runs(browser, tmp_path):
     browser.events.clear()
     browser.resize(1280, 800)
     browser.open(run / "report.html")
-    assert SCRIPT in texts(browser, ".verdicts th bdi")
+    assert SCRIPT in browser.texts(".verdicts th bdi")
     for mark in range(0, browser.run("document.querySelectorAll('[data-tell]').length"), 7):
         browser.run(f"document.querySelectorAll('[data-tell]')[{mark}].focus({{ preventScroll: true }})")
     for number in range(4):
         choose_format(browser, number)
-    assert browser.run("window.pwned ?? null") is None
     browser.run(f"location.hash = 'cell=' + encodeURIComponent({json.dumps(f'edge:A_B|{SCRIPT}||generate|left')})")
     browser.settle()
-    assert texts(browser, "#table .drawer pre") != []
+    assert browser.texts("#table .drawer pre") != []
     assert browser.run("document.querySelectorAll('img, script, iframe').length") == 2
-    shown = browser.run("document.body.innerText")
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]", shown)
-    assert browser.complaints() == []
+    browser.keeps_hostile_text_unseen()
 
 
 AXE = os.environ.get("AXE", "")

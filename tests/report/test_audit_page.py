@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import pytest
+from reading import Elements, inert, words
 from synthetic_audit import (
     CONTROL,
     FACTS,
@@ -23,7 +24,7 @@ from synthetic_audit import (
     write_audit,
 )
 from synthetic_run import write_run
-from test_page import Elements, contrast
+from test_page import contrast
 
 from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, GroupLine, PromptLine, write_plan
 from vestige.artifacts.layout import RunFolder
@@ -57,9 +58,11 @@ def block_of(found, *parties):
     return seen(audit_block(0, found, {}, *parties))
 
 
-def words(page):
-    text = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]+>", "", text).split())
+def page_of(tmp_path, found):
+    """The page of a run of one forget set with this audit."""
+    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
+    write_audit(run, found)
+    return render(read_contents(RunFolder(run)))
 
 
 def part(page, start, end):
@@ -172,13 +175,10 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
     # It is no method: neither the question nor the answer speaks of it.
     assert "four models" in question(found, 1)
     assert not any(CONTROL in span.text for span in block.screen.spans)
-    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
-    write_audit(run, found)
-    page = render(read_contents(RunFolder(run)))
+    page = page_of(tmp_path, found)
     assert f'href="#{cells["not recoverable"].anchor}"' in page
     assert f'id="{cells["not recoverable"].anchor}"' in page
-    able = words(part(page, "able-0", "budget-0"))
-    said = able.replace("\N{NO-BREAK SPACE}", " ")
+    said = words(part(page, "able-0", "budget-0"))
     assert "relearning on 50 retain items yes 0.83 [0.73, 0.93] written answer 0.92 [0.87, 0.97]" in said
     assert "4-bit weights no – – the control held nothing back from it" in said
     assert "silent &lt;b&gt;target" in page
@@ -305,26 +305,19 @@ def test_a_found_prompt_is_shown_with_what_it_brings_and_a_long_one_is_folded():
 
 
 def test_a_found_prompt_that_is_markup_stays_text(tmp_path):
-    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
     # Once within what is shown at once, once in the fold alone.
     text = f"{IMAGE} \x1b[31m \u202e {'x' * 80} {SCRIPT}"
-    write_audit(run, replace(outcome(), prompts=(found_prompt(text),)))
-    page = render(read_contents(RunFolder(run)))
+    page = page_of(tmp_path, replace(outcome(), prompts=(found_prompt(text),)))
     shown = part(page, "recovery-0", "budget-0")
     assert "&lt;img src=x onerror=" in shown
     assert "‹U+001B›[31m ‹U+202E›" in shown
     assert f"{'x' * 80} &lt;" in shown
     assert "\x1b" not in page
-    parser = Elements()
-    parser.feed(page)
-    assert [t for t, _ in parser.found].count("script") == 2
-    assert "img" not in {t for t, _ in parser.found}
+    inert(page)
 
 
 def test_the_script_gets_every_curve_and_gain(page):
-    parser = Elements()
-    parser.feed(page)
-    data = json.loads(parser.contents("script")[0])["audits"][0]
+    data = json.loads(Elements(page).contents("script")[0])["audits"][0]
     found = outcome()
     assert len(data["curves"]) == len(found.curves)
     leaks = sum(bool(c.leakage) for c in found.matrix)
@@ -373,20 +366,14 @@ def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp
 
 
 def test_hostile_names_stay_names(tmp_path):
-    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
-    write_audit(run, hostile())
-    page = render(read_contents(RunFolder(run)))
+    page = page_of(tmp_path, hostile())
     block = page.index('<script type="application/json"')
     assert SCRIPT not in page
     assert IMAGE not in page
     assert "\u202e" not in page[:block]
     assert "\x1b" not in page
     assert "&lt;img src=x onerror=" in page
-    parser = Elements()
-    parser.feed(page)
-    assert [t for t, _ in parser.found].count("script") == 2
-    assert "img" not in {t for t, _ in parser.found}
-    assert not any(name.startswith("on") or name in ("style", "src") for _, a in parser.found for name in a)
+    inert(page)
 
 
 def test_a_run_without_an_audit_has_the_page_that_it_had(run):
@@ -397,11 +384,7 @@ def test_a_run_without_an_audit_has_the_page_that_it_had(run):
     assert not list((run / "figures").glob("leakage-*"))
 
 
-def test_an_audit_without_controls_says_what_0_is_and_one_of_almost_nothing_is_a_page_too(tmp_path):
-    run = write_run(tmp_path / "demo", hostile=False, forgets=("edge:A_B",))
-    against_chance = replace(outcome(), retrained=())
-    assert "0 is what guessing gives" in block_of(against_chance).scale
-    assert "0 is a model that never knew" in block_of(outcome()).scale
+def test_an_audit_of_almost_nothing_is_a_page_too(tmp_path):
     bare = replace(
         outcome(),
         **dict.fromkeys(("retrained", "formats", "matrix", "worst", "orders", "reversals", "gains", "curves"), ()),
@@ -410,9 +393,7 @@ def test_an_audit_without_controls_says_what_0_is_and_one_of_almost_nothing_is_a
         reliability=None,
         thresholds={},
     )
-    write_audit(run, bare)
-    build_report(run)
-    page = (run / "report.html").read_text(encoding="utf-8")
+    page = page_of(tmp_path, bare)
     assert "no model that never knew0 forms of question0 attacks" in words(page)
     assert "in no form of question could it be compared" in words(page)
     assert 'id="budget-0"' not in page
@@ -446,6 +427,7 @@ def test_where_nobody_retrained_the_page_says_what_stands_for_a_model_that_never
     by_alternatives = block_of(replace(plain, formats=(*plain.formats, ranked)))
     assert "ranked among alternatives: 0 is a rank by chance" in by_alternatives.scale
     assert "0 is what guessing gives" in block_of(plain).scale
+    assert "0 is a model that never knew" in block_of(outcome()).scale
 
 
 def test_the_colour_goes_by_the_leakage_and_changes_sides_below_never_knew():
@@ -460,7 +442,7 @@ def test_levels_that_no_gain_is_told_from_say_why():
 
 
 def test_the_panels_show_membership_losses_measures_and_soundness(page):
-    said = words(part(page, "measures-0", "run")).replace("\N{NO-BREAK SPACE}", " ")
+    said = words(part(page, "measures-0", "run"))
     assert "0.64 [0.59, 0.69]+0.13 [0.07, 0.19] beyond never knewPrivLeak 26.53 %" in said
     assert "0.27 [0.24, 0.30]" in said
     assert "forget quality" in said

@@ -1,7 +1,7 @@
-import csv
 from dataclasses import replace
 
 import pytest
+from reading import table
 from synthetic_audit import ATTACKS, FORMATS, METHODS, hostile, outcome, write_audit
 from synthetic_run import write_run
 
@@ -19,13 +19,8 @@ from vestige.report.tables import (
 pytestmark = pytest.mark.slow
 
 
-def read(run, name):
-    with (run / "tables" / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_the_verdicts_have_a_row_a_method_and_claim(audited):
-    rows = read(audited, "verdicts.csv")
+    rows = table(audited, "verdicts.csv")
     assert list(rows[0]) == list(VERDICT_COLUMNS)
     assert len(rows) == len(METHODS) * len(CLAIMS)
     own = {r["claim"]: r for r in rows if r["subject"] == "ga"}
@@ -43,7 +38,7 @@ def test_the_verdicts_have_a_row_a_method_and_claim(audited):
 
 
 def test_leakage_stands_beside_its_controls_and_the_worst_case_last(audited):
-    rows = read(audited, "leakage.csv")
+    rows = table(audited, "leakage.csv")
     assert list(rows[0]) == list(LEAKAGE_COLUMNS)
     assert len(rows) == len(METHODS) * (len(FORMATS) + 1)
     by_place = {(r["subject"], r["format"]): r for r in rows}
@@ -58,7 +53,7 @@ def test_leakage_stands_beside_its_controls_and_the_worst_case_last(audited):
 
 
 def test_the_parts_of_a_gain_add_up_in_every_row(audited):
-    rows = read(audited, "gains.csv")
+    rows = table(audited, "gains.csv")
     assert list(rows[0]) == list(GAIN_COLUMNS)
     assert len(rows) == len(outcome().gains)
     for r in rows:
@@ -69,7 +64,7 @@ def test_the_parts_of_a_gain_add_up_in_every_row(audited):
 
 
 def test_every_point_of_every_curve_is_a_row(audited):
-    rows = read(audited, "curves.csv")
+    rows = table(audited, "curves.csv")
     assert list(rows[0]) == list(CURVE_COLUMNS)
     points = [(c, p) for c in outcome().curves for p in c.points]
     assert [(r["subject"], r["attack"], r["point"]) for r in rows] == [
@@ -81,7 +76,7 @@ def test_every_point_of_every_curve_is_a_row(audited):
 
 
 def test_the_budget_names_every_bound_need_and_input(audited):
-    rows = read(audited, "budget.csv")
+    rows = table(audited, "budget.csv")
     assert tuple(rows[0])[: len(BUDGET_COLUMNS)] == BUDGET_COLUMNS
     assert len(rows) == len(METHODS) * len(ATTACKS)
     first = rows[0]
@@ -106,7 +101,7 @@ def test_hostile_names_are_text_in_every_table(tmp_path):
         assert not any(bytes([c]) in content for c in range(32) if c != 10), name
         assert "‹U+202E›".encode() in content
         assert "\u202e".encode() not in content
-        subjects = {r["subject"] for r in read(run, f"{name}.csv")}
+        subjects = {r["subject"] for r in table(run, f"{name}.csv")}
         assert any(s.startswith("'=HYPERLINK") for s in subjects)
 
 

@@ -4,11 +4,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chromium import Page, chromium, wanted
+from chromium import Page, wanted
 from synthetic_run import ANSI, HOSTILE, LONG, OVERRIDE, SCRIPT
 
 pytestmark = [
@@ -23,12 +22,6 @@ CHOOSE = """(([part, name, value]) => {
 })"""
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium(tmp_path_factory.mktemp("profile")) as page:
-        yield page
-
-
 @pytest.fixture
 def page(browser: Page, run: Path) -> Page:
     browser.events.clear()
@@ -40,15 +33,6 @@ def page(browser: Page, run: Path) -> Page:
 def choose(page: Page, part: str, name: str, value: str = "") -> None:
     page.run(f"{CHOOSE}({json.dumps([part, name, value])})")
     page.settle()
-
-
-def count(page: Page, selector: str) -> int:
-    return int(page.run(f"document.querySelectorAll({json.dumps(selector)}).length"))
-
-
-def texts(page: Page, selector: str) -> list[str]:
-    found: list[str] = page.run(f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)")
-    return found
 
 
 def test_the_page_asks_for_nothing_but_itself_and_complains_of_nothing(page, run):
@@ -70,29 +54,26 @@ def test_a_complaint_would_be_noticed(browser, tmp_path):
 
 
 def test_hostile_replies_are_shown_as_text_and_nothing_runs(page, run):
-    before = {tag: count(page, tag) for tag in ("script", "img", "a", "style", "iframe")}
+    before = {tag: page.count(tag) for tag in ("script", "img", "a", "style", "iframe")}
     page.run("window.alert = () => { window.pwned = 1; }")
     choose(page, "items", "Contract", "A_C2")
-    replies = texts(page, ".reply-text")
+    replies = page.texts(".reply-text")
     assert SCRIPT in replies
     assert HOSTILE[1] in replies
     assert ANSI.replace("\x1b", "U+001B").replace("\x07", "U+0007") in replies
     assert OVERRIDE.replace("\u202e", "U+202E").replace("\u2066", "U+2066").replace("\u2069", "U+2069") in replies
-    shown = page.run("document.body.innerText")
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]", shown)
-    assert {tag: count(page, tag) for tag in before} == before
+    assert {tag: page.count(tag) for tag in before} == before
     assert before["img"] == 0
-    assert page.run("window.pwned ?? null") is None
     assert page.run("document.title") == "What is left of A_B and A_C – Vestige"
-    assert page.complaints() == []
+    page.keeps_hostile_text_unseen()
 
 
 def test_a_very_long_reply_is_cut_and_opens_on_demand(page):
     choose(page, "items", "Contract", "A_C2")
-    assert texts(page, ".more") == [f"… all {len(LONG):,} characters"]
-    assert max(map(len, texts(page, ".reply-text"))) < 400
+    assert page.texts(".more") == [f"… all {len(LONG):,} characters"]
+    assert max(map(len, page.texts(".reply-text"))) < 400
     page.run("document.querySelector('.more').click()")
-    assert max(map(len, texts(page, ".reply-text"))) == len(LONG + "less")
+    assert max(map(len, page.texts(".reply-text"))) == len(LONG + "less")
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -103,13 +84,13 @@ def test_the_first_screen_says_the_answer(page):
     )
     assert len(places) == 4
     assert max(places) <= 900
-    assert "Not judged" in texts(page, ".sentence")[0]
+    assert "Not judged" in page.texts(".sentence")[0]
 
 
 def test_the_trade_off_shows_every_model_once_with_a_label(page):
-    assert count(page, "#tradeoff svg") == 2
-    assert count(page, "#tradeoff .mark") == 12
-    labels = texts(page, "#tradeoff figure:first-child .label")
+    assert page.count("#tradeoff svg") == 2
+    assert page.count("#tradeoff .mark") == 12
+    labels = page.texts("#tradeoff figure:first-child .label")
     assert sorted(labels) == ["DPO", "GA", "IDK + GD", "KL", "retrained", "target"]
     boxes = page.run(
         "[...document.querySelectorAll('#tradeoff figure:first-child .label')].map((e) => {"
@@ -121,9 +102,9 @@ def test_the_trade_off_shows_every_model_once_with_a_label(page):
 
 
 def test_the_graph_is_redder_where_more_was_lost_and_leads_to_the_answers(page):
-    assert count(page, "#graph .edge-group") == 20
-    assert count(page, "#graph .node") == 24
-    assert count(page, "#graph .plot .outline") == 1
+    assert page.count("#graph .edge-group") == 20
+    assert page.count("#graph .node") == 24
+    assert page.count("#graph .plot .outline") == 1
     shares = page.run(
         "Object.fromEntries([...document.querySelectorAll('#graph .edge-group')].map((g) => "
         "[g.getAttribute('aria-label').split(':')[0],"
@@ -132,30 +113,30 @@ def test_the_graph_is_redder_where_more_was_lost_and_leads_to_the_answers(page):
     assert shares["A_B"] > 50
     assert shares["E1_F1"] == 0
     page.run("document.querySelector('#graph .edge-group').dispatchEvent(new MouseEvent('click'))")
-    assert texts(page, "#items .found") == ["20 of 440 questions"]
+    assert page.texts("#items .found") == ["20 of 440 questions"]
     assert page.run("[...document.querySelectorAll('#items select')].find((b) => b.name === 'Contract').value") == "A_B"
 
 
 def test_the_graph_explains_an_edge_in_numbers_on_focus(page):
     page.run("document.querySelector('#graph .edge-group').focus()")
-    told = texts(page, ".tooltip")[0]
+    told = page.texts(".tooltip")[0]
     assert told.startswith("A_B")
     assert re.search(r"target1\.00 \[0\.84, 1\.00\], n = 20", told)
     assert "inter-connectivity14" in told
 
 
 def test_the_table_of_numbers_filters_and_sorts(page):
-    whole = int(texts(page, "#table .found")[0].split(" of ")[1].split()[0].replace(",", ""))
+    whole = int(page.texts("#table .found")[0].split(" of ")[1].split()[0].replace(",", ""))
     for name, value in (("Questions", "forget"), ("Model", "GA"), ("Measure", "\0")):
         choose(page, "table", name, value)
-    n = int(texts(page, "#table .found")[0].split()[0])
+    n = int(page.texts("#table .found")[0].split()[0])
     assert 0 < n < whole
-    assert set(texts(page, "#table tbody th bdi")) == {"GA"}
+    assert set(page.texts("#table tbody th bdi")) == {"GA"}
     for downwards in (True, False):
         page.run("document.querySelectorAll('#table thead button')[5].click()")
-        values = [float(t.split()[0].replace("−", "-")) for t in texts(page, "#table tbody td:nth-child(6)")]
+        values = [float(t.split()[0].replace("−", "-")) for t in page.texts("#table tbody td:nth-child(6)")]
         assert values == sorted(values, reverse=downwards)
-    assert texts(page, "#table thead [aria-sort=ascending] button") == ["Value↑"]
+    assert page.texts("#table thead [aria-sort=ascending] button") == ["Value↑"]
     assert page.complaints() == []
 
 
@@ -165,11 +146,11 @@ def test_a_link_shows_its_number_and_the_code_beside_it_gives_that_number(page, 
         form = "generate" if metric.startswith("rouge") else "forced"
         page.run(f"location.hash = 'cell=' + encodeURIComponent('edge:A_B|DPO|retain|{form}||{metric}')")
         page.settle()
-        (value,) = texts(page, "#table tr:has(+ .drawer) td b")
-        (code,) = texts(page, "#table .drawer code:not(li code)")
+        (value,) = page.texts("#table tr:has(+ .drawer) td b")
+        (code,) = page.texts("#table .drawer code:not(li code)")
         done = subprocess.run([sys.executable, "-c", code], cwd=run, capture_output=True, text=True, check=True)
         shown[metric] = (value, f"{float(done.stdout):.2f}")
-        (path,) = texts(page, "#table .drawer li code")
+        (path,) = page.texts("#table .drawer li code")
         assert (run / path).is_file()
     assert len({told for told, _ in shown.values()}) == 2
     assert all(told == computed for told, computed in shown.values())
@@ -179,33 +160,33 @@ def test_a_link_shows_its_number_and_the_code_beside_it_gives_that_number(page, 
 
 def test_words_that_the_stated_answer_has_not_are_marked(page):
     choose(page, "items", "Contract", "E1_F1")
-    assert texts(page, ".reply.role-target mark") == []
+    assert page.texts(".reply.role-target mark") == []
     choose(page, "items", "Contract", "A_B")
     perfect = "[...document.querySelectorAll('.reply')].filter((r) => r.querySelector('b').textContent === '1.00')"
     right = page.run(f"{perfect}.flatMap((r) => [...r.querySelectorAll('mark')]).length")
     assert right == 0
-    assert count(page, ".reply.role-retrained mark") > 20
+    assert page.count(".reply.role-retrained mark") > 20
 
 
 def test_the_items_filter_by_split_text_and_difference_and_turn_pages(page):
-    assert texts(page, "#items .found") == ["440 of 440 questions"]
-    assert count(page, "#items .item") == 25
+    assert page.texts("#items .found") == ["440 of 440 questions"]
+    assert page.count("#items .item") == 25
     page.run("[...document.querySelectorAll('#items .pages button')].at(-1).click()")
-    assert texts(page, "#items .pages span") == ["page 2 of 18"]
+    assert page.texts("#items .pages span") == ["page 2 of 18"]
     choose(page, "items", "Split", "forget")
-    assert texts(page, "#items .found") == ["20 of 440 questions"]
+    assert page.texts("#items .found") == ["20 of 440 questions"]
     choose(page, "items", "differs from target")
-    differing = int(texts(page, "#items .found")[0].split()[0])
+    differing = int(page.texts("#items .found")[0].split()[0])
     assert 0 < differing < 20
     choose(page, "items", "Text", "no such words")
-    assert texts(page, "#items .found") == ["0 of 440 questions"]
+    assert page.texts("#items .found") == ["0 of 440 questions"]
     choose(page, "items", "Text", "UNIT PRICE")
-    assert all("unit price" in q for q in texts(page, "#items .question"))
+    assert all("unit price" in q for q in page.texts("#items .question"))
 
 
 def test_refused_empty_and_truncated_replies_are_marked(page):
     choose(page, "items", "Contract", "A_C2")
-    assert {"empty", "truncated"} <= set(texts(page, ".marks .chip"))
+    assert {"empty", "truncated"} <= set(page.texts(".marks .chip"))
     choose(page, "items", "Contract", "A_B")
     choose(
         page,
@@ -213,7 +194,7 @@ def test_refused_empty_and_truncated_replies_are_marked(page):
         "Unlearned by",
         page.run("[...document.querySelectorAll('#items option')].find((o) => o.textContent === 'IDK + GD').value"),
     )
-    assert "refused" in texts(page, ".marks .chip")
+    assert "refused" in page.texts(".marks .chip")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (400, "dark"), (800, "light"), (1440, "dark")])
@@ -221,13 +202,13 @@ def test_the_page_fits_every_width_and_both_schemes(page, width, scheme):
     page.resize(width, 850, scheme)
     page.settle()
     assert page.run("document.documentElement.scrollWidth <= innerWidth")
-    assert count(page, "#tradeoff .label") == 12
+    assert page.count("#tradeoff .label") == 12
     assert page.complaints() == []
 
 
 def test_every_method_can_stand_beside_the_anchors(page):
     choose(page, "items", "Unlearned by", "every")
-    assert texts(page, "#items .item:first-child .reply .kicker bdi") == [
+    assert page.texts("#items .item:first-child .reply .kicker bdi") == [
         *("target", "DPO", "GA", "IDK + GD", "KL", "retrained")
     ]
 

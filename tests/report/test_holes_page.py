@@ -1,15 +1,14 @@
 """The page of a search for holes: it claims no more than its placebos allow, and nothing in it acts."""
 
-import csv
 import json
 import re
 from dataclasses import replace
 
 import pytest
-from chromium import chromium, find_chromium
+from chromium import find_chromium
+from reading import bytes_of, inert, table, words
 from synthetic_holes import asked, candidates, write_probe
 from synthetic_run import HOSTILE, IMAGE, SCRIPT, write_run
-from test_page import Elements
 
 from vestige.artifacts.holes import MitigationRow, MitigationTable, SetScore, read_holes, write_mitigation
 from vestige.artifacts.layout import ProbeFolder
@@ -34,20 +33,14 @@ def page(folder):
 
 
 def first_screen(page):
-    text = re.sub(r"<script.*|<style>.*?</style>", "", page, flags=re.DOTALL)
-    return " ".join(re.sub(r"<[^>]+>", " ", text).replace("\N{NO-BREAK SPACE}", " ").split())
-
-
-def files(folder):
-    made = [folder / "report.html", *(folder / "tables").iterdir(), *(folder / "figures").iterdir()]
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(made)}
+    return words(page, " ")
 
 
 def test_the_same_search_gives_the_same_bytes(folder):
-    first = files(folder)
+    first = bytes_of(folder)
     assert list(first) == ["figures/hole-map.svg", "report.html", "tables/hole_sources.csv", "tables/holes.csv"]
     build_report(folder)
-    assert files(folder) == first
+    assert bytes_of(folder) == first
 
 
 def test_the_first_screen_answers_without_the_script(page):
@@ -97,14 +90,7 @@ def test_what_may_be_said_follows_from_the_placebo(found, verdict, said, tmp_pat
 
 
 def test_no_element_loads_links_out_or_acts_and_hostile_text_stays_text(page):
-    elements = Elements()
-    elements.feed(page)
-    for tag, attributes in elements.found:
-        assert tag not in {"img", "iframe", "object", "embed", "form", "base", "video", "audio"}
-        assert not any(name.startswith("on") or name in ("style", "src", "srcset") for name in attributes), tag
-        target = attributes.get("href") or ""
-        assert target in ("", "data:,") or target.startswith("#"), target
-    assert [t for t, _ in elements.found].count("script") == 2
+    elements = inert(page)
     block = elements.contents("script")[0]
     assert not set("<>&\u2028\u2029") & set(block)
     assert set(HOSTILE[:3]) <= {row["unlearned"][0] for row in json.loads(block)["probes"][0]["rows"] if "hole" in row}
@@ -124,25 +110,20 @@ def test_names_that_are_markup_stay_names(tmp_path):
     provenance = {"command": IMAGE, "models": {"target": IMAGE, "unlearned": IMAGE}, "times": {"started": IMAGE}}
     (path / "provenance.json").write_text(json.dumps(provenance))
     page = build_report(path).read_text(encoding="utf-8")
-    elements = Elements()
-    elements.feed(page)
-    assert "img" not in {tag for tag, _ in elements.found}
+    inert(page)
     assert "<img" not in page
     # Source, placebo, group, reason and both models: each is there, spelt out.
     assert page.count("&lt;img src=x") >= 8
     assert "\u202e" not in page
-    with (path / "tables" / "hole_sources.csv").open(encoding="utf-8", newline="") as file:
-        assert "‹U+202E›" in next(csv.DictReader(file))["source"]
+    assert "‹U+202E›" in table(path, "hole_sources.csv")[0]["source"]
 
 
 def test_the_tables_hold_every_hole_and_the_form_of_table_1(folder):
-    with (folder / "tables" / "holes.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 13
-    assert rows[0]["prompt"] == "Where is harbour 0?"
-    assert (rows[0]["target_score"], rows[0]["unlearned_score"]) == ("9.0", "2.0")
-    with (folder / "tables" / "hole_sources.csv").open(encoding="utf-8", newline="") as file:
-        adjacent, latent = csv.DictReader(file)
+    first, *others = table(folder, "holes.csv")
+    assert len(others) == 12
+    assert first["prompt"] == "Where is harbour 0?"
+    assert (first["target_score"], first["unlearned_score"]) == ("9.0", "2.0")
+    adjacent, latent = table(folder, "hole_sources.csv")
     assert (adjacent["verdict"], adjacent["false_holes_value"]) == ("no holes beyond false ones", "0.05")
     assert (latent["holes_value"], latent["holes_n"], latent["tested"]) == ("0.75", "16", "17")
 
@@ -187,17 +168,16 @@ def test_what_mending_costs_stands_in_the_page_and_in_a_table(tmp_path):
         MitigationRow("unlearned", 0, False, {"rougeL_recall": estimate(0.5)}, {}),
         MitigationRow("kl", 800, True, {"rougeL_recall": estimate(0.75)}, scores),
     )
-    table = MitigationTable("kl", rows, {"D_LP used": 30}, (), (f"30 of 600 holes {SCRIPT}",))
-    write_mitigation(ProbeFolder(path).mitigation("kl-1"), table, {})
+    mended = MitigationTable("kl", rows, {"D_LP used": 30}, (), (f"30 of 600 holes {SCRIPT}",))
+    write_mitigation(ProbeFolder(path).mitigation("kl-1"), mended, {})
     page = build_report(path).read_text(encoding="utf-8")
     words = first_screen(page)
     assert "What mending costs: one tuning towards the target's distributions (kl)" in words.replace("&#39;", "'")
     assert "kl, step 800 kept 0.75 [0.25, 1.25] 7.25 [6.75, 7.75] 0.25 at 1, 28 of 30 judged" in words
     assert "unlearned, step 0 0.50 [0.00, 1.00] –" in words
     assert SCRIPT not in page
-    with (path / "tables" / "mitigation.csv").open(encoding="utf-8", newline="") as file:
-        shown = ("arm", "at", "set", "metric", "value", "n", "n_asked")
-        found = [tuple(row[column] for column in shown) for row in csv.DictReader(file)]
+    shown = ("arm", "at", "set", "metric", "value", "n", "n_asked")
+    found = [tuple(row[column] for column in shown) for row in table(path, "mitigation.csv")]
     assert found == [
         ("unlearned", "0", "forget", "rougeL_recall", "0.5", "40", "40"),
         ("kl", "800", "forget", "rougeL_recall", "0.75", "40", "40"),
@@ -208,28 +188,23 @@ def test_what_mending_costs_stands_in_the_page_and_in_a_table(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed")
-def test_in_a_browser_the_map_leads_to_the_prompt_and_nothing_runs(folder, tmp_path):
-    with chromium(tmp_path) as browser:
-        for width in (1280, 420):
-            browser.resize(width, 900)
-            browser.open(folder / "report.html")
-            assert browser.run("document.documentElement.scrollWidth") <= width
-        count = "document.querySelectorAll({!r}).length".format
-        assert browser.run(count(".hole-map .plot .hole-dot")) == 37
-        assert browser.run(count(".hole-map .plot .hole-dot:not(.plain)")) == 13
-        assert browser.run(count(".hole-list .item")) == 13
-        browser.run("document.querySelector('.hole-map .plot .hole-dot.plain').dispatchEvent(new Event('click'))")
-        assert browser.run("document.querySelector('.hole-list .found').textContent").startswith("chosen in the map")
-        assert browser.run(count(".hole-list .item")) == 1
-        browser.run("document.querySelector('.hole-list .found button').click()")
-        search = "document.querySelector('.hole-list input[type=search]')"
-        browser.run(f"{search}.value = 'harbour 0'; {search}.dispatchEvent(new Event('input'))")
-        # The adjacent question, and the first of the latent ones: "Which harbour 0? ...".
-        assert browser.run(count(".hole-list .item")) == 2
-        dot = "document.querySelector('.hole-map .plot .hole-dot:not(.plain)')"
-        browser.run(f"{dot}.dispatchEvent(new Event('focus'))")
-        assert "unlearned" in browser.run("document.querySelector('.tooltip').textContent")
-        assert browser.run("window.pwned ?? null") is None
-        shown = browser.run("document.body.innerText")
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ufeff]", shown)
-        assert browser.complaints() == []
+def test_in_a_browser_the_map_leads_to_the_prompt_and_nothing_runs(folder, browser):
+    for width in (1280, 420):
+        browser.resize(width, 900)
+        browser.open(folder / "report.html")
+        assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.count(".hole-map .plot .hole-dot") == 37
+    assert browser.count(".hole-map .plot .hole-dot:not(.plain)") == 13
+    assert browser.count(".hole-list .item") == 13
+    browser.run("document.querySelector('.hole-map .plot .hole-dot.plain').dispatchEvent(new Event('click'))")
+    assert browser.run("document.querySelector('.hole-list .found').textContent").startswith("chosen in the map")
+    assert browser.count(".hole-list .item") == 1
+    browser.run("document.querySelector('.hole-list .found button').click()")
+    search = "document.querySelector('.hole-list input[type=search]')"
+    browser.run(f"{search}.value = 'harbour 0'; {search}.dispatchEvent(new Event('input'))")
+    # The adjacent question, and the first of the latent ones: "Which harbour 0? ...".
+    assert browser.count(".hole-list .item") == 2
+    dot = "document.querySelector('.hole-map .plot .hole-dot:not(.plain)')"
+    browser.run(f"{dot}.dispatchEvent(new Event('focus'))")
+    assert "unlearned" in browser.run("document.querySelector('.tooltip').textContent")
+    browser.keeps_hostile_text_unseen()

@@ -1,8 +1,8 @@
-import csv
 import math
 from dataclasses import replace
 
 import pytest
+from reading import table
 from synthetic_run import ANSI, FORMULA, LONG, NUL, RETURNS, items, lines, spec, write_run, write_subject
 
 from vestige.artifacts.layout import RunFolder
@@ -14,11 +14,6 @@ from vestige.report.tables import ITEM_COLUMNS, SUBJECT_COLUMNS
 pytestmark = pytest.mark.slow
 
 
-def read(run, name):
-    with (run / "tables" / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_the_columns_of_the_results_are_those_that_outside_tools_rely_on(run):
     header = (run / "tables" / "results.csv").read_text(encoding="utf-8").splitlines()[0]
     assert header == ",".join(COLUMNS)
@@ -28,7 +23,7 @@ def test_the_columns_of_the_results_are_those_that_outside_tools_rely_on(run):
 
 
 def test_the_results_hold_every_estimate_in_full(run):
-    rows = read(run, "results.csv")
+    rows = table(run, "results.csv")
     # base and target are seen from two forget sets each, two retrained and eight unlearned from one.
     summaries = 2 * 2 + 2 + 8
     # 20 edges, forget x 4 (all and three scopes), retain, independent and its two types, factual; 7 metrics.
@@ -53,7 +48,7 @@ def test_the_results_hold_every_estimate_in_full(run):
 
 
 def test_the_subjects_carry_scores_and_no_verdict(run):
-    rows = read(run, "subjects.csv")
+    rows = table(run, "subjects.csv")
     assert list(rows[0]) == list(SUBJECT_COLUMNS)
     by_label = {r["label"]: r for r in rows if r["forget"] == "edge:A_B"}
     assert set(by_label) == {"base", "target", "retrained", "dpo", "ga", "idk_gd", "kl"}
@@ -63,7 +58,7 @@ def test_the_subjects_carry_scores_and_no_verdict(run):
 
 
 def test_the_items_stand_side_by_side_for_each_forget_set(run):
-    rows = read(run, "items.csv")
+    rows = table(run, "items.csv")
     assert len(rows) == 2 * len(items())
     assert list(rows[0])[: len(ITEM_COLUMNS)] == list(ITEM_COLUMNS)
     first = rows[0]
@@ -78,7 +73,7 @@ def test_the_items_stand_side_by_side_for_each_forget_set(run):
 
 
 def test_hostile_replies_are_whole_in_one_cell_and_can_neither_act_nor_be_a_formula(run):
-    replies = [r["ga_reply"] for r in read(run, "items.csv") if r["edge"] == "A_C2"]
+    replies = [r["ga_reply"] for r in table(run, "items.csv") if r["edge"] == "A_C2"]
     assert f"'{FORMULA}" in replies
     assert LONG in replies
     assert ANSI.replace("\x1b", "‹U+001B›").replace("\x07", "‹U+0007›") in replies
@@ -93,7 +88,7 @@ def test_a_label_that_acts_does_not_act_as_the_name_of_a_column(tmp_path):
     own = replace(spec("unlearned", "edge:A_B", "ga"), method="=ga\r\x1b")
     write_subject(run.control("hostile"), own, items(), ["edge:A_B"])
     build_report(run.path)
-    rows = read(run.path, "items.csv")
+    rows = table(run.path, "items.csv")
     assert rows[-1]["'=ga‹U+000D›‹U+001B›_reply"].startswith(("City", "Wrong"))
 
 
