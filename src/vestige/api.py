@@ -368,7 +368,9 @@ def attack(
 
     found = find_attack(kind)
     if found.guided != (target is not None):
-        raise InputError("a search for a prefix, and no other attack, needs the target, whose words it is to bring")
+        raise InputError(
+            "only a prefix search takes a target, and it needs one: the prefix is searched to bring the target's words"
+        )
     if n is not None:
         settings = {found.amount or "n": n, **settings}
     splits, asked = named_splits(_corpus(data), forget, retain=retain, before=forgotten_by(subject)), _evals(evals)

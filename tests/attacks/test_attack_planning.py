@@ -109,7 +109,7 @@ def test_what_the_data_cannot_give_is_said_and_the_rest_is_planned():
     said = " ".join(found.untested)
     for part in (
         "relearn related n=50 was not tried: no retain item is known to be related",
-        "relearn forget_part n=50 was not tried: the 1 forget items cannot be parted",
+        "relearn forget_part n=50 was not tried: the 1 forget items cannot be split",
         "in_context n=2 was not tried: 2 facts were to stand before 'Who?', and 1 retain items do not hold its answer",
         "relearn retain n=1: 1 items are shown where 50 were asked for",
     ):

@@ -117,7 +117,7 @@ def test_materials_that_are_not_there_are_refused_in_a_sentence():
         shown_and_tested("retain", 5, {"retain": [Item("Q?", "A.")]}, seed=0)
     with pytest.raises(InputError, match="no retain items to tune on"):
         shown_and_tested("retain", 5, {"forget": [Item("Q?", "A.")]}, seed=0)
-    with pytest.raises(InputError, match="the 1 forget items cannot be parted"):
+    with pytest.raises(InputError, match="the 1 forget items cannot be split"):
         shown_and_tested("forget_part", 5, {"forget": [Item("Q?", "A.")]}, seed=0)
 
 

@@ -132,7 +132,7 @@ def test_on_cards_workers_are_placed_by_what_asking_and_relearning_hold(run, mon
     again(run, device="auto")
     assert seen == [(0, 2)]
     monkeypatch.setattr(study, "card_bytes", lambda device: (weights,))
-    with pytest.raises(InputError, match=r"^\w.* \(\w.*\) is foreseen to hold .* the card has"):
+    with pytest.raises(InputError, match=r"^\w.* \(\w.*\) is estimated to need .* the card has"):
         again(run, device="auto")
 
 
@@ -236,7 +236,7 @@ def test_an_audit_whose_files_are_not_as_they_were_written_is_refused(run, name,
 
 @pytest.mark.parametrize(("changes", "message"), [({"dellta": 1}, "did you mean 'delta'"), ({"evals": []}, "evals")])
 def test_only_thresholds_can_change_once_models_were_asked(run, changes, message):
-    with pytest.raises(InputError, match=rf"is no threshold, .*{message}|{message}.* is no threshold"):
+    with pytest.raises(InputError, match=rf"is not a threshold, .*{message}|{message}.* is not a threshold"):
         rejudge(run.path, changes)
 
 

@@ -58,7 +58,7 @@ def test_arms_stand_side_by_side_and_what_was_not_measured_is_left_out(capsys):
 
 def test_it_says_that_no_fresh_probe_was_left(capsys):
     print_prevention(table(probe_k=2))
-    assert "of the fresh probes none was left to be tested" in capsys.readouterr().out
+    assert "no fresh probe was left to test" in capsys.readouterr().out
 
 
 def test_what_is_written_is_read_and_what_is_damaged_is_refused_by_its_field(tmp_path):

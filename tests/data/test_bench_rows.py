@@ -38,7 +38,7 @@ def test_one_file_of_all_subjects_is_told_apart_by_its_column(tmp_path):
     found = LocalData(named={"mmlu": path}).rows("mmlu_virology")
     assert [row["question"] for row in found[WHOLE]] == ["virology"]
     put(tmp_path / "mmlu/test.csv", MMLU.format(0))
-    with pytest.raises(InputError, match="has no column subject, so nobody knows which of its rows are mmlu_anatomy"):
+    with pytest.raises(InputError, match="has no column subject, so the rows of mmlu_anatomy cannot be found"):
         LocalData((tmp_path,)).rows("mmlu_anatomy")
 
 

@@ -127,7 +127,7 @@ def test_without_scores_replies_are_read_and_what_needs_scores_is_refused(nano, 
             [r["forms"]["prefilled"]["reply"] for r in records(text, freeform, **given)],
             [r["forms"]["prefilled"]["reply"] for r in records(nano, freeform, **given)],
         )
-        with pytest.raises(InputError, match="a reply cannot be begun"):
+        with pytest.raises(InputError, match="replies cannot be prefilled"):
             records(chat, freeform, **given)
         assert log.bodies[-1]["messages"][-1]["role"] == "user"
 

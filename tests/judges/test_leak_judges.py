@@ -258,7 +258,7 @@ def test_a_server_is_asked_no_more_than_the_limit_and_goes_on_where_it_is_raised
         prices = {f"judge_price_per_million_{kind}_tokens": 1e6 for kind in ("prompt", "completion")}
         poor = LeakJudgeSettings(**asked, judge_most_cost=100.0, **prices)
         for settings, n in ((few, 3), (poor, 3)):
-            with pytest.raises(InputError, match=r"has come to its limit .*leak_judgements"):
+            with pytest.raises(InputError, match=r"has reached a limit .*leak_judgements"):
                 leak_judge(settings).judge.given(said)
             assert len(log.bodies) == n
         assert leak_judge(more).judge.given(said) == [0.0] * 5

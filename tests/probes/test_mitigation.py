@@ -89,7 +89,7 @@ def test_what_is_held_out_is_never_drawn_from_the_retain_set_either():
 
 
 def test_nothing_to_mend_and_nothing_to_use_are_refused():
-    with pytest.raises(InputError, match="in here confirmed no hole, so there is nothing to mend"):
+    with pytest.raises(InputError, match="in here confirmed no hole, so there is nothing to repair"):
         refuse_nothing([candidate("a")], [Sample(ADJACENT_USED, "a", "", "")], "here")
     with pytest.raises(InputError, match="of the prompts in here none is used"):
         refuse_nothing([candidate("a", hole=True)], [Sample(ADJACENT_HELD_OUT, "a", "", "")], "here")

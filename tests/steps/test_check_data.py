@@ -232,4 +232,4 @@ def test_exit_codes_say_what_was_found(tmp_path):
     done = CliRunner().invoke(app, [*words, str(forget), "--model", "builtin:tiny"])
     assert "0 forget items can be asked with options" in str(done.exception)
     done = CliRunner().invoke(app, [*words, str(forget), "--set", "training.epochs=1"])
-    assert "no --model is given" in str(done.exception)
+    assert "need --model" in str(done.exception)

@@ -409,5 +409,5 @@ def test_forged_records_with_the_right_checksums_are_found_by_asking_again(own, 
     write_jsonl(place.records, forged)
     write_collected(place, len(forged))
     use(copy)
-    with pytest.raises(InputError, match="does not give the stored record of item"):
+    with pytest.raises(InputError, match="does not reproduce the stored record of item"):
         use(copy, verify=True)

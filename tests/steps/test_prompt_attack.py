@@ -315,5 +315,5 @@ def test_questions_with_a_prompt_in_them_are_offered_as_no_options(subject):
 
 
 def test_a_folder_without_a_prompt_is_no_start(subject, tmp_path):
-    with pytest.raises(InputError, match="holds no prompt that was searched for"):
+    with pytest.raises(InputError, match="holds no searched prompt"):
         run_attack(subject, suffix(start=tmp_path))

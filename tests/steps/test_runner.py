@@ -125,7 +125,7 @@ GB = 10**9
             73 * GB,
             (80 * GB, 40 * GB),
             None,
-            r"relearn \(target\) is foreseen to hold 73.0 GB, and the cards have 80.0, ",
+            r"relearn \(target\) is estimated to need 73.0 GB, and the cards have 80.0, ",
         ),
         (16 * GB, (80 * GB, 40 * GB), 7, "7 workers were asked for, and 6 fit"),
     ],

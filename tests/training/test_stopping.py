@@ -126,7 +126,7 @@ def test_rules_about_what_is_not_there_fail_before_training():
     scores = {"forget": 1.0, "harm": 0.5}
     with pytest.raises(InputError, match=r"the rule retian<0.5 needs the score 'retian', .* known: forget, harm"):
         check_rules([parse_condition("retian<0.5")], None, scores, {})
-    with pytest.raises(InputError, match="speaks of a model whose scores are not known: retrained"):
+    with pytest.raises(InputError, match="names a model without scores: retrained"):
         check_rules([parse_condition("forget<=retrained")], None, scores, {"target": scores})
     with pytest.raises(InputError, match="the rule harm<=0 needs the score 'retain'"):
         check_rules([], parse_choice("harm<=0"), scores, {})

@@ -138,7 +138,7 @@ def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
 def read_prompt(folder: AttackFolder) -> KeptPrompt:
     """The prompt of an attack; one that lacks something is refused by file and field."""
     if not folder.prompt.is_file():
-        raise InputError(f"{folder.path} holds no prompt that was searched for; name the folder of such an attack")
+        raise InputError(f"{folder.path} holds no searched prompt; name the folder of a gcg or prefix attack")
     return load(folder.prompt, KeptPrompt, again="delete the attack's folder and run again")
 
 

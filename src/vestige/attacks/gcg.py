@@ -231,7 +231,7 @@ def _leaders(
     if not all(math.isfinite(loss) for _, loss in found):
         raise InputError(
             f"the loss of a searched prompt is {found[-1][1]}, so no prompt can be told from another; load the model "
-            "in float32 and look whether its weights are whole"
+            "in float32 and check its weights"
         )
     return found
 

@@ -256,7 +256,7 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
     tested, dropped = close([i for i in forget if i.id not in chosen], pool)
     if not pool or not tested:
         raise InputError(
-            f"the {len(forget)} forget items cannot be parted into some to show and some to ask that do not follow "
+            f"the {len(forget)} forget items cannot be split into items to show and some to ask that do not follow "
             "from those"
         )
     note = f"{len(dropped)} held-out forget items follow from those shown and are not asked" if dropped else ""

@@ -214,7 +214,7 @@ def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Gr
         if ground.plan.alternatives == GIVEN and not any(
             line.check.startswith(OF_ALTERNATIVES) for line in ground.case.soundness
         ):
-            gaps.append("whether the true answers can be told from the alternatives by looks was not checked")
+            gaps.append("nothing checked whether the true answers can be told from the alternatives by their form")
     elif not ground.plan.retrained:
         gaps.append(NO_CONTROL)
     if recovery.injections:

@@ -137,7 +137,7 @@ def check_request(request: AuditRequest) -> None:
             "too; give a retain set without them"
         )
     if not splits.get("retain"):
-        raise InputError("there is no retain set, so nothing says what was lost; give one with --data or --retain")
+        raise InputError("there is no retain set to measure lost knowledge on; give one with --data or --retain")
     if not request.settings.evals:
         raise InputError("evals is empty, so nothing would be asked; name at least one, such as qa")
     _look_for_models(request)

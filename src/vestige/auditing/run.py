@@ -420,7 +420,7 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
     unknown = sorted(set(changes or {}) - set(Thresholds.model_fields))
     if unknown:
         raise InputError(
-            f"{one_line(unknown[0], width=40)} is no threshold, and nothing else can change once models were asked; "
+            f"{one_line(unknown[0], width=40)} is not a threshold, and only thresholds can change now; "
             f"{closest(unknown[0], list(Thresholds.model_fields))}"
         )
     places = [AuditFolder(p.parent) for p in sorted(folder.path.glob("audit/*/plan.json"))]

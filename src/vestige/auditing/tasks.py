@@ -252,8 +252,8 @@ def _check_reads_alike(reader: str, reads: str, run: RunFolder, where: "Mapping[
         spec = AttackFolder(run.path / found.attacked[0].path).spec
         if read_versioned(spec, "reads")["reads"] != reads:
             raise InputError(
-                f"{reader} and {name} have different tokenisers or chat templates, so a prompt found on one has no "
-                "length to the other; audit models of one family together"
+                f"{reader} and {name} have different tokenisers or chat templates, so a prompt found on one cannot "
+                "be measured on the other; audit models of one family together"
             )
 
 

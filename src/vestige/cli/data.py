@@ -155,7 +155,7 @@ def check_data_command(
     given.refuse_others()
     own = given.part("training")
     if model is None and (own or unrelated):
-        raise InputError("--training... and --unrelated are for a trained check, and no --model is given")
+        raise InputError("--training... and --unrelated need --model: they are for the trained check")
     corpus = open_corpus(source_from(given, data))
     matched = with_alternatives(corpus, named_splits(corpus, forget, retain=retain), alternatives)
     wanted = say_notes(matched, alternatives=alternatives is not None)
@@ -206,7 +206,7 @@ def _print(found: "Soundness", output_dir: Path, sanitize: Path | None) -> None:
         typer.echo(f"does not apply: {one_line(sentence, width=300)}")
     if sanitize is not None and found.sanitized is not None:
         _table(f"{sanitize}: without what leaks, on a seed of its own", found.sanitized)
-        typer.echo(f"what went and why: {sanitize / 'removed.jsonl'}")
+        typer.echo(f"removed items and reasons: {sanitize / 'removed.jsonl'}")
     typer.echo(f"result in {output_dir / 'soundness.json'}")
 
 

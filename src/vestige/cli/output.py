@@ -117,7 +117,7 @@ class _Place:
     def _start_over(self, own: Sequence[Path]) -> None:
         this = content_id(sys.argv[1:])
         if own and self._begun_by() == this:
-            say(f"going on in {self.folder} where this command, which had started over, was stopped")
+            say(f"resuming in {self.folder}: an earlier --fresh run of this command was stopped")
             return
         refuse_strangers(self.folder, own)
         if own and self._aside.exists():
@@ -173,7 +173,7 @@ class _Place:
             for entry in self._aside.iterdir():
                 os.replace(entry, self.folder / entry.name)
             self._aside.rmdir()
-            say(f"what stood in {self.folder} was put back")
+            say(f"the earlier contents of {self.folder} were put back")
 
     def _delete(self, entries: Sequence[Path]) -> None:
         trash = self.folder / ".deleted"

@@ -551,7 +551,7 @@ def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
 def _print_rows(table: "HoleTable") -> None:
     """Measures down, sources across."""
     if not table.rows:
-        typer.echo("no prompt was left to be tested and judged; docs/holes.md says what can be done (Nothing left)")
+        typer.echo("no prompt was left to test and judge; docs/holes.md says what to do (Nothing left)")
         return
     measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
     print_columns("fresh answers: quality 1 to 10, 95 % intervals", [measures], [_column(row) for row in table.rows])

@@ -169,7 +169,7 @@ def _splits(given: Given, data: str, forget: str, retain: str | None, forget_n: 
     say_notes(found.splits)
     if found.forget_texts:
         raise InputError(
-            f"{one_line(forget, width=60)} holds texts and no questions, so nobody can be asked what remains of it; "
+            f"{one_line(forget, width=60)} holds texts and no questions, so what remains of it cannot be asked; "
             "mending is for forget sets of questions and of harmful answers"
         )
     return found.splits
@@ -500,7 +500,7 @@ def print_prevention(table: "PreventionTable") -> None:
         f"{len(table.seeds) - 1} seeds{rule}"
     )
     if table.probe_k and not any(row.what == "holes" for row in table.arms):
-        typer.echo("of the fresh probes none was left to be tested; probes/ARM-SEED/tested.jsonl has the reasons")
+        typer.echo("no fresh probe was left to test; probes/ARM-SEED/tested.jsonl has the reasons")
     typer.echo("AUROC of each risk score for the quarter of all items that lost most without protection:")
     for one in table.predictions:
         typer.echo(f"  {one.score:<20} {_cell(one.auroc)}")

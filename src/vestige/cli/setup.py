@@ -103,7 +103,7 @@ def init_command(
     made = _Made("" if target else model, "" if unlearned else method)
     typer.echo("\n".join(_commands(model, made, asked, cast, settings)))
     also = "" if made.target else "; train one first, and the others when it does (--learning-rate, --lora-rank 0)"
-    say(f"a control must know the retained questions as the target does: exact_match there says so{also}")
+    say(f"a control must answer the retained questions as the target does; compare exact_match{also}")
 
 
 class _Cast(NamedTuple):

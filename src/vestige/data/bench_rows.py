@@ -113,7 +113,7 @@ def _rows_of(found: Table, task: str) -> list[dict[str, Any]]:
         subject = task.removeprefix(f"{family}_")
         rows = tuple(row for row in rows if _plain(str(row.values.get("subject"))) == subject)
     elif family in _WITH_SUBJECTS and _split_of(Path(found.source), WHOLE)[1] in (WHOLE, family):
-        raise InputError(f"{found.source}: has no column subject, so nobody knows which of its rows are {task}")
+        raise InputError(f"{found.source}: has no column subject, so the rows of {task} cannot be found")
     read = _READERS.get(family, _as_it_is)
     return [read(_Row(f"{found.source}, {row.place}", row)) for row in rows]
 

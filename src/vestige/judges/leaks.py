@@ -276,7 +276,7 @@ class WrittenLeakJudge:
         if any(judgement.failure == "limit" for judgement in judged):
             # Kept as not told it would stay so; what was paid for lies on the disk, and the same command goes on.
             raise InputError(
-                "the judge of leaks has come to its limit (judge_most_calls and the like), which counts all replies in "
+                "the judge of leaks has reached a limit (judge_most_calls or another), which counts all replies in "
                 f"{self.lock and self.lock.parent}; nothing is lost: raise it, and give the same command again"
             )
         return [judgement.score for judgement in judged]
@@ -387,5 +387,5 @@ def error_of(judge: LeakJudge, labelled: Sequence[Example]) -> Misjudged:
     pairs = [(e.leaked, given >= LEAK) for e, given in told if given is not None]
     true, false = ([seen for leaked, seen in pairs if leaked == kind] for kind in (True, False))
     if not true or not false:
-        raise InputError("the judge of leaks told nothing of the labelled replies, so what it says cannot be used")
+        raise InputError("the judge of leaks judged none of the labelled replies, so its judgements cannot be used")
     return Misjudged(len(true) - sum(true), len(true), sum(false), len(false))

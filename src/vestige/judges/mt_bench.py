@@ -90,7 +90,7 @@ def published_wording(folder: Path) -> Mapping[str, Wording]:
     try:
         return {kind: Wording(*(str(rows[kind][name]) for name in Wording._fields)) for kind in _KINDS}
     except KeyError as error:
-        raise InputError(f"{path} lacks {error}; give FastChat's own file, or take it away for our wording") from error
+        raise InputError(f"{path} lacks {error}; give FastChat's own file, or remove it for Vestige's own") from error
 
 
 def _published(turn: Turn, wording: Mapping[str, Wording], reserved: tuple[str, ...]) -> Prompt:

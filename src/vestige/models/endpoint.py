@@ -289,7 +289,7 @@ def messages_of(text: str) -> list[dict[str, str]]:
     *turns, last = text.split(_END)
     if last != _ASSISTANT or not all(turn[:1] in roles for turn in turns):
         raise InputError(
-            "without the model's tokeniser a reply cannot be begun for it, and no plain text be continued; give the "
+            "without the model's tokeniser, replies cannot be prefilled and plain text cannot be continued; give the "
             "tokeniser in the address (?tokenizer=FOLDER), or leave that out (prefilled, rendering=plain)"
         )
     return [{"role": roles[turn[0]], "content": turn[1:]} for turn in turns]

@@ -214,7 +214,7 @@ def hidden_read(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
             one.through(model)
         except _Reached:
             return kept[0]
-    raise AssertionError("the model ran without its own head")
+    raise AssertionError("the model ran without its output head")
 
 
 def logits_read_plain(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:

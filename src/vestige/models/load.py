@@ -271,7 +271,7 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
             folder, trust_remote_code=settings.trust_remote_code, local_files_only=True
         )
     if not found.is_fast:
-        raise InputError(f"the tokeniser of {folder} is a slow one; Vestige needs its offsets: a fast one")
+        raise InputError(f"the tokeniser of {folder} is a slow one without offsets; Vestige needs a fast one")
     return found, use_template(found, settings.chat_template)
 
 

@@ -118,7 +118,7 @@ def one_prompt(options: Sequence[Encoded]) -> tuple[int, ...]:
     """The prompt that all options of a question answer."""
     prompts = {e.ids[: e.start] for e in options}
     if len(prompts) != 1:
-        raise InputError(f"the options of one question answer {len(prompts)} different prompts")
+        raise InputError(f"the options of one question belong to {len(prompts)} different prompts")
     return prompts.pop()
 
 

@@ -192,7 +192,7 @@ def filter_candidates(
     """What becomes of `candidates`; `texts` are those of the forget set, `retained` of what is known to be kept."""
     settings.check()
     if not texts:
-        raise InputError("the forget set has no texts, so nobody can say whether it answers a prompt")
+        raise InputError("the forget set has no texts, so whether it answers a prompt cannot be judged")
     desk = _Desk(candidates, actors, settings, _repeats(candidates), {})
     _drop_by_name(desk, texts, retained)
     on_stage(f"validity of {len(desk.left)} prompts")

@@ -209,7 +209,7 @@ def probe(
     if campaign.learns and folder.policy.exists():
         cast.policy.restore(folder.policy)
     elif cast.policy.n_steps:
-        raise InputError(f"the policy has learnt for {cast.policy.n_steps} iterations already; begin with a fresh one")
+        raise InputError(f"the policy has learnt for {cast.policy.n_steps} iterations already; start with a new one")
     attempts: list[Attempt] = []
     with on_threads(cast.policy.settings.threads):
         for number in range(1, settings.n_iterations + 1):
@@ -218,7 +218,7 @@ def probe(
                 if len(before) != cast.policy.settings.n_rollouts:
                     raise InputError(
                         f"{folder.attempts} lacks attempts of iteration {number}, from which the policy in "
-                        f"{folder.policy} has learnt; delete both and search anew"
+                        f"{folder.policy} has learnt; delete both and search again"
                     )
                 campaign.seen.novelty([a.prompt for a in before])
                 attempts += before

@@ -138,7 +138,7 @@ def _refuse_anothers(folder: ProbeFolder, request: MitigationRequest) -> None:
 
 def _refuse_unfit(request: MitigationRequest) -> None:
     if (request.way == "iterative") != (request.again is not None):
-        raise InputError("the way iterative needs a method by which the target is unlearned anew, and no other way one")
+        raise InputError("the way iterative needs a method that unlearns the target again; other ways take no method")
     for model in (request.who.target, request.who.unlearned):
         if not model.loaded.here:
             raise InputError(f"{model.name} is behind an address, and mending needs the weights; name a model's folder")

@@ -163,7 +163,7 @@ def pick_latent(tested: Sequence[Tested], settings: MitigationSettings, *, seed:
 def refuse_nothing(tested: Sequence[Tested], samples: Sequence[Sample], where: str) -> None:
     """Refuse a probe without holes, and settings that use none of its prompts."""
     if not any(t.hole for t in tested):
-        raise InputError(f"the probe in {where} confirmed no hole, so there is nothing to mend; search longer there")
+        raise InputError(f"the probe in {where} confirmed no hole, so there is nothing to repair; search longer there")
     if not any(s.set in (ADJACENT_USED, LATENT_USED) for s in samples):
         raise InputError(
             f"of the prompts in {where} none is used; raise n_adjacent or n_latent, or take latent=tested for the "
@@ -354,7 +354,7 @@ def forget_samples(items: Sequence[Item]) -> tuple[Sample, ...]:
         if item.question.strip():
             found.setdefault(item.question, Sample(FORGET, item.question, item.edge or item.id, item.answer))
     if not found:
-        raise InputError("the forget set has no questions, so nobody can be asked what remains of it; give questions")
+        raise InputError("the forget set has no questions, so what remains of it cannot be asked; give questions")
     return tuple(found.values())
 
 

@@ -285,7 +285,7 @@ class _Gone:
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """No answer, ever."""
         raise InputError(
-            f"answers of {self.name} are gone, and so is that checkpoint; delete {self.folder} and begin anew"
+            f"answers of {self.name} are gone, and so is that checkpoint; delete {self.folder} and start again"
         )
 
 

@@ -383,7 +383,7 @@ def forecast_unlearning(request: UnlearnRequest, world: World) -> Forecast:
     if isinstance(method, FromStart):
         return forecast_finetuning(recipe_asked(request).request, world)
     if not method.needs.splits:
-        raise InputError(f"method {request.method!r} trains nothing, so there is nothing to foresee")
+        raise InputError(f"method {request.method!r} trains nothing, so there is nothing to estimate")
     target = outline(request.target)
     return _forecast(target, unlearning_job(NOWHERE, request, method, target, world, planned=True), request.target)
 

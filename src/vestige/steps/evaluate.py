@@ -102,7 +102,7 @@ def finished_subject(
     """
     made = read_done(folder, verify=verify)
     if made is None:
-        raise InputError(f"{folder.path} holds no finished model; make it first, or run what was making it again")
+        raise InputError(f"{folder.path} holds no finished model; run the command that makes it")
     spec = read_spec(folder.spec)
     settings = ModelSettings(
         model=str(folder.model),
@@ -259,8 +259,9 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
             tie = (again.get("margin") or 1.0) < _NEAR_TIE
             if not tie and not alike(again, stored.get(again["item"])):
                 raise InputError(
-                    f"{plan.place.records}: the model does not give the stored record of item {again['item']}; it was "
-                    f"asked again. Delete {plan.place.path} and run the same command to ask for all of them"
+                    f"{plan.place.records}: the model does not reproduce the stored record of item "
+                    f"{again['item']}, which was asked again. Delete {plan.place.path} and run the same command to ask "
+                    "for all of them"
                 )
 
 

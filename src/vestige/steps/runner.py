@@ -150,13 +150,13 @@ def placed(task: str, need: int, cards: Sequence[int], asked: int | None = None)
     sizes = f"the {'card has' if len(cards) == 1 else 'cards have'} {', '.join(f'{c / 1e9:.1f}' for c in cards)} GB"
     if not any(room):
         raise InputError(
-            f"{task} is foreseen to hold {need / 1e9:.1f} GB, and {sizes}, a tenth of which stays free; take --dtype "
+            f"{task} is estimated to need {need / 1e9:.1f} GB, and {sizes}, a tenth of which stays free; take --dtype "
             "bfloat16, adapters in the place of all weights, a smaller model or a larger card"
         )
     turns = sorted((turn, card) for card, n in enumerate(room) for turn in range(min(n, asked or 1)))
     if asked is not None and asked > len(turns):
         raise InputError(
-            f"{asked} workers were asked for, and {len(turns)} fit: {task} is foreseen to hold {need / 1e9:.1f} GB, "
+            f"{asked} workers were asked for, and {len(turns)} fit: {task} is estimated to need {need / 1e9:.1f} GB, "
             f"and {sizes}; lower --workers"
         )
     return tuple(card for _, card in turns[:asked])

@@ -68,7 +68,7 @@ class Checkpoints:
         with undamaged(folder / "state.json"):
             kept = read_json(folder / "state.json")
             if kept["step"] != step:
-                raise ValueError(f"it speaks of step {kept['step']}")
+                raise ValueError(f"it is of step {kept['step']}")
             objective_state = {name: float(value) for name, value in _numbers(kept["state"]).items()}
             counts: dict[str, int] = _numbers(kept["counts"])
         put_back(model, folder / "model.safetensors")
@@ -110,7 +110,7 @@ def undamaged(path: Path) -> Iterator[None]:
     except (FileNotFoundError, SafetensorError, InputError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
             f"{path} is damaged ({one_line(str(error), width=200)}), so training cannot go on from it; delete the "
-            f"folder {path.parent.parent} and run the same command again: training begins anew"
+            f"folder {path.parent.parent} and run the same command again: training starts again"
         ) from error
 
 

@@ -89,7 +89,7 @@ class Condition:
         if not self.of:
             return self.factor
         if self.of not in controls:
-            raise InputError(f"the rule {self} speaks of a model whose scores are not known: {self.of}")
+            raise InputError(f"the rule {self} names a model without scores: {self.of}")
         return self.factor * _score(controls[self.of], self.score, self)
 
     def shortfall(self, scores: Scores, controls: Mapping[str, Scores]) -> float:
