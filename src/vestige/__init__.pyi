@@ -1,6 +1,7 @@
 """The public names of Vestige and their homes: each is loaded when it is first used, and type checkers read it here."""
 
 from .api import Audit as Audit
+from .api import Holes as Holes
 from .api import Model as Model
 from .api import Results as Results
 from .api import StudyResults as StudyResults
@@ -8,6 +9,7 @@ from .api import attack as attack
 from .api import audit as audit
 from .api import evaluate as evaluate
 from .api import finetune as finetune
+from .api import probe as probe
 from .api import read_audit as read_audit
 from .api import study as study
 from .api import unlearn as unlearn

@@ -8,7 +8,7 @@ print as a note is in `notes`. Each function goes on where a stopped one ended, 
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from vestige.artifacts.audits import AuditOutcome
+    from vestige.artifacts.holes import HoleTable
     from vestige.auditing.settings import AuditSettings
     from vestige.core.items import ForgetSet
     from vestige.core.settings import Settings
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from vestige.models.load import ModelSettings
     from vestige.steps.controls import Recipe
     from vestige.steps.finetune import FinetuneRequest
+    from vestige.steps.subjects import Asked
     from vestige.steps.unlearn import UnlearnRequest
     from vestige.training.settings import TrainingSettings, UnlearningSettings
 
@@ -457,6 +459,104 @@ def audit(
     found = run_audit(Path(output_dir), request, workers=workers)
     failed = {name: str(error) for name, error in found.failed.items()}
     return Audit(Path(output_dir), (found.outcome,), failed, request.splits.told)
+
+
+@dataclass(frozen=True)
+class Holes:
+    """What a probe found: the table by source, the confirmed holes, and what was noted on the data."""
+
+    path: Path
+    table: "HoleTable"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each number of each source, with interval and n; false holes are those of the placebos."""
+        from vestige.artifacts.holes import estimates_of
+
+        return [
+            {"source": row.source, **{name: getattr(e, name) for name in ("metric", "value", "low", "high", "n")}}
+            for row in self.table.rows
+            for e in estimates_of(row)
+        ]
+
+    @property
+    def holes(self) -> list[dict[str, Any]]:
+        """The confirmed holes: prompt, source, both answers and scores, group."""
+        from vestige.artifacts.holes import read_holes
+        from vestige.artifacts.layout import ProbeFolder
+
+        return [asdict(hole) for hole in read_holes(ProbeFolder(self.path))]
+
+    def to_frame(self) -> "DataFrame":
+        """A row for each confirmed hole."""
+        return _frame(self.holes)
+
+    def _repr_html_(self) -> str:
+        columns = ("source", "metric", "value", "low", "high", "n")
+        return _table(columns, [[row[c] for c in columns] for row in self.rows])
+
+
+def probe(
+    target: "Named | Model",
+    unlearned: "Named | Model",
+    *,
+    data: "Named | SourceSettings",
+    forget: str,
+    output_dir: Named,
+    retain: str | None = None,
+    searches: Sequence[str] = ("latent",),
+    placebos: "Mapping[str, Named | Model] | None" = None,
+    forget_n: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+    chat_template: str = "",
+    **settings: Any,
+) -> Holes:
+    """Look for knowledge holes: harmless questions that `target` answers well and `unlearned` badly.
+
+    `settings` are those of a probe in `[holes]` of a study (`asks`, `judge`, `k`, `by`, `answers`, `latent`, `policy`,
+    `filter`): `latent={"n_iterations": 6}`, `judge={"kind": "server", "model": "http://host/v1#name"}`. Adjacent
+    questions are made, the `searches` among latent, random, paraphrase and enumeration begin from them, and what both
+    found is asked anew. `placebos` are models, by name, that know what the target knows.
+    """
+    from vestige.artifacts.layout import ProbeFolder
+    from vestige.core.settings import closest
+    from vestige.data.corpus import SourceSettings
+    from vestige.data.probe_sources import probe_sources
+    from vestige.probes.adjacent import make_adjacent
+    from vestige.probes.holes import FilterRequest, filter_holes
+    from vestige.probes.latent import SEARCHES, search
+    from vestige.steps.subjects import asked_model
+    from vestige.studies.holes import OF_A_PROBE, HolesSettings
+
+    for key in settings:
+        if key not in OF_A_PROBE:
+            raise InputError(f"settings of the probe: unknown key {key!r}; {closest(key, list(OF_A_PROBE))}")
+    for name in searches:
+        if name not in SEARCHES:
+            raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), list(SEARCHES))}")
+    own = HolesSettings.build(settings, where="settings of the probe")
+    own.judge.check()
+    own.filter.check()
+    source = data if isinstance(data, SourceSettings) else SourceSettings(data=fspath(data))
+    sources = probe_sources(source, forget, retain=retain, n_forget=forget_n)
+
+    def asked(model: "Named | Model") -> "Asked":
+        return asked_model(_model(model, device, dtype or "float32", trust_remote_code, chat_template), dtype=dtype)
+
+    folder, corpus = ProbeFolder(Path(output_dir)), sources.corpus
+    who = own.taking_part(
+        folder, lambda: asked(target), lambda: asked(unlearned), lambda: corpus, seed=seed, device=device
+    )
+    make_adjacent(folder, own.near(sources.splits, corpus.dataset, seed, sources.forget_texts, sources.retain_texts))
+    for name in searches:
+        search(folder, who, name, own.searching(tuple(searches), device))
+    known = {name: asked(model) for name, model in (placebos or {}).items()}
+    table = filter_holes(folder, FilterRequest(who, sources.forget, own.filter, sources.retain, known))
+    return Holes(folder.path, table, sources.splits.told)
 
 
 @dataclass(frozen=True)

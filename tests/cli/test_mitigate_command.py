@@ -66,6 +66,34 @@ def test_harm_is_a_score_of_any_model_by_itself(made):
     assert "--judge grounded cannot say" in str(refused.exception)
 
 
+def test_an_unlearning_ends_where_a_judge_finds_no_harm_and_its_replies_are_paid_for_once(made, tmp_path):
+    out = tmp_path / "out"
+    with serving(lambda body: json.dumps({"harmful": False})) as log:
+        words = [
+            "--method",
+            "ga",
+            "--data",
+            made[0] / "qa.jsonl",
+            "--forget",
+            made[0] / "forget.jsonl",
+            "--device",
+            "cpu",
+        ]
+        words += ["--stop-when", "harm<=0", "--harm-judge", f"server:{log.url}#m", "--lora-rank", 0, "--epochs", 2]
+        words += ["--output-dir", out, "--trajectory.max-new-tokens", 4, "--set", "limits.most_calls=9"]
+        done = CliRunner().invoke(app, ["unlearn", *map(str, [made[0] / "target", *words])])
+        assert done.exit_code == 0, done.output
+        assert "harm 0 is at or below 0" in done.stdout
+        paid = len(log.paid)
+        assert CliRunner().invoke(app, ["unlearn", *map(str, [made[0] / "target", *words])]).exit_code == 0
+        assert 0 < paid == len(log.paid)
+        assert (out / "train" / "judge" / "replies.jsonl").exists()
+        grounded = CliRunner().invoke(
+            app, ["unlearn", *map(str, [made[0] / "target", *words, "--harm-judge", "grounded"])]
+        )
+    assert "cannot say whether an answer is harmful" in str(grounded.exception)
+
+
 def test_a_mending_asks_as_the_probe_did_unless_told_otherwise(made):
     told = ("mitigation.answer_tokens=4", *FAST)
     done = mitigate(made, "--way", "gd", "--every", "4 steps", settings=told)

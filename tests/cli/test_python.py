@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from tests.judges.faulty_server import serving
+from tests.probed import make_probed, verdict
 
 from vestige import api
 from vestige.core.errors import InputError
@@ -48,6 +50,29 @@ def test_from_data_to_a_verdict(taught, data, tmp_path, few_resamples):
     assert "<td>not expressed</td>" in audit._repr_html_()
     assert audit.report().name == "report.html"
     assert api.read_audit(tmp_path / "run").verdicts == audit.verdicts
+
+
+def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
+    probed = make_probed(tmp_path)
+    sets = {"data": probed / "qa.jsonl", "forget": str(probed / "forget.jsonl"), "output_dir": tmp_path / "holes"}
+    policy = {"n_rollouts": 4, "n_tokens": 6, "epochs": 1, "lora_rank": 2}
+    with serving(verdict) as log:
+        judge = {"kind": "server", "model": f"{log.url}#m", "embedder": str(probed / "embedder")}
+        small = {"answers": {"max_tokens": 4}, "latent": {"n_iterations": 1}, "policy": policy, "judge": judge}
+        small |= {"asks": {"model": str(probed / "target")}, "k": 1, "filter": {"alike": 1.0}, "device": "cpu"}
+        found = api.probe(probed / "target", probed / "unlearned", **sets, searches=["random"], **small)
+        paid = len(log.paid)
+        again = api.probe(probed / "target", probed / "unlearned", **sets, searches=["random"], **small)
+        assert paid == len(log.paid)
+    assert again.table == found.table
+    rows = {(row["source"], row["metric"]): row["value"] for row in found.rows}
+    assert (rows["adjacent", "holes"], rows["adjacent", "false holes"]) == (1, 0)
+    assert {"adjacent", "random"} >= {hole["source"] for hole in found.holes} >= {"adjacent"}
+    assert len(found.to_frame()) == len(found.holes) == found.table.n_holes >= 3
+    assert "<td>false holes</td>" in found._repr_html_()
+    for wrong, said in (({"latnt": {}}, "did you mean 'latent'"), ({"judge": {"kind": "server"}}, "needs a model")):
+        with pytest.raises(InputError, match=said):
+            api.probe("t", "u", **sets, **wrong)
 
 
 def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):

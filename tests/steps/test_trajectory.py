@@ -21,6 +21,7 @@ from vestige.core.files import append_lines, read_jsonl
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
+from vestige.judges.base import Judgement, Request
 from vestige.models import tiny
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.evaluate import finished_subject
@@ -226,6 +227,44 @@ def test_methods_that_do_not_end_with_what_they_train_have_neither_trajectory_no
         unlearn(folder, asked(target, scripted(tmp_path, [(1.0, 1.0)]), method=method))
     with pytest.raises(InputError, match="leaves no adapter; take --save merged"):
         unlearn(folder, asked(target, method=method, save="adapter", training=LORA))
+
+
+@dataclass
+class Softening:
+    """A judge of harm that finds fewer replies harmful each time that it is asked; the last of four it never judges."""
+
+    limited: bool = False
+    asked: list[list[Request]] = dataclasses.field(default_factory=list)
+    name: str = "softening"
+
+    def judge(self, requests):
+        self.asked.append(list(requests))
+        n_harmful = 4 - len(self.asked)
+        judged = [Judgement(float(i < n_harmful)) for i in range(len(requests) - 1)]
+        return [*judged, Judgement(None, failure="limit" if self.limited else "not judged")]
+
+
+def harmed(judge, told="soft", **rules) -> TrajectoryRequest:
+    settings, validation = TrajectorySettings.build(rules), ValidationSettings(items=4, max_new_tokens=4)
+    return answered_trajectory(settings, validation, SPLITS, seed=0, harm=(judge, {"judge": told}))
+
+
+def test_a_training_stops_or_keeps_a_checkpoint_where_the_share_of_harmful_replies_is_low_enough(target, tmp_path):
+    judge = Softening()
+    made = unlearn(SubjectFolder(tmp_path / "stopped"), asked(target, harmed(judge, stop_when=("harm<=0.4",))))
+    # Of three that are judged 3 are harmful of the target, then 2, 1 and 0: met at the second of three epochs.
+    scores = [line["scores"]["harm"] for line in read_jsonl(SubjectFolder(tmp_path / "stopped").trajectory)]
+    assert scores == pytest.approx([1, 2 / 3, 1 / 3])
+    assert (made.steps, made.stopped) == (4, "harm 0.3333 is at or below 0.4 (harm<=0.4)")
+    assert {(r.task, r.question) for r in judge.asked[0]} < {("harm", i.question) for i in FORGET}
+    chosen = unlearn(SubjectFolder(tmp_path / "chosen"), asked(target, harmed(Softening(), choose="harm<=0.7"))).chosen
+    assert (chosen.rule, chosen.met) == ("harm<=0.7", True)
+    # Whose word it was is part of what the model is.
+    specs = {unlearn_spec(asked(target, one)).id for one in (harmed(judge), harmed(judge, told="other"))}
+    plain = answered_trajectory(TrajectorySettings(), ValidationSettings(items=4, max_new_tokens=4), SPLITS, seed=0)
+    assert len(specs | {unlearn_spec(asked(target, plain)).id}) == 3
+    with pytest.raises(InputError, match="limits"):
+        unlearn(SubjectFolder(tmp_path / "limited"), asked(target, harmed(Softening(limited=True))))
 
 
 def test_validation_scores_are_means_over_validation_items_and_leave_the_others_alone(target):

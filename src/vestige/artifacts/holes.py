@@ -133,6 +133,12 @@ class HoleRow:
     placebos: tuple[Placebo, ...]
 
 
+def estimates_of(row: HoleRow) -> list[Estimate]:
+    """Every number of a source's row, those of its placebos after its own."""
+    own = [row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes]
+    return own + [e for p in row.placebos for e in (p.rate, p.excess) if e is not None]
+
+
 @dataclass(frozen=True)
 class Diversity:
     """How different the prompts tested of one source are: Vendi / n, and 1 - avgSelfBLEU, which one prompt has not.

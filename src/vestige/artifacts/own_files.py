@@ -38,7 +38,7 @@ _WITHIN = (
     *("asked-*.json", "records.jsonl", "unfinished.jsonl", "scores.jsonl", "summary-*.json", "summary.json"),
     *("shown.jsonl", "search.json", "prompt.json", "train/metrics.jsonl", "train/trajectory.jsonl", "score.json"),
     *("asked/*.json", "plan.json", "outcome.json", "trained/*.json", "judge/??/*.json", "judge/under-way"),
-    *("judge/under-way/*", "lost.jsonl"),
+    *("judge/under-way/*", "judge/replies.jsonl", "lost.jsonl"),
     # of probes, mitigation, variance and prevention
     *("adjacent.jsonl", "attempts.jsonl", "iterations.jsonl", "answers/*.jsonl", "judged/*.jsonl", "scored/*.jsonl"),
     *("tested.jsonl", "holes.jsonl", "map.json", "used.jsonl", "table.json", "answers.jsonl", "added.jsonl"),

@@ -17,6 +17,7 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
     from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
+    from vestige.judges.base import Judge
     from vestige.models.load import ModelSettings
     from vestige.steps.controls import Recipe
     from vestige.steps.trajectory import TrajectoryRequest
@@ -316,12 +317,14 @@ def trajectory_from(
     splits: "NamedSplits",
     *,
     seed: int,
+    harm: "tuple[Judge, Mapping[str, Any]] | None" = None,
 ) -> "TrajectoryRequest | None":
     """A training's trajectory as it is asked for; None if it is not. Conditions to stop add to those that always hold.
 
-    `watch` are settings of `TrajectorySettings`, `validation` of `ValidationSettings`, `retrained` the control.
+    `watch` are settings of `TrajectorySettings`, `validation` of `ValidationSettings`, `retrained` the control, `harm`
+    the judge of it.
     """
-    if not (watch or validation or retrained):
+    if not (watch or validation or retrained or harm):
         return None
     from vestige.steps.subjects import origin_of
     from vestige.steps.trajectory import ValidationSettings, answered_trajectory
@@ -334,7 +337,7 @@ def trajectory_from(
         model = target.model_copy(update={"model": retrained})
         control = (model, origin_of(model).digest)
     checked = ValidationSettings.build(validation, where="settings of trajectory")
-    return answered_trajectory(settings, checked, splits, seed=seed, retrained=control)
+    return answered_trajectory(settings, checked, splits, seed=seed, retrained=control, harm=harm)
 
 
 def eval_names(names: str) -> list[str]:

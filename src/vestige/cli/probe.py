@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from vestige.models.embedder import Embedder as LoadedEmbedder
     from vestige.models.load import ModelSettings
     from vestige.probes.adjacent import AdjacentRequest, By, KeptQuestion
-    from vestige.probes.answering import AnswerSettings, Judging, Participants
+    from vestige.probes.answering import AnswerSettings, Grader, Judging, Participants
     from vestige.probes.holes import ProbeForecast
     from vestige.probes.latent import Searching, Yield
     from vestige.steps.subjects import Asked
@@ -190,11 +190,35 @@ class JudgeOptions:
         assert writer is not None, "a language model writes"
         return writer
 
+    def of_harm(self, place: Place, folder: Path) -> "Grader":
+        """Who says whether an answer is harmful; replies lie in `folder`."""
+        from vestige.artifacts.layout import ProbeFolder
+
+        grader = self.judging(place).by_model(ProbeFolder(folder))
+        if grader is None:
+            raise InputError("--judge grounded cannot say whether an answer is harmful; take local or server")
+        return grader
+
     def embeds(self, device: str) -> "LoadedEmbedder":
         """The embedder."""
         from vestige.models.embedder import HUB_ID, load_embedder
 
         return load_embedder(self.embedder or HUB_ID, device=device)
+
+
+def judge_words(name: str, embedder: str | None) -> JudgeOptions:
+    """What --judge WHO says: grounded, local:MODEL or server:URL#MODEL."""
+    kind, _, rest = name.partition(":")
+    if name == "grounded":
+        return JudgeOptions(embedder=embedder)
+    if kind == "local" and rest:
+        return JudgeOptions(judge=kind, judge_model=rest, embedder=embedder)
+    url, _, model = rest.partition("#")
+    if kind == "server" and url and model:
+        return JudgeOptions(judge=kind, judge_url=url, judge_model=model, embedder=embedder)
+    known = {"local": "local:MODEL, as in local:builtin:smollm2", "server": "server:URL#MODEL"}
+    meant = known.get(kind, f"known: {', '.join(JUDGES)}, as grounded, local:MODEL or server:URL#MODEL")
+    raise InputError(f"no judge {one_line(name)!r}; {meant}")
 
 
 def participants(

@@ -346,10 +346,10 @@ def harm_command(
 
     who.check()
     if who.judge == "grounded":
-        raise InputError("--judge grounded cannot say whether an answer is harmful; take local or server")
+        who.of_harm(place, place.output_dir)
     items = _splits(given, data, forget, None, forget_n).splits["forget"]
     place.look_for(*models)
-    grader = participants(models[0], "", who, place).grader
+    grader = who.of_harm(place, place.output_dir)
     found = {}
     for label, name in placebo_names(models).items():
         found[label] = harm_of(place.folder, place.asked(name), items, given.build(AnswerSettings), grader, place.seed)

@@ -8,7 +8,7 @@ import typer
 from vestige.cli.command import Given, command
 from vestige.cli.options import MODEL, DryRun, Embedder
 from vestige.cli.output import refuse_torchrun, say
-from vestige.cli.probe import JUDGES, JudgeOptions, Place, PlaceOptions, participants, placebo_names, shown
+from vestige.cli.probe import JudgeOptions, Place, PlaceOptions, judge_words, participants, placebo_names, shown
 from vestige.cli.tables import counted, print_columns, print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
@@ -89,21 +89,6 @@ def variance_command(
     if place.as_json:
         return print_json(table)
     print_variance(table)
-
-
-def judge_words(name: str, embedder: str | None) -> JudgeOptions:
-    """What --judge WHO says: grounded, local:MODEL or server:URL#MODEL."""
-    kind, _, rest = name.partition(":")
-    if name == "grounded":
-        return JudgeOptions(embedder=embedder)
-    if kind == "local" and rest:
-        return JudgeOptions(judge=kind, judge_model=rest, embedder=embedder)
-    url, _, model = rest.partition("#")
-    if kind == "server" and url and model:
-        return JudgeOptions(judge=kind, judge_url=url, judge_model=model, embedder=embedder)
-    known = {"local": "local:MODEL, as in local:builtin:smollm2", "server": "server:URL#MODEL"}
-    meant = known.get(kind, f"known: {', '.join(JUDGES)}, as grounded, local:MODEL or server:URL#MODEL")
-    raise InputError(f"no judge {one_line(name)!r}; {meant}")
 
 
 _MEASURES = (

@@ -43,6 +43,7 @@ from vestige.cli.options import (
     unlearning_from,
 )
 from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say, say_next
+from vestige.cli.probe import PARTS, Place, PlaceOptions, judge_words
 from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.core.ids import content_id
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 WATCH = Part("vestige.training.trajectory:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
 CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "trajectory")
+HARM = ("judge", "grounded", "limits")
+"""Parts that only a judge of harm takes."""
 SHARDS = Part("vestige.steps.sisa:SisaSettings", "Shards")
 
 
@@ -234,7 +237,7 @@ def _say_learnt(folder: Path, then: Sequence[object]) -> None:
     say_next(*then)
 
 
-@command(UNLEARNING, WATCH, CHECKED, SOURCE, MODEL)
+@command(UNLEARNING, WATCH, CHECKED, SOURCE, MODEL, *(PARTS[n]._replace(hidden=True) for n in HARM))
 def unlearn_command(
     target: Target,
     data: Data,
@@ -243,6 +246,14 @@ def unlearn_command(
         str | None, typer.Option(help="Method retrain: the model to begin with, if TARGET does not record it.")
     ] = None,
     retrained: Retrained = None,
+    harm_judge: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHO",
+            help="local:MODEL or server:URL#MODEL: adds the score harm, the share of harmful replies to forget "
+            "questions, as in --stop-when 'harm<=0'. Keys of --set: judge.*, limits.*.",
+        ),
+    ] = None,
     seed: Seed = 0,
     parallel: Parallel = None,
     save: Save = "merged",
@@ -261,8 +272,8 @@ def unlearn_command(
     holds the unlearned model (a Hugging Face folder in model/), its training log and its provenance.
 
     With a trajectory option, the model is scored during training on validation items: forget, retain,
-    forget_nll and retain_nll. The curve is in train/trajectory.jsonl. Exit code 7: no checkpoint met --choose; the
-    nearest is kept.
+    forget_nll, retain_nll, and harm with --harm-judge. The curve is in train/trajectory.jsonl. Exit code 7: no
+    checkpoint met --choose; the nearest is kept.
     """
     from vestige.steps.unlearn import unlearn, unlearn_spec
     from vestige.training.parallel import pick_kind, planned_world
@@ -276,7 +287,13 @@ def unlearn_command(
 
         return print_forecast(forecast_unlearning(request, planned_world(kind)), as_json=as_json)
     watch, validation = given.of(TrajectorySettings), given.part("trajectory")
-    trajectory = trajectory_from(watch, validation, retrained, model, splits, seed=seed)
+    harm = None
+    if harm_judge:
+        refuse_torchrun("unlearn --harm-judge")
+        place = Place(PlaceOptions(output_dir, seed), given, words.method, "trajectory")
+        grader = judge_words(harm_judge, None).of_harm(place, output_dir / "train")
+        harm = grader.judge, grader.identity
+    trajectory = trajectory_from(watch, validation, retrained, model, splits, seed=seed, harm=harm)
     request = replace(request, trajectory=trajectory)
     inputs = (target, data, words.forget, words.retain, words.reference, base, retrained)
     spec = unlearn_spec(request)

@@ -1,7 +1,8 @@
 """What a trajectory of an unlearning is scored by: greedy answers to validation questions, or anything handed in.
 
 Scores are means over items: `forget` and `retain` in the metric asked for (shares), `forget_nll` and `retain_nll` the
-negative log-probability of the true answers' tokens, in nats a token.
+negative log-probability of the true answers' tokens, in nats a token. With a judge also `harm`, the share of replies to
+forget questions that it finds harmful (the harmscore of 2511.00030, which trains until it is 0).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,8 @@ from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.data.corpus import CHOSEN_ON, NamedSplits, held_apart
 from vestige.evals import qa
+from vestige.judges.base import Judge, Request, refuse_limit
+from vestige.judges.tasks import TASKS
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.steps.evaluate import CHUNK
 from vestige.steps.subjects import load_checked
@@ -106,6 +109,31 @@ class AnswerScores:
         return sum(values) / len(values)
 
 
+@dataclass(frozen=True)
+class HarmScores:
+    """The scores by answers, and `harm`: what of the replies that could be judged a language model finds harmful."""
+
+    answers: AnswerScores
+    judge: Judge
+
+    def __call__(self, model: LoadedModel) -> dict[str, float]:
+        """The scores of the model. Raises InputError where no reply was judged, or the judge's limits are used up."""
+        found, items, prompter = self.answers(model), self.answers.splits["forget"], model.prompter
+        replies = model.engine.generate(
+            [prompter.prompt(item.question) for item in items],
+            end_ids=prompter.end_ids,
+            max_new_tokens=self.answers.settings.max_new_tokens,
+            context=prompter.max_tokens,
+        )
+        pairs = zip(items, replies, strict=True)
+        judged = self.judge.judge([Request("harm", item.question, prompter.decode(said.ids)) for item, said in pairs])
+        refuse_limit(f"the judge {self.judge.name}", judged)
+        scores = [one.score for one in judged if one.score is not None]
+        if not scores:
+            raise InputError(f"the judge {self.judge.name} judged none of {len(items)} replies ({judged[0].failure})")
+        return found | {"harm": sum(scores) / len(scores)}
+
+
 def answered_trajectory(
     settings: TrajectorySettings,
     validation: ValidationSettings,
@@ -113,11 +141,12 @@ def answered_trajectory(
     *,
     seed: int,
     retrained: tuple[ModelSettings, str] | None = None,
+    harm: tuple[Judge, Mapping[str, Any]] | None = None,
 ) -> TrajectoryRequest:
     """A trajectory that is scored by answers to validation items, which `data.corpus` holds apart.
 
     The other items, on which the model is to be reported, are never asked. `retrained` is a model that never saw the
-    forget set, with its digest.
+    forget set, with its digest; `harm` who judges harm, with all that can change a verdict.
     """
     chosen = held_apart(splits, most=validation.items, seed=seed).validation.splits
     items = {name: tuple(chosen[name]) for name in CHOSEN_ON}
@@ -128,4 +157,9 @@ def answered_trajectory(
     }
     controls = {} if retrained is None else {"retrained": retrained[0]}
     weights = {} if retrained is None else {"retrained": retrained[1]}
-    return TrajectoryRequest(settings, AnswerScores(items, validation), identity, controls, weights)
+    answers = AnswerScores(items, validation)
+    score: ScoreModel = answers
+    if harm is not None:
+        judge, told = harm
+        score, identity = HarmScores(answers, judge), {**identity, "harm": [dict(told), TASKS["harm"].version]}
+    return TrajectoryRequest(settings, score, identity, controls, weights)

@@ -28,6 +28,7 @@ from vestige.artifacts.holes import (
     Outcome,
     Runs,
     VarianceTable,
+    estimates_of,
     read_attempts,
     read_holes,
     read_mitigation,
@@ -213,9 +214,7 @@ class HoleTables:
             row, name = probe.row(source), name or probe.name
             if row is None:
                 continue
-            estimates = (row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes)
-            placebos = [e for p in row.placebos for e in (p.rate, p.excess) if e is not None]
-            self._count(table, name, called, *estimates, *placebos)
+            self._count(table, name, called, *estimates_of(row))
             for measure, test in probe.tests(source).items():
                 self._bare(table, name, called, measure, test.p, row.n_judged)
 

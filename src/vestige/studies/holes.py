@@ -28,7 +28,9 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings, closest
 from vestige.core.text import one_line
-from vestige.data.corpus import NamedSplits
+from vestige.data.corpus import Corpus, NamedSplits
+from vestige.data.dataset import Dataset
+from vestige.data.probe_sources import Passage
 from vestige.judges.base import Judge, Judgement, Request
 from vestige.judges.server import ServerSettings, server_named
 from vestige.metrics.answers import contains, normalised
@@ -86,6 +88,26 @@ class HoleJudge(Settings):
     limits: Limits = Limits()
     server: dict[str, Any] = Field(default_factory=dict)
     dtype: str = "float32"
+
+    def check(self) -> None:
+        """Refuse what names no judge."""
+        if self.kind != "grounded" and self.model is None:
+            raise InputError(f"holes.judge: kind = {self.kind!r} needs a model")
+        if self.kind == "server" and self.url is None and not is_address(self.model or ""):
+            raise InputError(
+                "holes.judge: kind = 'server' needs a url, or an address as its model: http://localhost:8000/v1#name"
+            )
+        self.limits.check()
+
+    def judging(self, device: str) -> Judging:
+        """Who that is; nothing is loaded yet."""
+        if self.kind == "local":
+            model = ModelSettings(model=str(self.model), dtype=self.dtype, device=device)
+            return Judging(partial(asked_model, model), None, self.limits)
+        if self.kind == "grounded":
+            return Judging(limits=self.limits)
+        named = {**self.server, **server_named(self.model, self.url)}
+        return Judging(None, ServerSettings.build(named, where="holes.judge"), self.limits)
 
 
 class Checkpoints(Settings):
@@ -147,8 +169,49 @@ class HolesSettings(Settings):
 
     def of_a_probe(self) -> dict[str, Any]:
         """What can change a probe, as JSON values: not limits, nor where the embedder lies, nor what comes after."""
-        found = {name: value for name, value in self.identity().items() if name in _OF_A_PROBE}
+        found = {name: value for name, value in self.identity().items() if name in OF_A_PROBE}
         return {**found, "judge": {**found["judge"], "limits": None, "embedder": None}}
+
+    def taking_part(
+        self,
+        folder: ProbeFolder,
+        target: Callable[[], Asked],
+        unlearned: Callable[[], Asked],
+        corpus: Callable[[], Corpus],
+        *,
+        seed: int,
+        device: str,
+    ) -> Participants:
+        """Everybody in the probe in `folder`; a judge of `truth` is told the answers of `corpus`."""
+
+        def grader(who: Participants) -> Grader:
+            found = who.graded_by(self.judge.judging(device), folder)
+            if not self.judge.truth:
+                return found
+            known = corpus()
+            judge = KnownAnswersJudge(found.judge, (*known.items, *known.factual))
+            return Grader(judge, {**found.identity, "known_answers": judge.digest}, found.writer)
+
+        embeds = partial(load_embedder, self.judge.embedder or HUB_ID, device=device)
+        return Participants(target, unlearned, grader, embeds, self.answers, seed)
+
+    def searching(self, sources: tuple[str, ...], device: str, taught: ModelSettings | None = None) -> Searching:
+        """These searches, by the policy that is named or the one that was `taught`."""
+        policy = taught or ModelSettings(model=self.asks.model, dtype=self.asks.dtype, device=device)
+        return Searching(sources, policy, self.policy, self.latent, self.filter)
+
+    def near(
+        self,
+        splits: NamedSplits,
+        dataset: Dataset | None,
+        seed: int,
+        forget: tuple[Passage, ...] = (),
+        retain: tuple[Passage, ...] = (),
+    ) -> AdjacentRequest:
+        """Adjacent questions of these sets; `forget` and `retain` are those that are texts."""
+        by: Literal["graph", "offline"] = "graph" if self.by == "graph" else "offline"
+        k = self.k
+        return AdjacentRequest(splits, dataset, by, AdjacentSettings(k=k), NeighbourSettings(k=k), seed, forget, retain)
 
     def variants(self) -> Iterator[tuple[str, "HolesSettings"]]:
         """The single changes of the ablation, in their order, each with the settings that it makes."""
@@ -167,19 +230,14 @@ class HolesSettings(Settings):
                 yield f"{name}={value:g}", self.model_copy(update={part: changed})
 
 
-_OF_A_PROBE = ("asks", "judge", "k", "by", "answers", "latent", "policy", "filter")
+OF_A_PROBE = ("asks", "judge", "k", "by", "answers", "latent", "policy", "filter")
 
 
 def hole_settings(study: Study) -> HolesSettings:
     """What the study asks of holes, refused by key where parts do not go together."""
     name, methods = study.settings.name, study.settings.names()["methods"]
     own = HolesSettings.build(study.settings.holes or {}, where=f"holes of {name}")
-    if own.judge.kind != "grounded" and own.judge.model is None:
-        raise InputError(f"holes.judge: kind = {own.judge.kind!r} needs a model")
-    if own.judge.kind == "server" and own.judge.url is None and not is_address(own.judge.model or ""):
-        raise InputError(
-            "holes.judge: kind = 'server' needs a url, or an address as its model: http://localhost:8000/v1#name"
-        )
+    own.judge.check()
     if own.judge.kind == "grounded" and own.filter.name_groups == "writer":
         # Groups are named last, after hours perhaps.
         raise InputError(f"holes.filter: {NO_WRITER}")
@@ -200,7 +258,6 @@ def hole_settings(study: Study) -> HolesSettings:
         raise InputError("holes.variance compares trainings from one target; set one_target = true for each model")
     list(own.variants())
     own.filter.check()
-    own.judge.limits.check()
     if own.bench is not None:
         read_bench(BenchFolder(Path(own.bench)))
     return own
@@ -354,57 +411,30 @@ def _rate(study: Study, unlearned: str) -> float:
     return float(Board(study.folder.state).facts(unlearned)["made"]["rate"])
 
 
-@dataclass(frozen=True)
-class Cast:
+class Cast(NamedTuple):
     """Everybody who takes part in one probe of a study, with what the study asks of it."""
 
     who: Participants
     settings: HolesSettings
     splits: NamedSplits
     searching: Searching
-    plain: Callable[[], Grader]
 
     @classmethod
     def of(cls, study: Study, folder: ProbeFolder, point: Point, keys: Sequence[str], maker: Maker) -> "Cast":
         """Those of the probe in `folder`; `keys` are those of the target, the unlearned model and the policy if any."""
         whole, device = hole_settings(study), study.settings.device
         settings = dict(whole.variants()).get(point.part, whole)
-        asked, asks = settings.judge, settings.asks
-        judging = Judging(
-            (lambda: asked_model(ModelSettings(model=str(asked.model), dtype=asked.dtype, device=device)))
-            if asked.kind == "local"
-            else None,
-            ServerSettings.build({**asked.server, **server_named(asked.model, asked.url)}, where="holes.judge")
-            if asked.kind == "server"
-            else None,
-            asked.limits,
-        )
         run = int(point.part.removeprefix("run ")) if point.part.startswith("run ") else 1
-        taught = ModelSettings(model=str(place_of(study, keys[2])), device=device) if len(keys) > 2 else None
-        policy = taught or ModelSettings(model=asks.model, dtype=asks.dtype, device=device)
-
-        def plain() -> Grader:
-            """The judge, told no answers of the data where the study's is."""
-            return replace(who.graded_by(judging, folder), told=not asked.truth)
-
-        def grader(_: Participants) -> Grader:
-            found = plain()
-            if not asked.truth:
-                return found
-            corpus = corpus_of(study, point.data)
-            judge = KnownAnswersJudge(found.judge, (*corpus.items, *corpus.factual))
-            return Grader(judge, {**found.identity, "known_answers": judge.digest}, found.writer)
-
-        who = Participants(
+        who = settings.taking_part(
+            folder,
             partial(_model, maker, keys[0]),
             partial(_model, maker, keys[1]),
-            grader,
-            lambda: load_embedder(asked.embedder or HUB_ID, device=device),
-            settings.answers,
-            run_seed(point.seed, run),
+            partial(corpus_of, study, point.data),
+            seed=run_seed(point.seed, run),
+            device=device,
         )
-        searching = Searching((LATENT,), policy, settings.policy, settings.latent, settings.filter)
-        return cls(who, settings, splits_named(study, point), searching, plain)
+        taught = ModelSettings(model=str(place_of(study, keys[2])), device=device) if len(keys) > 2 else None
+        return cls(who, settings, splits_named(study, point), settings.searching((LATENT,), device, taught))
 
 
 def _model(maker: Maker, key: str) -> Asked:
@@ -425,10 +455,7 @@ def _probe(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
 
 def _near(study: Study, point: Point, own: HolesSettings) -> AdjacentRequest:
     """The adjacent questions, the same of every probe of a forget set."""
-    by: Literal["graph", "offline"] = "graph" if own.by == "graph" else "offline"
-    dataset, k = corpus_of(study, point.data).dataset, own.k
-    settings = AdjacentSettings(k=k), NeighbourSettings(k=k)
-    return AdjacentRequest(splits_named(study, point), dataset, by, *settings, point.seed)
+    return own.near(splits_named(study, point), corpus_of(study, point.data).dataset, point.seed)
 
 
 def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
@@ -460,7 +487,9 @@ def _varied(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     assert asked is not None, "planned where a measurement is asked for"
     judges = {cast.who.grader.judge.name: lambda: cast.who.grader}
     if cast.settings.judge.truth:
-        judges[(plain := cast.plain()).judge.name] = lambda: plain
+        judging = cast.settings.judge.judging(study.settings.device)
+        plain = replace(cast.who.graded_by(judging, probe), told=False)
+        judges[plain.judge.name] = lambda: plain
     request = VarianceRequest(
         target=cast.who.target,
         unlearned={f"{p.method} seed {p.seed}": partial(_model, maker, k) for k in cell.after[2:] if (p := by_key[k])},
