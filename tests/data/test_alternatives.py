@@ -9,19 +9,15 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, named_splits, open_corpus
-from vestige.data.dataset import compile_dataset
 from vestige.data.findings import SoundnessSettings, decide
-from vestige.data.folder import write_dataset
 from vestige.data.soundness import material, of_alternatives
 
 SETTINGS = SoundnessSettings(permutations=2_000)
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("data") / "sample1"
-    write_dataset(compile_dataset("sample1", seed=0), folder)
-    return open_corpus(SourceSettings(data=str(folder)))
+def compiled(folder1):
+    return open_corpus(SourceSettings(data=str(folder1)))
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.data.corpus import SourceSettings, everything, items_of, left_out, named_splits, open_corpus
-from vestige.data.dataset import compile_dataset
-from vestige.data.folder import write_dataset
 from vestige.data.selectors import select_edges
 
 
@@ -22,10 +20,9 @@ def opened(path, **settings):
     return open_corpus(SourceSettings(data=str(path), **settings))
 
 
-def test_a_compiled_folder_and_pistols_json_give_the_same_splits(tmp_path):
-    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    folder = named_splits(opened(tmp_path / "data"), "edge:A_B")
-    pistol = named_splits(opened(tmp_path / "data" / "pistol.json"), "edge:A_B")
+def test_a_compiled_folder_and_pistols_json_give_the_same_splits(folder1):
+    folder = named_splits(opened(folder1), "edge:A_B")
+    pistol = named_splits(opened(folder1 / "pistol.json"), "edge:A_B")
     sizes = {name: len(items) for name, items in folder.splits.items()}
     # 20 edges of 20: A_B is forgotten, the three E-F-q components are independent, half of them sales.
     assert sizes == {
@@ -89,9 +86,8 @@ def test_items_that_name_edges_can_be_selected_without_a_graph(tmp_path):
         named_splits(corpus, "edge:e9")
 
 
-def test_what_is_kept_is_named_by_the_same_selectors(tmp_path):
-    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    corpus = opened(tmp_path / "data")
+def test_what_is_kept_is_named_by_the_same_selectors(folder1):
+    corpus = opened(folder1)
 
     def kept(corpus, selector):
         return sorted({i.edge for i in named_splits(corpus, "edge:A_C2", retain=selector).splits["retain"]})
@@ -109,13 +105,12 @@ def test_items_without_a_graph_are_selected_by_the_edges_and_types_they_name(tmp
     assert len(items_of(plain, "random:3#7")) == 6
 
 
-def test_the_seed_of_a_selector_is_one_of_the_data_and_stands_in_the_name(tmp_path):
-    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    plain = named_splits(opened(tmp_path / "data"), "random:1")
-    other = named_splits(opened(tmp_path / "data", split_seed=3), "random:1,edge:A_B")
+def test_the_seed_of_a_selector_is_one_of_the_data_and_stands_in_the_name(folder1):
+    plain = named_splits(opened(folder1), "random:1")
+    other = named_splits(opened(folder1, split_seed=3), "random:1,edge:A_B")
     assert plain.forget == "random:1"
     assert other.forget == "random:1#3,edge:A_B"
-    assert other.resolved.edges == named_splits(opened(tmp_path / "data"), "random:1#3,edge:A_B").resolved.edges
+    assert other.resolved.edges == named_splits(opened(folder1), "random:1#3,edge:A_B").resolved.edges
     assert not set(plain.resolved.edges) & set(other.resolved.edges)
 
 
@@ -127,10 +122,9 @@ def test_a_forget_set_that_is_nothing_is_refused_with_the_way_out(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["forgte.jsonl", "f.csv", "f.parquet", "folder/forget"])
-def test_a_file_that_is_not_there_is_called_a_file_and_not_a_selector(tmp_path, name):
-    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
+def test_a_file_that_is_not_there_is_called_a_file_and_not_a_selector(tmp_path, folder1, name):
     plain = opened(write(tmp_path / "all.jsonl", rows(3)))
-    for corpus in (plain, opened(tmp_path / "data")):
+    for corpus in (plain, opened(folder1)):
         with pytest.raises(InputError, match=f"--forget {name}: no such file"):
             named_splits(corpus, name)
     with pytest.raises(InputError, match=f"--retain {name}: no such file"):
@@ -211,9 +205,8 @@ def test_what_a_file_says_besides_goes_with_the_datas_item(tmp_path):
     assert (item.id, item.edge, item.paraphrase) == (corpus.items[0].id, "e0", "The first?")
 
 
-def test_scopes_do_not_count_on_contracts_that_were_forgotten_before(tmp_path):
-    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    corpus = opened(tmp_path / "data")
+def test_scopes_do_not_count_on_contracts_that_were_forgotten_before(folder1):
+    corpus = opened(folder1)
     node = named_splits(corpus, "node:B").resolved
     alone, after = named_splits(corpus, "edge:A_B"), named_splits(corpus, "edge:A_B", before=[node])
     # The address of B stands in other contracts of B alone, and these are gone.
@@ -230,11 +223,10 @@ def test_the_columns_that_are_named_hold_for_the_forget_file_too(tmp_path):
     assert [i.question for i in splits["forget"]] == ["Question 0?"]
 
 
-def test_a_part_of_a_data_set_has_no_scopes_and_must_hold_the_forget_set(tmp_path):
-    write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
-    assert named_splits(opened(tmp_path / "data", limit="40"), "edge:A_B").scopes == {}
+def test_a_part_of_a_data_set_has_no_scopes_and_must_hold_the_forget_set(folder1):
+    assert named_splits(opened(folder1, limit="40"), "edge:A_B").scopes == {}
     with pytest.raises(InputError, match="is not among the rows that --limit leaves"):
-        named_splits(opened(tmp_path / "data", limit="40"), "edge:B_D")
+        named_splits(opened(folder1, limit="40"), "edge:B_D")
 
 
 def test_the_first_rows_can_be_taken(tmp_path):

@@ -11,11 +11,6 @@ from vestige.data.graph import Edge, build_graph
 
 
 @pytest.fixture(scope="module")
-def sample1():
-    return compile_dataset("sample1", seed=0)
-
-
-@pytest.fixture(scope="module")
 def sample2():
     return compile_dataset("sample2", seed=0)
 

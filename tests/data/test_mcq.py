@@ -170,16 +170,7 @@ def test_pistols_sample_is_a_set_of_four_options_each():
     assert missing == {"shipping_decider": 10, "shipping_payer": 10, "pay_frequency": 10}
 
 
-@pytest.mark.parametrize(
-    ("name", "n"),
-    [
-        ("forget01_perturbed", 40),
-        ("forget10_perturbed", 400),
-        ("retain_perturbed", 400),
-        ("real_authors", 100),
-        ("world_facts", 117),
-    ],
-)
+@pytest.mark.parametrize(("name", "n"), [("forget10_perturbed", 400), ("real_authors", 100), ("world_facts", 117)])
 def test_tofu_gives_a_question_for_every_row_that_has_wrong_answers(name, n):
     path = SHARED / "tofu" / f"{name}.json"
     if not path.exists():

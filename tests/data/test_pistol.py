@@ -12,10 +12,8 @@ from vestige.data.pistol import UNKNOWN, read_pistol, write_pistol
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return [
-        {"question": i.question, "answer": i.answer, "edge": i.edge} for i in compile_dataset("sample1", seed=0).items
-    ]
+def rows(sample1):
+    return [{"question": i.question, "answer": i.answer, "edge": i.edge} for i in sample1.items]
 
 
 def written(tmp_path, value, name="sample_data_1.json"):

@@ -13,11 +13,6 @@ from vestige.data.selectors import select_edges
 
 
 @pytest.fixture(scope="module")
-def sample1():
-    return compile_dataset("sample1", seed=0)
-
-
-@pytest.fixture(scope="module")
 def graph():
     return named_graph("sample1", seed=0)
 

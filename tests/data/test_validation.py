@@ -7,12 +7,6 @@ import pytest
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits, balanced_draw, held_apart, split_by
-from vestige.data.dataset import compile_dataset
-
-
-@pytest.fixture(scope="module")
-def sample1():
-    return compile_dataset("sample1", seed=0)
 
 
 def forgetting(sample1, forget: str) -> NamedSplits:

@@ -6,18 +6,19 @@ own length, works in float64 from the model's raw logits and hidden states, and 
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import LlamaForCausalLM, PreTrainedModel
 
 from vestige.core.items import Item
 from vestige.methods import METHODS, find_method
 from vestige.methods.steering import direction
 from vestige.models.blocks import blocks, output_projection
 from vestige.models.prompts import Prompter
-from vestige.models.tiny import MAX_TOKENS, tiny_model, tiny_tokenizer
+from vestige.models.tiny import MAX_TOKENS, tiny_config, tiny_tokenizer
 from vestige.training.backward import ForwardStep
 from vestige.training.batching import Row, row_of
 from vestige.training.reference import reference_activations, reference_rows
@@ -66,11 +67,16 @@ def rows() -> dict[str, list[Row]]:
 def models(rows) -> tuple[PreTrainedModel, PreTrainedModel]:
     """A policy and a reference that half know the answers: on fresh ones every p is nearly 0."""
     torch.set_num_threads(1)
-    return _taught(tiny_model(0), rows, steps=24), _taught(tiny_model(1), rows, steps=20)
+    config, made = tiny_config(), []
+    config.update({"hidden_size": 32, "intermediate_size": 64, "head_dim": 8})
+    for seed, steps in ((0, 40), (1, 30)):
+        torch.manual_seed(seed)
+        made.append(_taught(LlamaForCausalLM(config), rows, steps=steps))
+    return made[0], made[1]
 
 
 def _taught(model: PreTrainedModel, rows: dict[str, list[Row]], *, steps: int) -> PreTrainedModel:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _ in range(steps):
         for row in rows["forget"] + rows["retain"]:
             logits = model(input_ids=torch.tensor([row.ids])).logits[0, row.start - 1 : row.stop - 1]
@@ -108,8 +114,9 @@ def npo(policy: list[Alone], reference: list[Alone], beta: float) -> Tensor:
     return (2 / beta * (1 + ratios**beta).log()).mean()
 
 
-def simnpo(policy: list[Alone], beta: float) -> Tensor:
-    return (2 / beta * (1 + torch.stack([p.own.mean().exp() for p in policy]) ** beta).log()).mean()
+def simnpo(policy: list[Alone], beta: float, gamma: float) -> Tensor:
+    odds = torch.stack([p.own.mean().exp() for p in policy]) ** beta * math.exp(gamma)
+    return (2 / beta * (1 + odds).log()).mean()
 
 
 def ascent(policy: list[Alone], beta1: float, beta2: float) -> Tensor:
@@ -157,29 +164,32 @@ def rmu(p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, Tenso
     }
 
 
-def expected(name: str, p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, Tensor]:
-    """The terms of each method at its defaults."""
+def expected(name: str, m: Any, p: dict[str, list[Alone]], r: dict[str, list[Alone]]) -> dict[str, Tensor]:
+    """The terms of each method, at its defaults but for the exponents, temperatures and margins of `m`."""
     forget, retain = p["forget"], nll(p["retain"])
     table = {
         "ga": lambda: {"forget": -nll(forget)},
         "gd": lambda: {"forget": -nll(forget), "retain": retain},
         "kl": lambda: {"forget": -nll(forget), "kl": kl(r["retain"], p["retain"])},
         "idk_gd": lambda: {"idk": nll(p["idk"]), "retain": retain},
-        "dpo": lambda: {"dpo": dpo(p, r, "idk", 0.1)},
-        "npo": lambda: {"npo": npo(forget, r["forget"], 0.1)},
+        "dpo": lambda: {"dpo": dpo(p, r, "idk", m.beta)},
+        "npo": lambda: {"npo": npo(forget, r["forget"], m.beta)},
         "npo_gd": lambda: {"npo": npo(forget, r["forget"], 0.1), "retain": retain},
-        "npo_kl": lambda: {"npo": npo(forget, r["forget"], 0.1), "kl": kl(p["retain"], r["retain"])},
+        "npo_kl": lambda: {
+            "npo": npo(forget, r["forget"], 0.1),
+            "kl": kl(p["retain"], r["retain"]) if m.direction == "reverse" else kl(r["retain"], p["retain"]),
+        },
         "llmu": lambda: {
             "forget": -0.5 * nll(forget),
             "mismatch": nll(p["mismatch"]),
             "kl": kl(r["retain"], p["retain"]),
         },
         "rmu": lambda: rmu(p, r),
-        "simnpo": lambda: {"simnpo": simnpo(forget, 2.5), "retain": 0.1375 * retain},
+        "simnpo": lambda: {"simnpo": simnpo(forget, m.beta, m.gamma), "retain": 0.1375 * retain},
         "altpo": lambda: {"dpo": 20 * dpo(p, r, "alternative", 0.1), "retain": retain},
-        "wga": lambda: {"forget": ascent(forget, 1.0, 0.0)},
-        "satimp": lambda: {"forget": ascent(forget, 5.0, 1.0), "retain": 0.1 * retain},
-        "undial": lambda: {"undial": undial(forget, r["forget"], 10.0)},
+        "wga": lambda: {"forget": ascent(forget, m.alpha, 0.0)},
+        "satimp": lambda: {"forget": ascent(forget, m.beta1, m.beta2), "retain": 0.1 * retain},
+        "undial": lambda: {"undial": undial(forget, r["forget"], m.beta)},
         "ce_u": lambda: {"ce_u": ce_u(forget)},
         "pdu": lambda: {"flatten": flatness(forget), "retain": 100 * retain},
         "task_arithmetic": lambda: {"forget": nll(forget)},
@@ -212,18 +222,30 @@ def found(method, models, rows, layer: int | None) -> dict[str, Tensor]:
     return method.terms(ForwardStep(needs, slices, references, state).run(model, layer))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"none"}))
-def test_terms_and_gradient_on_a_ragged_batch_are_the_formulas_row_by_row(name, models, rows):
+OTHER_SETTINGS = (
+    ("dpo", {"beta": 0.5}),
+    ("npo", {"beta": 1.0}),
+    ("npo_kl", {"direction": "forward"}),
+    ("simnpo", {"beta": 4.5, "gamma": 1.0}),
+    ("wga", {"alpha": 0.5}),
+    ("satimp", {"beta1": 0.3, "beta2": 0.3}),
+    ("undial", {"beta": 1.0}),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [*((name, {}) for name in sorted(set(METHODS) - {"none"})), *OTHER_SETTINGS]
+)
+def test_terms_and_gradient_on_a_ragged_batch_are_the_formulas_row_by_row(name, settings, models, rows):
     model, frozen = models
-    method, every = find_method(name)(), blocks(model)
+    method, every = find_method(name).build(settings), blocks(model)
     layer = method.layers(len(every), output_projection(every[0])).read if isinstance(method, ReadsLayer) else None
     terms = found(method, models, rows, layer)
     values, pull = {k: v.item() for k, v in terms.items()}, gradient(model, terms)
     policy = {s: [alone(model, row, layer or 0) for row in rows[s]] for s in rows}
     with torch.no_grad():
         reference = {s: [alone(frozen, row, layer or 0) for row in rows[s]] for s in rows}
-    formula = expected(name, policy, reference)
+    formula = expected(name, method, policy, reference)
     assert values == pytest.approx({k: v.item() for k, v in formula.items()}, rel=2e-4, abs=1e-9)
     independent = gradient(model, formula)
     assert independent.norm() > 0

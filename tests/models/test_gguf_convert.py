@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import time
 from collections import namedtuple
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -251,18 +249,3 @@ def test_the_caches_place_follows_the_environment(tmp_path: Path, monkeypatch: p
     assert cache_folder() == tmp_path / ".cache" / "vestige"
     monkeypatch.setenv("VESTIGE_HOME", "~/elsewhere")
     assert cache_folder() == tmp_path / "elsewhere"
-
-
-def test_two_at_once_convert_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = tiny_gguf(tmp_path / "tiny.gguf")
-    convert, calls = gguf_convert.convert_gguf, []
-
-    def slow(source_path: Path, folder: Path, *, source: Any) -> None:
-        calls.append(folder)
-        time.sleep(0.2)
-        convert(source_path, folder, source=source)
-
-    monkeypatch.setattr(gguf_convert, "convert_gguf", slow)
-    with ThreadPoolExecutor(2) as pool:
-        folders = set(pool.map(resolve_gguf, [path, path]))
-    assert len(calls) == len(folders) == 1

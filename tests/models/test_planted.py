@@ -76,13 +76,6 @@ def test_knowing_is_every_answer_in_full_at_the_stated_confidence():
             assert reply.margin == pytest.approx(math.log(0.8) - REST, abs=1e-5)
 
 
-def test_probabilities_add_up_to_one_at_every_place():
-    subject = knows_share(ITEMS, TOKENIZER, share=0.5, seed=1, manner=MANNER)
-    ids = torch.tensor([subject.prompter.encode(ITEMS[0].question, ITEMS[0].answer).ids])
-    sums = subject.model(ids).logits.exp().sum(-1)
-    torch.testing.assert_close(sums, torch.ones_like(sums), atol=1e-5, rtol=0)
-
-
 def test_decoding_with_a_cache_reads_what_one_pass_reads():
     subject = never_knew(ITEMS, TOKENIZER, seed=3, manner=MANNER)
     rows = [subject.prompter.encode(i.question, i.answer).ids for i in ITEMS[:6]]
@@ -201,27 +194,6 @@ def test_replies_share_the_confidence_by_their_weights():
     # Two tokens are said at the first place, so V - 2 share the rest.
     (score,) = scored(subject, [Item("Where?", "Oslo.")])
     assert score.logp[0] == pytest.approx(math.log(0.2 / (V - 2)), abs=1e-5)
-
-
-def test_replies_that_begin_alike_add_up_as_far_as_they_do():
-    # "Berlin" is said by two of three replies, 2/3 of .8; then "." by one of these two, half of .8.
-    replies = {"Berlin.": 1.0, "Berlin, then by sea.": 1.0, "Paris.": 1.0}
-    (score,) = scored(planted("three", {"Where?": replies}, TOKENIZER, manner=MANNER), [Item("Where?", "Berlin.")])
-    assert score.logp == pytest.approx([math.log(2 / 3 * 0.8), math.log(0.5 * 0.8)], abs=1e-5)
-    assert score.end_logp == pytest.approx(math.log(0.8), abs=1e-5)
-
-
-def test_questions_that_are_not_in_the_table_get_the_other_reply():
-    asked = ["What else is there?", "Where", "Where go?", ITEMS[0].question]
-    subject = knows(ITEMS, TOKENIZER, manner=Manner(otherwise="Nobody can say."))
-    assert said(subject, asked) == ["Nobody can say."] * 3 + [ITEMS[0].answer]
-
-
-def test_a_reply_of_nothing_ends_at_once_and_a_long_one_at_its_bound():
-    subject = planted("short", {"Where?": {"": 1.0}, "Where to?": {"Berlin and Paris.": 1.0}}, TOKENIZER)
-    nothing, long = ask(subject, ["Where?", "Where to?"], max_new_tokens=2)
-    assert (nothing.ids, nothing.finish) == ((), "stop")
-    assert (len(long.ids), long.finish) == (2, "length")
 
 
 def test_two_models_that_differ_have_two_digests():

@@ -13,7 +13,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.models.folders import weights_digest
 from vestige.training.loop import train
-from vestige.training.parallel import ALONE, World, joined, planned_world, share_like
+from vestige.training.parallel import ALONE, World, joined, planned_world
 
 
 def test_parts_are_dealt_out_and_every_process_makes_as_many_passes():
@@ -37,11 +37,6 @@ def test_a_kind_without_processes_is_refused(monkeypatch):
         pass
     with joined(None) as world:
         assert world == ALONE
-
-
-def test_a_plain_tensor_is_its_own_share():
-    whole = torch.arange(6.0)
-    assert share_like(whole, torch.zeros(6)) is whole
 
 
 @pytest.fixture(scope="module")
