@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import audited
 import vestige
 from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
+from vestige.artifacts.records import read_spec, write_spec
 from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit, foresee_audit
 from vestige.auditing.request import (
@@ -412,6 +414,15 @@ def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made):
     target, control, _, unlearned = (m.model for m in audited.models(made))
     found = named_models(target, [unlearned], [f"{control}/model"])
     assert [m.name for m in found] == ["target", "retrained 0", "ga"]
+
+
+def test_a_control_without_a_name_of_its_own_is_called_by_what_it_left_out_and_its_seed(made, tmp_path):
+    whole = next(m.model for m in audited.models(made) if m.role == "retrained")
+    plain, folder = read_spec(SubjectFolder(Path(whole)).spec), SubjectFolder(tmp_path / "control")
+    shutil.copytree(whole, folder.path)
+    write_spec(folder.spec, dataclasses.replace(plain, name=f"retrained {plain.forget}", seed=2))
+    (_, control) = named_models("hub/target", [], [str(folder.path)])
+    assert control.name == f"retrained without {plain.forget}, seed 2"
 
 
 def test_a_model_is_the_same_by_the_folder_around_it(made):

@@ -324,7 +324,4 @@ def test_attacks_are_judged_on_the_items_that_nothing_gives_away():
     found = judge(case(None, ends, attacks=(RETAIN_ONLY,), scopes=given), resamples=QUICK)
     assert gain(found).gain.value == 0.0
     assert gain(found).gain.n == 80
-    assert any("Of the 120 items asked after relearn retain n=50, 40 are apart" in said for said in found.untested)
-    one = {i: "entailed" if k == 0 else "free" for k, i in enumerate(FORGET)}
-    found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY,), scopes=one), resamples=QUICK)
-    assert any("n=50, 1 is apart, since the retain set gives it away." in said for said in found.untested)
+    assert any("away: 40 of the 120 items asked after relearn retain n=50." in said for said in found.untested)

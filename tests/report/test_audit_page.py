@@ -85,7 +85,7 @@ def test_the_first_screen_asks_and_answers_without_the_script(page):
     plain = first.replace("\N{NARROW NO-BREAK SPACE}", " ")
     assert "Fail: something is shown to be above 5 % (2 bits). Pass: everything is shown to be below 20 %" in plain
     assert "before the models were asked" in first
-    assert "The attacks: not known. None was tried on a model that hides the facts." in first
+    assert "The attacks: not known, because none was tried on a model that hides the facts." in first
     assert all(plain_sentence(sentence, {}) in first for sentence in UNTESTED)
 
 
@@ -122,8 +122,8 @@ KINDS = (("left", "worst"), ("after", "attacked"))
 @pytest.mark.parametrize(
     ("claim", "what", "low", "high", "unit", "said"),
     [
-        ("not expressed", "fails", 0.456, 0.6, "leakage", "at least 46 % left"),
-        ("not expressed", "holds", -0.2, -0.1, "leakage", "at most 0 % left"),
+        ("not expressed", "fails", 0.456, 0.6, "leakage", "at least 46 % left in written answer"),
+        ("not expressed", "holds", -0.2, -0.1, "leakage", "at most 0 % left in written answer"),
         ("not recoverable", "inconclusive", 0.04, 0.31, "leakage", "4 % to 31 % back"),
         ("not recoverable", "inconclusive", -0.04, 0.1, "leakage", "at most 10 % back where it was tested"),
         ("not recoverable", "holds", 0.1, 3.5, "bits", "within the margin"),
@@ -137,7 +137,7 @@ KINDS = (("left", "worst"), ("after", "attacked"))
 def test_the_bound_beside_a_verdict_is_in_per_cent(claim, what, low, high, unit, said):
     found = outcome()
     wide = 6.0 if unit == "bits" else 0.2
-    change = {"outcome": what, "at_least": low, "at_most": high, "unit": unit, "wide": wide}
+    change = {"outcome": what, "at_least": low, "at_most": high, "unit": unit, "wide": wide, "decides": "generate"}
     verdicts = [replace(v, **change) if (v.subject, v.claim) == ("ga", claim) else v for v in found.verdicts]
     (row,) = (r for r in block_of(replace(found, verdicts=tuple(verdicts))).screen.rows if r.label == "ga")
     assert plain(next(cell.bound for cell in row.cells if cell and cell.claim == claim)) == said
@@ -189,7 +189,7 @@ def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply
     assert [(g.label, g.n, g.of, g.n_back, len(g.more)) for g in given] == [("ga", 2, 120, 0, 1), ("kl", 1, 120, 1, 0)]
     first, (second,) = given[0].first, given[0].more
     assert (first.question, first.said) == ("Which law governs it?", "Washington, I say.")
-    assert first.numbers == "8.80 bits; models that never knew: 40.1 to 48.2"
+    assert first.numbers == "−8.80 bits; models that never knew: −48.2 to −40.1"
     # Where the answer was only likelier, it is the answer that is shown and not what was replied.
     assert second.said == "Hsiao Yun-Hwa"
     assert given[1].first.after == "relearning on 50 retain items"
@@ -214,6 +214,7 @@ def test_a_fact_without_a_text_takes_that_of_its_question_and_the_true_answer_is
         ),
         ("relearn retain n=30, forced, bits", "relearning on 30 retain items, probability of the answer, bits"),
         ("it was forced to choose A_C2", "it was forced to choose A_C2"),
+        ("5 of the 9 items asked after prefill", "5 of the 9 items asked after started answers"),
     ],
 )
 def test_sentences_of_an_audit_keep_no_internal_names(sentence, plain):
@@ -432,6 +433,11 @@ def test_where_nobody_retrained_the_page_says_what_stands_for_a_model_that_never
 
 def test_the_colour_goes_by_the_leakage_and_changes_sides_below_never_knew():
     assert [heat(x) for x in (0.0, -0.02, 0.5, 1.7, -0.24)] == ["heat-0", "heat-0", "heat-10", "heat-20", "below-5"]
+    # Far below the number is cut, and told in full when the cell is pointed at.
+    cell = replace(outcome().matrix[0], leakage=estimate("leakage", -1.47, 0.2, "leakage"))
+    shown = block_of(replace(outcome(), matrix=(cell,))).matrix.rows[0].cells[0]
+    assert shown.value == "<−100"
+    assert "−1.47" in shown.tell
 
 
 def test_levels_that_no_gain_is_told_from_say_why():

@@ -190,6 +190,7 @@ def test_every_method_has_a_short_and_a_full_name():
         ("relearn forget_part n=30", "relearning on 30 other forget items"),
         ("Relearn retain n=5: left out", "Relearning on 5 retain items: left out"),
         ("sampling", "sampled answers"),
+        ("relearn forget_part n=30, searched", "relearning on 30 other forget items, best run and epoch"),
         ("mine", "mine"),
     ],
 )

@@ -108,12 +108,13 @@ def judged_items(plan: AuditPlan) -> tuple[tuple[str, ...], str]:
         scope: sum(plan.scopes.get(i) == scope for i in forget) for scope in ("entailed", "guessable")
     }
     free = tuple(i for i in forget if plan.scopes.get(i, "free") == "free")
-    said = f"{counts['entailed']} entailed and {counts['guessable']} guessable items"
+    said = f"{counts['entailed']} entailed, {counts['guessable']} guessable"
     if len(free) == len(forget):
         return forget, ""
     if not free:
-        return forget, f"No forget item is free of the retain set ({said}): all are judged."
-    return free, f"{said} of the forget set are apart: the {len(free)} that nothing gives away are judged."
+        return forget, f"The retain set gives every answer of the forget set away ({said}), so all are judged."
+    apart = f"{len(forget) - len(free)} of the {len(forget)} forget items ({said})"
+    return free, f"Not judged, because the retain set gives the answers away: {apart}."
 
 
 def checked(case: Case) -> Case:

@@ -182,14 +182,14 @@ def why_alone(ground: Ground, attack: PlannedAttack) -> str:
 
 def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
     """What of the attacks' tested items was not judged, since the retain set gives it away."""
-    judged, lines = set(ground.judged), []
+    judged, tested = set(ground.judged), {one.attack.name for one in tried}
+    counts: dict[str, list[str]] = {}
     for attack in ground.plan.attacks:
         n = 0 if _search_of(ground, attack) else sum(i not in judged for i in attack.tested)
-        if n and any(one.attack.name == attack.name for one in tried):
-            apart, them = ("1 is", "it") if n == 1 else (f"{n} are", "them")
-            asked = f"Of the {len(attack.tested)} items asked after {attack.name}"
-            lines.append(f"{asked}, {apart} apart, since the retain set gives {them} away.")
-    return lines
+        if n and attack.name in tested:
+            counts.setdefault(f"{n} of the {len(attack.tested)} items asked", []).append(attack.name)
+    apart = "; ".join(f"{said} after {', after '.join(names)}" for said, names in counts.items())
+    return [f"Not judged, because the retain set gives the answers away: {apart}."] if counts else []
 
 
 def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None:

@@ -115,6 +115,8 @@ def _called(model: str) -> str:
     if folder is None:
         return address(model).model if is_address(model) else Path(model).expanduser().name or model
     spec = read_spec(folder.spec)
+    if spec.name == f"retrained {spec.forget}":
+        return f"retrained without {spec.forget}, seed {spec.seed}"
     return spec.method or spec.name
 
 

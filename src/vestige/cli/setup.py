@@ -57,7 +57,9 @@ def init_command(
         list[str] | None, typer.Option(help="An unlearned model, if you already have it; repeatable.")
     ] = None,
     holdout: Annotated[str | None, typer.Option(help="A file of items that no model was taught.")] = None,
-    edge_key: Annotated[str | None, typer.Option(help="Column with the contract or person an item is about.")] = None,
+    edge_key: Annotated[
+        str | None, typer.Option(help="Column with the contract or person that an item is about.")
+    ] = None,
 ) -> None:
     """Check the data, say what an audit of it could decide, write audit.toml, and print the commands to run.
 

@@ -207,14 +207,14 @@ def _fact_in_words(fact: "FactLine") -> str:
     after = f" after {fact.attack}" if fact.attack else ""
     bits = ""
     if fact.bits is not None and fact.never is not None:
-        low, high = (f"{abs(x):.1f}" for x in reversed(fact.never))
-        bits = f" ({abs(fact.bits):.1f} bits; models that never knew: {low} to {high})"
+        low, high = fact.never
+        bits = f" ({fact.bits:.1f} bits; models that never knew: {low:.1f} to {high:.1f})"
     reply = f"replies {fact.reply!r}" if fact.reply else ""
     if "stated" in fact.by:
         said = f": {reply}{bits}" if reply else bits
     else:
-        does = "ranks first" if fact.by.startswith("ranked") else "finds likely"
-        said = f": {does} the true answer {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
+        does = "ranks this answer first" if fact.by.startswith("ranked") else "finds this answer likely"
+        said = f": {does}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
     return f"{fact.subject}{after}, {fact.by}: {fact.question or fact.item}{said}"
 
 

@@ -143,9 +143,9 @@ class SourceSettings(Settings):
     answer_key: str | None = None
     """Column with the answers, if it is not recognised."""
     edge_key: str | None = None
-    """Column with the group (edge) that an item belongs to."""
+    """Column with the contract or person that an item is about, which `--forget edge:NAME` selects by."""
     group_key: str | None = None
-    """Column with the person or contract that an item is about."""
+    """Column with the kind or topic of an item; audits judge by it where no column says whom an item is about."""
     split: str = "train"
     """Split of a hub dataset."""
     config: str | None = None

@@ -302,9 +302,9 @@ class PackSplit(Settings):
     answer_key: str | None = None
     """Column with the answers, if it is not recognised."""
     edge_key: str | None = None
-    """Column that items are selected by."""
+    """Column with the contract or person that an item is about."""
     group_key: str | None = None
-    """Column with the kind of item."""
+    """Column with the kind or topic of an item."""
     sha256: str = ""
     """Digest of the published file, where nothing else pins it."""
 

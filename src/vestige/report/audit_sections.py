@@ -233,9 +233,9 @@ def _after(outcome: AuditOutcome, g: GainLine) -> GridCell:
 
 def _heat_cell(e: Estimate, tell: str, outcome: AuditOutcome, c: MatrixCell | GainLine, attack: str) -> GridCell:
     key = cell_key(outcome, c.subject, attack, c.format, "left")
-    return GridCell(
-        per_cent(e.value).split("\N{NARROW NO-BREAK SPACE}")[0], css=f"heat {heat(e.value)}", tell=tell, key=key
-    )
+    # Far below a model that never knew the number says nothing more; it is told when the cell is pointed at.
+    whole = per_cent(max(e.value, -1.0)).split("\N{NARROW NO-BREAK SPACE}")[0]
+    return GridCell(f"<{whole}" if e.value < -1 else whole, css=f"heat {heat(e.value)}", tell=tell, key=key)
 
 
 def _groups(outcome: AuditOutcome, colours: Colours, parties: Mapping[str, str]) -> Grid | None:

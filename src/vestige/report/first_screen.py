@@ -63,7 +63,9 @@ def first_screen(index: int, outcome: AuditOutcome, known: Mapping[str, int], pa
     references = [s for s in audited(outcome) if s not in methods]
     parts = [part.strip().removeprefix("edge:") for part in outcome.forget.split(",")]
     untested = [_folded(line) for line in outcome.untested]
-    found = [(attack_name(x.attack), per_cent(x.brought.value) if x.brought else "", x.able) for x in outcome.able]
+    found = [
+        (attack_name(x.attack), per_cent(max(x.brought.value, 0.0)) if x.brought else "", x.able) for x in outcome.able
+    ]
 
     def row(subject: str, note: str, should: Outcome | None = None) -> Block:
         return _row(index, outcome, colours, scale, subject, note, should)
@@ -266,7 +268,9 @@ def _bound(outcome: AuditOutcome, v: VerdictLine) -> str:
         else:
             size = f"{per_cent(low)} to {per_cent(high)}"
         tested = " where it was tested" if v.outcome == "inconclusive" and high < v.wide else ""
-        parts.append(_OF[v.claim].format(size) + tested)
+        # What is left is read in several forms of question: the bound says whose it is.
+        where = f" in {format_name(v.decides)}" if v.claim == "not expressed" else ""
+        parts.append(_OF[v.claim].format(size) + where + tested)
     elif v.decides is not None and v.unit == "bits":
         parts += {"holds": ["within the margin"], "fails": ["above the margin"], "inconclusive": []}[v.outcome]
     n = n_facts(outcome, v)
@@ -305,7 +309,10 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
 def _reading(outcome: AuditOutcome) -> str:
     """How the marks and the verdicts are read."""
     parts = margins_said(outcome)
-    parts.append("Dots show the form of question that reveals most. Lines are 95\N{NARROW NO-BREAK SPACE}% intervals.")
+    parts.append(
+        "Dots show the estimate in the form of question that reveals most, corrected for that choice; a bound is"
+        " that of the form it names. Lines are 95\N{NARROW NO-BREAK SPACE}% intervals."
+    )
     if outcome.attacked:
         parts.append("Rings do not count what the attack itself teaches.")
     if outcome.kept:
@@ -352,9 +359,9 @@ def _given_fact(line: FactLine) -> Block:
     """What was asked, what the model does with which text, how likely that is to it; `true` where that is another."""
     numbers = ""
     if line.bits is not None and line.never is not None:
-        low, high = (plain_number(abs(x)) for x in reversed(line.never))
+        low, high = map(plain_number, line.never)
         theirs = low if low == high else f"{low} to {high}"
-        numbers = f"{plain_number(abs(line.bits))} bits; models that never knew: {theirs}"
+        numbers = f"{plain_number(line.bits)} bits; models that never knew: {theirs}"
     stated = "stated" in line.by and bool(line.reply)
     alike = line.reply.strip().rstrip(".").casefold() == line.answer.strip().rstrip(".").casefold()
     if stated:
@@ -362,7 +369,7 @@ def _given_fact(line: FactLine) -> Block:
     elif "stated" in line.by:
         does = "states the true answer,"
     else:
-        does = "ranks first the true answer," if line.by.startswith("ranked") else "finds likely the true answer,"
+        does = "ranks this answer first:" if line.by.startswith("ranked") else "finds this answer likely:"
     return {
         "question": line.question or f"question {line.item}, whose text this run does not hold",
         "does": does,

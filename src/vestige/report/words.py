@@ -141,6 +141,10 @@ def method_in_full(label: str) -> str:
 
 
 _ATTACKS = (
+    (
+        re.compile(r"[Rr]elearn (forget_part|forget|retain|related|unrelated) n=(\d+), searched"),
+        r"relearning on \2 \1 items, best run and epoch",
+    ),
     (re.compile(r"[Rr]elearn (forget_part|forget|retain|related|unrelated) n=(\d+)"), r"relearning on \2 \1 items"),
     (re.compile(r"[Qq]uantize (\d+) bits"), r"\1-bit weights"),
     (re.compile(r"[Ii]n_context n=(\d+)"), r"\1 facts in the prompt"),
@@ -194,6 +198,7 @@ def plain_sentence(text: str, parties: Mapping[str, str]) -> str:
     """A sentence of an audit with what it calls formats, attacks and contracts in words; `parties` by contract."""
     for name, words in _OTHERS.items():
         text = text.replace(name, words)
+    text = re.sub(r"(?<=after )(prefill|sampling)\b", lambda found: _ONE_WORD[found[1]], text)
     text = _FORMAT_IN_TEXT.sub(lambda found: _FORMATS[found[1] or found[2]], attacks_in_words(text))
     if parties:
         text = re.sub(rf"\b(?:edge:)?({_one_of(parties)})\b", lambda found: f"{parties[found[1]]} ({found[1]})", text)
