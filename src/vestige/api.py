@@ -523,7 +523,7 @@ def probe(
     found is asked anew. `placebos` are models, by name, that know what the target knows.
     """
     from vestige.artifacts.layout import ProbeFolder
-    from vestige.core.settings import closest
+    from vestige.core.text import closest
     from vestige.data.corpus import SourceSettings
     from vestige.data.probe_sources import probe_sources
     from vestige.probes.adjacent import make_adjacent

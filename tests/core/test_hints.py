@@ -1,6 +1,6 @@
 """What an error says of a name that nobody knows."""
 
-from vestige.core.settings import closest
+from vestige.core.text import closest
 
 
 def test_a_name_like_none_of_many_is_told_their_number_and_not_a_wall_of_names():

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import installed
-from vestige.core.settings import closest
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import PlannedAttack

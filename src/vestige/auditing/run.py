@@ -52,9 +52,9 @@ from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_json, write_text
 from vestige.core.ids import content_id
 from vestige.core.items import Item, digest_of
-from vestige.core.settings import closest, read_toml, to_toml
+from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import read_versioned
-from vestige.core.text import one_line, sentence
+from vestige.core.text import closest, one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings

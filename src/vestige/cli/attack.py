@@ -149,7 +149,7 @@ def relearn_command(
     """
     refuse_torchrun("attack")
     from vestige.attacks.relearn import PRESETS, RelearnSettings
-    from vestige.core.settings import closest
+    from vestige.core.text import closest
 
     if preset is not None and preset not in PRESETS:
         raise InputError(f"no preset {one_line(preset)!r}; {closest(preset, list(PRESETS))}")

@@ -244,7 +244,7 @@ def _settings(
     """
     from vestige.attacks import known_attacks
     from vestige.auditing.settings import QUICK, AuditSettings, check_quick
-    from vestige.core.settings import closest
+    from vestige.core.text import closest
 
     if quick:
         others = {"--attacks": attacks, "--suppressed": models.suppressed}

@@ -37,8 +37,8 @@ def export_command(
     from vestige.artifacts.records import read_spec
     from vestige.core.files import write_text
     from vestige.core.ids import slug
-    from vestige.core.settings import closest
     from vestige.core.store import read_versioned
+    from vestige.core.text import closest
 
     if to not in FORMS:
         raise InputError(f"--to {to!r}: {closest(to, list(FORMS))}")

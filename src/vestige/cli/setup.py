@@ -230,7 +230,7 @@ def list_command(
             raise InputError(f"`vestige list {kind}` takes no name; leave {of!r} out")
         rows = kinds[kind]()
     else:
-        from vestige.core.settings import closest
+        from vestige.core.text import closest
 
         raise InputError(f"nothing called {kind!r} to list; {closest(kind, list(kinds))}")
     if as_json:

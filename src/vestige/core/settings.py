@@ -1,6 +1,5 @@
 """Strict settings: frozen, every key known, a default at home in its field and nowhere else."""
 
-import difflib
 import json
 import tomllib
 import types
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
 
 from vestige.core.errors import InputError
-from vestige.core.text import half_character, one_line
+from vestige.core.text import closest, half_character, one_line
 
 
 class Settings(BaseModel):
@@ -115,20 +114,6 @@ def to_toml(values: Mapping[str, Any]) -> str:
         for key, value in values.items()
         if value is not None
     )
-
-
-_MOST_NAMED = 100
-"""Of longer lists, such as the tasks of lm-evaluation-harness, an error would be a wall of names."""
-
-
-def closest(name: str, known: list[str]) -> str:
-    """A hint for a name that is not known: the nearest one, else all of them, or their number where it is large."""
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    if len(known) > _MOST_NAMED:
-        return f"none of the {len(known):,} that are known is called nearly so"
-    return f"known: {', '.join(sorted(known))}"
 
 
 _MUST = {

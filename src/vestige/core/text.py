@@ -1,9 +1,13 @@
 """Text from models and data sets is hostile until shown otherwise; here it is made fit for one terminal line."""
 
+import difflib
 import unicodedata
 
 # Cc: control characters and ANSI's escape. Cf: bidirectional overrides, zero-width signs. Cs: lone surrogates.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+
+_MOST_NAMED = 100
+"""Of longer lists, such as the tasks of lm-evaluation-harness, an error would be a wall of names."""
 
 
 def one_line(text: str, *, width: int = 100) -> str:
@@ -20,3 +24,13 @@ def half_character(text: str) -> bool:
 def sentence(text: str) -> str:
     """`text` with a capital at the beginning and one full stop at the end."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def closest(name: str, known: list[str]) -> str:
+    """A hint for a name that is not known: the nearest one, else all of them, or their number where it is large."""
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    if len(known) > _MOST_NAMED:
+        return f"none of the {len(known):,} known names is close to it"
+    return f"known: {', '.join(sorted(known))}"

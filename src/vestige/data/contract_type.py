@@ -26,8 +26,8 @@ from pydantic import Field
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
-from vestige.core.settings import Settings, closest, read_toml
-from vestige.core.text import one_line
+from vestige.core.settings import Settings, read_toml
+from vestige.core.text import closest, one_line
 
 Kind = Literal["company", "person"]
 

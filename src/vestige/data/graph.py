@@ -35,8 +35,7 @@ from jaxtyping import Int
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator, random_words, uniform_integers
-from vestige.core.settings import closest
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -39,8 +39,8 @@ from pydantic import Field
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
-from vestige.core.settings import Settings, closest, packaged_toml
-from vestige.core.text import one_line
+from vestige.core.settings import Settings, packaged_toml
+from vestige.core.text import closest, one_line
 from vestige.data.columns import RECOGNISED, Keys, choose_columns, items_of, known_name, with_known_names
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.data.tables import FORMS, Row, Table, read_table, shown

@@ -15,8 +15,7 @@ from jaxtyping import Int
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
-from vestige.core.settings import closest
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 from vestige.data.graph import Graph, shown
 
 _Numbers = Int[np.ndarray, " n"]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import installed
-from vestige.core.settings import closest
+from vestige.core.text import closest
 from vestige.evals.base import Evaluation
 
 EVALS = {

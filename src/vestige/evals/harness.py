@@ -20,8 +20,8 @@ from pydantic import NonNegativeInt, PositiveInt
 from vestige.artifacts.bench import BenchItem, TaskRun
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.settings import Settings, closest
-from vestige.core.text import one_line
+from vestige.core.settings import Settings
+from vestige.core.text import closest, one_line
 from vestige.data.bench_rows import WHOLE, Splits
 from vestige.models.load import LoadedModel, context_tokens
 

@@ -25,7 +25,8 @@ from typing import Any, Literal, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.settings import closest, packaged_toml
+from vestige.core.settings import packaged_toml
+from vestige.core.text import closest
 from vestige.judges.base import Failure, Judgement, Prompt, Request, Writer, Written
 
 # C*: control characters, ANSI's escape, bidirectional and zero-width signs, lone surrogates, private use, unassigned.

@@ -13,7 +13,7 @@ from pydantic import create_model
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import installed
-from vestige.core.settings import closest
+from vestige.core.text import closest
 from vestige.methods.base import Method
 
 METHODS = {

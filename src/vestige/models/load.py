@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.settings import Settings, closest
-from vestige.core.text import one_line
+from vestige.core.settings import Settings
+from vestige.core.text import closest, one_line
 from vestige.models.address import is_address, shown_address
 from vestige.models.engine import Engine, Local
 from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders

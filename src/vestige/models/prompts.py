@@ -27,8 +27,7 @@ from transformers import PreTrainedTokenizerBase
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
-from vestige.core.settings import closest
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 from vestige.models.folders import tokenizer_digest
 
 # Templates that print today's date would make another prompt of the same question every day.

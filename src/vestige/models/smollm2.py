@@ -16,8 +16,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked, machine_errors, new_folder, read_json, write_bytes, write_json
-from vestige.core.settings import closest
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 from vestige.models.cache import PinnedWheel, cache_folder, check_digest, check_room, checked_wheel, scratch_beside
 from vestige.models.gguf_convert import CONVERTER, IDENTITY, convert_gguf
 

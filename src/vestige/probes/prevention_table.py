@@ -50,8 +50,8 @@ from vestige.artifacts.records import write_csv
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.seeds import generator, shuffled
-from vestige.core.settings import closest
 from vestige.core.store import load, save
+from vestige.core.text import closest
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, Interval
 from vestige.metrics.membership import auc, auc_interval
 from vestige.probes.risk import EMBEDDING, GRAPH, order_of

@@ -10,7 +10,7 @@ from vestige.artifacts.own_files import OtherModelError, check_files, digests_of
 from vestige.artifacts.records import ROLES, SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.settings import closest
+from vestige.core.text import closest
 from vestige.models.address import address, is_address, shown_address
 from vestige.models.load import LoadedModel, ModelSettings, load, places_of
 from vestige.steps.evaluate import Subject, finished_subject, loaded_subject

@@ -34,8 +34,9 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, read_json, read_jsonl, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.core.settings import Settings, closest
+from vestige.core.settings import Settings
 from vestige.core.store import OR_FRESH, claim, load, save
+from vestige.core.text import closest
 from vestige.data.corpus import CHOSEN_ON, Apart, NamedSplits, everything, held_apart
 from vestige.evals import qa
 from vestige.evals.qa import QASettings

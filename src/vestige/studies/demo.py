@@ -16,7 +16,8 @@ from vestige.auditing.settings import AuditSettings, Evals, Form, Material
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
-from vestige.core.settings import Settings, closest, read_toml, to_toml
+from vestige.core.settings import Settings, read_toml, to_toml
+from vestige.core.text import closest
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import Corpus, SourceSettings, everything, idk_answers, left_out, named_splits, open_corpus
 from vestige.data.folder import CompileSettings, compile_to_folder

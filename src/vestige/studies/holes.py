@@ -26,8 +26,8 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
-from vestige.core.settings import Settings, closest
-from vestige.core.text import one_line
+from vestige.core.settings import Settings
+from vestige.core.text import closest, one_line
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Dataset
 from vestige.data.probe_sources import Passage

@@ -9,7 +9,7 @@ from typing import Any
 
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
-from vestige.core.settings import closest
+from vestige.core.text import closest
 from vestige.training.settings import TrainingSettings
 
 TINY_FINETUNE = TrainingSettings(

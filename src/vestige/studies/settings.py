@@ -8,8 +8,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_va
 
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
-from vestige.core.settings import Settings, closest, read_toml
-from vestige.core.text import one_line
+from vestige.core.settings import Settings, read_toml
+from vestige.core.text import closest, one_line
 from vestige.data.corpus import SourceSettings
 from vestige.studies.halving import parse_goal
 from vestige.studies.presets import PAPER_RATES
