@@ -56,7 +56,7 @@ from vestige.metrics.intervals import (
 )
 
 EDGE_CORRELATION = 0.05
-"""Held between items of an edge that was not seen. Ours; docs/verdicts.md has the errors where it is 0.1 and 0.3."""
+"""Held between items of an edge that was not seen. Ours; benchmarks/results/verdicts.md has the errors where it is 0.3."""
 
 LEAST_RESAMPLED = 8
 """With fewer scores without bounds the draws are Student's t around the mean: so few make few different resamples."""
