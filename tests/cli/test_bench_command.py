@@ -73,6 +73,7 @@ def test_by_likeness_a_silent_model_has_lost_everything(probed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["http://h/v1#m", "--tasks", "arc_easy"], "http://h/v1#m is behind an address, and tasks of lm-evaluation"),
         (["m", "--mt-bench", "mt"], "MT-bench needs two models with it"),
         (["m", "m", "--tasks", "mmlu"], "a model is given twice"),
         (["m", "--set", "latent.n_iterations=2"], "unknown key 'latent.n_iterations'"),

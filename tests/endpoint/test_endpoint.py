@@ -10,6 +10,7 @@ from served import serving
 from tests.judges import faulty_server
 from typer.testing import CliRunner
 
+from vestige.artifacts.layout import StudyFolder
 from vestige.cli.app import app
 from vestige.core.errors import InputError, MachineError
 from vestige.core.files import read_json, write_jsonl
@@ -22,6 +23,11 @@ from vestige.models.http import Client, Job, Ledger
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.options import LetterPrompt
 from vestige.models.tiny import tiny_tokenizer
+from vestige.studies.cells import Study
+from vestige.studies.engine import Board, work
+from vestige.studies.making import make_cell
+from vestige.studies.settings import StudySettings
+from vestige.studies.studies import status
 
 TREES = ("amber", "birch", "cedar", "dune", "ember", "fjord")
 ITEMS = tuple(
@@ -152,6 +158,19 @@ def test_a_server_that_gives_the_new_tokens_numbers_alone_is_taken_for_one_witho
         assert not through(log, nano).engine.scores
 
 
+@pytest.mark.parametrize("tokenizer", ["nano", None])
+def test_a_server_that_sends_empty_replies_is_not_taken_for_a_model_that_forgot(nano, tokenizer):
+    def empty(body, found):
+        choice = found["choices"][0]
+        choice |= {"text": "", "message": {"role": "assistant", "content": None}}
+
+    given = {} if tokenizer else {"tokenizer": None}
+    with serving(nano, "replies", alter=empty) as log:
+        with pytest.raises(InputError, match=r"replies nothing to 3 plain questions; .* \?silent=yes"):
+            through(log, nano, **given)
+        assert through(log, nano, silent="yes", **given).fingerprint == ("", "", "")
+
+
 def test_numbers_that_cannot_be_right_are_refused_before_and_while_anything_is_measured(nano):
     broken = []
 
@@ -207,8 +226,12 @@ def test_requests_share_connections_and_stay_within_their_bounds(nano):
         records(subject, qa, max_new_tokens=2)
         assert log.most_under_way <= 3
         assert log.connections <= 4
-        with pytest.raises(InputError, match="most_requests or most_tokens is used up"):
-            records(through(log, nano, most_requests=40), exposure)
+        prices = {"price_per_million_prompt_tokens": 1000, "price_per_million_completion_tokens": 1000}
+        for bound in ({"most_requests": 40}, {"most_tokens": 900}, {"most_cost": 0.9, **prices}):
+            with pytest.raises(InputError, match="most_tokens or most_cost is used up"):
+                records(through(log, nano, **bound), exposure)
+        with pytest.raises(InputError, match="most_cost is set and prices are not"):
+            through(log, nano, most_cost=1)
         with pytest.raises(InputError, match="serves no model 'other'; it has nano"):
             load(ModelSettings(model=f"{log.url}#other"))
 
@@ -289,6 +312,35 @@ def test_the_command_evaluates_an_address_and_shows_no_setting_of_it(nano, tmp_p
     assert (spec["name"], spec["model"]) == ("nano", f"{log.url}#nano")
     (told,) = (read_json(p) for p in (tmp_path / "there").glob("evals/*/provenance.json"))
     assert (told["prompts_sent_as"], told["scores_from"]) == ("tokens", "prompt_logprobs")
+
+
+def test_a_study_asks_served_models_and_trains_none(nano, tmp_path):
+    """A target and an unlearned model by address are cells like others; what would need weights is refused first."""
+    write_jsonl(tmp_path / "all.jsonl", [{"question": i.question, "answer": i.answer, "edge": i.edge} for i in ITEMS])
+    with serving(nano) as log:
+        target, npo = (f"{log.url}?tokenizer={nano.name}&concurrency={n}#nano" for n in (1, 2))
+        asked = {
+            "name": "served",
+            "device": "cpu",
+            "models": [{"name": "target", "model": target, "teach": False}],
+            "methods": [{"name": "npo", "model": npo}],
+            "data": [{"name": "posts", "data": str(tmp_path / "all.jsonl")}],
+            "forget": ["edge:p0_q"],
+            "rates": [{"values": [1e-4]}],
+            "seeds": [0],
+            "evaluate": {"splits": ["retain"], "settings": {"qa": {"max_new_tokens": 2}}},
+        }
+        settings = StudySettings.build(asked)
+        settings.check()
+        study = Study(settings, StudyFolder(tmp_path / "study"))
+        given = {"settings": settings.model_dump_json(), "folder": str(tmp_path / "study")}
+        work(Board(study.folder.state), study.cells, lambda cell: make_cell(cell, **given), "run")
+        found = status(study)
+        assert not found.failed
+        assert [(line.kind, line.done) for line in found.kinds] == [("given", 2), ("evaluate", 2)]
+    for changed in ({"methods": ["ga"]}, {"attack": {"relearn": ["retain"]}}, {"evaluate": {"controls": 1}}):
+        with pytest.raises(InputError, match="the model target is behind an address, where nothing can be trained"):
+            StudySettings.build({**asked, **changed}).check()
 
 
 def test_a_reply_without_end_is_not_read(nano, monkeypatch):

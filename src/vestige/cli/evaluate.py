@@ -207,8 +207,15 @@ def bench_command(
     from vestige.artifacts.bench import BenchFolder
     from vestige.evals.harness import HarnessSettings
     from vestige.judges.spending import other_models
+    from vestige.models.address import is_address, shown_address
     from vestige.steps.bench import BenchRequest, Entrant, bench
 
+    served = next((model for model in models if is_address(model)), None)
+    if tasks and served is not None:
+        raise InputError(
+            f"{shown_address(served)} is behind an address, and tasks of lm-evaluation-harness need its weights; leave "
+            "--tasks out and ask --mt-bench alone, or name the model's folder"
+        )
     settings = given.build(HarnessSettings)
     request = BenchRequest(
         tasks=tuple(word.strip() for word in tasks.split(",") if word.strip()),
@@ -226,7 +233,9 @@ def bench_command(
 
 def _names(models: Sequence[str]) -> dict[str, str]:
     """A short name for each model: the last part of its path, where that tells them apart."""
-    short = [Path(model).name or model for model in models]
+    from vestige.models.address import address, is_address
+
+    short = [address(model).model if is_address(model) else Path(model).name or model for model in models]
     names = short if len(set(short)) == len(models) else list(models)
     if len(set(names)) < len(models):
         raise InputError(f"a model is given twice ({', '.join(map(one_line, models))}); give each once")

@@ -58,33 +58,6 @@ class Server(Settings):
     """Longest wait between attempts, in seconds."""
 
 
-class Address(Server):
-    """Where a model is served, and how it is asked there.
-
-    With a `tokenizer` (a folder or a hub id: that of the served model) Vestige renders prompts itself, as for a model
-    in memory, and sends tokens; without one it sends chat messages, which the server renders, and answers cannot be
-    scored. `scores` "no" leaves scores out of a server that has them. `context` is the number of tokens that the model
-    reads, if the server does not say. `most_requests` and `most_tokens` bound what one process sends and receives.
-    """
-
-    tokenizer: str = ""
-    scores: bool = True
-    context: PositiveInt | None = None
-    most_requests: PositiveInt | None = None
-    most_tokens: PositiveInt | None = None
-
-    @property
-    def shown(self) -> str:
-        """Address and name, without settings."""
-        return f"{self.url}#{self.model}"
-
-    @property
-    def identity_of_asking(self) -> dict[str, Any]:
-        """What of it can change an answer."""
-        told = {"url", "model", "tokenizer", "scores", "context"}
-        return {key: value for key, value in self.identity().items() if key in told}
-
-
 class Limits(Settings):
     """The most that may be spent, and the prices: per million tokens, in any one currency. None does not bind.
 
@@ -127,6 +100,45 @@ class Limits(Settings):
         for name, value in self.identity().items():
             if value is not None and value < 0:
                 raise InputError(f"{name} = {value}: must be at least 0")
+
+
+class Address(Server):
+    """Where a model is served, and how it is asked there.
+
+    With a `tokenizer` (a folder or a hub id: that of the served model) Vestige renders prompts itself, as for a model
+    in memory, and sends tokens; without one it sends chat messages, which the server renders, and answers cannot be
+    scored. `scores` "no" leaves scores out of a server that has them. `context` is the number of tokens that the model
+    reads, if the server does not say. `silent` admits a model that says nothing to plain questions where its scores
+    cannot tell it from a server that sends nothing. `most_requests`, `most_tokens` and, with prices, `most_cost` bound
+    what one process sends and receives.
+    """
+
+    tokenizer: str = ""
+    scores: bool = True
+    silent: bool = False
+    context: PositiveInt | None = None
+    most_requests: PositiveInt | None = None
+    most_tokens: PositiveInt | None = None
+    most_cost: PositiveFloat | None = None
+    price_per_million_prompt_tokens: NonNegativeFloat | None = None
+    price_per_million_completion_tokens: NonNegativeFloat | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of one process."""
+        own = {name: getattr(self, name) for name in Limits.model_fields if name != "most_calls"}
+        return Limits(most_calls=self.most_requests, **own)
+
+    @property
+    def shown(self) -> str:
+        """Address and name, without settings."""
+        return f"{self.url}#{self.model}"
+
+    @property
+    def identity_of_asking(self) -> dict[str, Any]:
+        """What of it can change an answer."""
+        told = {"url", "model", "tokenizer", "scores", "context"}
+        return {key: value for key, value in self.identity().items() if key in told}
 
 
 class Amount(NamedTuple):

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
-from vestige.models.address import Address, Amount, Limits, address
+from vestige.models.address import Address, Amount, address
 from vestige.models.folders import ModelDigest, tokenizer_digest
 from vestige.models.generation import Reply, Sampling
 from vestige.models.http import Client, Garbled, Job, Ledger, Rejected, numbers
@@ -391,11 +391,11 @@ class EndpointModel(LoadedModel):
 def open_endpoint(settings: ModelSettings) -> EndpointModel:
     """The model behind an address, once it was tried what its server is able to do.
 
-    Refused in one sentence: a server that does not answer or does not have the model, another tokeniser than that of
-    the model, and log-probabilities that cannot be right.
+    Refused in one sentence: a server that does not answer, does not have the model or sends empty replies, another
+    tokeniser than that of the model, and log-probabilities that cannot be right.
     """
     to = address(settings.model)
-    client = Client(to, Ledger(Limits(most_calls=to.most_requests, most_tokens=to.most_tokens)))
+    client = Client(to, Ledger(to.limits))
     told, most = _told_by(to, client)
     if to.tokenizer:
         tokenizer, template = read_tokenizer(find(to.tokenizer, weights=False)[0], settings)
@@ -413,6 +413,11 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
     endpoint, replies = _tried(to, client, tokenizer, prompts, prompter.end_ids)
     if to.tokenizer and to.scores:
         endpoint = _scoring(endpoint, prompts, replies, prompter.end_ids[0])
+    if not (endpoint.scores or to.silent or any(reply.ids for reply in replies)):
+        raise InputError(
+            f"{to.shown} replies nothing to {len(replies)} plain questions; if that is its model and not its server, "
+            "say so: ?silent=yes"
+        )
     return EndpointModel(
         tokenizer,
         to.shown,

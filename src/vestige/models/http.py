@@ -261,7 +261,9 @@ class Client:
             fault, told, shown = last, self.told(str(last)), f"{self.to.url}#{self.to.model}"
         again = "the same command again, which asks for nothing that was kept"
         if fault.failure == "limit":
-            raise InputError(f"{shown}: its most_requests or most_tokens is used up; raise it and run {again}")
+            raise InputError(
+                f"{shown}: its most_requests, most_tokens or most_cost is used up; raise it and run {again}"
+            )
         if not fault.again and fault.code and fault.code not in _ONE_REQUESTS_FAULT:
             raise InputError(
                 f"{shown} refuses to answer ({told}); look at the address, the model's name and the key in "

@@ -11,6 +11,7 @@ from vestige.core.errors import InputError
 from vestige.core.settings import Settings, read_toml
 from vestige.core.text import closest, one_line
 from vestige.data.corpus import SourceSettings
+from vestige.models.address import is_address
 from vestige.studies.halving import parse_goal
 from vestige.studies.presets import PAPER_RATES
 from vestige.training.settings import TrainingSettings, UnlearningSettings
@@ -244,12 +245,26 @@ class StudySettings(Settings):
         self.attacks()
         self.audits()
         for model in self.models:
+            self._check_served(model)
             for data in self.data if model.teach else ():
                 self.teaching(model, data)
             for method in self.methods:
                 if bool(method.method) == bool(method.model):
                     raise InputError(f"{self.name}: methods {method.label!r} needs either method = a name, or model")
                 self.training(model, method, 1e-5)
+
+    def _check_served(self, model: StudyModel) -> None:
+        """Refuse cells that would need the weights of a model behind an address."""
+        attacks = self.attacks()
+        trained = model.teach or self.evaluate.controls or any(method.method for method in self.methods)
+        if is_address(model.model) and (
+            trained or attacks.relearn or attacks.quantize or attacks.gcg or attacks.prefix
+        ):
+            raise InputError(
+                f"{self.name}: the model {one_line(model.label)} is behind an address, where nothing can be trained, "
+                "rounded or searched; set teach = false and controls = 0, name unlearned models in [[methods]] by "
+                "model = an address, and leave such attacks out"
+            )
 
     def names(self) -> dict[str, list[str]]:
         """What is called how, by axis."""
