@@ -1,4 +1,4 @@
-"""The commands as a person runs them on small data: in a process each, or in this one where that would show no more."""
+"""The commands as a person runs them on small data: in a new process where that shows more than one in this one."""
 
 import functools
 import json
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from launched import launched
 from vestige.cli.app import _but_of_masks, run
 
 
@@ -24,12 +25,6 @@ class Said(NamedTuple):
 
 
 TINY = ["--set", "epochs=2", "--set", "batch_size=8", "--set", "stop_when_exact=false"]
-
-
-def vestige(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, "-m", "vestige.cli", *map(str, words)], capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    return done
 
 
 @pytest.fixture
@@ -83,10 +78,10 @@ def test_help_is_instant_and_loads_no_torch():
 def test_from_data_to_report_on_ones_own_data(here, tmp_path, data, forget):
     run = tmp_path / "run"
     target, retrained, cell = run / "models/target", run / "models/retrained", run / "cells/kl"
-    vestige("finetune", "builtin:tiny", "--data", data, "--output-dir", target, *TINY)
+    here("finetune", "builtin:tiny", "--data", data, "--output-dir", target, *TINY)
     here("finetune", "builtin:tiny", "--data", data, "--forget", forget, "--output-dir", retrained, *TINY)
     words = ["--method", "kl", "--data", data, "--forget", forget, "--output-dir", cell, "--set", "epochs=1"]
-    vestige("unlearn", target, *words, "--set", "kl.kl_weight=2")
+    here("unlearn", target, *words, "--set", "kl.kl_weight=2")
     for subject in (target, retrained, cell):
         shown = here("evaluate", subject, "--data", data, "--forget", forget, "--max-new-tokens", "8", "--json")
         rows = json.loads(shown.stdout)["results"]
@@ -215,13 +210,19 @@ run()
 @pytest.mark.slow
 def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     run = tmp_path / "demo"
-    words = [sys.executable, "-m", "vestige.cli", "demo", "--output-dir", str(run), "--set", "graph=chain:2"]
+    words = ["demo", "--output-dir", str(run), "--set", "graph=chain:2"]
     words += ["--set", 'forget=["edge:0_1"]', "--set", 'methods=["ga"]', "--set", "factual=false", "--set", "epochs=2"]
     words += ["--set", "unlearning_epochs=1", "--set", "max_new_tokens=4", "--workers", "1"]
     words += ["--set", "controls=1", "--set", 'evals=["qa"]', "--set", "relearn=[]", "--set", "in_context=[]"]
     # A shell's background jobs ignore Ctrl-C, and so would the tests' children when they run in one.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    first = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed)
+    first = subprocess.Popen(
+        [sys.executable, "-m", "vestige.cli", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed,
+    )
     while not (run / "data").exists():
         assert first.poll() is None
         time.sleep(0.05)
@@ -229,12 +230,12 @@ def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     _, stderr = first.communicate(timeout=60)
     assert first.returncode == 130, stderr
     assert "run the same command to go on" in stderr
-    second = subprocess.run(words, capture_output=True, text=True)
+    second = launched(*words)
     assert second.returncode == 0, second.stderr
     assert (run / "report.html").exists()
     # It ends with 0 whatever the verdicts, and they are there.
     claims = {row["claim"]: row["verdict"] for row in json.loads((run / "verdicts.json").read_text())}
     assert len(claims) == 5
-    changed = subprocess.run([*words, "--set", "epochs=3"], capture_output=True, text=True)
+    changed = launched(*words, "--set", "epochs=3")
     assert changed.returncode == 2
     assert "other settings (epochs)" in changed.stderr

@@ -3,12 +3,12 @@
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
+from launched import launched
 from vestige.artifacts.layout import SubjectFolder
 from vestige.cli.app import app
 from vestige.cli.output import output_in
@@ -291,10 +291,9 @@ def test_the_built_in_model_is_made_in_float32_only(made, tmp_path):
 
 @pytest.mark.slow
 def test_surroundings_that_torchrun_did_not_leave_are_one_sentence(made, tmp_path):
-    start = [sys.executable, "-m", "vestige", *map(str, unlearn(made)), "--output-dir", str(tmp_path / "out")]
-    plain = {k: v for k, v in os.environ.items() if k not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
     for more in ([], ["--dry-run"]):
-        done = subprocess.run([*start, *more], capture_output=True, text=True, env={**plain, "WORLD_SIZE": "2"})
+        words = [*unlearn(made), "--output-dir", tmp_path / "out", *more]
+        done = launched(*words, environment={"WORLD_SIZE": "2"})
         assert done.returncode == 2
         told, refused = done.stderr.splitlines()
         assert told.startswith("forget: 2 questions")

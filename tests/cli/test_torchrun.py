@@ -1,4 +1,4 @@
-"""Two processes under torchrun, as a person starts them."""
+"""Two processes with what torchrun leaves them, and once under torchrun itself, as a person starts them."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from launched import launched
 from vestige.cli.app import app
 from vestige.core.files import read_jsonl
 
@@ -17,22 +18,10 @@ QUESTIONS = [
 ]
 
 
-def vestige(*words, processes=1):
-    """The command under torchrun; of one process in this one, since each new process spends seconds on imports."""
-    if processes == 1:
-        ended = CliRunner().invoke(app, words)
-        error = ended.exception
-        return subprocess.CompletedProcess(
-            words, getattr(error, "exit_code", ended.exit_code), ended.stdout, f"{ended.stderr}{error or ''}"
-        )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return subprocess.run(
-        [*torchrun, "-m", "vestige", *words],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+def under_torchrun(*words):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([*torchrun, "-m", "vestige", *words], capture_output=True, text=True, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +32,13 @@ def made(tmp_path_factory):
     data.write_text("".join(json.dumps(q) + "\n" for q in QUESTIONS), encoding="utf-8")
     words = ["--data", str(data), "--edge-key", "edge"]
     fine = ["--set", "epochs=2", "--set", "batch_size=8", "--set", "stop_when_exact=true"]
-    done = vestige("finetune", "builtin:tiny", *words, "--output-dir", str(folder / "target"), *fine, processes=2)
+    done = under_torchrun("finetune", "builtin:tiny", *words, "--output-dir", str(folder / "target"), *fine)
     assert done.returncode == 0, done.stderr
     assert len(list(read_jsonl(folder / "target" / "train" / "metrics.jsonl"))) == 6
     unlearn = ["unlearn", str(folder / "target"), "--method", "npo_gd", "--forget", "edge:E_1", *words]
-    unlearn += ["--set", "epochs=2", "--set", "batch_size=4"]
-    done = vestige(*unlearn, "--output-dir", str(folder / "alone"))
+    unlearn += ["--set", "epochs=2", "--set", "batch_size=4", "--set", "learning_rate=1e-4", "--every", "1"]
+    unlearn += ["--set", "trajectory.items=2", "--set", "trajectory.max_new_tokens=4", "--choose", "forget_nll>=0"]
+    done = launched(*unlearn, "--output-dir", str(folder / "alone"))
     assert done.returncode == 0, done.stderr
     return folder, unlearn
 
@@ -59,20 +49,27 @@ def losses(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_two_processes_make_what_one_makes(made, kind):
+def test_two_processes_make_what_one_makes_and_score_its_trajectory(made, kind):
     folder, unlearn = made
     out = folder / kind
-    done = vestige(*unlearn, "--output-dir", str(out), "--parallel", kind, "--json", processes=2)
+    done = launched(*unlearn, "--output-dir", str(out), "--parallel", kind, "--json", processes=2)
     assert done.returncode == 0, done.stderr
     # One process speaks, so that stdout is one JSON document.
     assert json.loads(done.stdout)["steps"] == 4
     assert losses(out) == pytest.approx(losses(folder / "alone"), rel=1e-4)
     assert (out / "spec.json").read_bytes() == (folder / "alone" / "spec.json").read_bytes()
+    curves = [list(read_jsonl(place / "train" / "trajectory.jsonl")) for place in (folder / "alone", out)]
+    assert [point["step"] for point in curves[0]] == [point["step"] for point in curves[1]] == [0, 2, 4]
+    for alone, together in zip(*curves, strict=True):
+        for name in ("forget_nll", "retain_nll"):
+            assert together["scores"][name] == pytest.approx(alone["scores"][name], rel=1e-5)
+    # Training went somewhere, so that to agree says something.
+    assert curves[0][2]["scores"]["forget_nll"] > curves[0][0]["scores"]["forget_nll"] + 0.01
     names = {p.name for p in (out / "model").iterdir()}
     assert names == {p.name for p in (folder / "alone" / "model").iterdir()}
     if kind == "fsdp":
         # The same command finds it finished.
-        again = vestige(*unlearn, "--output-dir", str(out), "--parallel", kind, processes=2)
+        again = launched(*unlearn, "--output-dir", str(out), "--parallel", kind, processes=2)
         assert again.returncode == 0, again.stderr
         assert "4 steps" in again.stdout
 
@@ -81,7 +78,7 @@ def test_two_processes_make_what_one_makes(made, kind):
 def test_a_kind_without_torchrun_and_an_unknown_one_are_refused(made):
     folder, unlearn = made
     for kind, words in (("fsdp", "start them with torchrun"), ("zero", "known are ddp")):
-        done = vestige(*unlearn, "--output-dir", str(folder / "refused"), "--parallel", kind)
+        done = launched(*unlearn, "--output-dir", str(folder / "refused"), "--parallel", kind)
         assert done.returncode == 2
         assert words in done.stderr
 
@@ -89,14 +86,15 @@ def test_a_kind_without_torchrun_and_an_unknown_one_are_refused(made):
 @pytest.mark.slow
 def test_a_dry_run_tells_the_memory_and_makes_nothing(made):
     folder, unlearn = made
-    done = vestige(*unlearn, "--output-dir", str(folder / "dry"), "--dry-run", "--json")
-    assert done.returncode == 0, done.stderr
+    # In this process, where what foresees memory is imported but once.
+    done = CliRunner().invoke(app, [*unlearn, "--output-dir", str(folder / "dry"), "--dry-run", "--json"])
+    assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
     # 1,721,664 parameters of 4 bytes, and two moments each.
     assert told["memory"]["parameters"] == 4 * told["n_parameters"] == 4 * 1_721_664
     assert told["memory"]["optimizer"] == 8 * told["n_trained"]
     assert not (folder / "dry").exists()
-    assert "peak" in vestige(*unlearn, "--output-dir", str(folder / "dry"), "--dry-run").stdout
+    assert "peak" in CliRunner().invoke(app, [*unlearn, "--output-dir", str(folder / "dry"), "--dry-run"]).stdout
 
 
 @pytest.mark.slow
@@ -115,7 +113,7 @@ def test_what_is_refused_is_said_once(made, tmp_path, words, said):
     letter = out / ("model/letter.txt" if "--fresh" in words else "letter.txt")
     letter.parent.mkdir(exist_ok=True)
     letter.write_text("mine")
-    done = vestige(*unlearn, "--output-dir", str(out), *words, processes=2)
+    done = launched(*unlearn, "--output-dir", str(out), *words, processes=2)
     assert done.returncode != 0
     assert done.stderr.count("vestige: ") == 1
     assert done.stderr.count("forget: ") <= 1

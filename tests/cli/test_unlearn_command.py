@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
+from launched import launched
 from vestige.artifacts.layout import SubjectFolder
 from vestige.cli.command import Given
 from vestige.cli.options import Unlearning, rate_in_words, unlearning_from
@@ -21,7 +20,7 @@ from vestige.training.settings import UnlearningSettings
 
 
 def vestige(*words, code=0):
-    done = subprocess.run([sys.executable, "-m", "vestige.cli", *map(str, words)], capture_output=True, text=True)
+    done = launched(*words)
     assert done.returncode == code, done.stderr
     return done
 
@@ -122,25 +121,3 @@ def test_the_rate_is_said_and_where_it_is_nobodys_choice_how_to_find_one(method,
     training = UnlearningSettings(learning_rate=rate)
     request = UnlearnRequest(ModelSettings(model="m"), "", "", method, {}, "f", (), (), (), training, 0)
     assert re.fullmatch(words, rate_in_words(request))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_two_processes_score_the_same_trajectory_as_one(made, tmp_path, kind):
-    words = ["unlearn", made / "target", "--method", "gd", "--data", made / "qa.jsonl"]
-    words += ["--forget", made / "forget.jsonl", "--set", "epochs=2", "--set", "learning_rate=1e-4", "--every", "1"]
-    words += ["--set", "trajectory.items=2", "--set", "trajectory.max_new_tokens=4", "--choose", "forget_nll>=0"]
-    vestige(*words, "--output-dir", tmp_path / "one")
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    launched += ["-m", "vestige.cli", *map(str, words), "--output-dir", str(tmp_path / kind), "--parallel", kind]
-    subprocess.run(launched, check=True, capture_output=True)
-    curves = [
-        [json.loads(line) for line in (tmp_path / name / "train/trajectory.jsonl").read_text().splitlines()]
-        for name in ("one", kind)
-    ]
-    assert [point["step"] for point in curves[0]] == [point["step"] for point in curves[1]] == [0, 1, 2]
-    for alone, together in zip(*curves, strict=True):
-        for name in ("forget_nll", "retain_nll"):
-            assert together["scores"][name] == pytest.approx(alone["scores"][name], rel=1e-5)
-    # Training went somewhere, so that to agree says something.
-    assert curves[0][2]["scores"]["forget_nll"] > curves[0][0]["scores"]["forget_nll"] + 0.01

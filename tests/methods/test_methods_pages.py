@@ -1,10 +1,8 @@
 """The pages about methods: what is generated is as generated, and the code that is shown runs."""
 
 import importlib
-import os
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 import torch
 from fake_step import fake_step
 
+from launched import launched
 from vestige.core.settings import described
 from vestige.methods import METHODS, PRESETS, find_method
 from vestige.methods.listing import PROCEDURES, listed
@@ -85,9 +84,7 @@ def test_the_command_line_unlearns_by_the_method_that_is_shown(shown):
     (shown / "forget.jsonl").write_text(FORGET)
 
     def vestige(*words: str) -> None:
-        command = [sys.executable, "-m", "vestige.cli", *words, "--data", "qa.jsonl", "--set", "epochs=1"]
-        environment = {**os.environ, "PYTHONPATH": "."}
-        done = subprocess.run(command, cwd=shown, env=environment, capture_output=True, text=True)
+        done = launched(*words, "--data", "qa.jsonl", "--set", "epochs=1", folder=shown)
         assert done.returncode == 0, done.stderr
 
     vestige("finetune", "builtin:tiny", "--output-dir", "target")

@@ -9,13 +9,14 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 from safetensors.torch import save_file
+from transformers import LlamaForCausalLM
 
 from vestige.core.items import Item
 from vestige.methods import find_method
 from vestige.models.blocks import blocks, output_projection
 from vestige.models.folders import weights_digest
 from vestige.models.load import LoadedModel
-from vestige.models.tiny import tiny_model, tiny_tokenizer
+from vestige.models.tiny import tiny_config, tiny_tokenizer
 from vestige.training.adapters import add_lora, train_only
 from vestige.training.backward import Backward, reading_for
 from vestige.training.batching import FinetunePlan, UnlearnPlan, row_of
@@ -35,9 +36,19 @@ CUT = 5
 SETTINGS = {"epochs": 3, "batch_size": 8, "learning_rate": 5e-4, "lora_rank": 0, "warmup_epochs": 0.0}
 
 
+def small_model() -> torch.nn.Module:
+    """Three blocks of 48 dimensions: what processes add up does not depend on how much it is."""
+    config = tiny_config()
+    small = {"hidden_size": 48, "intermediate_size": 96, "head_dim": 24}
+    config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return LlamaForCausalLM(config).eval()
+
+
 def made(case: str, folder: Path, world: World = ALONE, micro: int | None = None) -> tuple[torch.nn.Module, Job]:
     """A fresh model and the training of it that `case` names, `STEPS` steps long."""
-    model = tiny_model(0).eval().to(torch.bfloat16 if case == BFLOAT16 else torch.float32)
+    model = small_model().to(torch.bfloat16 if case == BFLOAT16 else torch.float32)
     loaded = LoadedModel(model, tiny_tokenizer(ITEMS), "builtin:tiny", "")
     rows = [row_of(loaded.prompter.encode(i.question, i.answer), topic="a") for i in ITEMS]
     settings = TrainingSettings.build({**SETTINGS, "micro_batch_size": micro})
@@ -117,4 +128,5 @@ def run_two_processes(folder: Path, kinds: tuple[str, ...], port: int) -> None:
         for case in (*CASES, BFLOAT16):
             model, job = made(case, folder / kind / case / "cut")
             train(model, job, until=CUT)
-    mp.spawn(_process, (port, str(folder), kinds), nprocs=2)
+    # Forked, since each new process would spend six seconds on imports.
+    mp.start_processes(_process, (port, str(folder), kinds), nprocs=2, start_method="fork")
