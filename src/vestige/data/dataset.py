@@ -351,10 +351,7 @@ def compile_dataset(
 
 def compile_planned(drawing: Drawing, graph: Graph) -> Dataset:
     """The data set of a plan."""
-    found = _Drawn()
-    for start, stop in chunk_bounds(drawing.graph.n_edges):
-        found.draw(drawing, start, stop)
-    found.add_wrong_answers(drawing, graph.n_edges)
+    found = _drawn(drawing, graph, *chunk_bounds(drawing.graph.n_edges))
     values = [found.values[n] for n in range(drawing.graph.n_edges)]
     return _dataset(drawing, graph, found, khop_questions(graph, drawing, values))
 
@@ -369,7 +366,7 @@ def compile_part(drawing: Drawing, graph: Graph, n_items: int) -> Dataset:
         # Of what was not asked for, what lies outside the graph alone.
         if n_edges and stop <= last:
             continue
-        chunk = _chunk(drawing, graph, start, stop)
+        chunk = _drawn(drawing, graph, (start, stop))
         for number in range(start, min(stop, last)) if not n_edges else ():
             n_items -= len(chunk.items[number])
             if n_items <= 0:
@@ -392,13 +389,14 @@ def items_in_chunks(drawing: Drawing, graph: Graph) -> Iterator[tuple[Item, ...]
     Wrong answers come from contracts of the same chunk first: values of all contracts would have to be held.
     """
     for start, stop in chunk_bounds(graph.n_edges):
-        chunk = _chunk(drawing, graph, start, stop)
+        chunk = _drawn(drawing, graph, (start, stop))
         yield tuple(item for number in range(start, stop) for item in chunk.items[number])
 
 
-def _chunk(drawing: Drawing, graph: Graph, start: int, stop: int) -> "_Drawn":
+def _drawn(drawing: Drawing, graph: Graph, *chunks: tuple[int, int]) -> "_Drawn":
     found = _Drawn()
-    found.draw(drawing, start, stop)
+    for start, stop in chunks:
+        found.draw(drawing, start, stop)
     found.add_wrong_answers(drawing, graph.n_edges)
     return found
 

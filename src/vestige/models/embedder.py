@@ -24,7 +24,7 @@ from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
 from vestige.models.cache import PinnedWheel, cache_folder, check_room, checked_wheel, scratch_beside
 from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refusing
-from vestige.models.forward import batches_by_length
+from vestige.models.forward import batches_by_length, right_padded
 from vestige.models.load import find, pick_device
 
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
@@ -69,12 +69,10 @@ class Embedder:
         encoded = self._ids(texts)
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), dtype=np.float32)
         for width, rows in batches_by_length([len(ids) for ids in encoded], token_budget=_TOKEN_BUDGET):
-            ids = torch.zeros(len(rows), width, dtype=torch.long)
-            mask = torch.zeros(len(rows), width, dtype=torch.long)
-            for row, i in enumerate(rows):
-                ids[row, : len(encoded[i])] = torch.tensor(encoded[i])
-                mask[row, : len(encoded[i])] = 1
-            vectors[rows] = self._pooled(ids.to(self.model.device), mask.to(self.model.device)).cpu().numpy()
+            ids = right_padded([encoded[i] for i in rows], width, self.model.device)
+            lengths = torch.tensor([[len(encoded[i])] for i in rows], device=ids.device)
+            mask = (torch.arange(width, device=ids.device) < lengths).long()
+            vectors[rows] = self._pooled(ids, mask).cpu().numpy()
         return vectors
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:

@@ -22,16 +22,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float32
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
-from transformers import GenerationConfig, LlamaConfig, PreTrainedConfig, PreTrainedTokenizerFast, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LlamaConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
 
 from vestige.core.errors import InputError, MachineError
 from vestige.core.files import locked, new_folder, write_json, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import one_line
 from vestige.models.cache import cache_folder, check_room
+from vestige.models.folders import refusing
 from vestige.models.gguf import GGUF, build_tokenizer, find, need, read_gguf, special_ids, tensor_values
 
 _EMBEDDING, _HEAD = "token_embd.weight", "output.weight"
@@ -69,7 +78,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What sets one apart: whether the rows of q and k are interleaved, whether q, k and v have biases.
+    """What sets one apart: its config with what is fixed in it, and whether the rows of q and k are interleaved.
 
     `splits` are those that transformers' AutoTokenizer gives to every tokeniser of the architecture, whatever
     its tokenizer.json says; None where it goes by the file.
@@ -77,29 +86,29 @@ class Architecture:
 
     name: str
     config: Callable[..., PreTrainedConfig]
+    fixed: Mapping[str, Any]
     interleaved: bool
-    biased: bool
     splits: str | None
 
 
-def _llama(*, head_dim: int, **sizes: Any) -> PreTrainedConfig:
-    own: dict[str, Any] = {
-        "head_dim": head_dim,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "architectures": ["LlamaForCausalLM"],
-    }
-    return LlamaConfig(**sizes, **own)
-
-
-def _qwen2(*, head_dim: int, **sizes: Any) -> PreTrainedConfig:
-    return Qwen2Config(**sizes, use_sliding_window=False, architectures=["Qwen2ForCausalLM"])
-
-
+_LLAMA = {"attention_bias": False, "mlp_bias": False, "architectures": ["LlamaForCausalLM"]}
+_QWEN2 = {"use_sliding_window": False, "architectures": ["Qwen2ForCausalLM"]}
 ARCHITECTURES = {
-    "llama": Architecture("llama", _llama, interleaved=True, biased=False, splits=None),
-    "qwen2": Architecture("qwen2", _qwen2, interleaved=False, biased=True, splits="qwen2"),
+    "llama": Architecture("llama", LlamaConfig, _LLAMA, interleaved=True, splits=None),
+    "qwen2": Architecture("qwen2", Qwen2Config, _QWEN2, interleaved=False, splits="qwen2"),
 }
+_PARTS = {
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+}
+"""What the parts of a block are called in a file and in transformers."""
 
 
 def architecture_of(file: GGUF) -> Architecture:
@@ -148,14 +157,17 @@ def config_of(file: GGUF, architecture: Architecture) -> PreTrainedConfig:
     if layers > len(file.tensors):
         raise InputError(f"{file.path}: it says {layers} layers and has {len(file.tensors)} tensors in all")
     theta, special = _positive(file, f"{prefix}rope.freq_base", _DEFAULT_THETA), special_ids(file, vocabulary)
+    # Qwen2 has no width of its own for a head.
+    width: dict[str, Any] = {"head_dim": head_width} if architecture.name == "llama" else {}
     return architecture.config(
+        **architecture.fixed,
+        **width,
         vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=_size(file, f"{prefix}feed_forward_length"),
         num_hidden_layers=layers,
         num_attention_heads=heads,
         num_key_value_heads=kv_heads,
-        head_dim=head_width,
         max_position_embeddings=_size(file, f"{prefix}context_length"),
         rms_norm_eps=_positive(file, f"{prefix}attention.layer_norm_rms_epsilon"),
         rope_parameters={"rope_type": "default", "rope_theta": theta},
@@ -169,16 +181,24 @@ def config_of(file: GGUF, architecture: Architecture) -> PreTrainedConfig:
 
 
 def placements_of(file: GGUF, architecture: Architecture, config: PreTrainedConfig) -> list[Placement]:
-    """Where each tensor goes. One that is missing, left over or of another shape is refused."""
-    vocabulary = (config.vocab_size, config.hidden_size)
-    placements = [
-        Placement(_EMBEDDING, "model.embed_tokens.weight", vocabulary),
-        Placement("output_norm.weight", "model.norm.weight", (config.hidden_size,)),
-    ]
-    if not config.tie_word_embeddings:
-        placements.append(Placement(_HEAD, "lm_head.weight", vocabulary))
+    """Where each tensor of the model goes. One that is missing, left over or of another shape is refused."""
+    with refusing(f"{file.path}: cannot make its model"), torch.device("meta"):
+        shapes = {n: tuple(t.shape) for n, t in AutoModelForCausalLM.from_config(config).state_dict().items()}
+    if config.tie_word_embeddings:
+        shapes.pop("lm_head.weight")
+    names = {
+        _EMBEDDING: "model.embed_tokens.weight",
+        "output_norm.weight": "model.norm.weight",
+        _HEAD: "lm_head.weight",
+    }
+    heads: dict[str, int] = {}
     for layer in range(config.num_hidden_layers):
-        placements += _layer(layer, architecture, config)
+        here, there = f"blk.{layer}.", f"model.layers.{layer}."
+        names |= {f"{here}{a}.{e}": f"{there}{b}.{e}" for a, b in _PARTS.items() for e in ("weight", "bias")}
+        if architecture.interleaved:
+            heads[f"{here}attn_q.weight"] = config.num_attention_heads
+            heads[f"{here}attn_k.weight"] = config.num_key_value_heads
+    placements = [Placement(a, b, shapes[b], heads.get(a, 0)) for a, b in names.items() if b in shapes]
     for p in placements:
         if p.name not in file.tensors:
             raise InputError(f"{file.path}: it has no tensor {p.name!r}, and the model needs one; fetch it again")
@@ -193,29 +213,6 @@ def placements_of(file: GGUF, architecture: Architecture, config: PreTrainedConf
             f"{file.path}: tensor {one_line(repr(extra[0]))} has no place in a {architecture.name} model as "
             "the conversion knows it; take the model's Hugging Face folder"
         )
-    return placements
-
-
-def _layer(layer: int, architecture: Architecture, config: PreTrainedConfig) -> list[Placement]:
-    hidden, inside = config.hidden_size, config.intermediate_size
-    n_queries, n_keys = config.num_attention_heads, config.num_key_value_heads
-    width = getattr(config, "head_dim", hidden // n_queries)
-    queries, keys = n_queries * width, n_keys * width
-    q_heads, k_heads = (n_queries, n_keys) if architecture.interleaved else (0, 0)
-    here, there = f"blk.{layer}.", f"model.layers.{layer}."
-    placements = [
-        Placement(f"{here}attn_norm.weight", f"{there}input_layernorm.weight", (hidden,)),
-        Placement(f"{here}ffn_norm.weight", f"{there}post_attention_layernorm.weight", (hidden,)),
-        Placement(f"{here}attn_output.weight", f"{there}self_attn.o_proj.weight", (hidden, queries)),
-        Placement(f"{here}ffn_gate.weight", f"{there}mlp.gate_proj.weight", (inside, hidden)),
-        Placement(f"{here}ffn_up.weight", f"{there}mlp.up_proj.weight", (inside, hidden)),
-        Placement(f"{here}ffn_down.weight", f"{there}mlp.down_proj.weight", (hidden, inside)),
-    ]
-    for letter, rows, heads in (("q", queries, q_heads), ("k", keys, k_heads), ("v", keys, 0)):
-        ours, theirs = f"{here}attn_{letter}", f"{there}self_attn.{letter}_proj"
-        placements.append(Placement(f"{ours}.weight", f"{theirs}.weight", (rows, hidden), heads))
-        if architecture.biased:
-            placements.append(Placement(f"{ours}.bias", f"{theirs}.bias", (rows,), heads))
     return placements
 
 

@@ -235,22 +235,19 @@ def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
 
     The two agree where they are within 1e-4 of the largest logit in float32, and 1/64 of it in narrower numbers.
     """
-    was_training = model.training
-    model.eval()
     row = torch.tensor([list(ids[:_TRIED])], device=model.device)
     every = torch.arange(row.shape[1], device=row.device)
     first, second = every[::2], every[1:2]
     passes = [Pass(row, first), Pass(row, second)]
     order = torch.arange(len(first) + len(second), device=row.device).flip(0)
     try:
-        found = logits_read(model, passes, order)
-        expected = logits_read_plain(model, passes, order)
+        with evaluating(model):
+            found = logits_read(model, passes, order)
+            expected = logits_read_plain(model, passes, order)
     except NotFinite:
         raise
     except InputError:
         return logits_read_plain
-    finally:
-        model.train(was_training)
     return logits_read if _same(found, expected) else logits_read_plain
 
 
@@ -259,15 +256,22 @@ def reads_packed(model: PreTrainedModel, ids: Sequence[int]) -> bool:
     """Whether rows of this model may stand end to end: it `can_pack`, and two do on which it was tried."""
     if not can_pack(model):
         return False
-    was_training = model.training
-    model.eval()
     tried = list(ids[:_TRIED])
     rows = [tried, tried[len(tried) // 2 :]]
     every = torch.arange(sum(map(len, rows)))
     together = Pass(torch.tensor([[*rows[0], *rows[1]]]), every, Packed.of([len(r) for r in rows]))
-    try:
+    with evaluating(model):
         expected = torch.cat([model(input_ids=torch.tensor([r]), use_cache=False).logits[0] for r in rows])
         return _same(together.through(model)[0], expected)
+
+
+@contextmanager
+def evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """Within it the model is in evaluation mode."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
     finally:
         model.train(was_training)
 

@@ -32,7 +32,16 @@ from vestige.core.files import new_folder
 from vestige.core.ids import content_id
 from vestige.models.blocks import block_output
 from vestige.models.forward import batches_by_length, passes_by_length, right_padded, within_memory
-from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain, packs, reads_packed
+from vestige.models.head import (
+    Pass,
+    evaluating,
+    hidden_read,
+    how_to_read,
+    logits_read,
+    logits_read_plain,
+    packs,
+    reads_packed,
+)
 from vestige.models.products import Precision, attention, multiplies_by_onednn, onednn_products
 from vestige.models.scoring import token_logp
 from vestige.training.backward import pass_over
@@ -218,16 +227,12 @@ def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int, *, tok
 
 @contextmanager
 def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
-    was_training = model.training
-    model.eval()
-    try:
-        device = model.device.type
-        narrow = torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16")
-        quick = precision == "float32" and multiplies_by_onednn(model)
-        with torch.no_grad(), narrow, attention(device, precision), onednn_products(model) if quick else nullcontext():
-            yield
-    finally:
-        model.train(was_training)
+    device = model.device.type
+    narrow = torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16")
+    quick = precision == "float32" and multiplies_by_onednn(model)
+    products = onednn_products(model) if quick else nullcontext()
+    with evaluating(model), torch.no_grad(), narrow, attention(device, precision), products:
+        yield
 
 
 def _passes(
