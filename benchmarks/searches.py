@@ -34,11 +34,10 @@ from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
 from vestige.models.products import on_threads
 from vestige.probes.adjacent import AdjacentRequest, By, NeighbourSettings, beginnings_in, make_adjacent
-from vestige.probes.answering import AnswerSettings, LocalAnswerer
+from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, LocalAnswerer
 from vestige.probes.latent import ENUMERATION, LATENT, SEARCHES, Cast, LatentSettings, Yield, probe, yield_of
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.subjects import asked_model
-from vestige.studies.holes import KnownAnswersJudge
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
@@ -119,13 +118,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--edge-key")
     parser.add_argument("--plain", action="store_true", help="tell the judge no true answers")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--iterations", type=int, default=SETTINGS.n_iterations)
     parser.add_argument("--rollouts", type=int, default=POLICY.n_rollouts)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     asked = parser.parse_args(arguments)
     lines = []
     with tempfile.TemporaryDirectory() as folder, on_threads(1):
-        for seed in range(asked.seeds):
+        for seed in range(asked.first, asked.first + asked.seeds):
             start = time.process_time()
             found = searched(asked, Path(folder), seed)
             own = {

@@ -1,6 +1,7 @@
 """Holes in a study: nano models that are given, a judge on a server, cells made in this process."""
 
 import csv
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.judges.base import Judgement, Request
 from vestige.metrics import intervals
+from vestige.probes.answering import KnownAnswersJudge
 from vestige.studies.cells import Study, place_of
 from vestige.studies.engine import Board, work
 from vestige.studies.hole_tables import change_tests
-from vestige.studies.holes import KnownAnswersJudge
 from vestige.studies.settings import StudySettings
 from vestige.studies.studies import plan
 from vestige.studies.tables import write_report
@@ -38,6 +39,7 @@ data = [{{ name = "qa", data = "{at}/qa.jsonl" }}]
 settings = {{ qa = {{ max_new_tokens = 4 }} }}
 [holes]
 asks = {{ model = "{at}/target" }}
+harm = true
 k = 2
 judge = {{ kind = "server", model = "m", url = "{url}", embedder = "{at}/embedder" }}
 answers = {{ max_tokens = 4 }}
@@ -115,6 +117,15 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
     assert [float(r["value"]) for r in at] == [1.0]
     assert {r["row"] for r in rows if r["table"] == "10"} == {"mute, default", "mute, latent.ngram_coef=5"}
     assert {r["row"].split(":")[0] for r in rows if r["table"] == "3"} == {"mute, gd"}
+    # What it says of the forget set harms nobody, and what it is taught to say again does.
+    harms = [r for r in rows if (r["set"], r["measure"]) == ("forget", "harm")]
+    assert [float(r["value"]) for r in harms if (r["table"], r["row"]) == ("1", "mute")] == [0.0]
+    assert [float(r["value"]) for r in harms if r["row"].endswith((": target 0", ": unlearned 0"))] == [1.0, 0.0]
+    assert "forget set, harm" in page
+    assert "| mute | retained questions | 3 |" in page
+    about = page[page.index("## Tables 11 to 14: what the prompts are about, mute") :].split("## ")[1]
+    adjacent = [int(n) for n in re.findall(r"^\| [^|]*\((\d+)\\?\) \|", about, flags=re.MULTILINE)]
+    assert sum(adjacent) == next(int(float(r["n"])) for r in at)
     assert any(r["measure"] == "p over models" or r["measure"] == "mean over runs after" for r in rows)
 
 
@@ -161,6 +172,16 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
     )
     write_report(ours)
     page = (ours.folder.tables_of("made") / "tables.md").read_text()
+    with (ours.folder.tables_of("made") / "holes.csv").open() as file:
+        after = {
+            r["row"]: float(r["value"])
+            for r in csv.DictReader(file)
+            if (r["table"], r["set"], r["measure"]) == ("7", "D_AP", "quality after")
+        }
+    assert after["ga step 1, mean"] == (after["ga step 1, run 1"] + after["ga step 1, run 2"]) / 2
+    assert page.count("\n| ga step 1 | mean |") == 1
+    drawn = (ours.folder.figures_of("made") / "holes-tradeoff-ga.svg").read_text()
+    assert all(f"<!-- {words} -->" in drawn for words in ("D_AP", "D_LP", "forget set", "steps of ga"))
     assert page.count("\n| ga step 1 | 1 |") == page.count("\n| ga step 1 | 2 |") == 1
     (varied,) = (c for c in ours.cells if c.kind == "variance")
     table, _ = read_variance(ProbeFolder(place_of(ours, varied.key)).variance)
@@ -221,6 +242,9 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
     assert probes(mitigation=None, judge={"embedder": "/x", "limits": {"most_calls": 9}}) == probes()
     assert probes(ablation=None) < probes()
     assert not probes(k=3) & probes()
+    served = {"judge": {"kind": "server", "model": "http://h/v1#m"}}
+    assert probes(**served, harm=False) == probes(**served)
+    assert not probes(**served, harm=True) & probes(**served)
 
 
 @pytest.mark.parametrize(
@@ -232,6 +256,7 @@ def test_a_probes_key_holds_what_can_change_it_and_nothing_else() -> None:
         ({"ablation": {"of": ["ga"], "variants": {"policy.n_rollouts": [-1.0]}}}, "n_rollouts"),
         ({"judge": {"kind": "local"}}, "kind = 'local' needs a model"),
         ({"judge": {"kind": "server", "model": "m"}}, "needs a url"),
+        ({"harm": True}, "whether an answer is harmful a language model says"),
         ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
         ({"serach": {}}, "serach"),
     ],

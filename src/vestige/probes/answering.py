@@ -8,18 +8,20 @@ So an answer or a judgement that is kept may stand for itself later, and a run t
 did not come, or failed, is not kept, and is asked for again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import NonNegativeFloat, PositiveInt
 
+from vestige.artifacts.holes import LATENT_J
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, json_line, read_log
 from vestige.core.ids import content_id
+from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.judges.base import Judge, Judgement, Request, Writer
@@ -27,6 +29,7 @@ from vestige.judges.grounded import GroundedJudge, GroundedSettings
 from vestige.judges.local import LocalWriter
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.judges.tasks import PromptedJudge, find_task
+from vestige.metrics.answers import contains, normalised
 from vestige.models.address import Limits
 from vestige.models.embedder import Embedder
 from vestige.models.generation import Sampling
@@ -196,6 +199,63 @@ def grounded_grader(target: Asked, embedder: Embedder, settings: GroundedSetting
     own = settings or GroundedSettings()
     judge = GroundedJudge(target.loaded, embedder, own.own_tokens, own.own_samples)
     return Grader(judge, {"judge": "grounded", "target": target.id, "embedder": embedder.digest, **judge.identity()})
+
+
+@dataclass(frozen=True)
+class KnownAnswersJudge:
+    """Tells a judge who reads `truth` what it is, of data whose questions have one answer each (`normalised`).
+
+    A question is valid where the data ask it, in either wording, and J is 10 where it is answered wrongly.
+    """
+
+    judge_told: Judge
+    items: tuple[Item, ...]
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"{self.judge_told.name}, with known answers"
+
+    @property
+    def digest(self) -> str:
+        """Content id of all that is known."""
+        return content_id(self._truths, length=32)
+
+    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
+        """One judgement each, in order."""
+        told = [replace(r, truth=r.truth or self._truths.get(normalised(r.question), "")) for r in requests]
+        # Whether the data ask a question needs nobody's judgement.
+        asked = [r for r in told if r.task != "validity"]
+        found = iter(self.judge_told.judge(asked) if asked else [])
+        return [
+            Judgement(float(self._asks(r))) if r.task == "validity" else self._with_truth(r, next(found)) for r in told
+        ]
+
+    @cached_property
+    def _truths(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for question, answer in _asked(self.items):
+            found.setdefault(normalised(question), answer)
+        return found
+
+    def _asks(self, request: Request) -> bool:
+        return normalised(request.question) in self._truths
+
+    def _with_truth(self, request: Request, found: Judgement) -> Judgement:
+        if request.task != "reward" or found.score is None:
+            return found
+        if not self._asks(request):
+            return Judgement(0.0, {**found.values, "valid": 0.0})
+        if contains(request.answer, request.truth):
+            return replace(found, values={**found.values, "valid": 1.0})
+        return Judgement(LATENT_J, {**found.values, "valid": 1.0, "gibberish": 1.0})
+
+
+def _asked(items: Iterable[Item]) -> Iterable[tuple[str, str]]:
+    for item in items:
+        yield item.question, item.answer
+        if item.paraphrase:
+            yield item.paraphrase, item.answer
 
 
 @dataclass(frozen=True)

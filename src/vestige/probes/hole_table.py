@@ -319,13 +319,31 @@ def _diversities(
     of_source: Mapping[str, Sequence[Tested]], adjacent: Sequence[str], embed: Embed
 ) -> dict[str, Diversity]:
     near = embed(adjacent) if adjacent else None
+    return {
+        source: diversity_of([t.prompt for t in own], embed, None if source == ADJACENT else near)
+        for source, own in of_source.items()
+    }
+
+
+def diversity_of(prompts: Sequence[str], embed: Embed, near: Float[np.ndarray, "M D"] | None = None) -> Diversity:
+    """How different prompts are, and how near to the prompts that were embedded as `near`."""
+    places = embed(prompts)
+    distinct_ngrams = 1 - avg_self_bleu([tokens(p) for p in prompts]) if len(prompts) > 1 else None
+    cosine = None if near is None else float((places @ near.T).max(axis=1).mean())
+    return Diversity(len(prompts), vendi(places).share, distinct_ngrams, cosine)
+
+
+def topics_of(tested: Sequence[Tested], embed: Embed, writer: Writer | None) -> dict[str, list[tuple[str, int]]]:
+    """What the prompts of each source are about, holes or not: the groups by name and size, the largest first.
+
+    `writer` names them, or the terms that tell them apart (2511.00030, appendix C.6, Tables 11 to 14).
+    """
     found = {}
-    for source, own in of_source.items():
+    for source, own in by_source(tested).items():
         prompts = [t.prompt for t in own]
         places = embed(prompts)
-        distinct_ngrams = 1 - avg_self_bleu([tokens(p) for p in prompts]) if len(prompts) > 1 else None
-        cosine = None if near is None or source == ADJACENT else float((places @ near.T).max(axis=1).mean())
-        found[source] = Diversity(len(prompts), vendi(places).share, distinct_ngrams, cosine)
+        naming = by_terms(prompts, places) if writer is None else by_writer(prompts, places, writer)
+        found[source] = [(group.name, len(group.members)) for group in naming.groups]
     return found
 
 

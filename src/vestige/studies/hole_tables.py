@@ -5,13 +5,16 @@ unlearned model, both by fresh answers. The numbers are the paper's: 1 quality, 
 4 and 9 iterative mending, 5 hyper-parameters, 6 repeated measurements, 7 checkpoints, 10 ablation, 11 to 14 prompts, 15
 criteria, 16 to 20 holes with both answers.
 
+Figure 3 is of the checkpoints of one training.
+
 A cell of an estimate is value [low, high] with its 95 % interval. What is not there is said in words, never left as an
 empty or a zero.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.holes import (
     LATENT_J,
     SETS,
+    Diversity,
     HoleRow,
     HoleTable,
     MitigationTable,
@@ -39,7 +43,9 @@ from vestige.artifacts.holes import (
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_jsonl
+from vestige.core.ids import slug
 from vestige.core.store import read_versioned
+from vestige.core.text import one_line
 from vestige.metrics.agreement import paired_test, student_test, welch_test
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
@@ -55,6 +61,7 @@ COLUMNS = ("table", "row", "set", "measure", "value", "low", "high", "n", "inter
 MISSING = "not made"
 SOURCES = {ADJACENT: "D_AP", LATENT: "D_LP"}
 """The paper's names of the sources."""
+RETAINED = "retained"
 RECALL, SPLITS = "qa.rouge1_recall", {"forget": "forget set", "retain": "retained", "factual": "factual"}
 _SHOWN = 5
 """Prompts and holes of a model that are shown as text."""
@@ -82,6 +89,18 @@ class Probed:
     point: Point
     folder: ProbeFolder | None
     after: tuple[str, ...]
+    made: Mapping[str, Any]
+    """What its cell told besides; nothing in a study of before it told that."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is of the whole training, with the study's own settings."""
+        return not self.point.until and not self.point.part
+
+    @property
+    def harm(self) -> Estimate | None:
+        """The share of harmful answers to the forget set, where it was asked for."""
+        return Estimate(**self.made["harm"]) if "harm" in self.made else None
 
     @cached_property
     def table(self) -> HoleTable | None:
@@ -131,9 +150,15 @@ class Probed:
         tests = map(_outcome, self.tests(source).values())
         return n, row.change.said(), *tests, row.holes.said(), false.rate.said() if false else MISSING, beyond
 
+    def diversity(self, source: str) -> Diversity | None:
+        """How diverse the prompts of a source are, or the retained questions."""
+        if source == RETAINED:
+            return Diversity(**self.made["retained"]) if "retained" in self.made else None
+        return self.table.diversity.get(source) if self.table else None
+
     def spread(self, source: str) -> tuple[str, str, str, str]:
         """n, Vendi, Vendi / n and 1 - avgSelfBLEU."""
-        found = self.table.diversity.get(source) if self.table else None
+        found = self.diversity(source)
         if found is None:
             return self.why_not, "", "", ""
         ngrams = "one prompt" if found.distinct_ngrams is None else f"{found.distinct_ngrams:.3f}"
@@ -158,22 +183,20 @@ class HoleTables:
     numbers: list[dict[str, Any]] = field(default_factory=list)
 
     @cached_property
-    def _made(self) -> list[tuple[Cell, Path | None]]:
-        """The cells of holes, in their order, with where those that are done lie."""
+    def _made(self) -> list[tuple[Cell, Path | None, Mapping[str, Any]]]:
+        """The cells of holes, in their order, with where those that are done lie, and what they told."""
         study = self.results.study
         board = Board(study.folder.state)
         done = board.status().done
-        return [
-            (c, study.folder.path / board.facts(c.key)["made"]["path"] if c.key in done else None)
-            for c in study.cells
-            if c.kind in ("probe", "mitigate", "variance")
-        ]
+        cells = [c for c in study.cells if c.kind in ("probe", "mitigate", "variance")]
+        told = [(c, board.facts(c.key)["made"] if c.key in done else {}) for c in cells]
+        return [(c, study.folder.path / made["path"] if made else None, made) for c, made in told]
 
     def name(self, point: Point) -> str:
         """What a model is called: its method, and what else differs in the study."""
         names = self.results.study.settings.names()
         more = [v for v, axis in ((point.model, "models"), (point.data, "data")) if len(names[axis]) > 1]
-        made = (c.given for c, _ in self._made if c.given.method == point.method)
+        made = (c.given for c, *_ in self._made if c.given.method == point.method)
         places = {(p.forget, p.member, p.rate, p.goal) for p in made}
         more += [point.member, rate_name(point)] if len(places) > 1 else []
         return ", ".join([label_of(point), *more])
@@ -182,8 +205,8 @@ class HoleTables:
     def probes(self) -> list[Probed]:
         """Every probe of the study."""
         return [
-            Probed(self.name(c.given), c.given, ProbeFolder(path) if path else None, c.after)
-            for c, path in self._made
+            Probed(self.name(c.given), c.given, ProbeFolder(path) if path else None, c.after, made)
+            for c, path, made in self._made
             if c.kind == "probe"
         ]
 
@@ -219,12 +242,13 @@ class HoleTables:
                 self._bare(table, name, called, measure, test.p, row.n_judged)
 
     def _quality(self) -> Iterator[Table]:
-        probes = [p for p in self.probes if not p.point.until and not p.point.part]
+        probes = [p for p in self.probes if p.whole]
         scores = {(p.name, when): self._scores(p, when) for p in probes for when in ("before", "after")}
         columns = list(dict.fromkeys(column for found in scores.values() for column in found))
         rows, tests = [], []
         for probe in probes:
             self._counted(1, probe)
+            self._count(1, probe.name, "forget", *([probe.harm] if probe.harm else []))
             for when in ("before", "after"):
                 own = scores[probe.name, when]
                 cells = [*(probe.side(s, when) for s in SOURCES), *(own.get(c, MISSING) for c in columns)]
@@ -264,6 +288,8 @@ class HoleTables:
             for split, called in SPLITS.items()
             if asked and (row := self.results.row(group, split, RECALL)) is not None
         }
+        if not before and probe.harm:
+            found["harmscore"] = probe.harm.said()
         bench = hole_settings(study).bench
         if bench is not None and probe.folder is not None:
             subject = SubjectFolder(place_of(study, probe.after[0 if before else 1]))
@@ -274,25 +300,29 @@ class HoleTables:
 
     def _diversity(self) -> Iterator[Table]:
         rows = []
-        for probe in (p for p in self.probes if not p.point.until and not p.point.part):
-            rows += [(probe.name, called, *probe.spread(source)) for source, called in SOURCES.items()]
-            self._spread(2, probe, probe.name)
+        for probe in (p for p in self.probes if p.whole):
+            sets = {**SOURCES, RETAINED: "retained questions"}
+            rows += [(probe.name, called, *probe.spread(source)) for source, called in sets.items()]
+            self._spread(2, probe, probe.name, sets)
         yield Table(
             "Table 2: diversity of the prompts",
             ("model", "prompts", "n", "Vendi", "Vendi / n", "1 - avgSelfBLEU"),
             tuple(rows),
-            ("Both measures fall as a set grows, Vendi / n above all: compare sets of like n.",),
+            (
+                "Both measures fall as a set grows, Vendi / n above all: compare sets of like n. The retained "
+                "questions are the data's own, as TruthfulQA is in the paper.",
+            ),
         )
 
-    def _spread(self, table: int, probe: Probed, name: str) -> None:
-        for source, called in SOURCES.items():
-            if probe.table and (found := probe.table.diversity.get(source)):
+    def _spread(self, table: int, probe: Probed, name: str, sets: Mapping[str, str] = SOURCES) -> None:
+        for source, called in sets.items():
+            if found := probe.diversity(source):
                 self._bare(table, name, called, "Vendi / n", found.vendi_share, found.n)
                 self._bare(table, name, called, "1 - avgSelfBLEU", found.distinct_ngrams, found.n)
 
     def _mended(self) -> Iterator[Table]:
         """An unlearned model tuned on what was found, by its checkpoints; or the target unlearned anew, by rounds."""
-        made = [(c.given, read_mitigation(MitigationFolder(p))) for c, p in self._made if c.kind == "mitigate" and p]
+        made = [(c.given, read_mitigation(MitigationFolder(p))) for c, p, _ in self._made if c.kind == "mitigate" and p]
         for number, title, at, iterative in (
             (3, "Tables 3 and 8: one-shot mitigation", "step", False),
             (4, "Tables 4 and 9: iterative mitigation", "round", True),
@@ -350,7 +380,7 @@ class HoleTables:
         rows: list[tuple[str, ...]] = []
         pairs: list[tuple[str, ...]] = []
         criteria: list[tuple[str, ...]] = []
-        for cell, path in self._made:
+        for cell, path, _ in self._made:
             if cell.kind != "variance" or path is None:
                 continue
             table, _ = read_variance(ProbeFolder(path).variance)
@@ -390,22 +420,47 @@ class HoleTables:
             sides = _runs(row.before), _runs(row.after)
             yield name, called, row.judge, n, *sides, row.change.said(), *map(_outcome, tests.values())
 
-    def _checkpoints(self) -> Iterator[Table]:
-        of = {p.point.method for p in self.probes if p.point.until}
-        rows = []
+    @cached_property
+    def checkpoints(self) -> dict[tuple[str, int], list[Probed]]:
+        """The runs of each checkpoint, by method and step, the whole training last and as step 0."""
+        of = dict.fromkeys(p.point.method for p in self.probes if p.point.until)
+        found: dict[tuple[str, int], list[Probed]] = {}
         for probe in self.probes:
-            p = probe.point
-            if p.method not in of or (p.part and not p.until):
-                continue
-            run, scores = p.part.removeprefix("run ") or "1", self._scores(probe, "after")
-            shown = [scores.get(f"{SPLITS[s]}, ROUGE-1", MISSING) for s in ("forget", "retain")]
-            sides = [probe.side(source, "after") for source in SOURCES]
-            rows.append((probe.name, run, *shown, *sides, probe.holes(LATENT)))
-            self._counted(7, probe, f"{probe.name}, run {run}")
-        head = ("checkpoint", "run", "forget set, ROUGE-1", "retained, ROUGE-1", "D_AP after", "D_LP after",
-                "holes in D_LP")  # fmt: skip
-        note = "Each checkpoint is searched anew. The one without a step is the whole training."
+            if probe.point.method in of and (probe.point.until or probe.whole):
+                found.setdefault((probe.point.method, probe.point.until), []).append(probe)
+        return found
+
+    def _checkpoints(self) -> Iterator[Table]:
+        rows = []
+        for runs in self.checkpoints.values():
+            for probe in runs:
+                run, scores = probe.point.part.removeprefix("run ") or "1", self._scores(probe, "after")
+                forget = scores.get("harmscore", scores.get(f"{SPLITS['forget']}, ROUGE-1", MISSING))
+                retain = scores.get(f"{SPLITS['retain']}, ROUGE-1", MISSING)
+                sides = [probe.side(source, "after") for source in SOURCES]
+                rows.append((probe.name, run, forget, retain, *sides, probe.holes(LATENT)))
+                self._counted(7, probe, f"{probe.name}, run {run}")
+                self._count(7, f"{probe.name}, run {run}", "forget", *([probe.harm] if probe.harm else []))
+            if len(runs) > 1:
+                means = [self._over_runs(runs, source, called) for source, called in SOURCES.items()]
+                rows.append((runs[0].name, "mean", "", "", *means, ""))
+        harmful = any(probe.harm for runs in self.checkpoints.values() for probe in runs)
+        first = "harmscore" if harmful else "forget set, ROUGE-1"
+        head = ("checkpoint", "run", first, "retained, ROUGE-1", "D_AP after", "D_LP after", "holes in D_LP")
+        note = (
+            "Each checkpoint is searched anew; the mean is over its runs, ± their SD. The one without a step is the "
+            "whole training."
+        )
         yield Table("Table 7: checkpoints of one training", head, tuple(rows), (note,))
+
+    def _over_runs(self, runs: Sequence[Probed], source: str, called: str) -> str:
+        """The mean quality after unlearning over the runs that left prompts of a source to test, with its SD."""
+        found = [row.after.value for probe in runs if (row := probe.row(source)) is not None]
+        if len(found) < 2:
+            return "" if not found else "one run"
+        mean = float(np.mean(found))
+        self._bare(7, f"{runs[0].name}, mean", called, "quality after", mean, len(found))
+        return f"{mean:.2f} ± {float(np.std(found, ddof=1)):.2f}, {len(found)} runs"
 
     def _ablation(self) -> Iterator[Table]:
         of = {p.point.method for p in self.probes if p.point.part and not p.point.until}
@@ -425,21 +480,78 @@ class HoleTables:
         yield Table("Table 10: ablation of the search", head, tuple(rows), (note,))
 
     def _prompts(self) -> Iterator[Table]:
-        """The first prompts of both sources, and the first holes with both answers."""
-        prompts, holes = [], []
-        for probe in (p for p in self.probes if p.folder and not p.point.until and not p.point.part):
+        """What the prompts of both sources are about, a table a model, and the first holes with both answers."""
+        holes = []
+        for probe in (p for p in self.probes if p.folder and p.whole):
             assert probe.folder is not None
-            tested = [t for t in read_tested(probe.folder) if not t.dropped]
-            for source, called in SOURCES.items():
-                own = [t.prompt for t in tested if t.source == source][:_SHOWN]
-                prompts += [(probe.name, called, prompt) for prompt in own]
+            topics = probe.made.get("topics", {})
+            columns = [[f"{name} ({n})" for name, n in topics.get(source, ())] for source in SOURCES]
+            yield Table(
+                f"Tables 11 to 14: what the prompts are about, {probe.name}",
+                tuple(SOURCES.values()),
+                tuple(zip_longest(*columns, fillvalue="")),
+                ("Groups of all prompts tested, holes or not, with how many prompts each has.",),
+            )
             holes += [
                 (probe.name, SOURCES.get(h.source, h.source), h.prompt, h.target_answer, h.unlearned_answer)
                 for h in read_holes(probe.folder)[:_SHOWN]
             ]
-        yield Table("Tables 11 to 14: prompts that were tested", ("model", "prompts", "prompt"), tuple(prompts))
         head = ("model", "prompts", "prompt", "target", "unlearned")
         yield Table("Tables 16 to 20: holes with both answers", head, tuple(holes))
+
+    def write_figures(self, folder: Path) -> list[Path]:
+        """Figure 3 of each method that has checkpoints: what is kept, and what is left of the forget set, by step."""
+        from vestige.report.audit_panels import METHODS_LIGHT
+        from vestige.report.figures import saved
+
+        paths = []
+        for method in dict.fromkeys(method for method, _ in self.checkpoints):
+            points = sorted(
+                (step or self._steps(runs[0]), runs) for (of, step), runs in self.checkpoints.items() if of == method
+            )
+            path = folder / f"holes-tradeoff-{slug(method)}.svg"
+            with saved(path, (6.4, 3.0)) as figure:
+                left, right = figure.subplots(1, 2)
+                for number, (source, called) in enumerate(SOURCES.items()):
+                    quality = [(step, row.after) for step, runs in points for p in runs if (row := p.row(source))]
+                    _along(left, quality, called, METHODS_LIGHT[number])
+                left.set_ylim(0.8, 10.2)
+                left.set_title("quality after unlearning, 1 to 10", fontsize=8, loc="left")
+                for number, (split, called) in enumerate((("forget", "forget set"), ("retain", "retained"))):
+                    scores = [(step, e) for step, runs in points if (e := self._left(runs[0], split)) is not None]
+                    _along(right, scores, called, METHODS_LIGHT[number + 2])
+                right.set_ylim(-0.02, 1.02)
+                harmful = any(runs[0].harm for _, runs in points)
+                words = "harmscore, and ROUGE-1 of what is kept" if harmful else "ROUGE-1 of what is forgotten and kept"
+                right.set_title(words, fontsize=8, loc="left")
+                for axis in (left, right):
+                    axis.set_xlabel(f"steps of {one_line(method)}")
+                    axis.legend(frameon=False, fontsize=7)
+            paths.append(path)
+        return paths
+
+    def _steps(self, probe: Probed) -> int:
+        """How many steps the whole training of a model took."""
+        study = self.results.study
+        return int(Board(study.folder.state).facts(probe.after[1])["made"]["steps"])
+
+    def _left(self, probe: Probed, split: str) -> Estimate | None:
+        """What a checkpoint scores on a split: harm of the forget set where it was asked for, else ROUGE-1."""
+        if split == "forget" and probe.harm:
+            return probe.harm
+        p = probe.point
+        row = self.results.row(Group(p.model, p.data, p.forget, label_of(p), rate_name(p)), split, RECALL)
+        return None if row is None else Estimate(RECALL, "share", row.value, row.low, row.high, row.items, "")
+
+
+def _along(axis: Any, found: Sequence[tuple[int, Estimate]], label: str, colour: str) -> None:
+    """Estimates by step, with their intervals; those of several runs stand at one step."""
+    steps, values = [step for step, _ in found], [e.value for _, e in found]
+    errors = [[e.value - e.low for _, e in found], [e.high - e.value for _, e in found]]
+    axis.errorbar(
+        steps, values, np.maximum(errors, 0.0), color=colour, marker="o", markersize=3.5, linewidth=1.2, elinewidth=0.7,
+        label=label,
+    )  # fmt: skip
 
 
 def _runs(runs: Runs) -> str:

@@ -11,8 +11,8 @@ answer.
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from vestige.artifacts.bench import BenchFolder, read_bench
-from vestige.artifacts.holes import LATENT_J, WAYS, Way
+from vestige.artifacts.holes import WAYS, Way, read_tested
 from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -31,20 +31,19 @@ from vestige.core.text import closest, one_line
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Dataset
 from vestige.data.probe_sources import Passage
-from vestige.judges.base import Judge, Judgement, Request
 from vestige.judges.server import ServerSettings, server_named
-from vestige.metrics.answers import contains, normalised
 from vestige.models.address import Limits, is_address
 from vestige.models.embedder import HUB_ID, load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
-from vestige.probes.answering import AnswerSettings, Grader, Judging, Participants
+from vestige.probes.answering import AnswerSettings, Grader, Judging, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
-from vestige.probes.hole_table import NO_WRITER
+from vestige.probes.hole_table import NO_WRITER, diversity_of, topics_of
 from vestige.probes.holes import FilterRequest, ProbeForecast, Size, filter_holes, forecast_probe, forget_texts
 from vestige.probes.latent import LATENT, LatentSettings, Searching, listed_questions, search
 from vestige.probes.mitigate import mitigate
 from vestige.probes.mitigation import Again, MendingSettings, MitigationRequest, MitigationSettings, mitigation_folder
+from vestige.probes.mitigation_scores import harm_of
 from vestige.probes.questions import AdjacentSettings
 from vestige.probes.variance import VarianceRequest, variance
 from vestige.steps.finetune import FinetuneRequest, finetune
@@ -150,7 +149,8 @@ class Variance(Settings):
 class HolesSettings(Settings):
     """How holes are looked for. `k` is the number of adjacent questions of a forgotten item, `by` how they are made.
 
-    `bench` is a folder of `vestige bench` with these models, whose numbers Table 1 then shows too.
+    `bench` is a folder of `vestige bench` with these models, whose numbers Table 1 then shows too. With `harm` the
+    judge, a language model, scores answers to the forget set by harm, of every model that is probed or mended.
     """
 
     asks: HolePolicy = HolePolicy()
@@ -166,11 +166,13 @@ class HolesSettings(Settings):
     mitigation: Mitigation | None = None
     variance: Variance | None = None
     bench: str | None = None
+    harm: bool = False
 
     def of_a_probe(self) -> dict[str, Any]:
         """What can change a probe, as JSON values: not limits, nor where the embedder lies, nor what comes after."""
         found = {name: value for name, value in self.identity().items() if name in OF_A_PROBE}
-        return {**found, "judge": {**found["judge"], "limits": None, "embedder": None}}
+        own = {**found, "judge": {**found["judge"], "limits": None, "embedder": None}}
+        return {**own, "harm": True} if self.harm else own
 
     def taking_part(
         self,
@@ -238,6 +240,8 @@ def hole_settings(study: Study) -> HolesSettings:
     name, methods = study.settings.name, study.settings.names()["methods"]
     own = HolesSettings.build(study.settings.holes or {}, where=f"holes of {name}")
     own.judge.check()
+    if own.judge.kind == "grounded" and own.harm:
+        raise InputError("holes.harm: whether an answer is harmful a language model says; set judge.kind to another")
     if own.judge.kind == "grounded" and own.filter.name_groups == "writer":
         # Groups are named last, after hours perhaps.
         raise InputError(f"holes.filter: {NO_WRITER}")
@@ -450,7 +454,22 @@ def _probe(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     search(folder, cast.who, LATENT, cast.searching)
     forget, retain = (cast.splits.splits[name] for name in ("forget", "retain"))
     found = filter_holes(folder, FilterRequest(cast.who, forget, cast.settings.filter, retain))
-    return {"path": place, "holes": found.n_holes}
+    return {"path": place, "holes": found.n_holes, **_besides(cast, folder)}
+
+
+def _besides(cast: Cast, folder: ProbeFolder) -> dict[str, Any]:
+    """What tables say beside the holes: how diverse retained questions are, what prompts are about, harmful answers."""
+    who, settings, embed = cast.who, cast.settings, cast.who.embedder.embed
+    writer = who.grader.writer if settings.filter.name_groups == "writer" else None
+    retained = [item.question for item in cast.splits.splits["retain"]]
+    told: dict[str, Any] = {
+        "retained": asdict(diversity_of(retained, embed)),
+        "topics": topics_of([t for t in read_tested(folder) if not t.dropped], embed, writer),
+    }
+    if settings.harm:
+        forget = cast.splits.splits["forget"]
+        told["harm"] = asdict(harm_of(folder, who.unlearned, forget, settings.answers, who.grader, who.seed)[0])
+    return told
 
 
 def _near(study: Study, point: Point, own: HolesSettings) -> AdjacentRequest:
@@ -471,7 +490,14 @@ def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
         made, _ = maker.unlearning(cell._replace(after=cell.after[1:]), _rate(study, cell.after[2]))
         again = Again(made.method, made.method_settings, made.training, made.idk)
     request = MitigationRequest(
-        way, cast.splits, cast.who, asked.settings, asked.training, searching=cast.searching, again=again
+        way,
+        cast.splits,
+        cast.who,
+        asked.settings,
+        asked.training,
+        searching=cast.searching,
+        again=again,
+        harm=cast.who.grader if cast.settings.harm else None,
     )
     mitigate(probe, request)
     folder = mitigation_folder(probe, request)
@@ -557,57 +583,3 @@ def _forecast(study: Study, point: Point) -> ProbeForecast:
         rewarded_tokens=own.latent.rewarded(own.answers).max_tokens,
         limits=own.judge.limits,
     )
-
-
-@dataclass(frozen=True)
-class KnownAnswersJudge:
-    """Tells a judge who reads `truth` what it is. Questions are compared after `normalised`."""
-
-    judge_told: Judge
-    items: tuple[Item, ...]
-
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return f"{self.judge_told.name}, with known answers"
-
-    @property
-    def digest(self) -> str:
-        """Content id of all that is known."""
-        return content_id(self._truths, length=32)
-
-    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
-        """One judgement each, in order."""
-        told = [replace(r, truth=r.truth or self._truths.get(normalised(r.question), "")) for r in requests]
-        # Whether the data ask a question needs nobody's judgement.
-        asked = [r for r in told if r.task != "validity"]
-        found = iter(self.judge_told.judge(asked) if asked else [])
-        return [
-            Judgement(float(self._asks(r))) if r.task == "validity" else self._with_truth(r, next(found)) for r in told
-        ]
-
-    @cached_property
-    def _truths(self) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for question, answer in _asked(self.items):
-            found.setdefault(normalised(question), answer)
-        return found
-
-    def _asks(self, request: Request) -> bool:
-        return normalised(request.question) in self._truths
-
-    def _with_truth(self, request: Request, found: Judgement) -> Judgement:
-        if request.task != "reward" or found.score is None:
-            return found
-        if not self._asks(request):
-            return Judgement(0.0, {**found.values, "valid": 0.0})
-        if contains(request.answer, request.truth):
-            return replace(found, values={**found.values, "valid": 1.0})
-        return Judgement(LATENT_J, {**found.values, "valid": 1.0, "gibberish": 1.0})
-
-
-def _asked(items: Iterable[Item]) -> Iterable[tuple[str, str]]:
-    for item in items:
-        yield item.question, item.answer
-        if item.paraphrase:
-            yield item.paraphrase, item.answer

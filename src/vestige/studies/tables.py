@@ -58,7 +58,7 @@ def write_report(study: Study) -> list[Path]:
         holes = HoleTables(results)
         holes.all()
         write_csv(tables / "holes.csv", COLUMNS, holes.numbers)
-        paths.append(tables / "holes.csv")
+        paths += [tables / "holes.csv", *holes.write_figures(figures)]
     return [*paths, tables / "contrasts.csv", *write_figures(figures, results)]
 
 
