@@ -87,8 +87,8 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
         ("material = 'nonsense': must be", "relearn", {"material": "nonsense"}),
         ("did you mean 'epochs'", "relearn", {"epoch": 1}),
         ("bits = 3: must be 4 or 8", "quantize", {"n": 3}),
-        ("needs the target", "prefix", {}),
-        ("no other attack", "gcg", {"target": taught / "target"}),
+        ("only a prefix search takes a target, and it needs one", "prefix", {}),
+        ("only a prefix search takes a target", "gcg", {"target": taught / "target"}),
     ):
         with pytest.raises(InputError, match=match):
             api.attack(taught / "target", kind, **data, **given)
