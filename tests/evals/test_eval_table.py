@@ -8,7 +8,7 @@ import pytest
 import vestige.evals
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
-from vestige.evals import EVALS, find_eval
+from vestige.evals import EVALS, eval_module, find_eval
 from vestige.evals.base import Evaluation
 
 SHARED_FILES = {"__init__", "base", "bench_table", "harness", "mt_bench", "readings", "summing", "wordings"}
@@ -35,7 +35,7 @@ def test_every_evaluation_fulfils_the_protocol(name):
 
 def test_the_folder_and_the_table_agree():
     files = {p.stem for p in Path(vestige.evals.__file__).parent.glob("*.py")}
-    assert files - SHARED_FILES == {target.rpartition(".")[2] for target in EVALS.values()}
+    assert files - SHARED_FILES == {eval_module(name).rpartition(".")[2] for name in EVALS}
 
 
 def test_an_unknown_evaluation_is_refused_with_a_hint():

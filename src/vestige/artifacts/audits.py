@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -263,6 +263,25 @@ class AuditPlan:
     def audited(self) -> tuple[str, ...]:
         """The unlearned models, and the positive control last: all that is judged."""
         return (*self.unlearned, *([self.suppressed] if self.suppressed else []))
+
+
+class Format(NamedTuple):
+    """One form of question, by the scores (`format/metric`) that tell who knows.
+
+    `key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no values.
+
+    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
+    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
+    `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
+    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
+    pick does (docs/verdicts.md).
+    """
+
+    name: str
+    key: str
+    hits: str = ""
+    chance: str = ""
+    graded: bool = False
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from vestige.artifacts.audits import AbleLine, PlannedAttack
-from vestige.auditing.formats import EXPOSURE, FORMATS
+from vestige.auditing.formats import EXPOSURE, formats_of
 from vestige.auditing.ground import Ground, shown
 from vestige.auditing.matrix import Expressed
 from vestige.auditing.recovery import Recovery, Tried, why_alone
@@ -113,7 +113,7 @@ def _by_hits(ground: Ground, attack: PlannedAttack) -> list[_Held]:
     plan, found = ground.plan, []
     before, judged = Source(plan.suppressed), set(ground.judged)
     sources = [Source(plan.target), before, before._replace(attack=attack.name, point=attack.points[-1])]
-    for form in (form for form in FORMATS if form.hits and not form.chance):
+    for form in (form for form in formats_of(ground.case) if form.hits and not form.chance):
         items = ground.scores.common(sources, form.hits, [i for i in attack.tested if i in judged])
         if not items:
             continue

@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import FormatLine
+from vestige.artifacts.audits import Format, FormatLine
 from vestige.auditing.ground import BITS_KEY, SHARE, Ground, shown
-from vestige.auditing.scores import Source
+from vestige.auditing.scores import Case, Source
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.gains import Controls, admission, admission_vs_chance
@@ -35,23 +35,6 @@ _TOLD = 0.01
 """A p-value below which the true answers are told from their alternatives by their number of tokens."""
 
 
-class Format(NamedTuple):
-    """`key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no values.
-
-    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
-    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
-    `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
-    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
-    pick does (docs/verdicts.md).
-    """
-
-    name: str
-    key: str
-    hits: str = ""
-    chance: str = ""
-    graded: bool = False
-
-
 def _options(name: str, *, chance: str = "") -> Format:
     return Format(name, f"{name}/probability", f"{name}/accuracy", chance or f"{name}/chance", graded=True)
 
@@ -72,6 +55,13 @@ FORMATS = (
     # Of few items, so that it can show that something is left, and hardly ever that nothing is.
     Format("acr", "acr/memorised", hits="acr/memorised"),
 )
+FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure")
+"""The evaluations whose formats these are; any other says its own (`evals.base.InAudit`)."""
+
+
+def formats_of(case: Case) -> tuple[Format, ...]:
+    """All formats of an audit."""
+    return (*FORMATS, *case.formats)
 
 
 @dataclass(frozen=True)
@@ -130,7 +120,7 @@ def read_formats(ground: Ground) -> Tested:
     reads: list[Read] = []
     untested: list[str] = []
     absent = []
-    for form in FORMATS:
+    for form in formats_of(ground.case):
         if not any(ground.has(Source(ground.plan.target), key) for key in (form.key, form.hits)):
             absent.append(form.name)
             continue
@@ -204,7 +194,7 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
     """
     plan = ground.plan
     found: dict[str, str] = {}
-    for form in FORMATS:
+    for form in formats_of(ground.case):
         asked = [one for one in plan.retrained if ground.has(Source(one), form.key)]
         if not ground.has(Source(plan.target), form.key) or len(asked) < 2:
             continue
@@ -259,7 +249,7 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
 
     A subject can spread its probability over all options and still put the right one first.
     """
-    form = next((one for one in FORMATS if one.name == scale.name), None)
+    form = next((one for one in formats_of(ground.case) if one.name == scale.name), None)
     if form is None or not form.chance or scale.key != form.key:
         return None
     sources = [Source(name) for name in (ground.plan.target, *scale.retrained)]

@@ -36,7 +36,7 @@ from vestige.artifacts.audits import (
     PlannedAttack,
     RankLine,
 )
-from vestige.auditing.formats import EXPOSURE, FORMATS, Tested, ranks
+from vestige.auditing.formats import EXPOSURE, Tested, formats_of, ranks
 from vestige.auditing.ground import BITS_KEY, Ground
 from vestige.auditing.scores import Source
 from vestige.core.estimates import Estimate
@@ -207,7 +207,7 @@ def _means(ground: Ground, subject: str) -> Iterator[MeasureLine]:
 
 def _generalization(ground: Ground, tested: Tested) -> Iterator[MeasureLine]:
     """RGI of each retrained seed, by each relearning on retain items, in admitted formats that count hits or picks."""
-    hits = {form.name: form.hits for form in FORMATS if form.chance or not form.graded}
+    hits = {form.name: form.hits for form in formats_of(ground.case) if form.chance or not form.graded}
     for attack in ground.plan.attacks:
         if attack.kind != "relearn" or attack.material != "retain":
             continue

@@ -26,7 +26,7 @@ from vestige.artifacts.audits import (
     PlannedAttack,
     WorstLine,
 )
-from vestige.auditing.formats import EXPOSURE, FORMATS, Scale, Tested, ranks
+from vestige.auditing.formats import EXPOSURE, Scale, Tested, formats_of, ranks
 from vestige.auditing.ground import BITS_KEY, CURVE, SHARE, Ground, judged_items, shown
 from vestige.auditing.matrix import worst_line
 from vestige.auditing.scores import Carried, Case, Scores, Source
@@ -399,7 +399,6 @@ def _line(one: Tried) -> GainLine:
 CHOSEN = "chosen"
 """The one point of a search."""
 _RANKS = f"{EXPOSURE}/score"
-_KEYS = tuple(dict.fromkeys((BITS_KEY, _RANKS, *(key for form in FORMATS for key in (form.key, form.hits) if key))))
 
 
 def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
@@ -465,7 +464,8 @@ def _chosen(
 ) -> Iterator[tuple[str, dict[str, Source]]]:
     """By key the stage at which each fact of one model counts: that which is best on the other half."""
     stages = [one._replace(attack=part.name, point=point) for part in parts for point in part.points]
-    for key in _KEYS:
+    keys = (key for form in formats_of(case) for key in (form.key, form.hits) if key)
+    for key in dict.fromkeys((BITS_KEY, _RANKS, *keys)):
         if not all(case.scores.values[stage].get(key) for stage in stages):
             continue
         first, second = (case.scores.common(stages, key, half) for half in halves)

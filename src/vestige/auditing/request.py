@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import read_spec
-from vestige.auditing.settings import AuditSettings, Evals, Form, Material, MemberScore
+from vestige.auditing.settings import AuditSettings, Form, Material, MemberScore
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator
@@ -21,11 +21,13 @@ from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
+from vestige.evals import EVALS
 from vestige.metrics.leaks import LeakJudgeSettings
 from vestige.models.address import address, is_address, shown_address
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
+    from vestige.evals.base import InAudit
     from vestige.evals.freeform import FreeformSettings
     from vestige.models.endpoint import EndpointModel
     from vestige.models.load import ModelSettings
@@ -78,7 +80,7 @@ class AuditRequest:
 class Question(NamedTuple):
     """One evaluation of an audit: its settings, and the ids of the items it asks (None: all)."""
 
-    eval: Evals
+    eval: str
     settings: Settings
     only: frozenset[str] | None
     n_items: int
@@ -228,7 +230,7 @@ def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
 
 def not_asked_for(settings: AuditSettings) -> tuple[str, ...]:
     """In a sentence the evaluations and attacks there are that the settings leave out; none if they leave out none."""
-    out = [f"the evaluation {name}" for name in get_args(Evals) if name not in settings.evals]
+    out = [f"the evaluation {name}" for name in EVALS if name not in settings.evals]
     out += [
         f"the form {form}" for form in get_args(Form) if "freeform" in settings.evals and form not in settings.forms
     ]
@@ -259,7 +261,7 @@ def questions_of(request: AuditRequest) -> Questions:
         settings, why = _settings(name, request, shown)
         left_out += why
         if settings is not None:
-            only = _only(name, request, shown)
+            only = _only(name, settings, request, shown)
             n = len(everything([shown])) if only is None else len(only)
             found.append(Question(name, settings, only, n))
     if not found:
@@ -267,22 +269,25 @@ def questions_of(request: AuditRequest) -> Questions:
     return Questions(tuple(found), tuple(left_out))
 
 
-def _only(name: Evals, request: AuditRequest, shown: NamedSplits) -> frozenset[str] | None:
-    """Formats beside `qa` are compared on the forget set alone; what is kept is measured by `qa` on everything."""
-    if name == "qa":
+def _only(name: str, settings: Settings, request: AuditRequest, shown: NamedSplits) -> frozenset[str] | None:
+    """The items that an evaluation is asked about, as it says itself; None for all."""
+    from vestige.evals import find_eval
+    from vestige.evals.base import audit_of
+    from vestige.steps.evaluate import view_of
+
+    evaluation = find_eval(name)
+    asked = audit_of(evaluation).items
+    if asked == "all":
         return None
-    if name == "memory":
+    if asked == "some":
         fewer = limited(shown, request.settings.memory_items, seed=request.seed)
         return frozenset(i.id for i in everything([fewer]))
-    if name == "acr":
-        from vestige.evals.compression import drawn
-
-        ids = [i.id for i in shown.splits["forget"]]
-        return frozenset(drawn(ids, request.settings.acr_items, seed=request.seed))
+    if asked == "asked":
+        return frozenset(evaluation.asked(everything([shown]), (view_of(shown),), settings))
     return frozenset(i.id for i in shown.splits["forget"])
 
 
-def _settings(name: Evals, request: AuditRequest, shown: NamedSplits) -> tuple[Settings | None, list[str]]:
+def _settings(name: str, request: AuditRequest, shown: NamedSplits) -> tuple[Settings | None, list[str]]:
     """The settings of one evaluation for this data; None where no forget item can be asked so, and why."""
     from vestige.evals import find_eval
     from vestige.evals.freeform import FreeformSettings
@@ -305,7 +310,7 @@ def _settings(name: Evals, request: AuditRequest, shown: NamedSplits) -> tuple[S
     return (None, [*why, reason]) if reason else (settings, why)
 
 
-def _enough_options(name: Evals, settings: Settings, options: int, shown: NamedSplits) -> None:
+def _enough_options(name: str, settings: Settings, options: int, shown: NamedSplits) -> None:
     """Refuse a number of options that was set and that leaves out most of the forget items which fewer would ask."""
 
     def count(n: int) -> int:
@@ -342,7 +347,7 @@ def _forms(settings: "FreeformSettings", shown: NamedSplits) -> tuple["FreeformS
     return settings.model_copy(update={"forms": tuple(forms)}), why
 
 
-def _unaskable(name: Evals, settings: Settings, shown: NamedSplits) -> str:
+def _unaskable(name: str, settings: Settings, shown: NamedSplits) -> str:
     """Why no forget item can be asked in this evaluation; empty where one can."""
     asked, reasons = _asked_of(name, settings, shown)
     if asked:
@@ -350,7 +355,7 @@ def _unaskable(name: Evals, settings: Settings, shown: NamedSplits) -> str:
     return f"{name} was not asked, since no forget item can be{f': an item {reasons[0]}' if reasons else ''}"
 
 
-def _asked_of(name: Evals, settings: Settings, shown: NamedSplits) -> tuple[list[object], list[str]]:
+def _asked_of(name: str, settings: Settings, shown: NamedSplits) -> tuple[list[object], list[str]]:
     """What is asked about forget items, and why the others cannot be."""
     from vestige.data.mcq import Unasked
     from vestige.evals import find_eval
@@ -394,17 +399,14 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
     return ""
 
 
-_NEED_DISTRIBUTIONS = {"memory": "memory and membership", "acr": "compression (acr)"}
-_NEED_SCORES = {"choices": "options (choices)", "reversed": "reversed questions", "exposure": "exposure"}
-"""By the evaluation, what reads more than replies."""
-
-
 def within_reach(request: AuditRequest) -> AuditRequest:
     """The request without what models behind addresses cannot be asked, which `untested` then says.
 
     Each server is asked once what it is able to do.
     """
     from vestige.attacks import ATTACKS, find_attack
+    from vestige.evals import find_eval
+    from vestige.evals.base import audit_of
     from vestige.models.endpoint import EndpointModel
     from vestige.models.load import load
 
@@ -422,14 +424,15 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     asked = {one: find_attack(one.split()[0]).weights for one in settings.further}
     changes["further"] = tuple(one for one, weights in asked.items() if not weights)
     gone += [weights for weights in asked.values() if weights]
-    gone += [said for name, said in _NEED_DISTRIBUTIONS.items() if name in settings.evals]
+    needed = {name: audit_of(find_eval(name)) for name in settings.evals}
+    gone += [needed[name].called for name in _of(needed, "distributions")]
     untested = [_left_out(list(served), "without weights and whole next-token distributions", gone)]
-    evals = [name for name in settings.evals if name not in _NEED_DISTRIBUTIONS]
+    evals = [name for name in settings.evals if needed[name].needs != "distributions"]
     if mute := [name for name, found in served.items() if not found.engine.scores]:
-        scored = [said for name, said in _NEED_SCORES.items() if name in evals]
+        scored = [needed[name].called for name in _of(needed, "scores")]
         untested.append(_left_out(mute, "whose server scores no answers", scored))
         untested.append(f"{_names(mute)}: forced answers and bits are not read, since the server scores no answers")
-        evals = [name for name in evals if name not in _NEED_SCORES]
+        evals = [name for name in evals if needed[name].needs != "scores"]
     forms = settings.forms
     if chats := [name for name, found in served.items() if found.engine.ability.form == "chat"]:
         forms = tuple(form for form in forms if form != "prefilled")
@@ -450,6 +453,12 @@ def within_reach(request: AuditRequest) -> AuditRequest:
         untested=(*request.untested, *(said for said in untested if said)),
         wanted=settings,
     )
+
+
+def _of(needed: "Mapping[str, InAudit]", what: str) -> list[str]:
+    """The evaluations that need this of a model, in the order of the table."""
+    order = {name: place for place, name in enumerate(EVALS)}
+    return sorted((n for n, own in needed.items() if own.needs == what), key=lambda n: order.get(n, len(order)))
 
 
 def _names(names: Sequence[str]) -> str:

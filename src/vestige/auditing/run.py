@@ -17,6 +17,7 @@ from vestige.artifacts.audits import (
     AuditOutcome,
     AuditPlan,
     FailedTask,
+    Format,
     Judgement,
     PlannedAttack,
     read_judgements,
@@ -31,6 +32,7 @@ from vestige.artifacts.provenance import control_tokens_told
 from vestige.artifacts.records import read_spec
 from vestige.artifacts.verdicts import verdict_rows
 from vestige.auditing.claims import without_what_failed
+from vestige.auditing.formats import FORMATS_OF
 from vestige.auditing.gather import freeform_attacks, read_case, with_replies
 from vestige.auditing.judge import judge
 from vestige.auditing.request import (
@@ -370,9 +372,18 @@ def attacks_of_freeform(planned: Planned, forget: Sequence[Item]) -> tuple[Plann
     )
 
 
+def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
+    """Those of evaluations that are not Vestige's own, whose modules say them."""
+    from vestige.evals import find_eval
+    from vestige.evals.base import audit_of
+
+    others = [name for name in plan.settings.get("evals", ()) if name not in FORMATS_OF]
+    return tuple(form for name in others for form in audit_of(find_eval(name)).formats)
+
+
 def _judged(run: RunFolder, place: AuditFolder, plan: AuditPlan) -> AuditOutcome:
     """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run."""
-    case = read_case(run, plan)
+    case = replace(read_case(run, plan), formats=_further_formats(plan))
     found = without_what_failed(judge(case), plan)
     facts = with_replies(run, plan, found.facts)
     # First what bears on every verdict, since a report shows few at once.

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vestige.artifacts.audits import AuditPlan, PromptLine, SoundnessLine
+from vestige.artifacts.audits import AuditPlan, Format, PromptLine, SoundnessLine
 from vestige.core.items import Scope
 
 
@@ -104,7 +104,8 @@ class Case:
 
     `prompts` are those that searches found, in the plan's order; `ranked` is what `exposure` read of alternatives.
     `told_by` says who told leaks in free replies, and with what error.
-    `searched` has by the name of a search of relearning the attacks that it chose from (`audit.searched`).
+    `searched` has by the name of a search of relearning the attacks that it chose from (`audit.searched`); `formats`
+    are those of evaluations that are not Vestige's own.
     """
 
     plan: AuditPlan
@@ -115,6 +116,7 @@ class Case:
     ranked: Ranked = field(default_factory=Ranked)
     told_by: str = ""
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    formats: tuple[Format, ...] = ()
 
     def search_of(self, attack: str) -> str:
         """The search that an attack is a part of, or ""."""

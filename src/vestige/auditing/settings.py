@@ -11,7 +11,6 @@ from vestige.data.mcq import MOST_OPTIONS
 from vestige.metrics.leaks import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
 
-Evals = Literal["qa", "choices", "reversed", "freeform", "memory", "acr", "exposure"]
 Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
@@ -27,7 +26,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     have found anything.
     """
 
-    evals: tuple[Evals, ...] = ("qa", "choices", "freeform", "memory", "exposure")
+    evals: tuple[str, ...] = ("qa", "choices", "freeform", "memory", "exposure")
     """Evaluations to run on every model."""
     forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     """Forms of free questions."""

@@ -71,12 +71,15 @@ def audit_tasks(
 
 
 def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool) -> tuple[Question, ...]:
-    """What an attacked model is asked: not what is an attack itself, nor membership, which is of the model as it is.
+    """What an attacked model is asked, as evaluations say themselves (`evals.base.InAudit`).
 
-    Nor, where the attack's text stands in the question, questions as options; nor alternatives where there are
-    `controls`, models that never knew, against which attacks are judged.
+    Not what is an attack itself, nor membership, which is of the model as it is. Nor, where the attack's text stands
+    in the question, questions as options; nor alternatives where there are `controls`, models that never knew, against
+    which attacks are judged.
     """
     from vestige.attacks import find_attack
+    from vestige.evals import find_eval
+    from vestige.evals.base import audit_of
     from vestige.evals.freeform import FreeformSettings
 
     beside, found = find_attack(kind).beside, []
@@ -87,8 +90,9 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
             settings = settings.model_copy(update={"forms": forms})
             if not forms:
                 continue
-        out = ["memory", "acr", *(["reversed"] if beside else []), *(["exposure"] if controls else [])]
-        if question.eval not in out:
+        audit = audit_of(find_eval(question.eval))
+        asked = audit.after == "attacks" or (audit.after == "uncontrolled" and not controls)
+        if asked and (audit.beside or not beside):
             found.append(question._replace(settings=settings))
     return tuple(found)
 

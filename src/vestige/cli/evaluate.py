@@ -40,6 +40,7 @@ from vestige.cli.tables import print_columns, print_json, print_results
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
 from vestige.core.text import one_line
+from vestige.evals import EVALS
 
 if TYPE_CHECKING:
     from vestige.artifacts.bench import BenchResult
@@ -49,18 +50,7 @@ if TYPE_CHECKING:
     from vestige.steps.evaluate import EvaluateRequest, Subject
 
 
-EVALUATIONS = tuple(
-    Part(f"vestige.evals.{module}:{kind}Settings", f"Evaluation {name}", name)
-    for name, module, kind in (
-        ("qa", "qa", "QA"),
-        ("choices", "choices", "Choices"),
-        ("reversed", "reversed", "Reversed"),
-        ("freeform", "freeform", "Freeform"),
-        ("memory", "memory", "Memory"),
-        ("exposure", "exposure", "Exposure"),
-        ("acr", "compression", "Acr"),
-    )
-)
+EVALUATIONS = tuple(Part(place, f"Evaluation {name}", name) for name, place in EVALS.items())
 
 
 @command(SOURCE, MODEL, *EVALUATIONS)

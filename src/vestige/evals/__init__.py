@@ -5,24 +5,25 @@ The table below is all there is: to add one, write its file, with the names of `
 
 from importlib import import_module
 from inspect import isfunction
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import installed
 from vestige.core.text import closest
-from vestige.evals.base import Evaluation
+
+if TYPE_CHECKING:
+    from vestige.evals.base import Evaluation
 
 EVALS = {
-    "qa": "vestige.evals.qa",
-    "choices": "vestige.evals.choices",
-    "reversed": "vestige.evals.reversed",
-    "freeform": "vestige.evals.freeform",
-    "memory": "vestige.evals.memory",
-    "acr": "vestige.evals.compression",
-    "exposure": "vestige.evals.exposure",
+    "qa": "vestige.evals.qa:QASettings",
+    "choices": "vestige.evals.choices:ChoicesSettings",
+    "reversed": "vestige.evals.reversed:ReversedSettings",
+    "freeform": "vestige.evals.freeform:FreeformSettings",
+    "memory": "vestige.evals.memory:MemorySettings",
+    "acr": "vestige.evals.compression:AcrSettings",
+    "exposure": "vestige.evals.exposure:ExposureSettings",
 }
-
-_MEMBERS = (*Evaluation.__annotations__, *(n for n, own in vars(Evaluation).items() if isfunction(own) and n[0] != "_"))
+"""The module of each, and the class of its settings there. Read by `--help`, so that nothing more is imported here."""
 
 
 def eval_module(name: str) -> str:
@@ -30,17 +31,20 @@ def eval_module(name: str) -> str:
     known = {**installed("evals"), **EVALS}
     if name not in known:
         raise InputError(f"unknown evaluation {name!r}; {closest(name, list(known))}")
-    return known[name]
+    return known[name].partition(":")[0]
 
 
-def find_eval(name: str) -> Evaluation[Any, Any]:
+def find_eval(name: str) -> "Evaluation[Any, Any]":
     """The evaluation of that name; loads its file and no other."""
+    from vestige.evals.base import Evaluation
+
     module = eval_module(name)
     try:
         found = import_module(module)
     except ImportError as error:
         raise InputError(f"evaluation {name!r}: {error}; its package has to be whole") from error
+    functions = (n for n, own in vars(Evaluation).items() if isfunction(own) and n[0] != "_")
     # A module, whose names a test holds against the protocol's.
-    if lacking := [n for n in _MEMBERS if not hasattr(found, n)]:
+    if lacking := [n for n in (*Evaluation.__annotations__, *functions) if not hasattr(found, n)]:
         raise InputError(f"evaluation {name!r}: {module} has no {lacking[0]}; see docs/extend.md")
-    return cast(Evaluation[Any, Any], found)
+    return cast("Evaluation[Any, Any]", found)

@@ -21,10 +21,11 @@ Whether another evaluation asked along changes a record by rounding alone.
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from vestige.artifacts.audits import Format
 from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
@@ -81,6 +82,31 @@ class Evaluation(Protocol[S, T]):
         self, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
     ) -> tuple[Result, ...]:
         """The estimates of every split, scope and edge; pure."""
+
+
+@dataclass(frozen=True)
+class InAudit:
+    """What an audit has to know of an evaluation, whose module says it as `AUDIT` where this is not right.
+
+    `formats` say by which scores knowledge is told; those of Vestige's own are in `auditing.formats`, since judging
+    loads no evaluation. `items` are the forget set, those of all splits, some of each split, or what `asked` gives.
+    `needs` is what a model has to give, behind an address too, and `called` names the evaluation where one does not.
+    An attacked model is asked too `after` an attack, never, or where no model that never knew was given. One that
+    offers questions as options is not asked where an attack puts a text `beside` the question.
+    """
+
+    formats: tuple[Format, ...] = ()
+    items: Literal["forget", "all", "some", "asked"] = "forget"
+    needs: Literal["replies", "scores", "distributions"] = "replies"
+    called: str = ""
+    after: Literal["attacks", "uncontrolled", "never"] = "attacks"
+    beside: bool = True
+
+
+def audit_of(evaluation: Evaluation[Any, Any]) -> InAudit:
+    """What an audit has to know of it."""
+    found: InAudit = getattr(evaluation, "AUDIT", InAudit())
+    return found
 
 
 BITS, SHARE = "bits", "share"

@@ -28,6 +28,7 @@ from vestige.evals.base import (
     BITS,
     LETTERS,
     SHARE,
+    InAudit,
     Measure,
     Record,
     ToRead,
@@ -93,6 +94,7 @@ class ChoicesSettings(Settings):
 
 
 SETTINGS = ChoicesSettings
+AUDIT = InAudit(needs="scores", called="options (choices)")
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: ChoicesSettings) -> dict[str, Choice | Unasked]:

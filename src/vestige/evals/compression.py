@@ -43,7 +43,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.evals.base import SHARE, Measure, Record, View, results
+from vestige.evals.base import SHARE, InAudit, Measure, Record, View, results
 from vestige.metrics.memorization import compression_ratio, memorised
 from vestige.models.blocks import embedding_table
 from vestige.models.generation import generate
@@ -252,6 +252,7 @@ class AcrSettings(Settings):
 
 
 SETTINGS = AcrSettings
+AUDIT = InAudit(items="asked", needs="distributions", called="compression (acr)", after="never")
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: AcrSettings) -> dict[str, Item]:

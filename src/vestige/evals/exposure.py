@@ -23,7 +23,7 @@ from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.mcq import Unasked
-from vestige.evals.base import BITS, SHARE, Measure, Record, ToRead, View, collected, results
+from vestige.evals.base import BITS, SHARE, InAudit, Measure, Record, ToRead, View, collected, results
 from vestige.metrics.membership import answer_scores
 from vestige.models.load import LoadedModel
 from vestige.models.options import one_prompt
@@ -46,6 +46,7 @@ class ExposureSettings(Settings):
 
 
 SETTINGS = ExposureSettings
+AUDIT = InAudit(needs="scores", called="exposure", after="uncontrolled")
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: ExposureSettings) -> dict[str, Item | Unasked]:

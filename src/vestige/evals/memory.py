@@ -36,7 +36,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.evals import qa
-from vestige.evals.base import SHARE, Measure, Record, View, results
+from vestige.evals.base import SHARE, InAudit, Measure, Record, View, results
 from vestige.metrics import membership
 from vestige.metrics.answers import probability
 from vestige.metrics.intervals import interval_of_mean
@@ -81,6 +81,7 @@ class MemorySettings(Settings):
 
 
 SETTINGS = MemorySettings
+AUDIT = InAudit(items="some", needs="distributions", called="memory and membership", after="never")
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: MemorySettings) -> dict[str, Item]:

@@ -26,7 +26,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.evals.base import BITS, SHARE, Measure, ToRead, collected, results
+from vestige.evals.base import BITS, SHARE, InAudit, Measure, ToRead, collected, results
 from vestige.evals.base import View as View
 from vestige.metrics.answers import exact_match, is_empty, is_refusal, normalised, probability
 from vestige.metrics.memorization import mrr, top_hit
@@ -59,6 +59,8 @@ class QASettings(Settings):
 
 
 SETTINGS = QASettings
+AUDIT = InAudit(items="all")
+"""What is kept is measured on everything."""
 
 
 def asked(items: Sequence[Item], views: Sequence[View], settings: QASettings) -> dict[str, Item]:

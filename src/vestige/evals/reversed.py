@@ -15,7 +15,7 @@ from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.data.mcq import MOST_OPTIONS, Choice, TooFew, Unasked, reversed_choices
 from vestige.evals import choices
-from vestige.evals.base import Record, View
+from vestige.evals.base import InAudit, Record, View
 from vestige.models.load import LoadedModel
 
 NAME = "reversed"
@@ -48,6 +48,7 @@ class ReversedSettings(Settings):
 
 
 SETTINGS = ReversedSettings
+AUDIT = InAudit(needs="scores", called="reversed questions", beside=False)
 digest = choices.digest
 chunks = choices.chunks
 

@@ -32,7 +32,7 @@ from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits
 from vestige.data.loaders import Pack, Published
-from vestige.evals import EVALS, find_eval
+from vestige.evals import find_eval
 from vestige.evals.base import Evaluation, Reads, View, collected
 from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
 from vestige.models.prompts import Prompter
@@ -47,7 +47,7 @@ _NEAR_TIE = 1e-3
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """Which items to ask, how, and from which forget sets to sum up; `eval` is a name of `EVALS`.
+    """Which items to ask, how, and from which forget sets to sum up; `eval` names one.
 
     With `only`, those items alone are asked and summed up; the others are there for what an evaluation draws from them,
     such as wrong options and questions to show. Without `summed` there are scores of items and no summaries.
@@ -57,7 +57,7 @@ class EvaluateRequest:
     views: tuple[View, ...]
     settings: Settings
     seed: int
-    eval: str = next(iter(EVALS))
+    eval: str = "qa"
     only: frozenset[str] | None = None
     summed: bool = True
 

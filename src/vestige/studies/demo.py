@@ -12,7 +12,7 @@ from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.run import conduct
-from vestige.auditing.settings import AuditSettings, Evals, Form, Material
+from vestige.auditing.settings import AuditSettings, Form, Material
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
@@ -58,7 +58,7 @@ class DemoSettings(Settings):
     """Epochs of unlearning."""
     max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
     """Longest reply, in tokens."""
-    evals: tuple[Evals, ...] = TINY_AUDIT.evals
+    evals: tuple[str, ...] = TINY_AUDIT.evals
     """Evaluations to run on every model."""
     forms: tuple[Form, ...] = TINY_AUDIT.forms
     """Forms of free questions."""
