@@ -1,16 +1,31 @@
-"""Methods and evaluations that another installed package brings by its entry points."""
+"""What another installed package brings by its entry points, and what docs/extend.md shows of it."""
 
+import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+import audited
+from vestige.artifacts.audits import read_plan
+from vestige.artifacts.layout import RunFolder
+from vestige.attacks import ATTACKS, find_attack
+from vestige.auditing import run as auditing
+from vestige.auditing.run import rejudge, run_audit
+from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.plugins import installed
 from vestige.evals import find_eval
 from vestige.methods import build_method, find_method
 from vestige.methods.ga import GA
 from vestige.methods.listing import listed
+from vestige.metrics import intervals
+from vestige.models import tiny
+from vestige.report import build_report
 
+PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
 PLUGIN = """
 from vestige.evals.qa import *
 from vestige.evals.qa import NAME, COLLECT_VERSION, SUMMARY_VERSION
@@ -26,6 +41,11 @@ other = plugged_in:Other
 ga = plugged_in:Other
 gone = plugged_out:Other
 
+[vestige.attacks]
+short = plugged_in:Other
+gcg = plugged_in:Other
+gone = plugged_out:Other
+
 [vestige.evals]
 other = plugged_in
 short = json
@@ -34,17 +54,38 @@ gone = plugged_out
 
 
 @pytest.fixture
-def plugged(tmp_path, monkeypatch):
-    info = tmp_path / "plugged_in-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged-in\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(POINTS)
-    (tmp_path / "plugged_in.py").write_text(PLUGIN)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def plug(tmp_path, monkeypatch):
+    """Files and entry points as an installed package has them."""
+
+    def made(points: str, **files: str) -> None:
+        folder = tmp_path / "packages"
+        info = folder / "plugged_in-1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged-in\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(points)
+        for name, code in files.items():
+            (folder / f"{name}.py").write_text(code)
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.syspath_prepend(str(folder))
+        installed.cache_clear()
+
+    yield made
     installed.cache_clear()
-    yield
-    installed.cache_clear()
-    sys.modules.pop("plugged_in", None)
+
+
+@pytest.fixture
+def plugged(plug):
+    plug(POINTS, plugged_in=PLUGIN)
+
+
+@pytest.fixture
+def shown(plug):
+    """The files and entry points of docs/extend.md."""
+    files = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, flags=re.DOTALL))
+    assert PAGE.count("```python") == len(files)
+    (points,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+    points = re.sub(r'\[project\.entry-points\."(.*?)"\]', r"[\1]", points).replace('"', "")
+    plug(points, **files)
 
 
 def test_a_package_adds_a_method_and_an_evaluation_under_names_of_its_own(plugged):
@@ -55,6 +96,7 @@ def test_a_package_adds_a_method_and_an_evaluation_under_names_of_its_own(plugge
 
 def test_no_package_changes_what_a_name_of_vestige_means(plugged):
     assert find_method("ga") is GA
+    assert f"{find_attack('gcg').__module__}:{find_attack('gcg').__name__}" == ATTACKS["gcg"].home
 
 
 def test_what_a_package_lacks_is_one_sentence(plugged):
@@ -63,6 +105,9 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
         (find_eval, "gone", "plugged_out"),
         (find_eval, "short", "json has no NAME"),
         (find_eval, "othr", "did you mean 'other'"),
+        (find_attack, "gone", "plugged_out"),
+        (find_attack, "short", "plugged_in has no attack 'Other'"),
+        (find_attack, "shot", "did you mean 'short'"),
     ]:
         with pytest.raises(InputError, match=said):
             find(name)
@@ -71,3 +116,37 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
 def test_what_packages_add_is_listed(plugged, monkeypatch):
     monkeypatch.setattr("vestige.methods.listing.installed", lambda _: {"other": "plugged_in:Other"})
     assert "Something else." in {row.about for row in listed() if row.name == "other"}
+
+
+@pytest.mark.parametrize(("table", "name"), [("attacks", "jitter"), ("evals", "first_word")])
+def test_what_the_page_shows_is_listed(shown, table, name):
+    rows = json.loads(CliRunner().invoke(app, ["list", table, "--json"]).stdout)
+    assert name in {row["name"] for row in rows}
+
+
+@pytest.mark.slow
+def test_an_audit_takes_the_attack_and_the_evaluation_of_the_page(shown, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiny, "tiny_config", audited.nano_config)
+    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+    monkeypatch.setattr(auditing, "run_tasks", audited.in_this_process)
+    run = RunFolder(tmp_path / "run")
+    audited.make_models(run)
+    settings = audited.QUICK.model_copy(
+        update={"evals": ("qa", "first_word"), "relearn": (), "quantize": (), "further": ("jitter scale=0.5",)}
+    )
+    found = run_audit(run.path, audited.request(run, settings)).outcome
+    plan = read_plan(run.audit("edge:p0_q0"))
+    assert [(a.name, a.kind, a.settings) for a in plan.attacks] == [("noise of 0.5", "jitter", {"scale": 0.5})]
+    asked = {(e.attack, e.eval) for e in plan.evaluations if e.subject == "ga"}
+    assert asked == {(attack, name) for attack in ("", "noise of 0.5") for name in ("qa", "first_word")}
+    assert plan.settings["further"] == ["jitter scale=0.5"]
+    (line,) = (line for line in found.formats if line.format == "first word")
+    cells = {cell.subject: cell.level.value for cell in found.matrix if cell.format == "first word"}
+    assert cells.keys() == {"ga"}
+    assert line.metric == "said"
+    assert {gain.attack for gain in found.gains} <= {"noise of 0.5"}
+    # A verdict is given again without a model, and the page has both names.
+    assert rejudge(run.path)[0].formats == found.formats
+    page = build_report(run.path).read_text(encoding="utf-8")
+    assert "first word" in page
+    assert "noise of 0.5" in page
