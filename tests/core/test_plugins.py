@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import audited
 from vestige.artifacts.audits import read_plan
-from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.layout import ProbeFolder, RunFolder
 from vestige.attacks import ATTACKS, find_attack
 from vestige.auditing import run as auditing
 from vestige.auditing.run import rejudge, run_audit
@@ -18,11 +18,14 @@ from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.plugins import installed
 from vestige.evals import find_eval
+from vestige.judges import find_judge
+from vestige.judges.base import Request
 from vestige.methods import build_method, find_method
 from vestige.methods.ga import GA
 from vestige.methods.listing import listed
 from vestige.metrics import intervals
 from vestige.models import tiny
+from vestige.probes.answering import AnswerSettings, Judging, Participants
 from vestige.report import build_report
 
 PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -45,6 +48,10 @@ gone = plugged_out:Other
 short = plugged_in:Other
 gcg = plugged_in:Other
 gone = plugged_out:Other
+
+[vestige.judges]
+short = plugged_in:Other
+server = plugged_in:Other
 
 [vestige.evals]
 other = plugged_in
@@ -108,6 +115,8 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
         (find_attack, "gone", "plugged_out"),
         (find_attack, "short", "plugged_in has no attack 'Other'"),
         (find_attack, "shot", "did you mean 'short'"),
+        (find_judge, "short", "plugged_in has no judge 'Other'"),
+        (find_judge, "server", "no judge 'server'"),
     ]:
         with pytest.raises(InputError, match=said):
             find(name)
@@ -118,10 +127,22 @@ def test_what_packages_add_is_listed(plugged, monkeypatch):
     assert "Something else." in {row.about for row in listed() if row.name == "other"}
 
 
-@pytest.mark.parametrize(("table", "name"), [("attacks", "jitter"), ("evals", "first_word")])
+@pytest.mark.parametrize(("table", "name"), [("attacks", "jitter"), ("evals", "first_word"), ("judges", "overlap")])
 def test_what_the_page_shows_is_listed(shown, table, name):
     rows = json.loads(CliRunner().invoke(app, ["list", table, "--json"]).stdout)
     assert name in {row["name"] for row in rows}
+
+
+def test_the_judge_of_the_page_grades_in_a_probe(shown, tmp_path):
+    everybody = Participants(*[lambda *_: None] * 4, AnswerSettings(), 0)
+    grader = everybody.graded_by(Judging(other=("overlap", {"power": 2})), ProbeFolder(tmp_path))
+    assert grader.identity == {"judge": "overlap", "version": 1, "power": 2.0}
+    asked = [Request("quality", "Who?", "the old oak", truth="an old oak"), Request("validity", "Who?", "")]
+    right, other = grader.judge.judge(asked)
+    assert right.score == pytest.approx(1 + 9 * (2 / 3) ** 2)
+    assert (other.score, other.failure) == (None, "not judged")
+    with pytest.raises(InputError, match="did you mean 'power'"):
+        everybody.graded_by(Judging(other=("overlap", {"powr": 2})), ProbeFolder(tmp_path))
 
 
 @pytest.mark.slow

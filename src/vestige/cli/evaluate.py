@@ -274,7 +274,8 @@ def _turn_grader(first: str, who: JudgeOptions, place: Place, folder: Path) -> "
     grader = participants(first, "", who, place, AnswerSettings()).grader
     if isinstance(grader.judge, GroundedJudge):
         return TurnGrader(LikenessTurnJudge(grader.judge), grader.identity, by_likeness=True)
-    assert grader.writer is not None, "who is not grounded writes"
+    if grader.writer is None:
+        raise InputError(f"MT-bench is graded by grounded, local or server, and not by {one_line(who.judge)}")
     wording = published_wording(folder)
     return TurnGrader(WritingTurnJudge(grader.writer, wording), {**grader.identity, "wording": content_id(wording)})
 

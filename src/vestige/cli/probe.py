@@ -33,6 +33,7 @@ from vestige.cli.output import progress_bar, refuse_torchrun, say
 from vestige.cli.tables import counted, print_columns, print_cost, print_counts, print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
+from vestige.judges import JUDGES, known_judges
 
 if TYPE_CHECKING:
     from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from vestige.probes.latent import Searching, Yield
     from vestige.steps.subjects import Asked
 
-JUDGES = ("grounded", "local", "server")
 WAYS = ("graph", "templates", "local", "server")
 
 PARTS = {
@@ -91,7 +91,7 @@ class Place:
     """Where the findings go, the settings, how models are read, and the seed."""
 
     def __init__(self, options: PlaceOptions, given: Given, *open_parts: str) -> None:
-        given.refuse_others(*open_parts)
+        given.refuse_others(*open_parts, *known_judges())
         self.given = given
         self.output_dir, self.seed, self.as_json = options.output_dir, options.seed, options.as_json
         self.device = given.values.get("device", "auto")
@@ -131,7 +131,9 @@ class JudgeOptions:
 
     judge: Annotated[
         str,
-        typer.Option(help="Who grades: grounded (the target's own answers; no other model), local, or server."),
+        typer.Option(
+            help="Who grades: grounded (the target's own answers; no other model), local, server, or another."
+        ),
     ] = "grounded"
     judge_model: Annotated[
         str | None, typer.Option(help="Judge local: any chat model; server: the model's name there.")
@@ -144,8 +146,8 @@ class JudgeOptions:
 
     def check(self) -> None:
         """Refuse what does not go together, before anything is loaded."""
-        if self.judge not in JUDGES:
-            raise InputError(f"no judge {one_line(self.judge)!r}; {_nearest(self.judge, JUDGES)}")
+        if self.judge not in known_judges():
+            raise InputError(f"no judge {one_line(self.judge)!r}; {_nearest(self.judge, tuple(known_judges()))}")
         self._check_model(self.judge, "--judge")
 
     def _check_model(self, kind: str, option: str) -> None:
@@ -161,7 +163,7 @@ class JudgeOptions:
 
     def check_naming(self, place: Place) -> None:
         """Refuse to name groups by a language model where none judges; they are named last, after hours perhaps."""
-        if self.judge == "grounded" and place.given.part("filter").get("name_groups") == "writer":
+        if self.judge not in ("local", "server") and place.given.part("filter").get("name_groups") == "writer":
             from vestige.probes.hole_table import NO_WRITER
 
             raise InputError(NO_WRITER)
@@ -180,6 +182,7 @@ class JudgeOptions:
             place.given.build(ServerSettings, None, "judge", **served) if kind == "server" else None,
             place.given.build(Limits),
             place.given.build(GroundedSettings),
+            None if kind in JUDGES else (kind, place.given.part(kind)),
         )
 
     def writer(self, kind: str, place: Place, option: str = "--judge") -> "Writer":
@@ -196,7 +199,7 @@ class JudgeOptions:
 
         grader = self.judging(place).by_model(ProbeFolder(folder))
         if grader is None:
-            raise InputError("--judge grounded cannot say whether an answer is harmful; take local or server")
+            raise InputError(f"--judge {self.judge} cannot say whether an answer is harmful; take local or server")
         return grader
 
     def embeds(self, device: str) -> "LoadedEmbedder":
@@ -209,8 +212,8 @@ class JudgeOptions:
 def judge_words(name: str, embedder: str | None) -> JudgeOptions:
     """What --judge WHO says: grounded, local:MODEL or server:URL#MODEL."""
     kind, _, rest = name.partition(":")
-    if name == "grounded":
-        return JudgeOptions(embedder=embedder)
+    if name == "grounded" or (name in known_judges() and name not in JUDGES):
+        return JudgeOptions(judge=name, embedder=embedder)
     if kind == "local" and rest:
         return JudgeOptions(judge=kind, judge_model=rest, embedder=embedder)
     url, _, model = rest.partition("#")

@@ -205,7 +205,7 @@ WIDTH = 100
 
 def list_command(
     kind: Annotated[
-        str | None, typer.Argument(help="methods, evals, attacks, models, graphs, packs, or settings.")
+        str | None, typer.Argument(help="methods, evals, attacks, judges, models, graphs, packs, or settings.")
     ] = None,
     of: Annotated[
         str | None, typer.Argument(help="Of settings: a command (unlearn, attack gcg) or a method.", metavar="NAME")
@@ -213,11 +213,12 @@ def list_command(
     more: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List methods, evaluations, attacks, models, graphs or packs, or the settings of a command or a method."""
+    """List methods, evaluations, attacks, judges, models, graphs or packs, or settings of a command or a method."""
     kinds: dict[str, Callable[[], list[dict[str, str]]]] = {
         "methods": _methods,
         "evals": _evals,
         "attacks": _attacks,
+        "judges": _judges,
         "models": _builtin,
         "graphs": _graphs,
         "packs": _packs,
@@ -242,6 +243,7 @@ _KINDS = {
     "methods": "unlearning methods, with what they minimise and need",
     "evals": "evaluations, for --evals",
     "attacks": "attacks, for `vestige attack` and `vestige audit --attacks`",
+    "judges": "judges of answers, for `vestige probe --judge`",
     "models": "built-in models",
     "graphs": "graphs that `vestige compile` makes itself",
     "packs": "benchmark packs, for --data pack:NAME",
@@ -336,6 +338,12 @@ def _attacks() -> list[dict[str, str]]:
     told = {**{name: kind.about for name, kind in ATTACKS.items()}, **COMMANDS}
     told |= {name: kind.about for name, kind in known_attacks().items()}
     return [{"name": name.replace("_", "-"), "about": about} for name, about in told.items()]
+
+
+def _judges() -> list[dict[str, str]]:
+    from vestige.judges import known_judges
+
+    return [{"name": name, "about": kind.about} for name, kind in known_judges().items()]
 
 
 def _builtin() -> list[dict[str, str]]:

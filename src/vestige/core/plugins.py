@@ -1,4 +1,4 @@
-"""What other installed packages add to Vestige's tables, by the entry points `vestige.methods` and `vestige.evals`."""
+"""What other installed packages add to the tables of methods, attacks, evaluations and judges, by entry points."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -24,6 +24,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
+from vestige.judges import find_judge
 from vestige.judges.base import Judge, Judgement, Request, Writer
 from vestige.judges.grounded import GroundedJudge, GroundedSettings
 from vestige.judges.local import LocalWriter
@@ -260,12 +261,24 @@ def _asked(items: Iterable[Item]) -> Iterable[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Judging:
-    """Who grades: a chat model that is here (`local`), one on a `server` within `limits`, else the grounded rules."""
+    """Who grades: a chat model that is here (`local`), one on a `server` within `limits`, or the grounded rules.
+
+    `other` is a judge of the table that has a class, by its name and with its settings.
+    """
 
     local: Callable[[], Asked] | None = None
     server: ServerSettings | None = None
     limits: Limits = field(default_factory=Limits)
     grounded: GroundedSettings = field(default_factory=GroundedSettings)
+    other: tuple[str, Mapping[str, Any]] | None = None
+
+    def by_itself(self) -> Grader | None:
+        """The judge that has a class; else None."""
+        if self.other is None:
+            return None
+        name, values = self.other
+        judge: Any = find_judge(name).build(values, where=f"judge {name}")
+        return Grader(judge, {"judge": name, "version": getattr(judge, "version", 1), **judge.identity()})
 
     def by_model(self, folder: ProbeFolder) -> Grader | None:
         """The judge that is a language model, a server's replies, which are paid for, lying in `folder`; else None."""
@@ -313,7 +326,8 @@ class Participants:
 
     def graded_by(self, judging: Judging, folder: ProbeFolder) -> Grader:
         """A judge whose replies lie in `folder`; only a grounded one takes the target and the embedder."""
-        return judging.by_model(folder) or grounded_grader(self.target, self.embedder, judging.grounded)
+        found = judging.by_itself() or judging.by_model(folder)
+        return found or grounded_grader(self.target, self.embedder, judging.grounded)
 
     def about(self, unlearned: Asked, *, seed: int) -> "Participants":
         """The same, who look for the holes of another model; nobody is loaded anew."""
