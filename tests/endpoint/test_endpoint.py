@@ -15,6 +15,7 @@ from vestige.cli.app import app
 from vestige.core.errors import InputError, MachineError
 from vestige.core.files import read_json, write_jsonl
 from vestige.core.items import Item
+from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.evals import choices, exposure, freeform, qa
 from vestige.evals.base import View
 from vestige.models import http
@@ -23,6 +24,7 @@ from vestige.models.http import Client, Job, Ledger
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.options import LetterPrompt
 from vestige.models.tiny import tiny_tokenizer
+from vestige.studies import making
 from vestige.studies.cells import Study
 from vestige.studies.engine import Board, work
 from vestige.studies.making import make_cell
@@ -314,7 +316,7 @@ def test_the_command_evaluates_an_address_and_shows_no_setting_of_it(nano, tmp_p
     assert (told["prompts_sent_as"], told["scores_from"]) == ("tokens", "prompt_logprobs")
 
 
-def test_a_study_asks_served_models_and_trains_none(nano, tmp_path):
+def test_a_study_asks_served_models_and_trains_none(nano, tmp_path, monkeypatch):
     """A target and an unlearned model by address are cells like others; what would need weights is refused first."""
     write_jsonl(tmp_path / "all.jsonl", [{"question": i.question, "answer": i.answer, "edge": i.edge} for i in ITEMS])
     with serving(nano) as log:
@@ -338,6 +340,18 @@ def test_a_study_asks_served_models_and_trains_none(nano, tmp_path):
         found = status(study)
         assert not found.failed
         assert [(line.kind, line.done) for line in found.kinds] == [("given", 2), ("evaluate", 2)]
+
+        # Of a pack the target's published figures are measured before anything else is asked.
+        (tmp_path / "f.jsonl").write_bytes((tmp_path / "all.jsonl").read_bytes())
+        figure = {"split": "f", "eval": "qa", "settings": {"max_new_tokens": 2}, "metric": "forced/probability"}
+        row = Published(model="m", source="a table", tolerance=0.01, figures=(Figure(**figure, value=2.0),))
+        pack = Pack(about="", data=("f",), splits={"f": PackSplit(file="f")}, folder=str(tmp_path))
+        monkeypatch.setattr(making, "published_of", lambda *asked: (pack, row))
+        study = Study(settings, StudyFolder(tmp_path / "of a pack"))
+        given["folder"] = str(study.folder.path)
+        work(Board(study.folder.state), study.cells, lambda cell: make_cell(cell, **given), "run")
+        assert ["2 there (a table" in why for why in status(study).failed.values()] == [True]
+        assert {line.kind: line.done for line in status(study).kinds}["evaluate"] == 0
     for changed in ({"methods": ["ga"]}, {"attack": {"relearn": ["retain"]}}, {"evaluate": {"controls": 1}}):
         with pytest.raises(InputError, match="the model target is behind an address, where nothing can be trained"):
             StudySettings.build({**asked, **changed}).check()

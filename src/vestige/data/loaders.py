@@ -399,7 +399,7 @@ def pack_named(source: str) -> Pack | None:
 def published_of(source: str, model: str, named: str | None = None) -> tuple[Pack, Published] | None:
     """A pack's figures of the model, or of the one `named` (`none`: of none); None where nothing is to be compared."""
     pack = pack_named(source)
-    if named is not None and pack is None:
+    if named not in (None, "none") and pack is None:
         raise InputError("--published goes with a pack, as in --data pack:tofu")
     if pack is None or named == "none":
         return None

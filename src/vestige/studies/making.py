@@ -23,6 +23,7 @@ from vestige.core.settings import Settings
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import NamedSplits, everything, idk_answers, left_out, named_splits
 from vestige.data.folder import CompileSettings, compile_to_folder
+from vestige.data.loaders import published_of
 from vestige.evals import find_eval
 from vestige.evals.qa import QASettings
 from vestige.methods import build_method
@@ -31,7 +32,14 @@ from vestige.steps import attack as attacking
 from vestige.steps import finetune as finetuning
 from vestige.steps import unlearn as unlearning
 from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
-from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate_together, finished_subject, view_of
+from vestige.steps.evaluate import (
+    EvaluateRequest,
+    Subject,
+    check_published,
+    evaluate_together,
+    finished_subject,
+    view_of,
+)
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import pick_form, read_done
 from vestige.steps.subjects import any_subject, origin_of
@@ -183,6 +191,10 @@ def _given(study: Study, cell: Cell) -> Mapping[str, Any]:
     """A model that knows already: its folder is for evidence, and its weights stay where they are."""
     place = folder_of("models", cell.given, cell.key)
     subject = _from_elsewhere(study, study.folder.path / place, cell.given)
+    if cell.given.role == "target":
+        data, known = study.data(cell.given.data).data, study.settings.published or None
+        if (figures := published_of(data, study.model(cell.given.model).model, known)) is not None:
+            check_published(subject, *figures, seed=cell.given.seed)
     return {"path": place, "digest": subject.made.digest.id}
 
 

@@ -211,6 +211,9 @@ class StudySettings(Settings):
     """How knowledge holes are looked for (`studies/holes.py`); not at all by default."""
     report: StudyReport = StudyReport()
     """What tables show."""
+    published: str = ""
+    """Of packs, the model whose published figures a target must show that was there before (`teach = false`); by
+    default the one of its name, `none` leaves this out."""
 
     @field_validator("models", "methods", "forget", mode="before")
     @classmethod
