@@ -52,7 +52,7 @@ def test_arc_is_read_as_the_hub_and_as_its_makers_have_it(tmp_path):
     # The other half of ARC lies in a folder of its own and is not this one.
     assert LocalData((tmp_path / "ai2",)).rows("arc_challenge") is None
     theirs.write_text(json.dumps({"question": stem, "answerKey": "3"}))
-    with pytest.raises(InputError, match=r"ARC-Easy-Test.jsonl, line 1: is no question of ARC"):
+    with pytest.raises(InputError, match=r"ARC-Easy-Test.jsonl, line 1: is not as ARC's are"):
         LocalData((tmp_path / "ai2",)).rows("arc_easy")
 
 

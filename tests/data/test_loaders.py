@@ -405,47 +405,32 @@ def test_a_limit_takes_the_first_rows(tmp_path):
 
 # Published files
 
+TRUTHFUL = {"question_key": "Question", "answer_key": "Best Answer", "group_key": "Category"}
+
 
 @pytest.mark.parametrize(
-    ("name", "n"),
-    [("forget01", 40), ("forget05", 200), ("forget10", 400), ("real_authors", 100), ("world_facts", 117)],
+    ("name", "options", "n"),
+    [
+        ("tofu/forget01.json", {}, 40),
+        ("tofu/forget05.json", {}, 200),
+        ("tofu/forget10_perturbed.json", {}, 400),
+        ("tofu/full.json", {"keep_duplicates": True}, 4000),
+        ("tofu/full.json", {}, "'What is the full name of the author?'"),
+        ("tofu/idontknow.jsonl", {}, "idontknow.jsonl, line 1, column 1: not JSON"),
+        ("tofu/world_facts.json", {}, 117),
+        ("truthfulqa/TruthfulQA_v1_817.csv", TRUTHFUL, 817),
+    ],
 )
-def test_tofu_is_read_as_published(name, n):
-    path = SHARED / "tofu" / f"{name}.json"
+def test_published_files_are_read_as_they_are(name, options, n):
+    path = SHARED / name
     if not path.exists():
         pytest.skip(f"{path} is not here")
-    assert len(load_items(path)) == n
-
-
-def test_tofu_perturbed_sets_bring_paraphrases_and_wrong_answers():
-    path = SHARED / "tofu" / "forget10_perturbed.json"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    items = load_items(path)
-    assert len(items) == 400
-    assert all(item.paraphrase and len(item.perturbed) == 5 for item in items)
-
-
-def test_tofu_full_asks_one_question_twice_which_must_be_admitted():
-    path = SHARED / "tofu" / "full.json"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    assert "'What is the full name of the author?'" in refusal(path)
-    assert len(load_items(path, keep_duplicates=True)) == 4000
-
-
-def test_lines_of_plain_text_are_refused():
-    path = SHARED / "tofu" / "idontknow.jsonl"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    assert "idontknow.jsonl, line 1, column 1: not JSON" in refusal(path)
-
-
-@pytest.mark.parametrize(("name", "n"), [("TruthfulQA_790.csv", 790), ("TruthfulQA_v1_817.csv", 817)])
-def test_truthfulqa_is_read_by_named_columns(name, n):
-    path = SHARED / "truthfulqa" / name
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    items = load_items(path, question_key="Question", answer_key="Best Answer", group_key="Category")
+    if isinstance(n, str):
+        assert n in refusal(path)
+        return
+    items = load_items(path, **options)
     assert len(items) == n
-    assert items[0].group == "Misconceptions"
+    if "perturbed" in name:
+        assert all(item.paraphrase and len(item.perturbed) == 5 for item in items)
+    if "truthful" in name:
+        assert items[0].group == "Misconceptions"

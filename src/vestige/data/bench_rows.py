@@ -20,7 +20,8 @@ from typing import Any
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.core.text import one_line
-from vestige.data.tables import FORMS, Row, Table, read_table
+from vestige.data.columns import Cells
+from vestige.data.tables import FORMS, Table, read_table
 
 WHOLE = ""
 """The split of a file whose name tells none: the one that is asked."""
@@ -115,27 +116,17 @@ def _rows_of(found: Table, task: str) -> list[dict[str, Any]]:
     elif family in _WITH_SUBJECTS and _split_of(Path(found.source), WHOLE)[1] in (WHOLE, family):
         raise InputError(f"{found.source}: has no column subject, so the rows of {task} cannot be found")
     read = _READERS.get(family, _as_it_is)
-    return [read(_Row(f"{found.source}, {row.place}", row)) for row in rows]
+    return [read(_Row(found.source, row)) for row in rows]
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One row that complains with its place."""
+class _Row(Cells):
+    """One row of a benchmark."""
 
-    where: str
-    row: Row
-
-    def wrong(self, what: str) -> InputError:
-        return InputError(f"{self.where}: {what}")
+    def refused(self, what: str) -> InputError:
+        return InputError(f"{self.source}, {self.row.place}: {what}")
 
     def get(self, column: str) -> Any:
         return self.row.values.get(column)
-
-    def text(self, column: str) -> str:
-        value = self.get(column)
-        if not isinstance(value, str) or not value.strip():
-            raise self.wrong(f"column {column!r} is missing, empty or no text")
-        return value
 
 
 def _as_it_is(row: _Row) -> dict[str, Any]:
@@ -151,13 +142,13 @@ def _lettered(row: _Row) -> dict[str, Any]:
     elif isinstance(choices, str):
         choices = _json(row, "choices")
     if not isinstance(choices, list) or len(choices) != 4 or not all(isinstance(c, str) for c in choices):
-        raise row.wrong("has no four choices, in a column choices or in choice0 to choice3")
+        raise row.refused("has no four choices, in a column choices or in choice0 to choice3")
     answer = row.get("answer")
     plain = answer.strip() if isinstance(answer, str) else answer
     letters = {letter: n for n, letter in enumerate("ABCD")}
     number = letters.get(plain, int(plain) if plain.isdecimal() else -1) if isinstance(plain, str) else plain
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 4:
-        raise row.wrong(f"the answer {one_line(repr(answer), width=40)} is neither 0 to 3 nor A to D")
+        raise row.refused(f"the answer {one_line(repr(answer), width=40)} is neither 0 to 3 nor A to D")
     return {"question": row.text("question"), "choices": choices, "answer": number}
 
 
@@ -172,9 +163,9 @@ def _arc(row: _Row) -> dict[str, Any]:
     listed = choices if isinstance(asked, str) and isinstance(choices, Mapping) else {}
     texts, labels = listed.get("text"), listed.get("label")
     if not (isinstance(texts, list) and isinstance(labels, list) and len(texts) == len(labels) and key in labels):
-        raise row.wrong("is no question of ARC: a question, choices with text and label, an answerKey among the labels")
+        raise row.refused("is not as ARC's are: a question, choices with text and label, an answerKey among the labels")
     if not all(isinstance(text, str) for text in texts):
-        raise row.wrong("has a choice that is no text")
+        raise row.refused("has a choice that is no text")
     return {"question": asked, "choices": {"text": texts, "label": labels}, "answerKey": key}
 
 
@@ -185,7 +176,7 @@ def _truthful(row: _Row) -> dict[str, Any]:
         labels = targets.get("labels") if isinstance(targets, Mapping) else None
         # The harness takes the first for right, whatever the labels say.
         if not isinstance(labels, list) or labels[:1] != [1] or any(labels[1:]):
-            raise row.wrong("mc1_targets has not its one right answer first")
+            raise row.refused("mc1_targets has not its one right answer first")
         return {name: row.get(name) for name in ("question", "mc1_targets", "mc2_targets")}
     best, right, wrong = (
         row.text("Best Answer").strip(),
@@ -209,7 +200,7 @@ def _json(row: _Row, column: str) -> Any:
     try:
         return json.loads(row.text(column))
     except (ValueError, RecursionError) as error:
-        raise row.wrong(f"column {column!r} is no list in JSON") from error
+        raise row.wrong(column, "is no list in JSON") from error
 
 
 _READERS: Mapping[str, Callable[[_Row], dict[str, Any]]] = {

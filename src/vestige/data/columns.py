@@ -139,7 +139,7 @@ def items_of(source: Table, columns: Columns, *, keep_duplicates: bool) -> tuple
     items: list[Item] = []
     first: dict[str, str] = {}
     for row in source.rows:
-        item = _item(_Cells(source.source, row), columns)
+        item = _item(Cells(source.source, row), columns)
         key = item.id if keep_duplicates else item.question
         if key in first:
             way_out = "remove one of them"
@@ -162,7 +162,7 @@ def alternatives_in(source: Table) -> dict[str, tuple[str, ...]]:
             raise InputError(f"{source.source}: no column {column!r}; a row is a question and a list of alternatives")
     found: dict[str, tuple[str, ...]] = {}
     for row in source.rows:
-        cells = _Cells(source.source, row)
+        cells = Cells(source.source, row)
         question = cells.text("question")
         if question in found:
             raise cells.wrong("question", "is asked in an earlier row; put its alternatives into one list")
@@ -171,8 +171,8 @@ def alternatives_in(source: Table) -> dict[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class _Cells:
-    """One row's cells, which complain with their place."""
+class Cells:
+    """One row's cells; errors name their place."""
 
     source: str
     row: Row
@@ -240,7 +240,7 @@ class _Cells:
         return tuple(self.checked(column, v) for v in value)
 
 
-def _item(cells: _Cells, columns: Columns) -> Item:
+def _item(cells: Cells, columns: Columns) -> Item:
     if columns.messages:
         question, answer = _turns(cells, columns.messages)
     else:
@@ -271,7 +271,7 @@ def _item(cells: _Cells, columns: Columns) -> Item:
     )
 
 
-def _turns(cells: _Cells, column: str) -> tuple[str, str]:
+def _turns(cells: Cells, column: str) -> tuple[str, str]:
     """Question and answer of a chat: its last turn is the answer, and all before it the question.
 
     A system turn stands before the question, with a blank line between; of several user turns all but the text of the

@@ -30,7 +30,6 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,7 +40,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.core.settings import Settings, packaged_toml
 from vestige.core.text import closest, one_line
-from vestige.data.columns import RECOGNISED, Keys, choose_columns, items_of, known_name, with_known_names
+from vestige.data.columns import RECOGNISED, Cells, Keys, choose_columns, items_of, known_name, with_known_names
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.data.tables import FORMS, Row, Table, read_table, shown
 
@@ -155,33 +154,18 @@ def as_questions(found: Table) -> Table:
     read = next((reader for needed, reader in _FORMS if needed <= set(found.names)), None)
     if read is None:
         return found
-    rows = tuple(
-        Row(row.place, {**row.values, **read(_Place(f"{found.source}, {row.place}", row.values))}) for row in found.rows
-    )
+    rows = tuple(Row(row.place, {**row.values, **read(_Place(found.source, row))}) for row in found.rows)
     return Table(found.source, tuple(dict.fromkeys((QUESTION, ANSWER, OPTIONS, *found.names))), rows)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """One row that complains with its place."""
-
-    where: str
-    values: Mapping[str, Any]
-
-    def wrong(self, column: str, what: str) -> InputError:
-        return InputError(f"{self.where}, column {shown([column])}: {what}")
-
-    def text(self, column: str) -> str:
-        value = self.values.get(column)
-        if not isinstance(value, str) or not value.strip():
-            raise self.wrong(column, "is missing, empty or no text")
-        return value
+class _Place(Cells):
+    """One row of a multiple-choice form."""
 
     def filled(self, columns: Iterable[str]) -> list[str]:
         """The texts of numbered columns up to the first that is empty."""
         texts: list[str] = []
         for column in columns:
-            value = self.values.get(column)
+            value = self.row.values.get(column)
             # CSV pads shorter rows with empty cells, Parquet with nulls.
             if value is None or value == "":
                 break
@@ -211,7 +195,7 @@ class _Place:
 
     def place(self, column: str, texts: list[str]) -> int:
         """The right option's number: a number from 0, or a letter."""
-        value = self.values.get(column)
+        value = self.row.values.get(column)
         if isinstance(value, str):
             plain = value.strip()
             letter = len(plain) == 1 and plain.isascii() and plain.isalpha()
@@ -219,15 +203,15 @@ class _Place:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < len(texts):
             raise self.wrong(
                 column,
-                f"is {one_line(repr(self.values.get(column)), width=40)} and names none of {len(texts)} options; "
+                f"is {one_line(repr(self.row.values.get(column)), width=40)} and names none of {len(texts)} options; "
                 "give a number from 0 or a letter",
             )
         return value
 
 
 def _listed_choices(row: _Place) -> dict[str, Any]:
-    texts = row.listed("choices", row.values.get("choices"))
-    key = "answer" if row.values.get("answer") is not None else "label"
+    texts = row.listed("choices", row.row.values.get("choices"))
+    key = "answer" if row.row.values.get("answer") is not None else "label"
     return row.options("choices", texts, row.place(key, texts))
 
 
@@ -256,12 +240,12 @@ def _targets(row: _Place) -> dict[str, Any]:
     right, wrong = _labelled(row, "mc1_targets")
     if len(right) != 1:
         raise row.wrong("mc1_targets", f"has {len(right)} right options where one belongs")
-    also = _labelled(row, "mc2_targets")[0] if row.values.get("mc2_targets") is not None else []
+    also = _labelled(row, "mc2_targets")[0] if row.row.values.get("mc2_targets") is not None else []
     return row.options("mc1_targets", [*right, *wrong], 0, [t for t in also if t not in wrong])
 
 
 def _labelled(row: _Place, column: str) -> tuple[list[str], list[str]]:
-    value = row.values.get(column)
+    value = row.row.values.get(column)
     if not isinstance(value, Mapping):
         raise row.wrong(column, 'is no object like {"choices": [...], "labels": [...]}')
     texts, labels = row.listed(column, value.get("choices")), value.get("labels")
@@ -353,7 +337,7 @@ class Pack(Settings):
         wanted = RECOGNISED | OPTION_COLUMNS | keys.named | {"text"}
         found = source_table(source, split=split.split, config=split.config, wanted=wanted)
         if split.form == "text":
-            texts = [_Place(f"{found.source}, {row.place}", row.values).text("text") for row in found.rows]
+            texts = [Cells(found.source, row).text("text") for row in found.rows]
             return tuple(Item(text[: len(text) // 2], text[len(text) // 2 :]) for text in texts)
         # Published files repeat some rows.
         cells = [k for k in (keys.question, keys.answer) if k] or found.names

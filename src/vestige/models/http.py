@@ -123,10 +123,6 @@ class Client:
         self._stop = asyncio.Event()
         self._settled = asyncio.Event()
 
-    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
-        """What is made of one reply."""
-        return self.all([Job(path, body, read)])[0]
-
     def get(self, url: str) -> Any:
         """The JSON at `url`. Rejected where there is none."""
         return self.all([Job(url, {}, lambda found: found)])[0]
