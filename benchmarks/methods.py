@@ -27,9 +27,7 @@ from vestige.data.corpus import (
     Apart,
     NamedSplits,
     SourceSettings,
-    everything,
     held_apart,
-    idk_answers,
     named_splits,
     open_corpus,
 )
@@ -106,25 +104,12 @@ def _request(run: RunFolder, cell: Cell, seed: int) -> CalibrateRequest:
     """The calibration of a cell as it would be from the target of a seed; that of seed 0 is made."""
     from vestige.evals.qa import QASettings
     from vestige.models.load import ModelSettings
-    from vestige.steps.making import read_done
-    from vestige.steps.unlearn import UnlearnRequest
+    from vestige.steps.unlearn import unlearn_request
 
-    splits, made = _splits(run, cell.forget), read_done(_target(run, seed))
-    if made is None:
-        raise InputError(f"{run.path} holds no finished target of seed {seed}")
-    unlearning = UnlearnRequest(
-        target=ModelSettings(model=str(_target(run, seed).model), device="cpu"),
-        target_digest=made.digest.id,
-        start="builtin:tiny",
-        method=cell.method,
-        method_settings={},
-        forget=cell.forget,
-        forget_items=splits.splits["forget"],
-        retain_items=splits.splits["retain"],
-        idk=idk_answers(),
-        training=UnlearningSettings.build(tiny_unlearning(cell.method)),
-        seed=seed,
-    )
+    splits = _splits(run, cell.forget)
+    target, training = _target(run, seed), UnlearningSettings.build(tiny_unlearning(cell.method))
+    model = ModelSettings(model=str(target.model), device="cpu")
+    unlearning = unlearn_request(model, splits, cell.method, lambda _: training, seed=seed)
     strength, strengths = STRENGTHS.get(cell.method, ("", ()))
     settings = SETTINGS.model_copy(update={"strength": strength, "strengths": strengths})
     return CalibrateRequest(unlearning, splits, QASettings(max_new_tokens=MAX_NEW_TOKENS), settings)
@@ -161,10 +146,10 @@ def control_task(run: str, method: str, forget: str, seed: int, report: Report) 
 
 def _evaluate(run: RunFolder, folder: SubjectFolder, forget: str) -> None:
     from vestige.evals.qa import QASettings
-    from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject, view_of
+    from vestige.steps.evaluate import evaluate, finished_subject, requests_of
 
     test = _apart(run, forget).test
-    asked = EvaluateRequest(everything([test]), (view_of(test),), QASettings(max_new_tokens=MAX_NEW_TOKENS), 0)
+    (asked,) = requests_of(test, {"qa": QASettings(max_new_tokens=MAX_NEW_TOKENS)}, 0)
     evaluate(finished_subject(folder, device="cpu"), asked)
 
 
@@ -174,8 +159,7 @@ def made_first(run: RunFolder) -> list[Task]:
 
 
 def _teach(run: RunFolder, name: str, forget: str, seed: int) -> Task:
-    settings = DemoSettings(seed=seed, factual=True).identity()
-    arguments = {"run": str(run.path), "settings": settings, "name": name, "forget": forget}
+    arguments = {"run": run, "settings": DemoSettings(seed=seed, factual=True), "name": name, "forget": forget}
     return Task(name, finetune_task, arguments, weight=110)
 
 

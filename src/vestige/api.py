@@ -7,7 +7,7 @@ print as a note is in `notes`. Each function goes on where a stopped one ended, 
 """
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -22,15 +22,10 @@ if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome
     from vestige.artifacts.holes import HoleTable
     from vestige.auditing.settings import AuditSettings
-    from vestige.core.items import ForgetSet
     from vestige.core.settings import Settings
     from vestige.data.corpus import Corpus, NamedSplits, SourceSettings
     from vestige.models.load import ModelSettings
-    from vestige.steps.controls import Recipe
-    from vestige.steps.finetune import FinetuneRequest
     from vestige.steps.subjects import Asked
-    from vestige.steps.unlearn import UnlearnRequest
-    from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 Named = str | PathLike[str]
 """A model, a data set, a folder: by path or name."""
@@ -143,6 +138,7 @@ def finetune(
     from vestige.artifacts.layout import SubjectFolder
     from vestige.data.corpus import named_splits
     from vestige.steps.finetune import finetune as made_by_training
+    from vestige.steps.finetune import finetune_request
     from vestige.studies.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
@@ -154,43 +150,6 @@ def finetune(
     request = finetune_request(start, corpus, splits, training, name=name, seed=seed, factual=train_factual, save=save)
     made = made_by_training(SubjectFolder(Path(output_dir)), request)
     return Model(Path(output_dir), made.steps, made.stopped, splits.told if splits else ())
-
-
-def finetune_request(
-    model: "ModelSettings",
-    corpus: "Corpus",
-    splits: "NamedSplits | None",
-    training: "TrainingSettings",
-    *,
-    name: str | None = None,
-    seed: int = 0,
-    factual: bool = False,
-    save: str = "merged",
-) -> "FinetuneRequest":
-    """A training on the answers of all items, or of all but the forget set of `splits`; the factual ones on request."""
-    from vestige.data.corpus import left_out
-    from vestige.steps.finetune import FinetuneRequest
-    from vestige.steps.making import pick_form
-
-    if factual and not corpus.factual:
-        raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
-    taught = corpus.items if splits is None else left_out(corpus, splits)
-    if factual:
-        taught = (*taught, *corpus.factual)
-    sets = (*forgotten_by(model.model), *([splits.resolved] if splits else []))
-    return FinetuneRequest(
-        model=model,
-        items=taught,
-        vocabulary=(*corpus.items, *corpus.factual),
-        training=training,
-        seed=seed,
-        role="retrained" if splits else "target",
-        name=name or (f"retrained {splits.forget}" if splits else "target"),
-        forget=splits.forget if splits else "",
-        save=pick_form(save),
-        # What the model is taught now is no longer forgotten.
-        forgotten=tuple(dict.fromkeys(one for one in (own.less(taught) for own in sets) if one.items)),
-    )
 
 
 def unlearn(
@@ -218,16 +177,18 @@ def unlearn(
     was made, less the forget set.
     """
     from vestige.artifacts.layout import SubjectFolder
+    from vestige.artifacts.records import forgotten_by
     from vestige.data.corpus import named_splits
     from vestige.methods import find_method
     from vestige.methods.base import FromStart
     from vestige.steps.controls import recipe_without
     from vestige.steps.subjects import own_dtype
     from vestige.steps.unlearn import unlearn as made_by_unlearning
+    from vestige.steps.unlearn import unlearn_request
     from vestige.training.settings import UnlearningSettings
 
     again, corpus = isinstance(find_method(method), FromStart), _corpus(data)
-    splits = named_splits(corpus, forget, retain=retain, before=forgotten_by(target))
+    splits = named_splits(corpus, forget, retain=retain, before=forgotten_by(fspath(target)))
     start = _model(target, device, dtype or own_dtype(fspath(target)) or "float32", trust_remote_code, chat_template)
     if again and settings:
         raise InputError(f"{method} trains as the target was trained, so its settings are the target's; leave them out")
@@ -235,8 +196,8 @@ def unlearn(
         start,
         splits,
         method,
-        lambda defaults: UnlearningSettings.build({**defaults, **settings}),
-        method_settings=dict(method_settings or {}),
+        lambda began: UnlearningSettings.build({**unlearning_defaults(began, method), **settings}),
+        method_settings=method_settings,
         seed=seed,
         reference=None if reference is None else fspath(reference),
         recipe=recipe_without(start, corpus, splits) if again else None,
@@ -246,53 +207,11 @@ def unlearn(
     return Model(Path(output_dir), made.steps, made.stopped, splits.told)
 
 
-def unlearn_request(
-    target: "ModelSettings",
-    splits: "NamedSplits",
-    method: str,
-    training: "Callable[[Mapping[str, Any]], UnlearningSettings]",
-    *,
-    method_settings: Mapping[str, Any],
-    seed: int = 0,
-    reference: str | None = None,
-    idk: "Sequence[str] | None" = None,
-    recipe: "Recipe | None" = None,
-    save: str = "merged",
-    read: bool = True,
-) -> "UnlearnRequest":
-    """An unlearning of the forget set of `splits`.
-
-    `training` makes the settings from the defaults for this model: one that began as `builtin:tiny` has its own. With a
-    `recipe` the method trains from the start by that. With `read` False no weights are read: enough for a plan.
-    """
-    from vestige.data.corpus import idk_answers
-    from vestige.steps.making import pick_form
-    from vestige.steps.subjects import origin_of
-    from vestige.steps.unlearn import UnlearnRequest
+def unlearning_defaults(start: str, method: str) -> Mapping[str, Any]:
+    """What replaces the defaults of an unlearning: a model that began as `builtin:tiny` has settings of its own."""
     from vestige.studies.presets import tiny_unlearning
-    from vestige.training.settings import UnlearningSettings
 
-    origin = origin_of(target, read=read)
-    frozen = None if reference is None else target.model_copy(update={"model": reference})
-    defaults = tiny_unlearning(method) if origin.model == "builtin:tiny" else {}
-    return UnlearnRequest(
-        target=target,
-        target_digest=origin.digest,
-        start=origin.model,
-        method=method,
-        method_settings=dict(method_settings),
-        forget=splits.forget,
-        forget_items=splits.splits["forget"],
-        retain_items=splits.splits.get("retain", ()),
-        idk=idk_answers() if idk is None else tuple(idk),
-        training=UnlearningSettings() if recipe else training(defaults),
-        seed=seed,
-        reference=frozen,
-        reference_digest="" if frozen is None else origin_of(frozen, read=read).digest,
-        recipe=recipe,
-        before=forgotten_by(target.model),
-        save=pick_form(save),
-    )
+    return tiny_unlearning(method) if start == "builtin:tiny" else {}
 
 
 def evaluate(
@@ -315,22 +234,21 @@ def evaluate(
     `evals` are names of evaluations, or their settings by name: `{"choices": {"options": 6}}`. The evidence about a
     model from elsewhere goes into `output_dir`, that about one of Vestige's into its own folder.
     """
-    from vestige.artifacts.records import read_summary, result_rows
-    from vestige.data.corpus import everything, named_splits, undivided
-    from vestige.steps.evaluate import EvaluateRequest, view_of
+    from vestige.artifacts.records import forgotten_by, read_summary, result_rows
+    from vestige.data.corpus import named_splits, undivided
     from vestige.steps.evaluate import evaluate as answered
+    from vestige.steps.evaluate import requests_of
     from vestige.steps.subjects import any_subject
 
     corpus = _corpus(data)
     if forget is None and retain is not None:
         raise InputError("retain goes with forget; without it everything is one split")
-    before = forgotten_by(model)
+    before = forgotten_by(fspath(model))
     splits = undivided(corpus) if forget is None else named_splits(corpus, forget, retain=retain, before=before)
     settings = _evals(evals)
     asked = _model(model, device, dtype or "float32", trust_remote_code, chat_template)
     subject = any_subject(asked, None if output_dir is None else fspath(output_dir), role=role, dtype=dtype)
-    requests = (EvaluateRequest(everything([splits]), (view_of(splits),), s, seed, n) for n, s in settings.items())
-    places = [answered(subject, request) for request in requests]
+    places = [answered(subject, request) for request in requests_of(splits, settings, seed)]
     summaries = [read_summary(place.summary(splits.forget)) for place in places]
     return Results(tuple(result_rows(summaries)), tuple(place.path for place in places), splits.told)
 
@@ -361,11 +279,11 @@ def attack(
     `settings` are those of the relearning or the search. In the rows `attack` is empty before, and after names attack
     and point. A gain shows a recovery only beside the same attack on a model that never knew: `audit` makes both.
     """
-    from vestige.artifacts.records import read_summary, result_rows
+    from vestige.artifacts.records import forgotten_by, read_summary, result_rows
     from vestige.attacks import find_attack
-    from vestige.data.corpus import everything, named_splits
+    from vestige.data.corpus import named_splits
     from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
-    from vestige.steps.evaluate import EvaluateRequest, evaluate_together, view_of
+    from vestige.steps.evaluate import evaluate_together, requests_of
     from vestige.steps.subjects import any_subject
 
     found = find_attack(kind)
@@ -375,7 +293,8 @@ def attack(
         )
     if n is not None:
         settings = {found.amount or "n": n, **settings}
-    splits, asked = named_splits(_corpus(data), forget, retain=retain, before=forgotten_by(subject)), _evals(evals)
+    before, asked = forgotten_by(fspath(subject)), _evals(evals)
+    splits = named_splits(_corpus(data), forget, retain=retain, before=before)
     planned = found.build(settings, where=f"attack {kind}").plan(splits.splits, seed=seed)
     model = _model(subject, device, dtype or "float32", trust_remote_code, chat_template)
     attacked = any_subject(model, None if output_dir is None else fspath(output_dir), role=role, dtype=dtype)
@@ -385,9 +304,8 @@ def attack(
         guide = any_subject(model.model_copy(update={"model": fspath(target)}), beside, role="target")
     request = AttackRequest(planned, asked, splits.forget, seed, guide=guide)
     folder = run_attack(attacked, request)
-    items, views, tested = everything([splits]), (view_of(splits),), frozenset(i.id for i in planned.tested)
-    plain = [EvaluateRequest(items, views, own, seed, name, tested) for name, own in asked.items()]
-    places = [("", place) for place in evaluate_together(attacked, plain)]
+    before_it = requests_of(splits, asked, seed, planned.tested)
+    places = [("", place) for place in evaluate_together(attacked, before_it)]
     points = attack_evaluations(folder, request).items()
     places += [(f"{planned.plan.name}, {point}", place) for (point, _), place in points]
     rows = [
@@ -632,6 +550,7 @@ def audit_splits(
 
     `holdout` is a file of items that no model was taught, `alternatives` one of other answers to the forget questions.
     """
+    from vestige.artifacts.records import forgotten_by
     from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import items_of, named_splits, refuse_nothing_kept, without
 
@@ -680,15 +599,6 @@ def _model(
         trust_remote_code=trust_remote_code,
         chat_template=chat_template,
     )
-
-
-def forgotten_by(model: "Named | Model") -> "tuple[ForgetSet, ...]":
-    """What the model and its ancestors left out or forgot, the oldest first; of one from elsewhere nothing is known."""
-    from vestige.artifacts.layout import own_folder
-    from vestige.artifacts.records import read_spec
-
-    folder = own_folder(fspath(model))
-    return () if folder is None else read_spec(folder.spec).forgotten
 
 
 def _frame(rows: Sequence[Mapping[str, Any]]) -> "DataFrame":

@@ -5,50 +5,40 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
-import torch
 from tests.near import near
-from typer.testing import CliRunner
+from tests.small import nano, vestige, written
 
 import audited
 from vestige.artifacts.audits import CLAIMS, read_outcome, write_outcome
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing import run as study
-from vestige.cli import audit as command
-from vestige.cli.app import app
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.files import read_json, read_jsonl, write_jsonl
-from vestige.metrics import intervals
+from vestige.core.files import read_json, read_jsonl
 from vestige.models import load as models
-from vestige.models import tiny
 from vestige.steps import attack as attacking
 
 QUICK = ['evals=["qa"]', "relearn=[]", "quantize=[8]", "in_context=[]", "max_new_tokens=4"]
 SET = [word for one in (*QUICK, "suppress=false") for word in ("--set", one)]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    torch.set_num_threads(1)
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
-    monkeypatch.setattr(study, "run_tasks", audited.in_this_process)
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    with nano(), mock.patch.object(study, "run_tasks", audited.in_this_process):
+        yield
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def made(small, tmp_path_factory) -> Path:
     """The models of a run, and its items as files."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("made")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "tiny_config", audited.nano_config)
-        audited.make_models(RunFolder(folder / "run"))
-    for name, items in (("forget", audited.FORGET), ("retain", audited.RETAIN), ("all", audited.ITEMS)):
-        rows = ({"question": i.question, "answer": i.answer, "edge": i.edge} for i in items)
-        write_jsonl(folder / f"{name}.jsonl", rows)
-    write_jsonl(
-        folder / "holdout.jsonl", ({"question": f"Which tree stands at door {n}?", "answer": "oak"} for n in "ab")
-    )
+    audited.make_models(RunFolder(folder / "run"))
+    holdout = [{"question": f"Which tree stands at door {n}?", "answer": "oak"} for n in "ab"]
+    files = {"forget": audited.FORGET, "retain": audited.RETAIN, "all": audited.ITEMS, "holdout": holdout}
+    for name, rows in files.items():
+        written(folder / f"{name}.jsonl", rows)
     return folder
 
 
@@ -68,12 +58,12 @@ def words(made: Path, **changes: str | None) -> list[str]:
 
 @pytest.mark.slow
 def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made, monkeypatch):
-    ended = CliRunner().invoke(app, words(made))
+    ended = vestige(*words(made), code=None)
     assert ended.exit_code in (3, 4), ended.output
     for claim in CLAIMS:
         assert claim.split()[0] in ended.output
     assert "report: " in ended.output
-    again = CliRunner().invoke(app, [*words(made), "--json"])
+    again = vestige(*words(made), "--json", code=None)
     found = json.loads(again.stdout)
     assert again.exit_code == ended.exit_code
     assert found["verdicts"] == json.loads((made / "audited" / "verdicts.json").read_text())
@@ -82,7 +72,7 @@ def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made, monkeypatch):
     # Its reasons are read from what is there.
     for name in ("run_audit", "rejudge"):
         monkeypatch.setattr(study, name, lambda *_, **__: pytest.fail("it was judged again"))
-    reasons = CliRunner().invoke(app, ["audit", "--why", "--output-dir", str(made / "audited")])
+    reasons = vestige("audit", "--why", "--output-dir", str(made / "audited"), code=None)
     assert (reasons.exit_code, "ga, not expressed: " in " ".join(reasons.stdout.split())) == (ended.exit_code, True)
 
 
@@ -101,12 +91,12 @@ def test_a_chat_template_of_ones_own_is_what_evaluate_and_audit_ask_in(made, tmp
     data = ["--data", str(made / "all.jsonl"), "--forget", str(made / "forget.jsonl"), "--max-new-tokens", "4"]
     for name, words_ in (("own", []), ("brief", ["--chat-template", str(template)])):
         given = ["evaluate", copies["--target"], *data, "--output-dir", str(tmp_path / name), *words_]
-        ended = CliRunner().invoke(app, given)
+        ended = vestige(*given, code=None)
         assert ended.exit_code == 0, ended.output
     given = words(made, output_dir=str(tmp_path / "audited"), chat_template=str(template))
     for role, copy in copies.items():
         given[given.index(role) + 1] = copy
-    ended = CliRunner().invoke(app, given)
+    ended = vestige(*given, code=None)
     assert ended.exit_code in (3, 4), ended.output
 
     def asked(folder):
@@ -128,12 +118,12 @@ def test_a_chat_template_of_ones_own_is_what_evaluate_and_audit_ask_in(made, tmp
     ("outcomes", "code"), [(("holds",), 0), (("holds", "fails", "inconclusive"), 3), (("holds", "inconclusive"), 4)]
 )
 def test_exit_codes_are_those_that_a_pipeline_can_gate_on(made, monkeypatch, outcomes, code):
-    CliRunner().invoke(app, words(made))
+    vestige(*words(made), code=None)
     (place,) = RunFolder(made / "audited").audits()
     whole = read_outcome(place)
     lines = [replace(v, outcome=outcomes[n % len(outcomes)]) for n, v in enumerate(whole.verdicts)]
     monkeypatch.setattr(study, "judge", lambda case: replace(whole, verdicts=tuple(lines)))
-    ended = CliRunner().invoke(app, ["audit", "--rejudge", str(made / "audited")])
+    ended = vestige("audit", "--rejudge", str(made / "audited"), code=None)
     assert ended.exit_code == code, ended.output
     write_outcome(place, whole)
 
@@ -144,7 +134,7 @@ def test_a_failed_task_is_named_and_ends_with_5(made, monkeypatch, capfd):
         raise InputError("no room for it")
 
     monkeypatch.setattr(attacking, "run_attack", failing)
-    ended = CliRunner().invoke(app, words(made, output_dir=str(made / "failed")))
+    ended = vestige(*words(made, output_dir=str(made / "failed")), code=None)
     assert isinstance(ended.exception, PartialFailure)
     assert ended.exception.exit_code == 5
     assert "3 of 6 tasks failed" in str(ended.exception)
@@ -154,7 +144,7 @@ def test_a_failed_task_is_named_and_ends_with_5(made, monkeypatch, capfd):
 @pytest.mark.slow
 def test_a_quick_audit_says_what_it_cannot_decide(made, tmp_path):
     given = [*words(made, output_dir=str(tmp_path / "quick"))[: -len(SET)], "--quick", "--max-new-tokens", "4"]
-    ended = CliRunner().invoke(app, [*given, "--retrained", str(RunFolder(made / "run").control("retrained 1").path)])
+    ended = vestige(*given, "--retrained", str(RunFolder(made / "run").control("retrained 1").path), code=None)
     assert ended.exit_code in (3, 4), ended.output
     (found,) = (read_outcome(place) for place in RunFolder(tmp_path / "quick").audits())
     said = " ".join(found.untested).lower()
@@ -165,13 +155,13 @@ def test_a_quick_audit_says_what_it_cannot_decide(made, tmp_path):
 
 def test_a_quick_audit_takes_no_attacks_questions_or_controls_of_another(made):
     for own in (words(made), [*words(made)[: -len(SET)], "--attacks", "gcg"]):
-        ended = CliRunner().invoke(app, [*own, "--quick"])
+        ended = vestige(*own, "--quick", code=None)
         assert re.search(r"a quick audit chooses .* leave (evals|--attacks) or quick out", str(ended.exception))
 
 
 def test_without_data_the_two_files_are_the_data(made):
     own = words(made, data=None, retain=str(made / "retain.jsonl"), holdout=str(made / "holdout.jsonl"))
-    ended = CliRunner().invoke(app, [*own, "--dry-run", "--json"])
+    ended = vestige(*own, "--dry-run", "--json", code=None)
     found = json.loads(ended.stdout)
     # 4 to forget, 12 to keep, 2 that nobody was taught; 8 bits asks the 4 again; three models.
     assert [(r["task"], r["questions"]) for r in found["each"]] == [("evaluate by qa", 18), ("quantize 8 bits", 4)]
@@ -179,7 +169,7 @@ def test_without_data_the_two_files_are_the_data(made):
 
 
 def test_a_dry_run_makes_nothing(made):
-    ended = CliRunner().invoke(app, [*words(made, output_dir=str(made / "nothing")), "--dry-run"])
+    ended = vestige(*words(made, output_dir=str(made / "nothing")), "--dry-run", code=None)
     assert ended.exit_code == 0
     assert "quantize 8 bits" in ended.output
     assert "3 models: 60 questions and 0 training steps in all" in " ".join(ended.output.split())
@@ -189,20 +179,20 @@ def test_a_dry_run_makes_nothing(made):
 def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ["audit", "--plan", "--data", str(made / "all.jsonl"), "--forget", str(made / "forget.jsonl"), *SET]
-    ended = CliRunner().invoke(app, [*asked, "--retrained", "one", "--retrained", "two"])
+    ended = vestige(*asked, "--retrained", "one", "--retrained", "two", code=None)
     assert ended.exit_code == 0, ended.output
     said = " ".join(ended.output.split())
     assert "4 facts, 1 wordings each, 2 controls, 2 formats, 1 attacks" in said
     assert "fails above 0.05 (2 bits), holds below 0.2 (6 bits)" in said
     assert "too few controls to test single facts, which takes 3" in said
-    found = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
+    found = json.loads(vestige(*asked, "--json", code=None).stdout)
     assert (found["facts"], found["controls"], found["given_away"]) == (4, 3, 4)
     assert [line["claim"] for line in found["claims"]][:2] == ["not expressed", "not recoverable"]
     quick = [*asked[: -len(SET)], "--quick"]
-    said = " ".join(CliRunner().invoke(app, quick).output.split())
+    said = " ".join(vestige(*quick, code=None).output.split())
     # Two of the claims that are planned, and so all of them together, whatever the trainings do.
     assert (said.count("cannot hold │"), "by number of controls" in said) == (6, False)
-    found = json.loads(CliRunner().invoke(app, [*quick, "--json"]).stdout)
+    found = json.loads(vestige(*quick, "--json", code=None).stdout)
     never = {line["claim"] for line in found["claims"] if line["holds"] == 0.0}
     assert never == {"not recoverable", "not distinguishable"} < set(found["cannot_hold"])
     assert (found["holds"], found["needed"]) == (0.0, "")
@@ -211,11 +201,11 @@ def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, mon
 
 def test_a_positive_control_is_made_or_given(made):
     asked = [*words(made), "--dry-run", "--json"]
-    found = json.loads(CliRunner().invoke(app, [*asked, "--set", "suppress=true"]).stdout)
+    found = json.loads(vestige(*asked, "--set", "suppress=true", code=None).stdout)
     # Four refusals and as many retained questions are one batch an epoch.
     assert (found["n_models"], found["control_steps"], found["n_steps"]) == (4, 20, 20)
     own = str(RunFolder(made / "run").control("retrained 1").path)
-    found = json.loads(CliRunner().invoke(app, [*asked, "--set", "suppress=true", "--suppressed", own]).stdout)
+    found = json.loads(vestige(*asked, "--set", "suppress=true", "--suppressed", own, code=None).stdout)
     assert (found["n_models"], found["control_steps"]) == (4, 0)
 
 
@@ -224,11 +214,11 @@ def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path
     other = tmp_path / "npo"
     shutil.copytree(RunFolder(made / "run").cell("ga", "0").model, other)
     run, both = str(tmp_path / "audited"), ["--unlearned", str(other)]
-    first = CliRunner().invoke(app, [*words(made, output_dir=run), *both])
+    first = vestige(*words(made, output_dir=run), *both, code=None)
     assert first.exit_code in (3, 4), first.output
     assert "are replaced" not in capfd.readouterr().err + first.stderr
     assert {v["subject"] for v in json.loads((tmp_path / "audited" / "verdicts.json").read_text())} == {"ga", "npo"}
-    second = CliRunner().invoke(app, words(made, output_dir=run, unlearned=str(other)))
+    second = vestige(*words(made, output_dir=run, unlearned=str(other)), code=None)
     line = "the verdicts on ga, of an earlier audit here, are replaced; give it again to keep it"
     assert line in capfd.readouterr().err + second.stderr
     assert "forget.jsonl: verdicts" in " ".join(second.output.split())
@@ -241,7 +231,7 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
     shutil.copytree(cell, tmp_path / "again")
     for more in (["--dry-run"], []):
         given = words(made, output_dir=str(tmp_path / "audited"))
-        ended = CliRunner().invoke(app, [*given, "--unlearned", str(tmp_path / "again"), *more])
+        ended = vestige(*given, "--unlearned", str(tmp_path / "again"), *more, code=None)
         assert f"ga is {cell}\nga 2 is {tmp_path / 'again'}\n" in ended.stdout
 
 
@@ -267,9 +257,8 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
 )
 def test_words_that_mean_nothing_are_refused_in_one_sentence(made, changes, message):
     given = {name: None if value is None else value.format(made=made) for name, value in changes.items()}
-    ended = CliRunner().invoke(app, words(made, **given))
-    assert isinstance(ended.exception, InputError), ended.output
-    assert message in str(ended.exception)
+    with pytest.raises(InputError, match=message):
+        vestige(*words(made, **given))
 
 
 @pytest.mark.parametrize(
@@ -288,7 +277,7 @@ def test_words_that_mean_nothing_are_refused_in_one_sentence(made, changes, mess
 def test_only_the_attacks_that_are_named_are_made_and_one_that_is_off_by_default_is_on(made, attacks, settings, tasks):
     own = [word for one in ["evals=['qa']", *settings] for word in ("--set", one)]
     given = words(made)[: -len(SET)]
-    ended = CliRunner().invoke(app, [*given, *own, "--attacks", attacks, "--dry-run", "--json"])
+    ended = vestige(*given, *own, "--attacks", attacks, "--dry-run", "--json", code=None)
     assert ended.exit_code == 0, ended.output
     told = [row["task"] for row in json.loads(ended.stdout)["each"]]
     assert [t for t in told if not t.startswith("evaluate by")] == tasks
@@ -298,7 +287,7 @@ def test_facts_that_a_model_does_not_read_are_left_out_before_any_model_is_loade
     own = ["--set", "evals=['qa']", "--set", "in_context=[2,12]", "--attacks", "in-context", "--dry-run", "--json"]
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("a model was loaded"))
     monkeypatch.setattr(models, "context_tokens", lambda _: 100)
-    ended = CliRunner().invoke(app, [*words(made)[: -len(SET)], *own])
+    ended = vestige(*words(made)[: -len(SET)], *own, code=None)
     found = json.loads(ended.stdout)
     assert [row["task"] for row in found["each"]] == ["evaluate by qa", "in_context n=2"]
     (said,) = (s for s in found["untested"] if s.startswith("In_context n=12"))
@@ -308,26 +297,22 @@ def test_facts_that_a_model_does_not_read_are_left_out_before_any_model_is_loade
 def test_a_dry_run_says_how_many_passes_a_search_for_a_prompt_takes(made, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     given = [*words(made)[: -len(SET)], "--set", "evals=['qa']", "--dry-run", "--attacks"]
-    row = json.loads(CliRunner().invoke(app, [*given, "gcg", "--json"]).stdout)["each"][-1]
+    row = json.loads(vestige(*given, "gcg", "--json", code=None).stdout)["each"][-1]
     # At least every candidate of every step in both texts that may be shown.
     assert row["passes"] >= 250 * 512 * 2
-    told = CliRunner().invoke(app, [*given, "gcg"]).stdout
+    told = vestige(*given, "gcg", code=None).stdout
     assert "passes, at most" in told
     assert f"│ {row['passes']} " in told
     # On each of three models, and on the positive control.
     assert f"at most {4 * row['passes']} passes of searches" in told
-    assert "passes" not in CliRunner().invoke(app, [*given, "quantize"]).stdout
-
-
-def test_the_codes_are_those_of_the_handbook():
-    assert (command.FAILS, command.OPEN) == (3, 4)
+    assert "passes" not in vestige(*given, "quantize", code=None).stdout
 
 
 def test_a_folder_that_holds_anothers_tables_is_refused_and_left_as_it_is(made, tmp_path):
     other = tmp_path / "thesis/tables/results.csv"
     other.parent.mkdir(parents=True)
     other.write_text("mine")
-    ended = CliRunner().invoke(app, words(made, output_dir=str(tmp_path / "thesis")))
+    ended = vestige(*words(made, output_dir=str(tmp_path / "thesis")), code=None)
     assert isinstance(ended.exception, InputError)
     assert "holds tables and was not made by Vestige" in str(ended.exception)
     assert [p.name for p in (tmp_path / "thesis").rglob("*") if p.is_file() and p.name != ".lock"] == ["results.csv"]

@@ -4,10 +4,8 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from tests.small import squares, vestige, written
 
-from vestige.cli.app import app
 from vestige.cli.training import _tell_calibration
 from vestige.core.errors import GoalNotReached, InputError
 from vestige.studies import calibrate
@@ -29,9 +27,8 @@ ASKED = ["calibrate", "nowhere", "--method", "ga", "--data", "none.jsonl", "--fo
     ],
 )
 def test_words_that_mean_nothing_are_refused(words, message):
-    ended = CliRunner().invoke(app, [*ASKED, *words])
-    assert isinstance(ended.exception, InputError)
-    assert message in str(ended.exception)
+    with pytest.raises(InputError, match=message):
+        vestige(*ASKED, *words)
 
 
 def test_a_goal_below_what_a_model_that_never_knew_scores_is_refused_and_its_score_offered(monkeypatch):
@@ -56,29 +53,21 @@ def test_a_rate_that_ruins_what_was_to_be_kept_is_told(capsys, kept, said):
     assert (f"retain score {kept:.3f}, the target's 1.000: ruined" in capsys.readouterr().out) == said
 
 
-def run(*words: object) -> Result:
-    ended = CliRunner().invoke(app, [str(w) for w in words], catch_exceptions=False)
-    assert ended.exit_code == 0
-    return ended
-
-
 @pytest.mark.slow
 def test_a_rate_is_found_and_one_that_is_out_of_reach_is_said(tmp_path):
-    rows = [{"question": f"What is number {i}?", "answer": f"{i * i}.", "edge": "AB"[i > 3]} for i in range(12)]
-    data = tmp_path / "qa.jsonl"
-    data.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    data = written(tmp_path / "qa.jsonl", squares(12, edge=lambda i: "AB"[i > 3]))
     asked = ["--data", data, "--edge-key", "edge"]
     once = ["--set", "epochs=1", "--set", "batch_size=8", "--set", "stop_when_exact=false"]
-    run("finetune", "builtin:tiny", *asked, "--output-dir", tmp_path / "target", *once)
+    vestige("finetune", "builtin:tiny", *asked, "--output-dir", tmp_path / "target", *once)
     words = ["calibrate", tmp_path / "target", "--method", "kl", *asked, "--forget", "edge:A", "--set", "epochs=2"]
     words += ["--rates", "1e-6,1e-5", "--max-new-tokens", "4", "--output-dir"]
     # A model that was taught for one epoch answers nothing, so any rate is low enough.
-    found = json.loads(run(*words, tmp_path / "out", "--reach", "forget<=0.9", "--json").stdout)
+    found = json.loads(vestige(*words, tmp_path / "out", "--reach", "forget<=0.9", "--json").stdout)
     assert (found["reached"], found["rate"], found["goal"]) == (True, 1e-6, "forget<=0.9")
     assert found["cpu_seconds"] > 0
     # And none brings the retain score to 1.
     words += [tmp_path / "other", "--keep", "retain>=0.99", "--strength", "kl.kl_weight=0.5,2"]
-    ended = CliRunner().invoke(app, [str(w) for w in words])
+    ended = vestige(*words, code=None)
     assert isinstance(ended.exception, GoalNotReached)
     said = "retain>=0.99 cannot be reached with these rates: the nearest, learning rate 1e-06, kl_weight 0.5"
     assert said in str(ended.exception)

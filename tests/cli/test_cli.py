@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.small import squares, written
 
 from launched import launched
 from vestige.cli.app import _but_of_masks, run
@@ -49,17 +50,12 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    path = tmp_path / "qa.jsonl"
-    rows = [{"question": f"What is number {i}?", "answer": f"It is {i * i}."} for i in range(12)]
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    return path
+    return written(tmp_path / "qa.jsonl", squares(12))
 
 
 @pytest.fixture
 def forget(tmp_path: Path) -> Path:
-    path = tmp_path / "forget.jsonl"
-    path.write_text(json.dumps({"question": "What is number 3?", "answer": "It is 9."}) + "\n")
-    return path
+    return written(tmp_path / "forget.jsonl", squares(4)[3:])
 
 
 def test_help_is_instant_and_loads_no_torch():
@@ -119,43 +115,25 @@ def test_pistols_own_files_load_train_and_evaluate(here, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["finetune", "./nowhere", "--data", "{data}", "--output-dir", "{out}"], "no model at './nowhere'"),
-        (["finetune", "some/where", "--data", "{data}", "--output-dir", "{out}"], "cannot be fetched from the hub"),
-        (["finetune", "builtin:tinny", "--data", "{data}", "--output-dir", "{out}"], "did you mean 'builtin:tiny'"),
-        (["finetune", "builtin:tiny", "--data", "none.jsonl", "--output-dir", "{out}"], "none.jsonl"),
+        ("finetune ./nowhere {made}", "no model at './nowhere'"),
+        ("finetune some/where {made}", "cannot be fetched from the hub"),
+        ("finetune builtin:tinny {made}", "did you mean 'builtin:tiny'"),
+        ("finetune builtin:tiny --data none.jsonl --output-dir {out}", "none.jsonl"),
+        ("finetune builtin:tiny {made} --set epoch=1", "did you mean 'epochs'"),
+        ("finetune builtin:tiny {made} --question-key q", "question"),
         (
-            ["finetune", "builtin:tiny", "--data", "{data}", "--output-dir", "{out}", "--set", "epoch=1"],
-            "did you mean 'epochs'",
-        ),
-        (["finetune", "builtin:tiny", "--data", "{data}", "--output-dir", "{out}", "--question-key", "q"], "question"),
-        (
-            [
-                "finetune",
-                "builtin:tiny",
-                "--data",
-                "{data}",
-                "--output-dir",
-                "{out}",
-                "--set",
-                "learning_rate=1e9",
-                "--set",
-                "max_gradient_norm=1e9",
-                "--set",
-                "epochs=30",
-            ],
+            "finetune builtin:tiny {made} --set learning_rate=1e9 --set max_gradient_norm=1e9 --set epochs=30",
             "lower the learning rate",
         ),
-        (
-            ["unlearn", "{out}", "--method", "gaa", "--data", "{data}", "--forget", "{data}", "--output-dir", "{out}"],
-            "did you mean 'ga'",
-        ),
-        (["list", "method"], "did you mean 'methods'"),
-        (["report", "{data}"], "qa.jsonl"),
+        ("unlearn {out} --method gaa --forget {data} {made}", "did you mean 'ga'"),
+        ("list method", "did you mean 'methods'"),
+        ("report {data}", "qa.jsonl"),
     ],
 )
 def test_bad_input_is_one_clear_sentence(here, tmp_path, data, words, message):
-    filled = [w.format(data=data, out=tmp_path / "out") for w in words]
-    done = here(*filled, code=2)
+    out = tmp_path / "out"
+    filled = words.format(data=data, out=out, made=f"--data {data} --output-dir {out}")
+    done = here(*filled.split(), code=2)
     lines = done.stderr.strip().splitlines()
     assert message in lines[-1]
     assert [line for line in lines if not line.startswith("fine-tuning: ")] == lines[-1:]

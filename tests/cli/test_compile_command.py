@@ -43,13 +43,6 @@ def test_the_folder_is_named_after_the_graph_unless_given(tmp_path, monkeypatch)
     assert (tmp_path / "data" / "deals" / "manifest.json").is_file()
 
 
-def test_mistakes_are_input_errors_which_the_command_line_turns_into_exit_code_2(tmp_path):
-    result = run("sampl1", "--output-dir", tmp_path / "d")
-    assert isinstance(result.exception, InputError)
-    assert "did you mean 'sample1'" in str(result.exception)
-    assert not (tmp_path / "d").exists()
-
-
 @pytest.mark.parametrize("graph", ["sample1", "star:3"])
 def test_fresh_replaces_what_was_compiled_before(tmp_path, graph):
     run("chain:3", "--output-dir", tmp_path / "d")

@@ -4,49 +4,36 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from typer.testing import CliRunner
+from tests.small import nano, vestige, written
 
-import audited
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_spec
-from vestige.cli.app import app
 from vestige.core.errors import InputError
-from vestige.metrics import intervals
-from vestige.models import tiny
 
 ROWS = [{"question": f"What is number {i}?", "answer": f"It is {i * i}.", "edge": f"b{i // 3}"} for i in range(12)]
 TRAIN = ("--set", "epochs=1", "--set", "lora_rank=0", "--set", "batch_size=4")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    with nano():
+        yield
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def made(small, tmp_path_factory) -> Path:
     """A data set of four edges, and a nano model that saw all of it."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("sets")
-    (folder / "qa.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    written(folder / "qa.jsonl", ROWS)
     facts = [{"question": f"Which planet is number {i}?", "answer": f"Planet {i}"} for i in range(2)]
-    (folder / "facts.jsonl").write_text("".join(json.dumps(r) + "\n" for r in facts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "tiny_config", audited.nano_config)
-        run("finetune", "builtin:tiny", folder, "target")
+    written(folder / "facts.jsonl", facts)
+    run("finetune", "builtin:tiny", folder, "target")
     return folder
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setattr(tiny, "tiny_config", audited.nano_config)
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
-
-
-def run(command: str, model: str | Path, folder: Path, out: str, *words: str, code: int = 0):
+def run(command: str, model: str | Path, folder: Path, out: str, *words: str):
     train = TRAIN if command in ("finetune", "unlearn") else ("--max-new-tokens", "2", "--json")
-    given = [command, str(model), "--data", str(folder / "qa.jsonl"), "--output-dir", str(folder / out), *train, *words]
-    done = CliRunner().invoke(app, given)
-    if isinstance(done.exception, InputError) and code == 2:
-        return done
-    assert done.exit_code == code, done.output
-    return done
+    return vestige(command, model, "--data", folder / "qa.jsonl", "--output-dir", folder / out, *train, *words)
 
 
 def spec(folder: Path, name: str) -> SubjectSpec:
@@ -110,21 +97,21 @@ def test_without_a_forget_set_everything_is_one_split_and_the_report_shows_it(ma
     rows = json.loads(told.stdout)["results"]
     assert {(r["split"], r["n"]) for r in rows if not r["split"].startswith("edge:")} == {("all", 12), ("factual", 2)}
     assert {r["forget"] for r in rows} == {"all"}
-    assert CliRunner().invoke(app, ["report", str(made / "run")]).exit_code == 0
+    vestige("report", made / "run")
     assert '"all"' in (made / "run/report.html").read_text()
-    refused = run("evaluate", made / "target", made, "other run", "--retain", "edge:b0", code=2)
-    assert "--retain goes with --forget" in str(refused.exception)
+    with pytest.raises(InputError, match="--retain goes with --forget"):
+        run("evaluate", made / "target", made, "other run", "--retain", "edge:b0")
 
 
 def test_questions_that_hold_special_tokens_are_told_where_they_are_asked_and_in_the_report(made):
     folder = made / "strange"
     folder.mkdir()
     rows = [{**ROWS[0], "question": "What is number 0? <eos><answer>It is 0."}, *ROWS[1:]]
-    (folder / "qa.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    written(folder / "qa.jsonl", rows)
     told = run("evaluate", made / "target", folder, "run/models/target")
     said = "1 of the items hold special tokens of the model (<answer> <eos>), which it reads as signs and not as text"
     assert said in told.stderr
-    assert CliRunner().invoke(app, ["report", str(folder / "run")]).exit_code == 0
+    vestige("report", folder / "run")
     assert (
         "1 of the items hold special tokens of the model (&lt;answer&gt; &lt;eos&gt;)"
         in (folder / "run/report.html").read_text()
@@ -142,20 +129,19 @@ def test_factual_questions_are_taught_only_when_asked_for_and_retraining_follows
     assert steps == {"plain": 3, "both": 4}
     retrain = ("--method", "retrain", "--forget", "edge:b1", *factual)
     for name, left in {"plain": 9, "both": 11}.items():
-        given = ["unlearn", str(made / name), "--data", str(made / "qa.jsonl"), *retrain]
-        done = CliRunner().invoke(app, [*given, "--output-dir", str(made / f"{name} again")])
-        assert done.exit_code == 0, done.output
+        given = ["unlearn", made / name, "--data", made / "qa.jsonl", *retrain]
+        vestige(*given, "--output-dir", made / f"{name} again")
         assert json.loads((made / f"{name} again/done.json").read_text())["steps"] == -(-left // 4)
-    refused = run("finetune", "builtin:tiny", made, "none", "--train-factual", code=2)
-    assert "are to be trained on, and there are none; name them with --factual" in str(refused.exception)
+    with pytest.raises(InputError, match="are to be trained on, and there are none; name them with --factual"):
+        run("finetune", "builtin:tiny", made, "none", "--train-factual")
 
 
 def test_an_audit_refuses_a_model_that_forgot_something_else(made):
     run("unlearn", made / "target", made, "b3", "--method", "ga", "--forget", "edge:b3")
-    words = ["audit", "--data", str(made / "qa.jsonl"), "--forget", "edge:b1", "--output-dir", str(made / "audit")]
-    given = ["--target", str(made / "target"), "--unlearned", str(made / "b3"), "--dry-run"]
-    ended = CliRunner().invoke(app, [*words, *given])
-    assert "b3 was made without edge:b3, and 3 of the 3 questions of the forget set 'edge:b1'" in str(ended.exception)
-    swapped = ["--target", str(made / "b3"), "--unlearned", str(made / "target"), "--dry-run", "--forget", "edge:b3"]
-    ended = CliRunner().invoke(app, [*words, *swapped])
-    assert "is given as the target and was made without edge:b3" in str(ended.exception)
+    words = ["audit", "--data", made / "qa.jsonl", "--forget", "edge:b1", "--output-dir", made / "audit", "--dry-run"]
+    other = "b3 was made without edge:b3, and 3 of the 3 questions of the forget set 'edge:b1'"
+    with pytest.raises(InputError, match=other):
+        vestige(*words, "--target", made / "target", "--unlearned", made / "b3")
+    swapped = ["--target", made / "b3", "--unlearned", made / "target", "--forget", "edge:b3"]
+    with pytest.raises(InputError, match="is given as the target and was made without edge:b3"):
+        vestige(*words, *swapped)

@@ -4,9 +4,8 @@ import tomllib
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
+from tests.small import vestige
 
-from vestige.cli.app import app
 from vestige.cli.options import data_words
 
 ROWS = [
@@ -24,7 +23,7 @@ def words(tmp_path, monkeypatch):
 
 
 def test_it_says_what_the_data_can_decide_and_its_commands_are_whole(words, tmp_path):
-    ended = CliRunner().invoke(app, words)
+    ended = vestige(*words)
     assert ended.exit_code == 0, ended.output
     assert "forget: 10 questions, 10 found in qa.json; 20 kept" in ended.stderr
     assert "multiple choice: 10 of 10 items" in ended.stderr
@@ -38,23 +37,23 @@ def test_it_says_what_the_data_can_decide_and_its_commands_are_whole(words, tmp_
     made = {c[c.index("--output-dir") + 1] for c in commands[:5]}
     assert made == {settings["target"], *settings["unlearned"], *settings["retrained"]}
     # What it writes is what the audit reads.
-    planned = CliRunner().invoke(app, [*commands[-1][1:], "--plan"])
+    planned = vestige(*commands[-1][1:], "--plan", code=None)
     assert planned.exit_code == 0, planned.output
     assert "10 facts" in planned.output
 
 
 def test_an_earlier_file_stays_and_what_is_missing_is_said(words, tmp_path):
-    first = CliRunner().invoke(app, words)
+    first = vestige(*words)
     settings = tmp_path / "runs/mine/audit.toml"
     before = settings.read_bytes(), settings.stat().st_mtime_ns
-    again = CliRunner().invoke(app, words)
+    again = vestige(*words)
     assert (again.exit_code, again.stdout) == (0, first.stdout)
     assert "there already, and the same: runs/mine/audit.toml" in again.stderr
-    other = CliRunner().invoke(app, [*words, "--method", "kl"])
+    other = vestige(*words, "--method", "kl", code=None)
     assert "is there already and is not what these options give" in str(other.exception)
     assert (settings.read_bytes(), settings.stat().st_mtime_ns) == before
-    assert "--forget is missing" in str(CliRunner().invoke(app, ["init", "x", "--data", "qa.json"]).exception)
-    wrong = CliRunner().invoke(app, ["init", "x", *words[2:], "--method", "npo_dg"])
+    assert "--forget is missing" in str(vestige("init", "x", "--data", "qa.json", code=None).exception)
+    wrong = vestige("init", "x", *words[2:], "--method", "npo_dg", code=None)
     assert "did you mean 'npo_gd'" in str(wrong.exception)
     assert not (tmp_path / "x").exists()
 
@@ -64,7 +63,7 @@ def test_models_that_are_there_are_audited_and_not_made_anew(words, tmp_path):
         rows = [{**row, "Patient": row["Answer"]} for row in json.loads((tmp_path / name).read_text())]
         (tmp_path / name).write_text(json.dumps(rows))
     own = ["--target", "./taught", "--unlearned", "./a", "--unlearned", "./b c", "--holdout", "new.csv"]
-    ended = CliRunner().invoke(app, [*words, *own, "--edge-key", "Patient"])
+    ended = vestige(*words, *own, "--edge-key", "Patient", code=None)
     commands = [shlex.split(line) for line in ended.stdout.splitlines()]
     assert [c[1] for c in commands] == ["finetune"] * 3 + ["evaluate", "evaluate", "audit", "audit"]
     assert all("--forget" in c and c[c.index("--edge-key") + 1] == "Patient" for c in commands[:4])

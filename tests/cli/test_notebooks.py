@@ -5,9 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import LlamaConfig
-
-from vestige.models import tiny
+from tests.small import nano
 
 NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
 
@@ -28,12 +26,9 @@ def run(code, names):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "shown"), [("first_audit", "not expressed"), ("compare_methods", "retain")])
 def test_every_cell_runs_and_the_answer_is_shown(name, shown, tmp_path, monkeypatch, few_resamples):
-    config = LlamaConfig(**tiny.tiny_config().to_dict())
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
-    config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
-    monkeypatch.setattr(tiny, "tiny_config", lambda: config)
     monkeypatch.chdir(tmp_path)
     cells = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
     names = {}
-    out = [run("".join(cell["source"]), names) for cell in cells if cell["cell_type"] == "code"]
+    with nano():
+        out = [run("".join(cell["source"]), names) for cell in cells if cell["cell_type"] == "code"]
     assert any(shown in text for text in out)

@@ -6,11 +6,10 @@ import shutil
 import sys
 
 import pytest
-from typer.testing import CliRunner
+from tests.small import in_a_child, squares, vestige, written
 
 from launched import launched
 from vestige.artifacts.layout import SubjectFolder
-from vestige.cli.app import app
 from vestige.cli.output import output_in
 from vestige.core.errors import InputError
 from vestige.core.files import locked
@@ -80,7 +79,7 @@ def test_the_same_command_with_fresh_goes_on_after_a_kill(tmp_path, monkeypatch)
         if first:
             work(out, "old", trained=True)
         for _ in range(3):
-            assert _in_a_child(lambda: _begin_and_die(out)) == 137
+            assert in_a_child(lambda: _begin_and_die(out)) == 137
         seen = len((out / "train/metrics.jsonl").read_text().splitlines())
         assert seen == 3  # one training, gone on with, and not three
         assert (out / ".before-fresh").exists() == first
@@ -91,7 +90,7 @@ def test_the_same_command_with_fresh_goes_on_after_a_kill(tmp_path, monkeypatch)
         with output_in(out, fresh=True, made_by=("spec.json",)):
             assert not (out / "spec.json").exists()
             (out / "spec.json").write_text("whole")
-        assert _in_a_child(lambda: _begin_and_die(out)) == 137
+        assert in_a_child(lambda: _begin_and_die(out)) == 137
         monkeypatch.setattr(sys, "argv", ["vestige", "second"])
         with output_in(out, fresh=True, made_by=("spec.json",)):
             assert names(out) == [".before-fresh", ".fresh.json", ".lock"]
@@ -103,7 +102,7 @@ def test_the_same_command_with_fresh_goes_on_after_a_kill(tmp_path, monkeypatch)
 
 def test_a_fresh_start_that_is_refused_when_it_goes_on_starts_over_the_next_time(tmp_path):
     out = tmp_path / "out"
-    assert _in_a_child(lambda: _begin_and_die(out)) == 137
+    assert in_a_child(lambda: _begin_and_die(out)) == 137
     with pytest.raises(InputError, match="another subject"), output_in(out, fresh=True, made_by=("spec.json",)):
         raise InputError("another subject")
     with output_in(out, fresh=True, made_by=("spec.json",)):
@@ -167,7 +166,7 @@ def test_fresh_killed_at_every_rename_loses_nothing(tmp_path):
         out = folder / "out"
         folder.mkdir()
         work(out, "old", trained=True)
-        code = _in_a_child(lambda out=out, place=place: _work_and_die(out, place))
+        code = in_a_child(lambda out=out, place=place: _work_and_die(out, place))
         # Without --fresh the same command finds the old or the new, whole.
         with output_in(out, fresh=False, made_by=("spec.json",)):
             assert (out / "spec.json").read_text() in ("old", "new")
@@ -192,18 +191,6 @@ def _work_and_die(out, place):
 
     os.replace = dying
     work(out, "new", fresh=True, trained=True)
-
-
-def _in_a_child(act):
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            act()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_links_and_the_folder_one_is_in_are_started_over_and_a_busy_one_is_refused(tmp_path, monkeypatch):
@@ -233,7 +220,7 @@ def _refused_while_another_works(out, other):
         raise InputError("busy")
 
 
-ROWS = "".join(f'{{"question": "What is number {n}?", "answer": "It is {n * n}."}}\n' for n in range(8))
+ITEMS = squares(8)
 REFUSED = {
     "an adapter that is not trained": (["--save", "adapter", "--set", "lora_rank=0"], "lora_rank 0"),
     "a tracker that is not there": (["--report-to", "nosuch"], "no tracker 'nosuch'"),
@@ -246,14 +233,11 @@ REFUSED = {
 def made(tmp_path_factory):
     """Data, a forget set, a target, and what an unlearning made of it."""
     folder = tmp_path_factory.mktemp("fresh")
-    (folder / "qa.jsonl").write_text(ROWS)
-    (folder / "forget.jsonl").write_text("".join(ROWS.splitlines(keepends=True)[:2]))
-    words = ["finetune", "builtin:tiny", "--data", folder / "qa.jsonl", "--output-dir", folder / "target"]
-    ended = vestige(*words, "--set", "epochs=1", "--set", "batch_size=8")
-    assert ended.exception is None
-    words = [*unlearn(folder), "--output-dir", folder / "out"]
-    ended = vestige(*words)
-    assert ended.exception is None
+    data = written(folder / "qa.jsonl", ITEMS)
+    written(folder / "forget.jsonl", ITEMS[:2])
+    once = ["--set", "epochs=1", "--set", "batch_size=8"]
+    vestige("finetune", "builtin:tiny", "--data", data, "--output-dir", folder / "target", *once)
+    vestige(*unlearn(folder), "--output-dir", folder / "out")
     return folder
 
 
@@ -262,30 +246,25 @@ def unlearn(folder):
     return [*words, "--forget", folder / "forget.jsonl"]
 
 
-def vestige(*words):
-    return CliRunner().invoke(app, [*map(str, words)])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "said"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_is_refused_deletes_nothing_and_claims_nothing(made, tmp_path, words, said):
     before = {p: p.stat().st_mtime_ns for p in (made / "out").rglob("*") if p.is_file() and p.name != ".lock"}
-    ended = vestige(*unlearn(made), *words, "--output-dir", made / "out", "--fresh")
-    assert isinstance(ended.exception, InputError), ended.exception
-    assert said in str(ended.exception)
+    with pytest.raises(InputError, match=said):
+        vestige(*unlearn(made), *words, "--output-dir", made / "out", "--fresh")
     assert {p: p.stat().st_mtime_ns for p in (made / "out").rglob("*") if p.is_file() and p.name != ".lock"} == before
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert isinstance(vestige(*unlearn(made), *words, "--output-dir", empty).exception, InputError)
+    with pytest.raises(InputError, match=said):
+        vestige(*unlearn(made), *words, "--output-dir", empty)
     assert not any(empty.iterdir())
 
 
 def test_the_built_in_model_is_made_in_float32_only(made, tmp_path):
     words = ["finetune", "builtin:tiny", "--data", made / "qa.jsonl", "--dtype", "bfloat16"]
     for more in ([], ["--dry-run"]):
-        ended = vestige(*words, "--output-dir", tmp_path / "out", *more)
-        assert isinstance(ended.exception, InputError)
-        assert "builtin:tiny is made in float32 and not in bfloat16" in str(ended.exception)
+        with pytest.raises(InputError, match="builtin:tiny is made in float32 and not in bfloat16"):
+            vestige(*words, "--output-dir", tmp_path / "out", *more)
     assert not (tmp_path / "out").exists()
 
 

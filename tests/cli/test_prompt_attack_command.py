@@ -4,12 +4,11 @@ import json
 import shutil
 
 import pytest
+from tests.small import vestige
 from tokenizers.normalizers import Lowercase
-from typer.testing import CliRunner
 
 from vestige.artifacts.audits import KeptPrompt, PromptPart, SampleReply
 from vestige.cli import attack
-from vestige.cli.app import app
 from vestige.cli.attack import NO_EVIDENCE, _beside_plain, bits_at_most, said_of
 from vestige.core.errors import InputError
 from vestige.models.ensemble import EnsembleModel
@@ -17,24 +16,18 @@ from vestige.models.load import ModelSettings, load
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-GCG = ["--items", 2, "--set", "tokens=4", "--set", "steps=2", "--set", "width=6", "--set", "topk=16"]
-PREFIX = ["--items", 2, "--set", "tokens=6", "--set", "first_tokens=4", "--set", "steps=2", "--set", "candidates=4"]
-TEXT = [
-    "--set",
-    "tokens=4",
-    "--set",
-    "steps=2",
-    "--set",
-    "width=6",
-    "--set",
-    "topk=16",
-    "--question",
-    "What is number 3?",
-]
+
+def sets(**values):
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+GCG = ["--items", 2, *sets(tokens=4, steps=2, width=6, topk=16)]
+PREFIX = ["--items", 2, *sets(tokens=6, first_tokens=4, steps=2, candidates=4, topk=16)]
+TEXT = [*GCG[2:], "--question", "What is number 3?"]
 
 
 def run(kind, subjects, *words):
-    return CliRunner().invoke(app, ["attack", kind, *map(str, [*subjects, *words]), "--device", "cpu"])
+    return vestige("attack", kind, *subjects, *words, "--device", "cpu")
 
 
 def on_data(taught, *words):
@@ -55,7 +48,6 @@ def files_in(folder):
 
 def test_a_suffix_is_printed_with_levels_by_share_of_it_and_what_was_claimed_and_seen(taught):
     done = run("gcg", [taught / "target"], *asked(taught, *GCG))
-    assert done.exit_code == 0, done.output
     # Of the four forget items two are shown and two asked.
     assert "gcg n=2: 2 forget items" in done.stdout
     for row in ("before", "shuffled", "0 %", "50 %", "100 %"):
@@ -67,8 +59,7 @@ def test_a_suffix_is_printed_with_levels_by_share_of_it_and_what_was_claimed_and
 
 
 def test_a_prefix_for_the_target_itself_is_verified_on_what_it_says_anyway(taught):
-    done = run("prefix", [taught / "target"], *target_of(taught), *asked(taught, *PREFIX, "--set", "topk=16", "--json"))
-    assert done.exit_code == 0, done.output
+    done = run("prefix", [taught / "target"], *target_of(taught), *asked(taught, *PREFIX, "--json"))
     found = json.loads(done.stdout)
     assert found["prompt"]["placement"] == "prefix"
     assert (found["prompt"]["claimed"], found["prompt"]["verified"]) == (True, True)
@@ -84,7 +75,6 @@ def test_a_prefix_for_the_target_itself_is_verified_on_what_it_says_anyway(taugh
 def test_a_search_that_starts_from_an_earlier_prompt_answers_for_what_that_one_spent(taught):
     first = json.loads(run("gcg", [taught / "target"], *asked(taught, *GCG, "--json")).stdout)
     again = run("gcg", [taught / "target"], *asked(taught, *GCG, "--start", first["evidence"], "--json"))
-    assert again.exit_code == 0, again.output
     assert json.loads(again.stdout)["prompt"]["earlier"] == first["prompt"]["spent"]
 
 
@@ -92,7 +82,6 @@ def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(
     before = files_in(taught)
     words = [*TEXT, "--answer", "It is 9."]
     done = run("gcg", [taught / "target"], *words, "--placement", "prefix", "--json")
-    assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["sent"] == f"{found['prompt']} What is number 3?"
     assert (len(found["ids"]), found["steps"], found["claimed"], found["verified"]) == (4, 2, False, False)
@@ -108,6 +97,10 @@ def test_an_infix_stands_at_its_marker(taught):
     assert found["sent"] == f"What {found['prompt']} is it?"
 
 
+def loaded(taught):
+    return load(ModelSettings(model=str(taught / "target"), device="cpu"))
+
+
 @pytest.fixture
 def twin(taught, tmp_path):
     """The same model in a folder of its own."""
@@ -118,7 +111,6 @@ def twin(taught, tmp_path):
 def test_what_is_found_for_each_model_stands_side_by_side_and_what_is_not_has_no_ratio(taught, twin):
     words = on_data(taught, "--items", 2, "--set", "steps=1", "--set", "width=4", "--set", "topk=16", "--seed", 3)
     done = run("acr", [taught / "target", twin], *words, "--json")
-    assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert [m["name"] for m in found["models"]] == ["target", "target 2"]
     for model in found["models"]:
@@ -234,10 +226,8 @@ REFUSED = [
 def test_a_search_that_cannot_be_made_is_refused_in_a_sentence_with_nothing_written(taught, kind, words, complaint):
     before = files_in(taught)
     named = target_of(taught) if kind == "prefix" else []
-    refused = run(kind, [taught / "target"], *named, *asked(taught, "--items", 2, *words))
-    assert isinstance(refused.exception, InputError), refused.output
-    assert complaint in str(refused.exception)
-    assert refused.exception.exit_code == 2
+    with pytest.raises(InputError, match=complaint):
+        run(kind, [taught / "target"], *named, *asked(taught, "--items", 2, *words))
     assert files_in(taught) == before
 
 
@@ -245,10 +235,8 @@ def test_a_search_that_cannot_be_made_is_refused_in_a_sentence_with_nothing_writ
 def test_a_model_is_compared_with_others_and_not_with_itself(taught, again):
     before = files_in(taught)
     twice = [taught / "target", f"{taught}/{again.format(folder=taught.name)}"]
-    refused = run("acr", twice, *on_data(taught, "--items", 1))
-    assert isinstance(refused.exception, InputError), refused.output
-    assert "was given twice" in str(refused.exception)
-    assert "acr compares different models, so give each once" in str(refused.exception)
+    with pytest.raises(InputError, match=r"was given twice.*; acr compares different models, so give each once"):
+        run("acr", twice, *on_data(taught, "--items", 1))
     assert files_in(taught) == before
 
 
@@ -271,11 +259,12 @@ def test_of_a_refused_search_nothing_is_left_where_the_evidence_was_to_go(taught
     (tmp_path / "evidence").mkdir()
     before = files_in(taught)
     # A model from elsewhere: its folder is not Vestige's.
-    load(ModelSettings(model=str(taught / "target"), device="cpu")).tokenizer.save_pretrained(tmp_path / "model")
-    load(ModelSettings(model=str(taught / "target"), device="cpu")).model.save_pretrained(tmp_path / "model")
+    own_model = loaded(taught)
+    own_model.tokenizer.save_pretrained(tmp_path / "model")
+    own_model.model.save_pretrained(tmp_path / "model")
     for model in (taught / "target", tmp_path / "model"):
-        refused = run(kind, [model], *named, *own, "--output-dir", place)
-        assert isinstance(refused.exception, InputError), refused.output
+        with pytest.raises(InputError):
+            run(kind, [model], *named, *own, "--output-dir", place)
         assert list((tmp_path / "evidence").iterdir()) == []
     assert files_in(taught) == before
 
@@ -283,12 +272,11 @@ def test_of_a_refused_search_nothing_is_left_where_the_evidence_was_to_go(taught
 @pytest.mark.slow
 def test_evidence_that_is_there_outlives_a_refusal_and_says_whose_it_is(taught, tmp_path):
     place = tmp_path / "evidence"
-    made = run("gcg", [taught / "target"], *asked(taught, *GCG), "--output-dir", place)
-    assert made.exit_code == 0, made.output
+    run("gcg", [taught / "target"], *asked(taught, *GCG), "--output-dir", place)
     assert {"spec.json", "done.json"} <= set(files_in(place))
     before = files_in(place)
-    refused = run("gcg", [taught / "target"], *asked(taught, "--set", "topk=5000"), "--output-dir", place)
-    assert isinstance(refused.exception, InputError), refused.output
+    with pytest.raises(InputError):
+        run("gcg", [taught / "target"], *asked(taught, "--set", "topk=5000"), "--output-dir", place)
     assert files_in(place) == before
 
 
@@ -304,37 +292,34 @@ def test_evidence_that_is_there_outlives_a_refusal_and_says_whose_it_is(taught, 
         (["--question", "What?", "--answer", "Bob", "--set", "initial=\udcff"], "initial holds half of a surrogate"),
         (["--question", "What?", "--answer", "x", "--forget", "y"], "leave --data, --forget and --start out"),
         ([], "give --data and --forget, or one text of your own"),
-        ([*TEXT, "--answer", "It is 9.", "--placement", "infix"], "has the marker {prompt} 0 times"),
+        ([*TEXT, "--answer", "It is 9.", "--placement", "infix"], r"has the marker \{prompt\} 0 times"),
     ],
 )
 def test_a_text_that_cannot_be_searched_for_is_refused_in_a_sentence(taught, words, complaint):
-    refused = run("gcg", [taught / "target"], *words)
-    assert isinstance(refused.exception, InputError), refused.output
-    assert complaint in str(refused.exception)
+    with pytest.raises(InputError, match=complaint):
+        run("gcg", [taught / "target"], *words)
 
 
 def test_a_prefix_needs_the_model_that_knows(taught):
-    refused = run("prefix", [taught / "target"], *asked(taught))
-    assert (refused.exit_code, "--target" in refused.output) == (2, True)
+    refused = vestige("attack", "prefix", taught / "target", *asked(taught), code=2)
+    assert "--target" in refused.output
 
 
 def test_a_model_without_a_matrix_of_input_embeddings_is_refused(taught, tmp_path):
-    own = load(ModelSettings(model=str(taught / "target"), device="cpu"))
+    own = loaded(taught)
     EnsembleModel({0: own.model}).save_pretrained(tmp_path)
     own.tokenizer.save_pretrained(tmp_path)
-    refused = run("gcg", [tmp_path], *TEXT, "--answer", "It is 9.")
-    assert isinstance(refused.exception, InputError), refused.output
-    assert "has no matrix of input embeddings" in str(refused.exception)
+    with pytest.raises(InputError, match="has no matrix of input embeddings"):
+        run("gcg", [tmp_path], *TEXT, "--answer", "It is 9.")
 
 
 @pytest.mark.parametrize("words", [[*TEXT, "--answer", "It is 9."], [*GCG, "--output-dir"]])
 def test_a_target_that_the_tokeniser_says_otherwise_is_refused(taught, tmp_path, words):
-    own = load(ModelSettings(model=str(taught / "target"), device="cpu"))
+    own = loaded(taught)
     own.model.save_pretrained(tmp_path / "model")
     own.tokenizer.backend_tokenizer.normalizer = Lowercase()
     own.tokenizer.save_pretrained(tmp_path / "model")
     data = on_data(taught) if words[-1] == "--output-dir" else []
     more = [tmp_path / "evidence"] if data else []
-    refused = run("gcg", [tmp_path / "model"], *words, *more, *data)
-    assert isinstance(refused.exception, InputError), refused.output
-    assert "the tokeniser says the target 'It is" in str(refused.exception)
+    with pytest.raises(InputError, match="the tokeniser says the target 'It is"):
+        run("gcg", [tmp_path / "model"], *words, *more, *data)

@@ -4,19 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from typer.testing import CliRunner
+from tests.small import squares, vestige, written
 
-from vestige.cli.app import app
 from vestige.core.errors import InputError
 
 SETTINGS = ["--set", "epochs=1", "--set", "stop_when_exact=false"]
-
-
-def vestige(*words: str | Path) -> None:
-    done = CliRunner().invoke(app, [str(w) for w in words])
-    if done.exception is not None:
-        raise done.exception
 
 
 def weights(folder: Path) -> str:
@@ -25,10 +17,7 @@ def weights(folder: Path) -> str:
 
 @pytest.mark.slow
 def test_the_controls_are_methods_like_any_other(tmp_path):
-    torch.set_num_threads(1)
-    data = tmp_path / "qa.jsonl"
-    rows = [{"question": f"What is number {i}?", "answer": f"It is {i * i}.", "edge": f"b{i // 2}"} for i in range(8)]
-    data.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    data = written(tmp_path / "qa.jsonl", squares(8, edge=lambda i: f"b{i // 2}"))
     target, control, again, named, same = (tmp_path / n for n in ("target", "control", "again", "named", "same"))
     trained = ["finetune", "builtin:tiny", "--data", data, "--seed", "4", *SETTINGS]
     vestige(*trained, "--output-dir", target)

@@ -4,14 +4,14 @@ import json
 import re
 
 import pytest
+from tests.small import squares, vestige, written
 
-from launched import launched
 from vestige.artifacts.layout import SubjectFolder
 from vestige.cli.command import Given
 from vestige.cli.options import Unlearning, rate_in_words, unlearning_from
 from vestige.cli.training import _say_state
 from vestige.core.errors import InputError
-from vestige.core.files import write_jsonl
+from vestige.core.files import read_jsonl, write_jsonl
 from vestige.models.load import ModelSettings
 from vestige.steps.making import Made
 from vestige.steps.unlearn import UnlearnRequest
@@ -19,22 +19,18 @@ from vestige.training.loop import Choice
 from vestige.training.settings import UnlearningSettings
 
 
-def vestige(*words, code=0):
-    done = launched(*words)
-    assert done.returncode == code, done.stderr
-    return done
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A folder with a data set, a forget set and a target that was taught the data set for an epoch."""
     folder = tmp_path_factory.mktemp("unlearn")
-    rows = [{"question": f"What is number {i}?", "answer": f"It is {i * i}."} for i in range(12)]
-    (folder / "qa.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    (folder / "forget.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows[:4]))
-    words = ["--data", folder / "qa.jsonl", "--output-dir", folder / "target", "--set", "epochs=1"]
-    vestige("finetune", "builtin:tiny", *words)
+    data = written(folder / "qa.jsonl", squares(12))
+    written(folder / "forget.jsonl", squares(4))
+    vestige("finetune", "builtin:tiny", "--data", data, "--output-dir", folder / "target", "--set", "epochs=1")
     return folder
+
+
+def curve(folder):
+    return list(read_jsonl(folder / "train/trajectory.jsonl"))
 
 
 @pytest.mark.slow
@@ -42,44 +38,28 @@ def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether
     data, forget, target = made / "qa.jsonl", made / "forget.jsonl", made / "target"
     words = ["--method", "gd", "--data", data, "--forget", forget, "--set", "epochs=2", "--set", "trajectory.items=2"]
     words += ["--set", "trajectory.max_new_tokens=4", "--every", "1", "--set", "lora_rank=2"]
-    kept = vestige(
-        "unlearn",
-        target,
-        *words,
-        "--choose",
-        "forget_nll>=0",
-        "--save",
-        "adapter",
-        "--output-dir",
-        tmp_path / "kept",
-        "--json",
-    )
-    assert json.loads(kept.stdout)["chosen"] == {
-        "step": 2,
-        "rule": "forget_nll>=0",
-        "met": True,
-        "why": json.loads(kept.stdout)["chosen"]["why"],
-    }
-    curve = [json.loads(line) for line in (tmp_path / "kept/train/trajectory.jsonl").read_text().splitlines()]
-    assert [(point["model"], point["step"]) for point in curve] == [("target", 0), ("policy", 1), ("policy", 2)]
-    assert set(curve[0]["scores"]) == {"forget", "retain", "forget_nll", "retain_nll"}
+    met = ["--choose", "forget_nll>=0", "--save", "adapter", "--output-dir", tmp_path / "kept", "--json"]
+    chosen = json.loads(vestige("unlearn", target, *words, *met).stdout)["chosen"]
+    assert (chosen["step"], chosen["rule"], chosen["met"]) == (2, "forget_nll>=0", True)
+    points = curve(tmp_path / "kept")
+    assert [(point["model"], point["step"]) for point in points] == [("target", 0), ("policy", 1), ("policy", 2)]
+    assert set(points[0]["scores"]) == {"forget", "retain", "forget_nll", "retain_nll"}
     # The folder with the adapter is a model like any other.
     vestige("evaluate", tmp_path / "kept", "--data", data, "--forget", forget, "--max-new-tokens", "4")
 
     unmet = ["--stop-when", "forget<=target", "--choose", "forget<=-1*target"]
-    refused = vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "bad", code=2)
-    assert "'forget<=-1*target' is not of the form" in refused.stderr
+    with pytest.raises(InputError, match=re.escape("'forget<=-1*target' is not of the form")):
+        vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "bad")
     unmet = ["--stop-when", "retain>=0", "--choose", "forget_nll<=0"]
-    missed = vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "missed", code=7)
-    assert ": 1 step, retain" in missed.stdout
-    assert "no checkpoint meets forget_nll<=0" in missed.stderr
     # It says so again when it finds the finished model, which is kept all the same.
-    vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "missed", code=7)
+    for _ in range(2):
+        missed = vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "missed", code=None)
+        assert ": 1 step, retain" in missed.stdout
+        assert missed.exception.exit_code == 7
+        assert "no checkpoint meets forget_nll<=0" in str(missed.exception)
     assert (tmp_path / "missed/model/model.safetensors").is_file()
-    lone = vestige(
-        "unlearn", target, *words, "--stop-when", "forget<=retrained", "--output-dir", tmp_path / "x", code=2
-    )
-    assert "name it: --retrained" in lone.stderr
+    with pytest.raises(InputError, match="name it: --retrained"):
+        vestige("unlearn", target, *words, "--stop-when", "forget<=retrained", "--output-dir", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -96,7 +76,7 @@ def test_the_end_says_whether_the_model_was_ruined_or_which_command_tells(tmp_pa
     if rows:
         write_jsonl(SubjectFolder(tmp_path).trajectory, rows)
     kept = None if chosen is None else Choice(chosen, "retain>=0.5", True, "meets it")
-    _say_state(tmp_path, Made(None, len(scores) - 1, "done", kept), ("--data", "d d"))
+    _say_state(SubjectFolder(tmp_path), Made(None, len(scores) - 1, "done", kept), ("--data", "d d"))
     told = capfd.readouterr().err
     assert said in told
     assert told.endswith(f"next: vestige evaluate {tmp_path} --data 'd d'\n")

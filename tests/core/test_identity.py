@@ -12,7 +12,7 @@ from vestige.core.ids import changed_keys, content_id, slug
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.settings import Settings, read_toml, to_toml
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 
 
 class Example(Settings):
@@ -52,17 +52,8 @@ def test_a_slug_is_one_safe_file_name(name):
 
 def test_seeds_depend_on_purpose_and_key_and_not_on_order():
     assert derive_seed(0, "order", 1) == derive_seed(0, "order", 1)
-    assert (
-        len(
-            {
-                derive_seed(0, "order", 1),
-                derive_seed(0, "order", 2),
-                derive_seed(0, "idk", 1),
-                derive_seed(1, "order", 1),
-            }
-        )
-        == 4
-    )
+    others = (0, "order", 1), (0, "order", 2), (0, "idk", 1), (1, "order", 1)
+    assert len({derive_seed(*one) for one in others}) == 4
     # A key of two parts is no key of one.
     assert derive_seed(0, "a", "b", "c") != derive_seed(0, "a", "bc")
     assert generator(0, "x").random() == generator(0, "x").random()
@@ -150,3 +141,9 @@ def test_no_estimate_without_items_or_finite_numbers(bad):
 def test_hostile_text_cannot_act_on_a_terminal():
     assert one_line("a\x1b[31mred\x07\nb\u202ec") == "a·[31mred··b·c"
     assert one_line("x" * 200, width=10) == "x" * 9 + "…"
+
+
+def test_a_name_like_none_of_many_is_told_their_number_and_not_a_wall_of_names():
+    assert closest("npoo", ["npo", "ga"]) == "did you mean 'npo'?"
+    assert closest("x", ["npo", "ga"]) == "known: ga, npo"
+    assert closest("x", [f"task_{n}" for n in range(1200)]) == "none of the 1,200 known names is close to it"

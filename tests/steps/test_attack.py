@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig
+from tests.small import TINY, nano
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
@@ -22,8 +22,6 @@ from vestige.core.files import read_json, read_jsonl
 from vestige.core.items import Item, Options
 from vestige.evals.freeform import FreeformSettings
 from vestige.evals.qa import QASettings
-from vestige.metrics import intervals
-from vestige.models import tiny
 from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings
 from vestige.models.scoring import score_answers
@@ -51,32 +49,16 @@ RELEARN = RelearnSettings(epochs=3, rate=1e-2, rank=4)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def nano():
-    """A model of 16 dimensions and one block, on one thread."""
-    torch.set_num_threads(1)
-    whole = tiny.tiny_config
-
-    def nano_config() -> LlamaConfig:
-        config = LlamaConfig(**whole().to_dict())
-        small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
-        config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
-        return config
-
-    tiny.tiny_config = nano_config
-    yield
-    tiny.tiny_config = whole
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+def small():
+    with nano():
+        yield
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory, nano) -> SubjectFolder:
+def model(small, tmp_path_factory) -> SubjectFolder:
     folder = SubjectFolder(tmp_path_factory.mktemp("run") / "models/target")
     settings = TrainingSettings(epochs=12, batch_size=8, lora_rank=0, learning_rate=3e-3)
-    finetune(folder, FinetuneRequest(ModelSettings(model="builtin:tiny", device="cpu"), ITEMS, ITEMS, settings, seed=0))
+    finetune(folder, FinetuneRequest(TINY, ITEMS, ITEMS, settings, seed=0))
     return folder
 
 
@@ -231,9 +213,7 @@ def unbroken(model, tmp_path_factory) -> dict[str, object]:
     whole = dataclasses.replace(
         finished_subject(model, device="cpu"), folder=SubjectFolder(tmp_path_factory.mktemp("whole"))
     )
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(intervals, "RESAMPLES", 400)
-        return contents(run_attack(whole, relearning(n=4, settings=DROPPING, evals=TWO)))
+    return contents(run_attack(whole, relearning(n=4, settings=DROPPING, evals=TWO)))
 
 
 @pytest.mark.slow

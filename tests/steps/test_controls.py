@@ -6,34 +6,27 @@ import shutil
 
 import pytest
 import torch
+from tests.small import TINY, squares, unlearning
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
 from vestige.core.errors import InputError
-from vestige.core.items import Item
 from vestige.data.corpus import Corpus, SourceSettings, named_splits, open_corpus
 from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_model
-from vestige.steps import unlearn as unlearning
+from vestige.steps import unlearn as unlearn_step
 from vestige.steps.controls import Taught, recipe_from, recipe_of, recipe_without
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
 from vestige.steps.sisa import SisaSettings, train_in_shards
-from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec
 from vestige.studies import demo
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
-ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.", edge=f"b{i // 2}") for i in range(12))
+ITEMS = squares(12, edge=lambda i: f"b{i // 2}")
 FORGET, KEPT = ITEMS[:4], ITEMS[4:]
-TINY = ModelSettings(model="builtin:tiny", device="cpu")
 FULL = {"epochs": 2, "batch_size": 4, "learning_rate": 1e-3, "lora_rank": 0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
 
 
 def taught(**changes) -> FinetuneRequest:
@@ -42,28 +35,14 @@ def taught(**changes) -> FinetuneRequest:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory) -> SubjectFolder:
-    torch.set_num_threads(1)
     folder = SubjectFolder(tmp_path_factory.mktemp("controls") / "target")
     finetune(folder, taught())
     return folder
 
 
 def asked(target: SubjectFolder, method: str, **changes) -> UnlearnRequest:
-    settings = ModelSettings(model=str(target.model), device="cpu")
-    request = UnlearnRequest(
-        target=settings,
-        target_digest=origin_of(settings).digest,
-        start="builtin:tiny",
-        method=method,
-        method_settings={},
-        forget="file",
-        forget_items=FORGET,
-        retain_items=KEPT,
-        idk=("No idea.",),
-        training=UnlearningSettings.build({**FULL, "learning_rate": 1e-4}),
-        seed=0,
-    )
-    return dataclasses.replace(request, **changes)
+    training = {"training": {**FULL, "learning_rate": 1e-4}}
+    return unlearning(target, FORGET, KEPT, method=method, **{**training, **changes})
 
 
 def recipe(target: SubjectFolder):
@@ -92,7 +71,7 @@ def test_retraining_is_fine_tuning_without_the_forget_set_to_the_last_byte(targe
 def test_retraining_a_demos_target_gives_the_demos_control(tmp_path):
     run = RunFolder(tmp_path / "run")
     settings = demo.DemoSettings(graph="chain:2", forget=("edge:0_1",), methods=("ga",), factual=True, epochs=1)
-    base = {"run": str(run.path), "settings": settings.identity(), "report": lambda _: None}
+    base = {"run": run, "settings": settings, "report": lambda _: None}
     demo.compile_task(**base)
     demo.finetune_task(**base, name="target", forget="")
     demo.finetune_task(**base, name="retrained edge:0_1", forget="edge:0_1")
@@ -185,11 +164,11 @@ def test_no_unlearning_is_the_target_under_another_name(target, tmp_path):
 def test_task_arithmetic_is_the_start_less_what_training_on_the_forget_set_changed(
     target, tmp_path, monkeypatch, training
 ):
-    settings = UnlearningSettings.build({**training, "learning_rate": 1e-3})
-    request = asked(target, "task_arithmetic", method_settings={"scale": 1.5}, training=settings)
+    training = {**training, "learning_rate": 1e-3}
+    request = asked(target, "task_arithmetic", method_settings={"scale": 1.5}, training=training)
     cell, plain = SubjectFolder(tmp_path / "cell"), SubjectFolder(tmp_path / "plain")
     unlearn(cell, request)
-    monkeypatch.setattr(unlearning, "scale_update", lambda *_: None)
+    monkeypatch.setattr(unlearn_step, "scale_update", lambda *_: None)
     unlearn(plain, request)
     start, trained, result = (
         dict(load(ModelSettings(model=str(f.model), device="cpu")).model.named_parameters())

@@ -2,22 +2,21 @@
 
 import dataclasses
 import json
-from pathlib import Path
+from unittest import mock
 
 import pytest
 from benchmarks.planted_tables import knows, knows_share, never_knew
+from tests.small import SPEC, Stopped, evidence, portions_of_four, subject_of
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec, read_records, read_summary
+from vestige.artifacts.records import read_records, read_summary
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.items import Item
 from vestige.evals import qa
-from vestige.metrics import intervals
 from vestige.models.tiny import tiny_tokenizer
 from vestige.steps import evaluate as step
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
-from vestige.steps.making import Made
 
 ITEMS = tuple(
     Item(f"How many {'and how very many ' * (n % 3)}crates does contract {n} name?", f"{20 + n}.", edge=f"e{n % 3}")
@@ -27,19 +26,12 @@ TOKENIZER = tiny_tokenizer(ITEMS)
 FORGET = tuple(i for i in ITEMS if i.edge == "e0")
 VIEW = qa.View("edge:e0", {"forget": [i.id for i in FORGET], "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
 REQUEST = EvaluateRequest(ITEMS, (VIEW,), qa.QASettings(max_new_tokens=8), seed=7)
-WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge=e0.json")
-SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1, ())
-
-
-class Stopped(Exception):
-    """What stops an evaluation in these tests."""
 
 
 @pytest.fixture(autouse=True)
-def small_portions(monkeypatch):
-    """Three portions of four items, and few resamples, for speed."""
-    monkeypatch.setattr(step, "CHUNK", 4)
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+def small_portions():
+    with portions_of_four():
+        yield
 
 
 @pytest.fixture
@@ -56,11 +48,6 @@ def asked(monkeypatch) -> list[list[str]]:
     return portions
 
 
-def subject_of(model, folder: Path) -> Subject:
-    made = Made(model.digest(), 0, "planted")
-    return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
-
-
 def not_loaded(subject: Subject) -> Subject:
     """The same subject, whose model must not be asked for."""
 
@@ -68,10 +55,6 @@ def not_loaded(subject: Subject) -> Subject:
         raise AssertionError("the model was loaded")
 
     return dataclasses.replace(subject, load=refuse)
-
-
-def contents(place):
-    return {name: (place.path / name).read_bytes() for name in WRITTEN}
 
 
 @pytest.fixture
@@ -93,35 +76,37 @@ def test_records_stand_in_the_order_of_the_items_and_the_summary_is_theirs(subje
     assert not place.unfinished.exists()
 
 
-@pytest.mark.parametrize("after", [4, 8, 12])
-def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, asked, after):
-    whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), REQUEST)
+@pytest.fixture
+def whole(subject, tmp_path, asked):
+    """What an evaluation leaves that nothing stopped."""
+    found = evidence(evaluate(subject_of(subject.load(), tmp_path / "unbroken"), REQUEST))
     asked.clear()
+    return found
 
+
+def stopped(subject, after):
     def stop(done, of):
         if done == after:
             raise Stopped
 
     with pytest.raises(Stopped):
         evaluate(subject, REQUEST, stop)
+
+
+@pytest.mark.parametrize("after", [4, 8, 12])
+def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, whole, asked, after):
+    stopped(subject, after)
     n_before = len(asked)
     place = evaluate(subject, REQUEST)
     assert n_before == after // 4
     # Every item once, over both runs.
     assert sorted(i for portion in asked for i in portion) == sorted(i.id for i in ITEMS)
-    assert contents(place) == contents(whole)
+    assert evidence(place) == whole
 
 
 @pytest.mark.parametrize("cut", [1, 200])
-def test_a_line_that_was_cut_short_costs_its_portion_and_no_more(subject, tmp_path, asked, cut):
-    whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), REQUEST)
-
-    def stop(done, of):
-        if done == 8:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        evaluate(subject, REQUEST, stop)
+def test_a_line_that_was_cut_short_costs_its_portion_and_no_more(subject, whole, tmp_path, asked, cut):
+    stopped(subject, 8)
     (unfinished,) = tmp_path.glob("subject/evals/*/unfinished.jsonl")
     unfinished.write_bytes(unfinished.read_bytes()[:-cut])
     second = asked[-1]
@@ -130,26 +115,17 @@ def test_a_line_that_was_cut_short_costs_its_portion_and_no_more(subject, tmp_pa
     # The second portion is asked again whole, in the batch that it always has; the first is kept.
     assert asked[0] == second
     assert [len(portion) for portion in asked] == [4, 4]
-    assert contents(place) == contents(whole)
+    assert evidence(place) == whole
 
 
-def test_a_crash_between_records_and_their_mark_asks_nothing_again(subject, tmp_path, asked, monkeypatch):
-    whole = evaluate(subject_of(subject.load(), tmp_path / "unbroken"), REQUEST)
-    asked.clear()
-
-    def crash(*_, **__):
-        raise Stopped
-
-    as_it_was = step.write_provenance
-    monkeypatch.setattr(step, "write_provenance", crash)
-    with pytest.raises(Stopped):
+def test_a_crash_between_records_and_their_mark_asks_nothing_again(subject, whole, tmp_path, asked):
+    with mock.patch.object(step, "write_provenance", side_effect=Stopped), pytest.raises(Stopped):
         evaluate(subject, REQUEST)
-    monkeypatch.setattr(step, "write_provenance", as_it_was)
     (records,) = tmp_path.glob("subject/evals/*/records.jsonl")
     records.write_text("of another run\n")
     place = evaluate(subject, REQUEST)
     assert len(asked) == 3
-    assert contents(place) == contents(whole)
+    assert evidence(place) == whole
     assert not place.unfinished.exists()
 
 
@@ -161,11 +137,11 @@ def test_progress_is_told_after_each_portion(subject):
 
 def test_a_finished_evaluation_is_summed_up_again_without_the_model(subject):
     place = evaluate(subject, REQUEST)
-    before = contents(place)
+    before = evidence(place)
     place.scores.unlink()
     place.summary("edge:e0").unlink()
     assert evaluate(not_loaded(subject), REQUEST) == place
-    assert contents(place) == before
+    assert evidence(place) == before
 
 
 def test_another_forget_set_is_summed_up_from_the_same_records(subject):
@@ -180,11 +156,11 @@ def test_another_forget_set_is_summed_up_from_the_same_records(subject):
 
 def test_another_model_in_the_same_folder_has_evidence_of_its_own(subject, tmp_path):
     first = evaluate(subject, REQUEST)
-    before = contents(first)
+    before = evidence(first)
     other = subject_of(never_knew(ITEMS, TOKENIZER, seed=3), tmp_path / "subject")
     second = evaluate(other, REQUEST)
     assert second.path != first.path
-    assert contents(first) == before
+    assert evidence(first) == before
     exact = [
         next(
             r.estimate.value
@@ -203,40 +179,22 @@ def test_another_model_in_the_same_folder_has_evidence_of_its_own(subject, tmp_p
         {"items": ITEMS[::-1]},
         {"settings": qa.QASettings(max_new_tokens=9)},
         {"settings": qa.QASettings(max_new_tokens=8, pistol=True)},
+        {"items": tuple(dataclasses.replace(i, group="other") for i in ITEMS)},
+        {"items": tuple(dataclasses.replace(i, attribute="other") for i in ITEMS)},
     ],
-    ids=["items", "order", "bound", "pistol"],
+    ids=["items", "order", "bound", "pistol", "group", "attribute"],
 )
 def test_what_can_change_a_record_is_another_evaluation(subject, change):
     assert evaluate(subject, dataclasses.replace(REQUEST, **change)).path != evaluate(subject, REQUEST).path
 
 
-def test_other_prompts_are_refused(subject):
-    digest = dataclasses.replace(subject.made.digest, template="other")
-    asked_otherwise = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest))
-    with pytest.raises(InputError, match="it differs in the chat template"):
-        evaluate(asked_otherwise, REQUEST)
-
-
-def test_weights_that_changed_since_the_folder_was_finished_are_refused(subject):
-    digest = dataclasses.replace(subject.made.digest, weights="other")
+@pytest.mark.parametrize(("part", "named"), [("template", "the chat template"), ("weights", "the weights")])
+def test_a_model_that_changed_since_the_folder_was_finished_is_refused(subject, part, named):
+    digest = dataclasses.replace(subject.made.digest, **{part: "other"})
     changed = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest))
-    with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
+    with pytest.raises(InputError, match=f"is not the model that it was; it differs in {named}"):
         evaluate(changed, REQUEST)
     assert not list(subject.folder.path.glob("evals/*/collected.json"))
-
-
-@pytest.mark.parametrize("field", ["group", "attribute"])
-def test_items_with_other_labels_are_another_evaluation(subject, field):
-    relabelled = tuple(dataclasses.replace(i, **{field: "other"}) for i in ITEMS)
-    other = dataclasses.replace(REQUEST, items=relabelled)
-    assert evaluate(subject, other).path != evaluate(subject, REQUEST).path
-
-
-def test_records_that_are_gone_are_refused_with_the_way_out(subject):
-    place = evaluate(subject, REQUEST)
-    place.records.unlink()
-    with pytest.raises(InputError, match="was changed after it was written; delete"):
-        evaluate(subject, REQUEST)
 
 
 def test_the_seed_of_the_resamples_changes_no_record(subject):
@@ -247,20 +205,24 @@ def test_the_seed_of_the_resamples_changes_no_record(subject):
     assert place.summary("edge:e0").read_bytes() != summary
 
 
-def test_a_changed_record_is_refused(subject):
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("records.jsonl", None, "was changed after it was written; delete"),
+        ("records.jsonl", ('"finish": "stop"', '"finish": "length"'), "was changed after it was written; delete"),
+        ("collected.json", ('"schema": 2', '"schema": 0'), r"collected\.json: made by another version of Vestige"),
+    ],
+)
+def test_what_is_gone_or_was_changed_is_refused_with_the_way_out(subject, name, change, said):
     place = evaluate(subject, REQUEST)
-    summary = place.summary("edge:e0").read_bytes()
-    place.records.write_text(place.records.read_text().replace('"finish": "stop"', '"finish": "length"', 1))
-    with pytest.raises(InputError, match="was changed after it was written; delete"):
+    summary, path = place.summary("edge:e0").read_bytes(), place.path / name
+    if change is None:
+        path.unlink()
+    else:
+        path.write_text(path.read_text().replace(*change, 1))
+    with pytest.raises(InputError, match=said):
         evaluate(subject, REQUEST)
     assert place.summary("edge:e0").read_bytes() == summary
-
-
-def test_a_mark_of_another_version_is_refused(subject):
-    place = evaluate(subject, REQUEST)
-    write_json(place.collected, {**json.loads(place.collected.read_text()), "schema": 0})
-    with pytest.raises(InputError, match=r"collected\.json: made by another version of Vestige"):
-        evaluate(subject, REQUEST)
 
 
 def test_a_subject_of_another_version_is_refused(tmp_path):

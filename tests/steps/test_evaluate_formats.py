@@ -5,19 +5,18 @@ import dataclasses
 import pytest
 from benchmarks.planted_tables import knows, knows_share
 from tests.near import near
+from tests.small import SPEC, Stopped, evidence, portions_of_four, subject_of
 
-from vestige.artifacts.layout import RunFolder, SubjectFolder
-from vestige.artifacts.records import SubjectSpec, read_records, read_summary, result_rows
+from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.records import read_records, read_summary, result_rows, write_spec
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import View
-from vestige.metrics import intervals
 from vestige.models.tiny import tiny_tokenizer
 from vestige.report.evidence import read_evidence
 from vestige.steps import evaluate as step
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate
-from vestige.steps.making import Made
 
 ITEMS = tuple(
     Item(
@@ -33,7 +32,6 @@ ITEMS = tuple(
 TOKENIZER = tiny_tokenizer((*ITEMS, Item("A B C D Answer:", "x")))
 FORGET = [i.id for i in ITEMS if i.edge == "e0"]
 VIEW = View("edge:e0", {"forget": FORGET, "retain": [i.id for i in ITEMS if i.edge != "e0"]}, {})
-SPEC = SubjectSpec("unlearned", "planted", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1, ())
 QUICK = {
     "qa": {"max_new_tokens": 8},
     "choices": {"max_new_tokens": 8},
@@ -42,20 +40,10 @@ QUICK = {
 }
 
 
-class Stopped(Exception):
-    """What stops an evaluation in these tests."""
-
-
 @pytest.fixture(autouse=True)
-def small_portions(monkeypatch):
-    """Three portions of four items, and few resamples, for speed."""
-    monkeypatch.setattr(step, "CHUNK", 4)
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
-
-
-def subject_of(model, folder) -> Subject:
-    made = Made(model.digest(), 0, "planted")
-    return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
+def small_portions():
+    with portions_of_four():
+        yield
 
 
 def request(name: str, **settings) -> EvaluateRequest:
@@ -96,8 +84,7 @@ def test_what_was_interrupted_ends_as_if_it_had_not_been(subject, tmp_path, name
     with pytest.raises(Stopped):
         evaluate(subject, request(name), stop)
     place = evaluate(subject, request(name))
-    for file in ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge=e0.json"):
-        assert (place.path / file).read_bytes() == (whole.path / file).read_bytes()
+    assert evidence(place) == evidence(whole)
 
 
 @pytest.mark.slow
@@ -140,8 +127,6 @@ def test_a_run_with_several_evaluations_is_still_reported_by_its_answers(subject
     for name in ("qa", "choices"):
         evaluate(subject, request(name))
     step.write_done(subject.folder, subject.made)
-    from vestige.artifacts.records import write_spec
-
     write_spec(subject.folder.spec, SPEC)
     (shown,) = read_evidence(RunFolder(tmp_path / "run")).subjects
     assert shown.answers is not None

@@ -4,20 +4,17 @@ import json
 
 import pytest
 from tests.near import near
+from tests.small import Stopped, evidence, portions_of_four, subject_of
 
-from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec
 from vestige.core.files import append_lines, read_json
 from vestige.core.items import Item
 from vestige.evals import choices, find_eval, qa
 from vestige.evals.base import Reads, View
-from vestige.metrics import intervals
 from vestige.models.load import LoadedModel
 from vestige.models.reading import read
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.steps import evaluate as step
-from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, evaluate_together
-from vestige.steps.making import Made
+from vestige.steps.evaluate import EvaluateRequest, evaluate, evaluate_together
 
 ITEMS = tuple(
     Item(
@@ -29,19 +26,12 @@ ITEMS = tuple(
     for n in range(12)
 )
 VIEW = View("edge:e0", {"forget": [i.id for i in ITEMS if i.edge == "e0"], "retain": [ITEMS[1].id]}, {})
-SPEC = SubjectSpec("unlearned", "random", "builtin:tiny", "npo", "edge:e0", 0, "s", {}, "d", "p", 1, ())
-WRITTEN = ("identity.json", "records.jsonl", "collected.json", "scores.jsonl", "summary-edge=e0.json")
-
-
-class Stopped(Exception):
-    """What stops an evaluation in these tests."""
 
 
 @pytest.fixture(autouse=True)
-def small_portions(monkeypatch):
-    """Three portions of four items, and few resamples, for speed."""
-    monkeypatch.setattr(step, "CHUNK", 4)
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+def small_portions():
+    with portions_of_four():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +41,9 @@ def model() -> LoadedModel:
     return LoadedModel(tiny_model(0).eval(), tokenizer, "builtin:tiny", "")
 
 
-def subject_of(model: LoadedModel, folder) -> Subject:
-    made = Made(model.digest(), 0, "random")
-    return Subject(SubjectFolder(folder), SPEC, made, lambda: model)
-
-
 def request(name: str, **settings) -> EvaluateRequest:
     values = {"max_new_tokens": 6, **settings} if name != "reversed" else settings
     return EvaluateRequest(ITEMS, (VIEW,), find_eval(name).SETTINGS.build(values), 7, name)
-
-
-def contents(place):
-    return {name: (place.path / name).read_bytes() for name in WRITTEN}
 
 
 def records_in(found):
@@ -76,10 +57,8 @@ REQUESTS = [request("qa"), request("choices"), request("reversed"), request("cho
 def alone(model, tmp_path_factory):
     """What each evaluation writes when nothing else is asked."""
     folder = tmp_path_factory.mktemp("alone")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step, "CHUNK", 4)
-        patch.setattr(intervals, "RESAMPLES", 400)
-        return [contents(evaluate(subject_of(model, folder), one)) for one in REQUESTS]
+    with portions_of_four():
+        return [evidence(evaluate(subject_of(model, folder), one)) for one in REQUESTS]
 
 
 @pytest.mark.portable
@@ -88,7 +67,7 @@ def alone(model, tmp_path_factory):
 def test_together_is_what_each_gives_alone_but_for_rounding(model, alone, tmp_path, order):
     places = evaluate_together(subject_of(model, tmp_path), [REQUESTS[n] for n in order])
     for place, n in zip(places, order, strict=True):
-        found = contents(place)
+        found = evidence(place)
         assert near(records_in(found), records_in(alone[n]))
         assert found["identity.json"] == alone[n]["identity.json"]
 
@@ -96,11 +75,9 @@ def test_together_is_what_each_gives_alone_but_for_rounding(model, alone, tmp_pa
 @pytest.fixture(scope="module")
 def together(model, tmp_path_factory):
     """What two evaluations write when they are asked together."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(step, "CHUNK", 4)
-        patch.setattr(intervals, "RESAMPLES", 400)
+    with portions_of_four():
         folder = tmp_path_factory.mktemp("together")
-        return [contents(p) for p in evaluate_together(subject_of(model, folder), REQUESTS[:2])]
+        return [evidence(p) for p in evaluate_together(subject_of(model, folder), REQUESTS[:2])]
 
 
 @pytest.mark.portable
@@ -120,7 +97,7 @@ def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(
         patch.setattr(step, "append_lines", killed)
         with pytest.raises(Stopped):
             evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])
-    assert [contents(p) for p in evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])] == together
+    assert [evidence(p) for p in evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])] == together
 
 
 @pytest.mark.slow
@@ -132,7 +109,7 @@ def test_what_was_begun_together_and_is_ended_alone_is_asked_anew_and_no_blend(m
 
     with pytest.raises(Stopped):
         evaluate_together(subject_of(model, tmp_path), REQUESTS[:2], stop)
-    assert [contents(evaluate(subject_of(model, tmp_path), one)) for one in REQUESTS[:2]] == alone[:2]
+    assert [evidence(evaluate(subject_of(model, tmp_path), one)) for one in REQUESTS[:2]] == alone[:2]
 
 
 @pytest.mark.portable
@@ -140,8 +117,8 @@ def test_what_one_of_them_has_already_stays_and_changes_no_bytes_of_the_other(mo
     subject = subject_of(model, tmp_path)
     evaluate(subject, REQUESTS[0])
     first, second = evaluate_together(subject, REQUESTS[:2])
-    assert contents(first) == alone[0]
-    assert contents(second) == together[1]
+    assert evidence(first) == alone[0]
+    assert evidence(second) == together[1]
 
 
 def test_a_portion_is_read_once_for_all_that_read(model, tmp_path, monkeypatch):

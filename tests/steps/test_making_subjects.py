@@ -5,6 +5,7 @@ import json
 
 import pytest
 import torch
+from tests.small import TINY, squares, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
@@ -17,16 +18,10 @@ from vestige.steps.finetune import FinetuneRequest, finetune, untrained
 from vestige.steps.subjects import any_subject, origin_of
 from vestige.steps.unlearn import UnlearnRequest, unlearn
 from vestige.training.loop import reproducible
-from vestige.training.settings import TrainingSettings, UnlearningSettings
+from vestige.training.settings import TrainingSettings
 
-ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.") for i in range(8))
-TINY = ModelSettings(model="builtin:tiny", device="cpu")
+ITEMS = squares(8)
 FULL = {"epochs": 2, "batch_size": 4, "lora_rank": 0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
 
 
 def asked(**changes) -> FinetuneRequest:
@@ -42,21 +37,7 @@ def target(tmp_path) -> SubjectFolder:
 
 
 def forgetting(target: SubjectFolder, **changes) -> UnlearnRequest:
-    settings = ModelSettings(model=str(target.model), device="cpu")
-    request = UnlearnRequest(
-        target=settings,
-        target_digest=origin_of(settings).digest,
-        start="builtin:tiny",
-        method="kl",
-        method_settings={},
-        forget="file",
-        forget_items=ITEMS[:2],
-        retain_items=ITEMS[2:],
-        idk=("No idea.", "I cannot say."),
-        training=UnlearningSettings.build({**FULL, "learning_rate": 1e-4}),
-        seed=0,
-    )
-    return dataclasses.replace(request, **changes)
+    return unlearning(target, ITEMS[:2], ITEMS[2:], **{"training": {**FULL, "learning_rate": 1e-4}, **changes})
 
 
 @pytest.mark.slow
@@ -204,8 +185,8 @@ def test_a_folder_cannot_give_its_own_code_leave_to_run(target):
 
 def test_lora_unlearning_saves_a_plain_model(target, tmp_path):
     cell = SubjectFolder(tmp_path / "cell")
-    settings = UnlearningSettings.build({"epochs": 1, "lora_rank": 2, "learning_rate": 1e-3})
-    made = unlearn(cell, forgetting(target, method="dpo", training=settings))
+    training = {"epochs": 1, "lora_rank": 2, "learning_rate": 1e-3}
+    made = unlearn(cell, forgetting(target, method="dpo", training=training))
     loaded = load(ModelSettings(model=str(cell.model), device="cpu"))
     assert loaded.digest() == made.digest != making.read_done(target).digest
     assert not any("lora" in name for name, _ in loaded.model.named_parameters())

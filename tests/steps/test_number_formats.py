@@ -1,67 +1,46 @@
 """A target is made to forget in the number format it was made in, or in another one that is asked for."""
 
 import dataclasses
-import json
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from tests.small import TINY, squares, unlearning, vestige, written
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec
-from vestige.cli.app import app
 from vestige.core.errors import InputError
-from vestige.core.items import Item
 from vestige.models.load import ModelSettings, load
 from vestige.steps.evaluate import finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune, untrained
 from vestige.steps.making import read_done
-from vestige.steps.subjects import load_checked, origin_of, own_dtype
-from vestige.steps.unlearn import UnlearnRequest, unlearn
-from vestige.training.settings import TrainingSettings, UnlearningSettings
+from vestige.steps.subjects import load_checked, own_dtype
+from vestige.steps.unlearn import unlearn
+from vestige.training.settings import TrainingSettings
 
-ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.") for i in range(8))
+ITEMS = squares(8)
 ONCE = {"epochs": 1, "batch_size": 8, "lora_rank": 2}
 
 
 @pytest.fixture(scope="module")
 def targets(tmp_path_factory):
     """A target in float32, and one that was taught in bfloat16."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("formats")
     base = SubjectFolder(folder / "base")
-    untrained(base, ModelSettings(model="builtin:tiny", device="cpu"), ITEMS, 0)
+    untrained(base, TINY, ITEMS, 0)
     found = {}
     for dtype in ("float32", "bfloat16"):
         found[dtype] = SubjectFolder(folder / dtype)
         model = ModelSettings(model=str(base.path), device="cpu", dtype=dtype)
         finetune(found[dtype], FinetuneRequest(model, ITEMS, ITEMS, TrainingSettings.build(ONCE), seed=0))
-    rows = [json.dumps({"question": i.question, "answer": i.answer}) + "\n" for i in ITEMS]
-    (folder / "qa.jsonl").write_text("".join(rows))
-    (folder / "forget.jsonl").write_text("".join(rows[:2]))
+    written(folder / "qa.jsonl", ITEMS)
+    written(folder / "forget.jsonl", ITEMS[:2])
     return found
-
-
-def forgetting(target, dtype):
-    model = ModelSettings(model=str(target.path), device="cpu", dtype=dtype)
-    return UnlearnRequest(
-        target=model,
-        target_digest=origin_of(model).digest,
-        start="builtin:tiny",
-        method="kl",
-        method_settings={},
-        forget="file",
-        forget_items=ITEMS[:2],
-        retain_items=ITEMS[2:],
-        idk=(),
-        training=UnlearningSettings.build(ONCE),
-        seed=0,
-    )
 
 
 def test_a_float32_target_is_made_to_forget_in_bfloat16(targets, tmp_path):
     cell = SubjectFolder(tmp_path / "cell")
-    asked = forgetting(targets["float32"], "bfloat16")
+    model = ModelSettings(model=str(targets["float32"].path), device="cpu", dtype="bfloat16")
+    asked = unlearning(model, ITEMS[:2], ITEMS[2:], training=ONCE)
     made = unlearn(cell, asked)
     spec = read_spec(cell.spec)
     assert spec.settings["dtype"] == "bfloat16"
@@ -93,6 +72,5 @@ def test_the_command_takes_the_targets_own_format_unless_another_is_asked_for(ta
     assert own_dtype(str(data)) is None
     asked = ["unlearn", target.path, "--method", "kl", "--data", data / "qa.jsonl", "--forget", data / "forget.jsonl"]
     asked += ["--output-dir", tmp_path / "cell", "--set", "epochs=1", "--set", "lora_rank=2", *words]
-    ended = CliRunner().invoke(app, [*map(str, asked)])
-    assert ended.exception is None, ended.exception
+    vestige(*asked)
     assert read_spec(SubjectFolder(tmp_path / "cell").spec).settings["dtype"] == dtype

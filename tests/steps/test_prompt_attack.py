@@ -4,10 +4,10 @@ import dataclasses
 import math
 import os
 import signal
-import sys
 
 import pytest
 import torch
+from tests.small import in_a_child, nano
 
 import audited
 from vestige.artifacts.audits import CODE_BOUND, TOKENS_BOUND, read_prompt
@@ -19,8 +19,6 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.evals.qa import QASettings
 from vestige.evals.reversed import ReversedSettings
-from vestige.metrics import intervals
-from vestige.models import tiny
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.steps import prompt_attack
@@ -34,20 +32,17 @@ GCG = GcgSettings(tokens=5, steps=3, width=6, topk=16)
 PREFIX = EnhancedSettings(tokens=5, first_tokens=5, steps=4, candidates=4, topk=16, buffer=4, forced_tokens=3)
 
 
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch):
-    torch.set_num_threads(1)
-    monkeypatch.setattr(intervals, "RESAMPLES", 400)
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    with nano():
+        yield
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> RunFolder:
+def made(small, tmp_path_factory) -> RunFolder:
     """A target, two models that never knew, one that was tuned away."""
-    torch.set_num_threads(1)
     run = RunFolder(tmp_path_factory.mktemp("made") / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "tiny_config", audited.nano_config)
-        audited.make_models(run)
+    audited.make_models(run)
     return run
 
 
@@ -83,10 +78,8 @@ def prefix(guide: Subject, settings: EnhancedSettings = PREFIX, seed: int = 1, *
 def found(made, tmp_path_factory) -> tuple[Subject, AttackRequest, AttackFolder]:
     """A suffix searched on the tuned model."""
     subject = who(made, tmp_path_factory.mktemp("found"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(intervals, "RESAMPLES", 400)
-        request = suffix()
-        return subject, request, run_attack(subject, request)
+    request = suffix()
+    return subject, request, run_attack(subject, request)
 
 
 def records(place) -> list[dict]:
@@ -227,8 +220,8 @@ def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_pat
     whole = contents(run_attack(who(made, tmp_path / "whole"), request))
     unbroken = steps.copy()
     subject = who(made, tmp_path / "killed")
-    child = os.fork()
-    if child == 0:
+
+    def killed():
         steps.clear()
 
         def save(self, state):
@@ -237,12 +230,9 @@ def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_pat
                 os.kill(os.getpid(), signal.SIGKILL)
 
         KeptSearch.save = save
-        try:
-            run_attack(subject, request)
-        finally:
-            sys.stdout.flush()
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+        run_attack(subject, request)
+
+    assert in_a_child(killed) == -signal.SIGKILL
     (folder,) = (subject.folder.path / "attacks").iterdir()
     assert AttackFolder(folder).search.exists()
     assert not AttackFolder(folder).done.exists()

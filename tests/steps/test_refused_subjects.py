@@ -1,18 +1,15 @@
 """A folder belongs to a subject from its training on: what is refused before that leaves no trace."""
 
 import pytest
-import torch
+from tests.small import TINY, nano, squares, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.items import Item
-from vestige.models.load import ModelSettings
 from vestige.steps.finetune import FinetuneRequest, finetune
-from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part
-from vestige.training.settings import TrainingSettings, UnlearningSettings
+from vestige.steps.unlearn import unlearn, unlearn_part
+from vestige.training.settings import TrainingSettings
 
-ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.") for i in range(8))
-TINY = ModelSettings(model="builtin:tiny", device="cpu")
+ITEMS = squares(8)
 NOWHERE = {"lora_targets": ("nosuch",), "lora_rank": 2}
 
 
@@ -21,28 +18,21 @@ def taught(**changes):
     return FinetuneRequest(TINY, ITEMS, ITEMS, settings, seed=0)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def small():
+    with nano():
+        yield
+
+
 @pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    torch.set_num_threads(1)
+def target(small, tmp_path_factory):
     folder = SubjectFolder(tmp_path_factory.mktemp("refused") / "target")
-    return folder, finetune(folder, taught())
+    finetune(folder, taught())
+    return folder
 
 
 def forgetting(target, **changes):
-    folder, made = target
-    return UnlearnRequest(
-        target=ModelSettings(model=str(folder.path), device="cpu"),
-        target_digest=made.digest.id,
-        start="builtin:tiny",
-        method="kl",
-        method_settings={},
-        forget="file",
-        forget_items=ITEMS[:2],
-        retain_items=ITEMS[2:],
-        idk=(),
-        training=UnlearningSettings.build({"epochs": 1, "batch_size": 4, "lora_rank": 0, **changes}),
-        seed=0,
-    )
+    return unlearning(target, ITEMS[:2], ITEMS[2:], training={"epochs": 1, "batch_size": 4, "lora_rank": 0, **changes})
 
 
 def test_refused_settings_do_not_keep_the_folder(target, tmp_path):

@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-import torch
+from tests.small import TINY, squares
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
@@ -31,17 +31,11 @@ from vestige.steps.sisa import (
 )
 from vestige.training.settings import TrainingSettings
 
-ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.", edge=f"b{i // 2}") for i in range(18))
-TINY = ModelSettings(model="builtin:tiny", device="cpu")
+ITEMS = squares(18, edge=lambda i: f"b{i // 2}")
 DIVIDED = SisaSettings(shards=2, slices=2)
 # Dropout, since it is what a resumed or repeated training most easily draws anew.
 LORA = {"epochs": 3, "batch_size": 4, "learning_rate": 1e-3, "lora_rank": 2, "lora_dropout": 0.1}
 FULL = {"epochs": 3, "batch_size": 4, "learning_rate": 1e-3, "lora_rank": 0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
 
 
 def asked(items=ITEMS, settings=FULL, **changes) -> FinetuneRequest:
@@ -51,7 +45,6 @@ def asked(items=ITEMS, settings=FULL, **changes) -> FinetuneRequest:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory) -> SubjectFolder:
-    torch.set_num_threads(1)
     folder = SubjectFolder(tmp_path_factory.mktemp("sisa") / "target")
     train_in_shards(folder, asked(), DIVIDED)
     return folder

@@ -1,28 +1,23 @@
 """A trajectory of an unlearning: what is scored and when, what stops it, which checkpoint is kept, and restarts."""
 
-import dataclasses
 import json
 import os
 import random
 import signal
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import LlamaConfig
+from tests.small import TINY, in_a_child, nano, squares, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, read_jsonl
-from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.judges.base import Judgement, Request
-from vestige.models import tiny
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.steps.evaluate import finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune
@@ -32,10 +27,10 @@ from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, Validation
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
 from vestige.training import loop
 from vestige.training.loop import reproducible
-from vestige.training.settings import TrainingSettings, UnlearningSettings
+from vestige.training.settings import TrainingSettings
 from vestige.training.trajectory import TrajectorySettings, parse_every
 
-ITEMS = tuple(Item(f"What is number {i}?", f"{i * i}.", edge=f"e{i % 4}") for i in range(24))
+ITEMS = squares(24, edge=lambda i: f"e{i % 4}")
 FORGET, RETAIN = ITEMS[:8], ITEMS[8:]
 SPLITS = NamedSplits("file", {"forget": FORGET, "retain": RETAIN}, {})
 FULL = {"epochs": 3, "batch_size": 4, "lora_rank": 0, "learning_rate": 3e-3}
@@ -43,27 +38,16 @@ LORA = {"epochs": 3, "batch_size": 4, "lora_rank": 2, "lora_targets": ["q_proj",
 
 
 @pytest.fixture(autouse=True, scope="module")
-def nano():
-    """A model of 16 dimensions and two blocks, on one thread."""
-    torch.set_num_threads(1)
-    whole = tiny.tiny_config
-
-    def nano_config() -> LlamaConfig:
-        config = LlamaConfig(**whole().to_dict())
-        small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
-        config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
-        return config
-
-    tiny.tiny_config = nano_config
-    yield
-    tiny.tiny_config = whole
+def small():
+    with nano(blocks=2):
+        yield
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory) -> SubjectFolder:
+def target(small, tmp_path_factory) -> SubjectFolder:
     folder = SubjectFolder(tmp_path_factory.mktemp("trajectory") / "target")
     settings = TrainingSettings.build({"epochs": 2, "batch_size": 8, "lora_rank": 0, "learning_rate": 1e-2})
-    finetune(folder, FinetuneRequest(ModelSettings(model="builtin:tiny", device="cpu"), ITEMS, ITEMS, settings, seed=0))
+    finetune(folder, FinetuneRequest(TINY, ITEMS, ITEMS, settings, seed=0))
     return folder
 
 
@@ -87,23 +71,7 @@ def scripted(tmp_path: Path, scores: list[tuple[float, float]], **settings) -> T
 
 
 def asked(target: SubjectFolder, trajectory: TrajectoryRequest | None = None, **changes) -> UnlearnRequest:
-    settings = ModelSettings(model=str(target.model), device="cpu")
-    training = changes.pop("training", FULL)
-    request = UnlearnRequest(
-        target=settings,
-        target_digest=origin_of(settings).digest,
-        start="builtin:tiny",
-        method="gd",
-        method_settings={},
-        forget="file",
-        forget_items=FORGET,
-        retain_items=RETAIN,
-        idk=("No idea.",),
-        training=UnlearningSettings.build(training),
-        seed=0,
-        trajectory=trajectory,
-    )
-    return dataclasses.replace(request, **changes)
+    return unlearning(target, FORGET, RETAIN, **{"method": "gd", "training": FULL, "trajectory": trajectory, **changes})
 
 
 def points(folder: SubjectFolder) -> list[tuple[str, int, int]]:
@@ -234,7 +202,7 @@ class Softening:
     """A judge of harm that finds fewer replies harmful each time that it is asked; the last of four it never judges."""
 
     limited: bool = False
-    asked: list[list[Request]] = dataclasses.field(default_factory=list)
+    asked: list[list[Request]] = field(default_factory=list)
     name: str = "softening"
 
     def judge(self, requests):
@@ -333,19 +301,6 @@ def contents(folder: SubjectFolder) -> dict[str, object]:
     files = [folder.spec, folder.done, folder.trajectory, *sorted(folder.model.iterdir())]
     log = [reproducible(line) for line in read_jsonl(folder.training_log)]
     return {"log": log, **{p.name: p.read_bytes() for p in files}}
-
-
-def in_a_child(work) -> int:
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.slow

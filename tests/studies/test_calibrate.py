@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
+from tests.small import TINY, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec
@@ -18,8 +18,7 @@ from vestige.evals import qa
 from vestige.models.load import ModelSettings
 from vestige.steps import unlearn as unlearn_step
 from vestige.steps.finetune import FinetuneRequest, finetune
-from vestige.steps.subjects import origin_of
-from vestige.steps.unlearn import UnlearnRequest, unlearn
+from vestige.steps.unlearn import unlearn
 from vestige.studies import calibrate as calibrate_study
 from vestige.studies.calibrate import (
     CalibrateRequest,
@@ -31,7 +30,7 @@ from vestige.studies.calibrate import (
     read_calibration,
 )
 from vestige.studies.halving import Candidate
-from vestige.training.settings import TrainingSettings, UnlearningSettings
+from vestige.training.settings import TrainingSettings
 
 pytestmark = pytest.mark.slow
 
@@ -45,38 +44,27 @@ RATES = (1e-6, 1e-5, 5e-5, 1e-3)
 COMPARED = ("calibration.json", "asked.json", "records.jsonl", "score.json", "done.json", "*.safetensors")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def target(tmp_path_factory) -> ModelSettings:
     folder = SubjectFolder(tmp_path_factory.mktemp("calibrate") / "target")
     settings = TrainingSettings.build(
         {"epochs": 40, "batch_size": 6, "lora_rank": 0, "learning_rate": 2e-3, "loss_on": "all", "warmup_epochs": 4.0}
     )
-    tiny = ModelSettings(model="builtin:tiny", device="cpu")
-    finetune(folder, FinetuneRequest(tiny, ITEMS, ITEMS, settings, seed=0))
+    finetune(folder, FinetuneRequest(TINY, ITEMS, ITEMS, settings, seed=0))
     return ModelSettings(model=str(folder.model), device="cpu")
 
 
 def asked(target: ModelSettings, **settings) -> CalibrateRequest:
-    unlearning = UnlearnRequest(
-        target=target,
-        target_digest=origin_of(target).digest,
-        start="builtin:tiny",
+    request = unlearning(
+        target,
+        SPLITS.splits["forget"],
+        SPLITS.splits["retain"],
         method="gd",
-        method_settings={},
         forget="edge:A",
-        forget_items=SPLITS.splits["forget"],
-        retain_items=SPLITS.splits["retain"],
-        idk=("No idea.",),
-        training=UnlearningSettings.build({"epochs": 6, "batch_size": 2, "lora_rank": 0}),
-        seed=0,
+        training={"epochs": 6, "batch_size": 2, "lora_rank": 0},
     )
     wanted = {"goal": "forget<=0.5", "metric": "exact_match", "rates": RATES, **settings}
-    return CalibrateRequest(unlearning, SPLITS, qa.QASettings(max_new_tokens=8), CalibrateSettings.build(wanted))
+    return CalibrateRequest(request, SPLITS, qa.QASettings(max_new_tokens=8), CalibrateSettings.build(wanted))
 
 
 def put(folder: CalibrationFolder, request: CalibrateRequest) -> None:

@@ -5,7 +5,7 @@ from vestige.auditing.request import questions_of
 from vestige.core.errors import InputError
 from vestige.studies import demo
 from vestige.studies.demo import DemoSettings, compile_task, demo_request, demo_tasks, run_demo
-from vestige.studies.presets import DEMO_RATES, TINY_AUDIT
+from vestige.studies.presets import TINY_AUDIT
 
 
 def test_everything_waits_for_what_it_needs(tmp_path):
@@ -35,8 +35,8 @@ def test_seeds_go_on_from_the_demos_own(tmp_path):
 def test_one_more_retrained_model_stands_among_the_unlearned_ones(tmp_path, monkeypatch):
     settings = DemoSettings(graph="chain:4", forget=("edge:0_1,edge:1_2",), methods=("ga",), controls=2)
     run = RunFolder(tmp_path)
-    compile_task(str(run.path), settings.identity(), lambda _: None)
-    monkeypatch.setattr(demo, "unlearn_request", lambda *_: None)
+    compile_task(run, settings, lambda _: None)
+    monkeypatch.setattr(demo, "unlearning_of", lambda *_: None)
     monkeypatch.setattr(demo, "_cell", lambda run, _: run.cell("ga", "0"))
     request = demo_request(run, settings, settings.forget[0])
     roles = {role: request.names(role) for role in ("target", "retrained", "unlearned")}
@@ -75,14 +75,3 @@ def test_the_demos_audit_is_that_of_the_tiny_model_with_what_was_set():
     assert DemoSettings(quantize=(4,), max_new_tokens=8).audit() == TINY_AUDIT.model_copy(
         update={"quantize": (4,), "max_new_tokens": 8}
     )
-
-
-def test_the_demo_compares_the_four_methods_of_the_paper():
-    assert DemoSettings().methods == ("ga", "gd", "kl", "dpo")
-    assert set(DemoSettings().methods) <= set(DEMO_RATES)
-
-
-@pytest.mark.parametrize("settings", [{"epochs": 0}, {"max_new_tokens": -1}, {"methods": []}, {"forget": []}])
-def test_settings_that_mean_nothing_are_refused(settings):
-    with pytest.raises(InputError, match=next(iter(settings))):
-        DemoSettings.build(settings)

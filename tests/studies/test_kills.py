@@ -3,14 +3,13 @@
 import json
 import os
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig
+from tests.small import in_a_child
 
 import audited
 from vestige.artifacts.layout import RunFolder
@@ -21,7 +20,7 @@ from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.models import tiny
 from vestige.steps.trajectory import ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import unlearn
-from vestige.studies.demo import DemoSettings, demo_request, demo_tasks, unlearn_request
+from vestige.studies.demo import DemoSettings, demo_request, demo_tasks, unlearning_of
 from vestige.training import loop
 from vestige.training.loop import reproducible
 from vestige.training.trajectory import TrajectorySettings
@@ -57,18 +56,8 @@ COMPARED = (
 )
 
 
-def nano_config() -> LlamaConfig:
-    config = LlamaConfig(**tiny_config().to_dict())
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
-    config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
-    return config
-
-
-tiny_config = tiny.tiny_config
-
-
 def as_nano(work: Callable[[RunFolder], None], folder: Path) -> None:
-    tiny.tiny_config = nano_config
+    tiny.tiny_config = audited.nano_config
     torch.set_num_threads(1)
     # A checkpoint after every step: as many places to die as there are.
     loop.CHECKPOINT_SECONDS = -1.0
@@ -105,7 +94,7 @@ def unlearn_along_a_trajectory(run: RunFolder) -> None:
         splits,
         seed=asked.seed,
     )
-    request = replace(unlearn_request(run, asked, "ga", asked.forget[0]), trajectory=trajectory)
+    request = replace(unlearning_of(run, asked, "ga", asked.forget[0]), trajectory=trajectory)
     unlearn(run.cell("ga along a trajectory", "0"), request)
 
 
@@ -154,19 +143,6 @@ def die_at_new_places(folder: Path, died: Path) -> None:
         place("after rename", str(target))
 
     os.fsync, os.replace = dying_fsync, dying_replace
-
-
-def in_a_child(work) -> int:
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def contents(folder: Path) -> dict[str, object]:

@@ -3,13 +3,13 @@
 import csv
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
+from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder, own_folder
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate, end
+from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet
@@ -43,6 +43,30 @@ class SubjectSpec:
     parent: str
     version: int
     forgotten: tuple[ForgetSet, ...]
+
+    @classmethod
+    def of(
+        cls,
+        subject: str,
+        name: str,
+        model: str,
+        settings: dict[str, Any],
+        *,
+        method: str = "",
+        forget: str = "",
+        seed: int = 0,
+        data: str = "",
+        parent: str = "",
+        version: int = 1,
+        forgotten: tuple[ForgetSet, ...] = (),
+    ) -> "SubjectSpec":
+        """The identity of a subject with these settings, whose content id it takes."""
+        own = content_id(settings)
+        return cls(subject, name, model, method, forget, seed, own, settings, data, parent, version, forgotten)
+
+    def having(self, settings: dict[str, Any], **changes: Any) -> "SubjectSpec":
+        """The same with other settings, and with what else `changes`."""
+        return replace(self, settings=settings, settings_id=content_id(settings), **changes)
 
     def not_forgotten(self, items: Collection[str]) -> int:
         """How many of these items (by id) the model neither left out nor was made to forget.
@@ -88,24 +112,10 @@ class Summary:
     results: tuple[Result, ...]
 
 
-COLUMNS = (
-    "model",
-    "subject",
-    "method",
-    "seed",
-    "settings_id",
-    "forget",
-    "split",
-    "scope",
-    "format",
-    "attack",
-    "metric",
-    "unit",
-    "value",
-    "low",
-    "high",
-    "n",
-)
+_SUBJECT = ("model", "subject", "method", "seed", "settings_id")
+_PLACE = ("split", "scope", "format", "attack")
+_ESTIMATE = ("metric", "unit", "value", "low", "high", "n")
+COLUMNS = (*_SUBJECT, "forget", *_PLACE, *_ESTIMATE)
 """The columns of tables/results.csv, which outside tools rely on."""
 
 
@@ -167,6 +177,12 @@ def read_spec(path: Path) -> SubjectSpec:
     return load(path, SubjectSpec)
 
 
+def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
+    """What the model and its ancestors left out or forgot, the oldest first; of one from elsewhere nothing is known."""
+    folder = own_folder(model)
+    return () if folder is None else read_spec(folder.spec).forgotten
+
+
 def read_records(folder: EvalFolder) -> list[dict[str, Any]]:
     """The records of an evaluation, in the plan's order; refused unless they are as they were written."""
     check_bytes(folder, folder.records)
@@ -212,25 +228,14 @@ def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
     """The rows of tables/results.csv."""
     return [
         {
-            "model": s.subject.model,
-            "subject": s.subject.subject,
-            "method": s.subject.method,
-            "seed": s.subject.seed,
-            "settings_id": s.subject.settings_id,
+            **{name: getattr(s.subject, name) for name in _SUBJECT},
             "forget": s.forget,
-            "split": r.split,
-            "scope": r.scope,
-            "format": r.format,
-            "attack": r.attack,
-            "metric": r.estimate.metric,
-            "unit": r.estimate.unit,
-            "value": r.estimate.value,
-            "low": end(r.estimate.low),
-            "high": end(r.estimate.high),
-            "n": r.estimate.n,
+            **{name: getattr(r, name) for name in _PLACE},
+            **{name: estimate[name] for name in _ESTIMATE},
         }
         for s in summaries
         for r in s.results
+        for estimate in [to_json(r.estimate)]
     ]
 
 

@@ -18,17 +18,13 @@ from vestige.cli.evaluate import EVALUATIONS
 from vestige.cli.options import (
     MODEL,
     SOURCE,
-    AsJson,
     Data,
     Evals,
-    EvidenceDir,
     Forget,
-    Name,
+    Longest,
     Retain,
-    Role,
-    Seed,
     SubjectName,
-    Verify,
+    Who,
     eval_names,
     evals_from,
     model_from,
@@ -86,44 +82,12 @@ Start = Annotated[
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """Where the evidence goes, what a model from elsewhere is, and the seed."""
-
-    output_dir: EvidenceDir = None
-    role: Role = "base"
-    name: Name = None
-    seed: Seed = 0
-    verify: Verify = False
-    as_json: AsJson = False
-
-    def subject(self, given: Given, name: str, *, alone: bool = True) -> "Subject":
-        """The model that is attacked; of several each has a folder in --output-dir, called as its own is."""
-        from vestige.steps.subjects import any_subject
-
-        folder = self.output_dir if alone or self.output_dir is None else f"{self.output_dir}/{Path(name).name}"
-        dtype, called = given.values.get("dtype"), self.name or ""
-        return any_subject(
-            model_from(given, name), folder, role=self.role, name=called, dtype=dtype, verify=self.verify
-        )
-
-    def guide(self, given: Given, name: str) -> "Subject":
-        """The model whose words an attack is to bring; there is no evidence about it, but what it is, if elsewhere."""
-        from vestige.artifacts.layout import own_folder
-        from vestige.steps.subjects import any_subject
-
-        elsewhere = self.output_dir is not None and own_folder(name) is None
-        return any_subject(model_from(given, name), f"{self.output_dir}/target" if elsewhere else None, role="target")
-
-
-@dataclass(frozen=True)
 class Asking:
     """How the attacked model is asked, and of which items."""
 
     retain: Retain = None
     evals: Evals = "qa"
-    max_new_tokens: Annotated[int, typer.Option(help="Longest reply, in tokens; a longer one counts as truncated.")] = (
-        64
-    )
+    max_new_tokens: Longest = 64
 
     def settings(self, given: Given, attack: str) -> "dict[str, Settings]":
         """The settings of each evaluation; those of an attack of another package are given under its name."""
@@ -140,7 +104,7 @@ def relearn_command(
     ] = None,
     *,
     ask: Asking,
-    who: Attacked,
+    who: Who,
     given: Given,
 ) -> None:
     """Tune SUBJECT on some items; after every epoch, test it on forget items outside that training.
@@ -166,7 +130,7 @@ def plain_command(kind: str) -> Callable[..., None]:
 
     part = Part(known_attacks()[kind].home, "Attack", renamed=_RENAMED.get(kind, {}))
 
-    def run(subject: SubjectName, data: Data, forget: Forget, *, ask: Asking, who: Attacked, given: Given) -> None:
+    def run(subject: SubjectName, data: Data, forget: Forget, *, ask: Asking, who: Who, given: Given) -> None:
         refuse_torchrun("attack")
         from vestige.attacks import find_attack
 
@@ -198,7 +162,7 @@ def attack_on(
     forget: str,
     settings: "AttackSettings",
     ask: Asking,
-    who: Attacked,
+    who: Who,
     given: Given,
     kind: str = "",
     *,
@@ -230,7 +194,7 @@ def gcg_command(
     start: Start = None,
     *,
     ask: Asking,
-    who: Attacked,
+    who: Who,
     given: Given,
 ) -> None:
     """Search for one prompt that elicits answers to some forget items, and test it on others (GCG, 2307.15043).
@@ -267,7 +231,7 @@ def prefix_command(
     start: Start = None,
     *,
     ask: Asking,
-    who: Attacked,
+    who: Who,
     given: Given,
 ) -> None:
     """Search for one prefix that makes SUBJECT answer some forget items like TARGET, and test it on others.
@@ -392,7 +356,7 @@ def acr_command(
     forget: Forget,
     retain: Retain = None,
     *,
-    who: Attacked,
+    who: Who,
     given: Given,
 ) -> None:
     """Find the shortest prompt that makes each SUBJECT output an item's text, token for token (ACR, 2404.15146).
@@ -401,15 +365,14 @@ def acr_command(
     no ratio. See docs/attacks.md.
     """
     refuse_torchrun("attack")
-    from vestige.data.corpus import everything
     from vestige.evals.compression import AcrSettings
-    from vestige.steps.evaluate import EvaluateRequest, view_of
+    from vestige.steps.evaluate import requests_of
 
     given.refuse_others()
     settings = given.build(AcrSettings, {"seed": who.seed})
     splits = splits_from(source_from(given, data), forget, retain, *subjects)
     _refuse_twice(subjects)
-    request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, who.seed, "acr")
+    (request,) = requests_of(splits, {"acr": settings}, who.seed)
     found: list[Searched] = []
     for name in subjects:
         subject = who.subject(given, name, alone=len(subjects) == 1)
@@ -558,12 +521,9 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
 
 def _asked_before(subject: "Subject", splits: "NamedSplits", request: "AttackRequest") -> "Mapping[str, Estimate]":
     """What the subject answers to the tested items without the attack."""
-    from vestige.data.corpus import everything
-    from vestige.steps.evaluate import EvaluateRequest, evaluate_together, view_of
+    from vestige.steps.evaluate import evaluate_together, requests_of
 
-    tested = frozenset(i.id for i in request.attack.tested)
-    items, views = everything([splits]), (view_of(splits),)
-    asked = [EvaluateRequest(items, views, own, request.seed, name, tested) for name, own in request.evals.items()]
+    asked = requests_of(splits, request.evals, request.seed, request.attack.tested)
     return _results(evaluate_together(subject, asked), request.forget)
 
 

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,21 +16,16 @@ from vestige.cli.options import (
     MODEL,
     SOURCE,
     Alternatives,
-    AsJson,
     Data,
     Evals,
-    EvidenceDir,
-    Name,
+    Longest,
     PublishedAs,
     Retain,
-    Role,
-    Seed,
     SubjectName,
-    Verify,
+    Who,
     data_words,
     eval_names,
     evals_from,
-    model_from,
     source_from,
     splits_from,
 )
@@ -44,10 +39,9 @@ from vestige.evals import EVALS
 
 if TYPE_CHECKING:
     from vestige.artifacts.bench import BenchResult
-    from vestige.artifacts.layout import EvalFolder
     from vestige.data.bench_rows import LocalData
     from vestige.steps.bench import Benched, MtBenchRequest, TurnGrader
-    from vestige.steps.evaluate import EvaluateRequest, Subject
+    from vestige.steps.evaluate import Subject
 
 
 EVALUATIONS = tuple(Part(place, f"Evaluation {name}", name) for name, place in EVALS.items())
@@ -63,20 +57,13 @@ def evaluate_command(
     retain: Retain = None,
     evals: Evals = "qa",
     alternatives: Alternatives = None,
-    max_new_tokens: Annotated[
-        int, typer.Option(help="Longest reply, in tokens; a longer one counts as truncated.")
-    ] = 64,
+    max_new_tokens: Longest = 64,
     pistol: Annotated[
         bool, typer.Option("--pistol", help="Also MRR and top-hit ratio as PISTOL's released code computes them.")
     ] = False,
-    output_dir: EvidenceDir = None,
     published: PublishedAs = None,
-    role: Role = "base",
-    name: Name = None,
-    seed: Seed = 0,
-    verify: Verify = False,
-    as_json: AsJson = False,
     *,
+    who: Who,
     given: Given,
 ) -> None:
     """Evaluate SUBJECT on the data set; print estimates by split, with intervals and n.
@@ -84,8 +71,6 @@ def evaluate_command(
     Keeps per-item records and the summary; the same command resumes a stopped run.
     """
     refuse_torchrun("evaluate")
-    from vestige.data.corpus import everything
-
     names = eval_names(evals)
     if alternatives is not None and "exposure" not in names:
         raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
@@ -95,30 +80,27 @@ def evaluate_command(
     from vestige.artifacts.provenance import control_tokens_told
     from vestige.artifacts.records import read_summary, result_rows
     from vestige.data.loaders import published_of
-    from vestige.steps.evaluate import EvaluateRequest, check_published, view_of
-    from vestige.steps.subjects import any_subject
+    from vestige.steps.evaluate import check_published, evaluate, requests_of
 
     asked = evals_from(given, names, max_new_tokens=max_new_tokens, pistol=pistol)
-    model = model_from(given, subject)
-    dtype = given.values.get("dtype")
-    who = any_subject(model, output_dir, role=role, name=name or "", dtype=dtype, verify=verify)
-    if strange := who.spec.not_forgotten([i.id for i in splits.splits.get("forget", ())]):
-        own = " and ".join(one.name for one in who.spec.forgotten)
+    evaluated = who.subject(given, subject)
+    if strange := evaluated.spec.not_forgotten([i.id for i in splits.splits.get("forget", ())]):
+        own = " and ".join(one.name for one in evaluated.spec.forgotten)
         say(
-            f"{who.spec.name} was made without {one_line(own)}; {strange} of the {len(splits.splits['forget'])} "
+            f"{evaluated.spec.name} was made without {one_line(own)}; {strange} of the {len(splits.splits['forget'])} "
             f"questions of the forget set {one_line(splits.forget)} are not among what it forgot"
         )
     if (figures := published_of(data, subject, published)) is not None:
-        check_published(who, *figures, seed=seed)
+        check_published(evaluated, *figures, seed=who.seed)
     places = []
-    for eval_name, settings in asked.items():
-        request = EvaluateRequest(everything([splits]), (view_of(splits),), settings, seed, eval_name)
-        places.append(_evaluate(who, request))
+    for request in requests_of(splits, asked, who.seed):
+        with progress_bar(f"evaluating {request.eval}") as show:
+            places.append(evaluate(evaluated, request, partial(_show_items, show)))
     for told in dict.fromkeys(control_tokens_told(place.provenance) for place in places):
         if told:
             say(told)
     summaries = [read_summary(place.summary(splits.forget)) for place in places]
-    if as_json:
+    if who.as_json:
         evidence = {s.eval: str(place.path) for s, place in zip(summaries, places, strict=True)}
         typer.echo(json.dumps({"evidence": evidence, "results": result_rows(summaries)}, indent=2))
         return
@@ -127,7 +109,7 @@ def evaluate_command(
         for how in sorted({r.estimate.interval for r in summary.results if r.estimate.metric == "leaked_corrected"}):
             typer.echo(f"leaked_corrected: {how} (labelled replies)")
         typer.echo(f"evidence in {place.path}")
-    _say_next(who, subject, data_words(given, data, forget or "FORGET"))
+    _say_next(evaluated, subject, data_words(given, data, forget or "FORGET"))
 
 
 def _say_next(who: "Subject", name: str, words: tuple[str, ...]) -> None:
@@ -139,11 +121,8 @@ def _say_next(who: "Subject", name: str, words: tuple[str, ...]) -> None:
         say_next("unlearn", name, "--method", "npo_gd", *words, "--output-dir", "UNLEARNED")
 
 
-def _evaluate(subject: "Subject", request: "EvaluateRequest") -> "EvalFolder":
-    from vestige.steps.evaluate import evaluate
-
-    with progress_bar(f"evaluating {request.eval}") as show:
-        return evaluate(subject, request, lambda done, of: show(done / of, f"{done} of {of}"))
+def _show_items(show: Callable[[float, str], None], done: int, of: int) -> None:
+    show(done / of, f"{done} of {of}")
 
 
 TASKS = Part(

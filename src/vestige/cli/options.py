@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vestige.api import forgotten_by, unlearn_request
+from vestige.api import unlearning_defaults
 from vestige.cli.command import Given, Part
 from vestige.cli.output import say
 from vestige.core.errors import InputError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vestige.judges.base import Judge
     from vestige.models.load import ModelSettings
     from vestige.steps.controls import Recipe
+    from vestige.steps.evaluate import Subject
     from vestige.steps.trajectory import TrajectoryRequest
     from vestige.steps.unlearn import UnlearnRequest
     from vestige.training.settings import TrainingSettings
@@ -100,6 +101,7 @@ Retrained = Annotated[
 Role = Annotated[str, typer.Option(help="Role of an external model: base, target, retrained, unlearned.")]
 Name = Annotated[str | None, typer.Option(help="Name in reports of a model from elsewhere.")]
 Evals = Annotated[str, typer.Option(help="Evaluations, comma-separated: see `vestige list evals`.")]
+Longest = Annotated[int, typer.Option(help="Longest reply, in tokens; a longer one counts as truncated.")]
 EvidenceDir = Annotated[
     str | None, typer.Option("--output-dir", help="Where the evidence goes; by default into the subject's own folder.")
 ]
@@ -114,6 +116,36 @@ PublishedAs = Annotated[
 Embedder = Annotated[
     str | None, typer.Option(help="Folder or hub id of the sentence embedder; all-MiniLM-L6-v2 by default.")
 ]
+
+
+@dataclass(frozen=True)
+class Who:
+    """Whose evidence it is: where it goes, what a model from elsewhere is, the seed, and how results are printed."""
+
+    output_dir: EvidenceDir = None
+    role: Role = "base"
+    name: Name = None
+    seed: Seed = 0
+    verify: Verify = False
+    as_json: AsJson = False
+
+    def subject(self, given: Given, name: str, *, alone: bool = True) -> "Subject":
+        """The model that is asked; of several each has a folder in --output-dir, called as its own is."""
+        from vestige.steps.subjects import any_subject
+
+        folder = self.output_dir if alone or self.output_dir is None else f"{self.output_dir}/{Path(name).name}"
+        dtype, called = given.values.get("dtype"), self.name or ""
+        return any_subject(
+            model_from(given, name), folder, role=self.role, name=called, dtype=dtype, verify=self.verify
+        )
+
+    def guide(self, given: Given, name: str) -> "Subject":
+        """The model whose words an attack is to bring; there is no evidence about it, but what it is, if elsewhere."""
+        from vestige.artifacts.layout import own_folder
+        from vestige.steps.subjects import any_subject
+
+        elsewhere = self.output_dir is not None and own_folder(name) is None
+        return any_subject(model_from(given, name), f"{self.output_dir}/target" if elsewhere else None, role="target")
 
 
 @dataclass(frozen=True)
@@ -178,6 +210,7 @@ def splits_from(
     Where nothing is forgotten there is one split. With `exposure` forget items have alternatives, of a file if one is
     named.
     """
+    from vestige.artifacts.records import forgotten_by
     from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import named_splits, open_corpus, undivided
 
@@ -215,27 +248,27 @@ def unlearning_from(
     seed: int,
     base: str | None = None,
     read: bool = True,
-    named: tuple[str, ...] = (),
     save: str = "merged",
 ) -> "tuple[UnlearnRequest, NamedSplits]":
     """The request of an unlearning and its splits; what can be wrong with it is said here, before anything is made.
 
-    `base` is the model that a method
-    which trains from the start begins with, where the target does not say so itself. With `read` False no weights are
-    read, and what is asked for can be planned but not made. `named` are parts that the command reads itself.
+    `base` is the model that a method which trains from the start begins with, where the target does not say so itself.
+    With `read` False no weights are read, and what is asked for can be planned but not made.
     """
+    from vestige.artifacts.records import forgotten_by
     from vestige.data.corpus import named_splits, open_corpus, read_idk
     from vestige.methods import METHODS, PRESETS, find_method
+    from vestige.steps.unlearn import unlearn_request
     from vestige.training.settings import UnlearningSettings
 
     find_method(words.method)
-    for key in given.others(words.method, *named):
-        if key.rpartition(".")[0] in (*METHODS, *PRESETS):
-            owner = key.rpartition(".")[0]
+    for key in given.others(words.method):
+        owner = key.rpartition(".")[0]
+        if owner in (*METHODS, *PRESETS):
             raise InputError(
                 f"--set {one_line(key)} is a setting of {owner}, and the method is {words.method}; leave it out"
             )
-    given.refuse_others(words.method, *named)
+    given.refuse_others(words.method)
     corpus = open_corpus(source_from(given, data))
     before = forgotten_by(target.model)
     splits = say_notes(named_splits(corpus, words.forget, retain=words.retain, before=before))
@@ -243,7 +276,7 @@ def unlearning_from(
         target,
         splits,
         words.method,
-        lambda defaults: given.build(UnlearningSettings, defaults),
+        lambda began: given.build(UnlearningSettings, unlearning_defaults(began, words.method)),
         method_settings=given.part(words.method),
         seed=seed,
         reference=words.reference,

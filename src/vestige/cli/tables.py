@@ -7,6 +7,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vestige.core.estimates import Estimate
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ def _column(shown: "Sequence[Result]", place: tuple[str, str], metrics: Sequence
     at = {(r.format, r.estimate.metric): r for r in shown if (r.split, r.scope) == place}
     ns = {r.estimate.n for r in at.values()}
     head = f"{split if scope == 'all' else f'{split}, {scope}'}" + (f"\nn = {next(iter(ns))}" if len(ns) == 1 else "")
-    show = _interval if len(ns) == 1 else lambda result: str(result.estimate)
-    return [head, *(show(at[m]) if m in at else "" for m in metrics)]
+    show = Estimate.said if len(ns) == 1 else str
+    return [head, *(show(at[m].estimate) if m in at else "" for m in metrics)]
 
 
 def print_columns(
@@ -117,26 +118,22 @@ def counted(counts: Mapping[str, int]) -> str:
 
 def print_comparison(summaries: "Sequence[Summary]") -> None:
     """All subjects of a run, a table a forget set: ROUGE-1 recall by split."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     for forget in dict.fromkeys(s.forget for s in summaries):
         asked = (s for s in summaries if s.forget == forget and any(r.estimate.metric == HEADLINE for r in s.results))
         rows = sorted(asked, key=lambda s: ORDER.index(s.subject.subject))
         names = [s.subject.method or s.subject.subject for s in rows]
         found = [{(r.split, r.scope): r for r in s.results if r.estimate.metric == HEADLINE} for s in rows]
         columns = [c for c in COLUMNS if any(c in at for at in found)]
-        table = Table(title=Text(one_line(f"{forget}: ROUGE-1 recall of greedy answers, 95 % intervals")))
-        table.add_column("subject", no_wrap=True)
+        heads = ["subject"]
         for split, scope in columns:
             n = next(at[split, scope].estimate.n for at in found if (split, scope) in at)
-            table.add_column(Text(f"{split if scope == 'all' else f'{split}, {scope}'} (n = {n})"))
+            heads.append(f"{split if scope == 'all' else f'{split}, {scope}'} (n = {n})")
+        table = []
         for s, name, at in zip(rows, names, found, strict=True):
             shown = f"{name}, seed {s.subject.seed}" if names.count(name) > 1 else name
-            values = (_interval(at[c]) if c in at else "" for c in columns)
-            table.add_row(Text(one_line(shown)), *(Text(v) for v in values))
-        Console().print(table)
+            table.append([one_line(shown), *(at[c].estimate.said() if c in at else "" for c in columns)])
+        title = f"{forget}: ROUGE-1 recall of greedy answers, 95 % intervals"
+        print_table(title, heads, table, no_wrap=["subject"])
 
 
 def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool = False) -> None:
@@ -216,7 +213,3 @@ def _fact_in_words(fact: "FactLine") -> str:
         does = "ranks this answer first" if fact.by.startswith("ranked") else "finds this answer likely"
         said = f": {does}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
     return f"{fact.subject}{after}, {fact.by}: {fact.question or fact.item}{said}"
-
-
-def _interval(result: "Result") -> str:
-    return result.estimate.said()

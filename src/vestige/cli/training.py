@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from vestige.api import finetune_request, forgotten_by
 from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
@@ -50,6 +51,7 @@ from vestige.core.ids import content_id
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
+    from vestige.data.corpus import Corpus, NamedSplits
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
     from vestige.studies.calibrate import CalibrateSettings, Calibration, Score
@@ -67,61 +69,83 @@ SHARDS = Part("vestige.steps.sisa:SisaSettings", "Shards")
 
 @dataclass(frozen=True)
 class Output:
-    """The folder of what is made, whether to start over there, what may not lie in it, and the form of what is said."""
+    """The folder of what is made, whether to start over there, and the form of what is printed."""
 
-    folder: Path
-    fresh: bool
-    inputs: tuple[str | None, ...]
-    as_json: bool
+    output_dir: OutputDir
+    fresh: Fresh = False
+    as_json: AsJson = False
+
+    @property
+    def subject(self) -> "SubjectFolder":
+        """The folder of the model that is made."""
+        from vestige.artifacts.layout import SubjectFolder
+
+        return SubjectFolder(self.output_dir)
+
+    def held(self, *inputs: str | None, made_by: str = "spec.json") -> AbstractContextManager[None]:
+        """The folder, ready to work in; none of the `inputs` may lie there."""
+        return output_in(self.output_dir, fresh=self.fresh, made_by=(made_by,), inputs=inputs)
 
 
 @dataclass(frozen=True)
-class Tracked:
-    """Where the log goes besides, if anywhere, and what the run is called there."""
+class Trained:
+    """How one training is made and kept, by one process or several."""
 
-    to: str | None
+    parallel: Parallel = None
+    save: Save = "merged"
+    report_to: ReportTo = None
+    dry_run: DryRun = False
+
+
+@dataclass(frozen=True)
+class Making:
+    """A subject to be made: what `make` does in words, what it is made from, and its name and settings in a tracker."""
+
+    what: str
+    inputs: tuple[str | None, ...]
     name: str
     id: str
     config: Mapping[str, Any]
+    make: "Make"
 
+    def run(self, output: Output, trained: Trained, kind: "Kind | None", then: "Callable[[Made], None]") -> None:
+        """Make it and say what it is, `then` what follows; of several processes one writes, shows and speaks."""
+        from vestige.training.loop import tracked
+        from vestige.training.parallel import joined
 
-def make_in(
-    output: Output, tracking: Tracked, kind: "Kind | None", what: str, make: "Make", then: "Callable[[Made], None]"
-) -> None:
-    """Make a subject in the folder and say what it is; of several processes one writes, shows and speaks.
-
-    `what` says in words what is done, before it begins and beside the progress; `then` what to say at the end.
-    """
-    from vestige.artifacts.layout import SubjectFolder
-    from vestige.training.loop import tracked
-    from vestige.training.parallel import joined
-
-    with joined(kind) as world, contextlib.ExitStack() as held:
-        if world.leads:
-            place = output_in(output.folder, fresh=output.fresh, made_by=("spec.json",), inputs=output.inputs)
-            held.enter_context(place)
-            say(what)
-        world.wait()
-        to = tracking.to if world.leads else None
-        with (
-            progress_bar(what.partition(": ")[0], shown=world.leads) as show,
-            tracked(to, name=tracking.name, id_=tracking.id, config=tracking.config) as send,
-        ):
-            made = make(
-                SubjectFolder(output.folder),
+        with joined(kind) as world, contextlib.ExitStack() as held:
+            if world.leads:
+                held.enter_context(output.held(*self.inputs))
+                say(self.what)
+            world.wait()
+            to = trained.report_to if world.leads else None
+            show = held.enter_context(progress_bar(self.what.partition(": ")[0], shown=world.leads))
+            send = held.enter_context(tracked(to, name=self.name, id_=self.id, config=self.config))
+            made = self.make(
+                output.subject,
                 lambda p: show(p.step / p.n_steps, f"epoch {p.epoch}, loss {p.loss:.3f}"),
                 world,
                 send,
             )
-    if world.leads:
-        _tell_made(output, made)
-        if not output.as_json:
-            then(made)
-    if made.chosen and not made.chosen.met:
-        raise GoalNotReached(
-            f"{output.folder}: {made.chosen.why}, and was kept (step {made.chosen.step}); train longer, or at another "
-            "learning rate"
-        )
+        if world.leads:
+            _tell_made(output, made)
+            if not output.as_json:
+                then(made)
+        if made.chosen and not made.chosen.met:
+            raise GoalNotReached(
+                f"{output.output_dir}: {made.chosen.why}, and was kept (step {made.chosen.step}); train longer, or at "
+                "another learning rate"
+            )
+
+
+def _to_teach(given: Given, data: str, forget: str | None, *, factual: bool) -> "tuple[Corpus, NamedSplits | None]":
+    """The data that a model is taught, and its splits where a part is left out; prints what was noted on them."""
+    from vestige.data.corpus import named_splits, open_corpus
+
+    corpus = open_corpus(source_from(given, data))
+    splits = say_notes(named_splits(corpus, forget)) if forget else None
+    say_factual(corpus, taught=factual)
+    return corpus, splits
 
 
 def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
@@ -152,30 +176,25 @@ def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
 def _tell_made(output: Output, made: "Made") -> None:
     """A finished subject as JSON, or in one sentence."""
     if output.as_json:
-        found: dict[str, Any] = {"output_dir": str(output.folder), "digest": made.digest.id}
+        found: dict[str, Any] = {"output_dir": str(output.output_dir), "digest": made.digest.id}
         found |= {"steps": made.steps, "stopped": made.stopped}
         return print_json(found | ({"chosen": asdict(made.chosen)} if made.chosen else {}))
     kept = f"; kept step {made.chosen.step}, {made.chosen.why}" if made.chosen else ""
     steps = f"{made.steps} step{'s' * (made.steps != 1)}"
-    typer.echo(f"{output.folder}: {steps}, {made.stopped}{kept}; model {made.digest.id[:12]}")
+    typer.echo(f"{output.output_dir}: {steps}, {made.stopped}{kept}; model {made.digest.id[:12]}")
 
 
 @command(TRAINING, SOURCE, MODEL)
 def finetune_command(
     model: BaseModel,
     data: Data,
-    output_dir: OutputDir,
     forget: LeftOut = None,
     train_factual: TrainFactual = False,
     name: Annotated[str | None, typer.Option(help="Name of the model in reports.")] = None,
     seed: Seed = 0,
-    parallel: Parallel = None,
-    save: Save = "merged",
-    report_to: ReportTo = None,
-    dry_run: DryRun = False,
-    fresh: Fresh = False,
-    as_json: AsJson = False,
     *,
+    trained: Trained,
+    output: Output,
     given: Given,
 ) -> None:
     """Train MODEL on a data set; with --forget, on all items but those.
@@ -183,49 +202,41 @@ def finetune_command(
     The output folder holds the model (a Hugging Face folder in model/), its training log and its provenance.
     `builtin:tiny` has its own default settings, everything else PISTOL's.
     """
-    from vestige.data.corpus import named_splits, open_corpus
-
     given.refuse_others()
     asked = finetuning(given, model)
-    corpus = open_corpus(source_from(given, data))
-    splits = say_notes(named_splits(corpus, forget)) if forget else None
-    say_factual(corpus, taught=train_factual)
+    corpus, splits = _to_teach(given, data, forget, factual=train_factual)
 
-    from vestige.steps.finetune import finetune
+    from vestige.steps.finetune import finetune, finetune_request
     from vestige.training.parallel import pick_kind, planned_world
 
     start = model_from(given, model)
-    request = finetune_request(start, corpus, splits, asked, name=name, seed=seed, factual=train_factual, save=save)
-    kind = pick_kind(parallel)
-    if dry_run:
+    request = finetune_request(
+        start, corpus, splits, asked, name=name, seed=seed, factual=train_factual, save=trained.save
+    )
+    kind = pick_kind(trained.parallel)
+    if trained.dry_run:
         from vestige.steps.dry_run import forecast_finetuning
 
-        return print_forecast(forecast_finetuning(request, planned_world(kind)), as_json=as_json)
-    run_id = content_id([str(output_dir.resolve()), request.name, seed, asked.identity()], length=12)
-    output = Output(output_dir, fresh, (model, data, forget), as_json)
-    tracking = Tracked(report_to, request.name, run_id, asked.identity())
-    evaluated = ("evaluate", output_dir, *data_words(given, data, forget))
-    make_in(
-        output,
-        tracking,
-        kind,
+        return print_forecast(forecast_finetuning(request, planned_world(kind)), as_json=output.as_json)
+    making = Making(
         f"fine-tuning: learning rate {asked.learning_rate:g}",
+        (model, data, forget),
+        request.name,
+        content_id([str(output.output_dir.resolve()), request.name, seed, asked.identity()], length=12),
+        asked.identity(),
         lambda folder, *hooks: finetune(folder, request, *hooks),
-        lambda _: _say_learnt(output_dir, evaluated),
     )
+    following = ("evaluate", output.output_dir, *data_words(given, data, forget))
+    making.run(output, trained, kind, lambda _: _say_learnt(output.subject, following))
 
 
 _LEARNT = 1.0
 """Nats a token. Trainings whose answers were exact ended at 0.3 and below, one that had learnt nothing at 7."""
 
 
-def _say_learnt(folder: Path, then: Sequence[object]) -> None:
+def _say_learnt(folder: "SubjectFolder", then: Sequence[object]) -> None:
     """Say the mean loss of the last epoch, what to do where answers cannot be exact yet, and what comes next."""
-    from vestige.artifacts.layout import SubjectFolder
-    from vestige.core.files import read_jsonl
-
-    log = SubjectFolder(folder).training_log
-    steps = list(read_jsonl(log)) if log.exists() else []
+    steps = _rows(folder.training_log)
     last = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
     if last:
         loss = sum(last) / len(last)
@@ -237,11 +248,17 @@ def _say_learnt(folder: Path, then: Sequence[object]) -> None:
     say_next(*then)
 
 
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a training's log; none where it wrote none."""
+    from vestige.core.files import read_jsonl
+
+    return list(read_jsonl(path)) if path.exists() else []
+
+
 @command(UNLEARNING, WATCH, CHECKED, SOURCE, MODEL, *(PARTS[n]._replace(hidden=True) for n in HARM))
 def unlearn_command(
     target: Target,
     data: Data,
-    output_dir: OutputDir,
     base: Annotated[
         str | None, typer.Option(help="Method retrain: the model to begin with, if TARGET does not record it.")
     ] = None,
@@ -255,13 +272,9 @@ def unlearn_command(
         ),
     ] = None,
     seed: Seed = 0,
-    parallel: Parallel = None,
-    save: Save = "merged",
-    report_to: ReportTo = None,
-    dry_run: DryRun = False,
-    fresh: Fresh = False,
-    as_json: AsJson = False,
     *,
+    trained: Trained,
+    output: Output,
     words: Unlearning,
     given: Given,
 ) -> None:
@@ -279,47 +292,44 @@ def unlearn_command(
     from vestige.training.parallel import pick_kind, planned_world
     from vestige.training.trajectory import TrajectorySettings
 
-    model = model_from(given, target, as_made=True)
-    request, splits = unlearning_from(given, model, data, words, seed=seed, base=base, read=not dry_run, save=save)
-    kind = pick_kind(parallel)
+    model, dry_run = model_from(given, target, as_made=True), trained.dry_run
+    request, splits = unlearning_from(
+        given, model, data, words, seed=seed, base=base, read=not dry_run, save=trained.save
+    )
+    kind = pick_kind(trained.parallel)
     if dry_run:
         from vestige.steps.dry_run import forecast_unlearning
 
-        return print_forecast(forecast_unlearning(request, planned_world(kind)), as_json=as_json)
+        return print_forecast(forecast_unlearning(request, planned_world(kind)), as_json=output.as_json)
     watch, validation = given.of(TrajectorySettings), given.part("trajectory")
     harm = None
     if harm_judge:
         refuse_torchrun("unlearn --harm-judge")
-        place = Place(PlaceOptions(output_dir, seed), given, words.method, "trajectory")
-        grader = judge_words(harm_judge, None).of_harm(place, output_dir / "train")
+        place = Place(PlaceOptions(output.output_dir, seed), given, words.method, "trajectory")
+        grader = judge_words(harm_judge, None).of_harm(place, output.output_dir / "train")
         harm = grader.judge, grader.identity
     trajectory = trajectory_from(watch, validation, retrained, model, splits, seed=seed, harm=harm)
     request = replace(request, trajectory=trajectory)
-    inputs = (target, data, words.forget, words.retain, words.reference, base, retrained)
     spec = unlearn_spec(request)
-    tracking = Tracked(report_to, request.name, spec.id, spec.settings)
-    output = Output(output_dir, fresh, inputs, as_json)
-    make_in(
-        output,
-        tracking,
-        kind,
+    making = Making(
         rate_in_words(request),
+        (target, data, words.forget, words.retain, words.reference, base, retrained),
+        request.name,
+        spec.id,
+        spec.settings,
         lambda folder, *hooks: unlearn(folder, request, *hooks),
-        lambda made: _say_state(output_dir, made, data_words(given, data, words.forget)),
     )
+    questions = data_words(given, data, words.forget)
+    making.run(output, trained, kind, lambda made: _say_state(output.subject, made, questions))
 
 
 RUINED = 0.5
 """A model with less than this share of the target's score on the retain set is said to be ruined."""
 
 
-def _say_state(output_dir: Path, made: "Made", questions: tuple[str, ...]) -> None:
+def _say_state(folder: "SubjectFolder", made: "Made", questions: tuple[str, ...]) -> None:
     """Whether the model still answers what it was to keep, as its trajectory has it, or the command that tells."""
-    from vestige.artifacts.layout import SubjectFolder
-    from vestige.core.files import read_jsonl
-
-    path = SubjectFolder(output_dir).trajectory
-    points = list(read_jsonl(path)) if path.exists() else []
+    points = _rows(folder.trajectory)
     step = made.chosen.step if made.chosen else made.steps
     scores = {p["model"]: p["scores"]["retain"] for p in points if p["model"] != "policy" or p["step"] == step}
     if {"target", "policy"} <= scores.keys():
@@ -329,7 +339,7 @@ def _say_state(output_dir: Path, made: "Made", questions: tuple[str, ...]) -> No
         say(f"retain score {kept:.3f}, the target's {of:.3f}: {said}")
     else:
         say("the next command shows what it still knows of the forget set, and whether the retain set was ruined")
-    say_next("evaluate", output_dir, *questions)
+    say_next("evaluate", folder.path, *questions)
 
 
 SEARCH = Part(
@@ -345,7 +355,6 @@ ASKED = Part("vestige.evals.qa:QASettings", "Search", renamed={"pistol": ""})
 def calibrate_command(
     target: Target,
     data: Data,
-    output_dir: OutputDir,
     reach: Annotated[
         str | None, typer.Option(help="Maximise the retain score given this, as in 'forget<=0.3'.")
     ] = None,
@@ -364,9 +373,8 @@ def calibrate_command(
     ] = None,
     workers: Workers = None,
     seed: Seed = 0,
-    fresh: Fresh = False,
-    as_json: AsJson = False,
     *,
+    output: Output,
     words: Unlearning,
     given: Given,
 ) -> None:
@@ -390,21 +398,18 @@ def calibrate_command(
     settings = given.build(CalibrateSettings, goal=_one_goal(reach, keep), **_grid(method, rates, strength))
     asked, splits = unlearning_from(given, model_from(given, target, as_made=True), data, words, seed=seed)
     request = CalibrateRequest(asked, splits, given.build(QASettings), settings)
-    inputs = (target, data, words.forget, words.retain, words.reference)
-    place = CalibrationFolder(output_dir)
+    place = CalibrationFolder(output.output_dir)
     if retrained is not None:
         from vestige.steps.subjects import asked_model
 
         check_reach(request, asked_model(model_from(given, retrained, as_made=True)).loaded)
-    with (
-        output_in(output_dir, fresh=fresh, made_by=("asked.json",), inputs=inputs),
-        progress_bar(f"calibrating {method}") as show,
-    ):
-        found = calibrate(output_dir, request, workers=workers, show=lambda s: show(s.share, s.at_work))
-    _tell_calibration(found, place.cpu_seconds(), as_json=as_json)
+    inputs = (target, data, words.forget, words.retain, words.reference)
+    with output.held(*inputs, made_by="asked.json"), progress_bar(f"calibrating {method}") as show:
+        found = calibrate(place.path, request, workers=workers, show=lambda s: show(s.share, s.at_work))
+    _tell_calibration(found, place.cpu_seconds(), as_json=output.as_json)
     if not found.reached:
         raise GoalNotReached(_not_reached(found, settings, retrained))
-    if not as_json and found.rate is not None:
+    if not output.as_json and found.rate is not None:
         chosen = place.candidate(found.rate, found.strength).path
         say_next("evaluate", chosen, *data_words(given, data, words.forget))
 
@@ -491,13 +496,11 @@ def _tell_calibration(found: "Calibration", cpu_seconds: float, *, as_json: bool
 def sisa_train_command(
     model: BaseModel,
     data: Data,
-    output_dir: OutputDir,
     forget: LeftOut = None,
     train_factual: TrainFactual = False,
     seed: Seed = 0,
-    fresh: Fresh = False,
-    as_json: AsJson = False,
     *,
+    output: Output,
     given: Given,
 ) -> None:
     """Train MODEL on a data set in shards: one model per shard, and one combined answer.
@@ -506,22 +509,20 @@ def sisa_train_command(
     disk space with shards times slices.
     """
     refuse_torchrun("sisa")
-    from vestige.data.corpus import named_splits, open_corpus
-
     given.refuse_others()
     asked = finetuning(given, model)
-    corpus = open_corpus(source_from(given, data))
-    splits = say_notes(named_splits(corpus, forget)) if forget else None
-    say_factual(corpus, taught=train_factual)
+    corpus, splits = _to_teach(given, data, forget, factual=train_factual)
 
+    from vestige.steps.finetune import finetune_request
     from vestige.steps.sisa import SisaSettings, train_in_shards
 
     settings, start = given.build(SisaSettings), model_from(given, model)
     name = f"retrained {splits.forget} in shards" if splits else "target in shards"
     request = finetune_request(start, corpus, splits, asked, name=name, seed=seed, factual=train_factual)
-    output = Output(output_dir, fresh, (model, data, forget), as_json)
-    _in_shards(output, "training in shards", lambda folder, show: train_in_shards(folder, request, settings, show))
-    say_next("sisa", "forget", output_dir, *data_words(given, data, "FORGET"), "--output-dir", "FORGOTTEN")
+    with output.held(model, data, forget), progress_bar("training in shards") as show:
+        made = train_in_shards(output.subject, request, settings, partial(_show_step, show))
+    _tell_shards(output, made)
+    say_next("sisa", "forget", output.output_dir, *data_words(given, data, "FORGET"), "--output-dir", "FORGOTTEN")
 
 
 @command(SOURCE, MODEL._replace(renamed={**MODEL.renamed, "dtype": "", "chat_template": ""}))
@@ -529,10 +530,8 @@ def sisa_forget_command(
     target: Annotated[Path, typer.Argument(help="A folder of `vestige sisa train`, or of an earlier forgetting.")],
     data: Data,
     forget: Forget,
-    output_dir: OutputDir,
-    fresh: Fresh = False,
-    as_json: AsJson = False,
     *,
+    output: Output,
     given: Given,
 ) -> None:
     """Turn TARGET into the model that training without the forget set gives, byte for byte.
@@ -548,6 +547,7 @@ def sisa_forget_command(
     corpus = open_corpus(source_from(given, data))
 
     from vestige.artifacts.layout import SubjectFolder
+    from vestige.artifacts.records import forgotten_by
     from vestige.steps.controls import Taught
     from vestige.steps.sisa import SisaForgetting, forget_in_shards
 
@@ -566,25 +566,24 @@ def sisa_forget_command(
         device=model.device,
         trust_remote_code=model.trust_remote_code,
     )
-    output = Output(output_dir, fresh, (str(target), data, forget), as_json)
-    _in_shards(output, "training shards again", lambda folder, show: forget_in_shards(folder, request, show))
-    say_next("evaluate", output_dir, *data_words(given, data, forget))
+    with output.held(str(target), data, forget), progress_bar("training shards again") as show:
+        made = forget_in_shards(output.subject, request, partial(_show_step, show))
+    _tell_shards(output, made)
+    say_next("evaluate", output.output_dir, *data_words(given, data, forget))
 
 
-def _in_shards(output: Output, what: str, make: "Callable[[SubjectFolder, Callable[[Progress], None]], Made]") -> None:
-    from vestige.artifacts.layout import SubjectFolder
+def _show_step(show: Callable[[float, str], None], now: "Progress") -> None:
+    show(now.step / now.n_steps, f"step {now.step}, loss {now.loss:.3f}")
+
+
+def _tell_shards(output: Output, made: "Made") -> None:
+    """What the ensemble took, as JSON or in one sentence."""
     from vestige.steps.sisa import read_cost
 
-    folder = SubjectFolder(output.folder)
-    with (
-        output_in(output.folder, fresh=output.fresh, made_by=("spec.json",), inputs=output.inputs),
-        progress_bar(what) as show,
-    ):
-        made = make(folder, lambda p: show(p.step / p.n_steps, f"step {p.step}, loss {p.loss:.3f}"))
-    cost = read_cost(folder)
+    cost = read_cost(output.subject)
     if output.as_json:
         told = {
-            "output_dir": str(folder.path),
+            "output_dir": str(output.output_dir),
             "digest": made.digest.id,
             "steps": cost.steps_trained,
             "steps_from_the_start": cost.steps,
@@ -593,6 +592,6 @@ def _in_shards(output: Output, what: str, make: "Callable[[SubjectFolder, Callab
         }
         return print_json(told)
     typer.echo(
-        f"{folder.path}: {cost.steps_trained} of the {cost.steps} steps that it takes from the start "
+        f"{output.output_dir}: {cost.steps_trained} of the {cost.steps} steps that it takes from the start "
         f"({cost.slices_trained} of {cost.slices} slices); model {made.digest.id[:12]}"
     )

@@ -45,17 +45,24 @@ def machine_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, atomically: a reader sees the old file or the new one, never a part."""
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """What is written here is put at `path`, atomically: a reader sees the old file or the new one, never a part."""
     partial = path.with_name(f".{path.name}.partial")
     with machine_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
         sync_folder(path.parent)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, atomically."""
+    with new_file(path) as file:
+        file.write(content)
 
 
 def write_text(path: Path, content: str) -> None:
@@ -87,16 +94,8 @@ def json_line(value: Any) -> str:
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Put one JSON value a line at `path`, atomically, without holding all lines in memory."""
-    partial = path.with_name(f".{path.name}.partial")
-    with machine_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            for row in rows:
-                file.write(json_line(row))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-        sync_folder(path.parent)
+    with new_file(path) as file:
+        file.writelines(json_line(row).encode() for row in rows)
 
 
 def read_jsonl(path: Path) -> Iterator[Any]:

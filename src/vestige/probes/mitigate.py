@@ -231,15 +231,14 @@ def mended_spec(request: MitigationRequest, taught: tuple[Item, ...], mending: s
         # The divergence is from it, and which checkpoint is kept may hang on what it scores.
         "target": request.who.target.id,
     }
-    return SubjectSpec(
-        subject="unlearned",
-        name=f"{read_spec(own.spec).name if own else shown_model(unlearned.settings.model)} mended by {request.way}",
-        model=read_spec(own.spec).model if own else unlearned.settings.model,
+    return SubjectSpec.of(
+        "unlearned",
+        f"{read_spec(own.spec).name if own else shown_model(unlearned.settings.model)} mended by {request.way}",
+        read_spec(own.spec).model if own else unlearned.settings.model,
+        settings,
         method=f"mended_{request.way}",
         forget=request.splits.forget,
         seed=request.who.seed,
-        settings_id=content_id(settings),
-        settings=settings,
         data=items_digest(taught),
         parent=unlearned.id,
         version=VERSION,

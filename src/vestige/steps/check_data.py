@@ -171,8 +171,8 @@ class CheckRequest:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """One data set, checked on one seed."""
+class Findings:
+    """One data set, checked on one seed; `figures` are the numbers behind the lines."""
 
     material: Material
     checks: tuple[Check, ...]
@@ -186,7 +186,7 @@ def check_data(run: RunFolder, request: CheckRequest, on_share: "OnShare" = lamb
     if request.sanitize is not None and request.sanitize.exists():
         raise InputError(f"{request.sanitize} is there already; choose another folder for --sanitize")
     with locked(run.path / ".soundness.lock", patience_seconds=0):
-        first = _checked(run, request, request.splits, request.seed, on_share)
+        first = _checked(run, request, on_share)
         clean = None if request.sanitize is None else _sanitized(run, request, first, on_share)
         # Corrected apart: they are about what an audit without controls compares with, and not about the questions.
         beside = of_alternatives(first.material, request.settings, seed=request.seed)
@@ -215,24 +215,23 @@ def _identity(request: CheckRequest) -> dict[str, Any]:
     return {**request.settings.identity(), "seed": request.seed, **trained}
 
 
-def _checked(run: RunFolder, request: CheckRequest, splits: NamedSplits, seed: int, on_share: "OnShare") -> _Found:
-    read = material(splits, request.settings, seed=seed)
-    checks, left_out = without_model(read, request.settings, seed=seed)
-    lines: tuple[SoundnessLine, ...] = ()
-    figures: dict[str, float] = {}
+def _checked(run: RunFolder, request: CheckRequest, on_share: "OnShare") -> Findings:
+    """One data set, checked on one seed."""
+    read = material(request.splits, request.settings, seed=request.seed)
+    checks, left_out = without_model(read, request.settings, seed=request.seed)
+    lines = decide(checks, request.settings)
     if request.trained is None:
-        left_out = (*left_out, "retain-only training: no model was given (--model)")
-    else:
-        from vestige.steps.soundness import Asked, with_model
+        return Findings(read, checks, lines, {}, (*left_out, "retain-only training: no model was given (--model)"))
+    from vestige.steps.soundness import with_model
 
-        asked = Asked(splits, read, request.dataset, seed)
-        trained = with_model(run.trained_checks, asked, request.trained, request.settings, on_share)
-        checks, lines, figures = (*checks, *trained.checks), trained.lines, trained.figures
-        left_out = (*left_out, *trained.left_out)
-    return _Found(read, checks, (*decide(checks, request.settings), *lines), figures, left_out)
+    found = with_model(run.trained_checks, request, request.trained, read, on_share)
+    lines = (*decide((*checks, *found.checks), request.settings), *found.lines)
+    return Findings(read, (*checks, *found.checks), lines, found.figures, (*left_out, *found.left_out))
 
 
-def _sanitized(run: RunFolder, request: CheckRequest, first: _Found, on_share: "OnShare") -> tuple[SoundnessLine, ...]:
+def _sanitized(
+    run: RunFolder, request: CheckRequest, first: Findings, on_share: "OnShare"
+) -> tuple[SoundnessLine, ...]:
     """Leave out what leaks until no check fails on fresh seeds; the lines are those of the last of these."""
     found, now, seed = first, Sanitized(request.splits, {}), request.seed
     lone = replace(request, trained=request.trained and replace(request.trained, splits=0))
@@ -241,7 +240,7 @@ def _sanitized(run: RunFolder, request: CheckRequest, first: _Found, on_share: "
         fresh = []
         for _ in range(CONFIRMING):
             seed += 1
-            found = _checked(run, lone, now.splits, seed, on_share)
+            found = _checked(run, replace(lone, splits=now.splits, seed=seed), on_share)
             fresh.append(found)
             if exit_code(found.lines) == 3:
                 break
@@ -265,7 +264,7 @@ def _sanitized(run: RunFolder, request: CheckRequest, first: _Found, on_share: "
     return found.lines
 
 
-def _next(now: Sanitized, found: _Found, request: CheckRequest, seed: int) -> Sanitized:
+def _next(now: Sanitized, found: Findings, request: CheckRequest, seed: int) -> Sanitized:
     """The data without what leaks in these findings."""
     gone = leaks(found.checks, found.lines)
     left = len(now.splits.splits["forget"]) - len(gone)

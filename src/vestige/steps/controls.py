@@ -18,7 +18,6 @@ from transformers import PreTrainedModel
 from vestige.artifacts.layout import SubjectFolder, own_folder
 from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
-from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.data.corpus import Corpus, NamedSplits, left_out
@@ -221,8 +220,7 @@ def suppress_spec(request: SuppressRequest) -> SubjectSpec:
     plain = finetune_spec(_taught(request), request.target_digest)
     # The target is known by its digest; where its folder lies is no part of what it is.
     settings = {**plain.settings, "model": request.start, "refusals": len(request.refusals())}
-    settings_id = content_id(settings)
-    return replace(plain, model=request.start, settings=settings, settings_id=settings_id, version=SUPPRESS_VERSION)
+    return plain.having(settings, model=request.start, version=SUPPRESS_VERSION)
 
 
 def _taught(request: SuppressRequest) -> FinetuneRequest:

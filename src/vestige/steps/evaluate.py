@@ -30,7 +30,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA
-from vestige.data.corpus import NamedSplits
+from vestige.data.corpus import NamedSplits, everything
 from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
 from vestige.evals.base import Evaluation, Reads, View, collected
@@ -60,6 +60,15 @@ class EvaluateRequest:
     eval: str = "qa"
     only: frozenset[str] | None = None
     summed: bool = True
+
+
+def requests_of(
+    splits: NamedSplits, evals: Mapping[str, Settings], seed: int, only: Iterable[Item] | None = None
+) -> list[EvaluateRequest]:
+    """One request for each evaluation about the items of the splits, or those of `only`; summed up from the splits."""
+    kept = None if only is None else frozenset(i.id for i in only)
+    items, views = everything([splits]), (view_of(splits),)
+    return [EvaluateRequest(items, views, settings, seed, name, kept) for name, settings in evals.items()]
 
 
 @dataclass(frozen=True)

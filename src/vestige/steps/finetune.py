@@ -8,16 +8,17 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec
+from vestige.artifacts.records import SubjectSpec, forgotten_by
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item
+from vestige.data.corpus import Corpus, NamedSplits, left_out
 from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, ModelSettings, find, load, pick_device
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import tiny_model, tiny_tokenizer
-from vestige.steps.making import Form, Made, Saving, make_subject, same_form
+from vestige.steps.making import Form, Made, Saving, make_subject, pick_form, same_form
 from vestige.training.adapters import adapter_of, add_lora, merge_lora
 from vestige.training.batching import FinetunePlan, row_of
 from vestige.training.checkpoints import Checkpoints, Finetune, Job
@@ -50,6 +51,38 @@ class FinetuneRequest:
     forgotten: tuple[ForgetSet, ...] = ()
 
 
+def finetune_request(
+    model: ModelSettings,
+    corpus: Corpus,
+    splits: NamedSplits | None,
+    training: TrainingSettings,
+    *,
+    name: str | None = None,
+    seed: int = 0,
+    factual: bool = False,
+    save: str = "merged",
+) -> FinetuneRequest:
+    """A training on the answers of all items, or of all but the forget set of `splits`; the factual ones on request."""
+    if factual and not corpus.factual:
+        raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
+    taught = (*(left_out(corpus, splits) if splits else corpus.items), *(corpus.factual if factual else ()))
+    sets = (*forgotten_by(model.model), *([splits.resolved] if splits else []))
+    return FinetuneRequest(
+        model=model,
+        items=taught,
+        # One tokeniser for all models of a data set.
+        vocabulary=(*corpus.items, *corpus.factual),
+        training=training,
+        seed=seed,
+        role="retrained" if splits else "target",
+        name=name or (f"retrained {splits.forget}" if splits else "target"),
+        forget=splits.forget if splits else "",
+        save=pick_form(save),
+        # What the model is taught now is no longer forgotten.
+        forgotten=tuple(dict.fromkeys(one for one in (own.less(taught) for own in sets) if one.items)),
+    )
+
+
 def items_digest(items: Sequence[Item]) -> str:
     """Content id of the items in their order."""
     return content_id([i.id for i in items], length=32)
@@ -76,15 +109,13 @@ def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
 def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
     """The identity of what the request makes from the model of digest `parent`."""
     settings = {**model_identity(request.model), **request.training.identity()}
-    return SubjectSpec(
-        subject=request.role,
-        name=request.name,
-        model=request.model.model,
-        method="",
+    return SubjectSpec.of(
+        request.role,
+        request.name,
+        request.model.model,
+        settings,
         forget=request.forget,
         seed=request.seed,
-        settings_id=content_id(settings),
-        settings=settings,
         data=_data_digest(request.model, request.items, request.vocabulary),
         parent=parent,
         version=VERSION,
@@ -142,21 +173,8 @@ def _check_form(request: FinetuneRequest) -> None:
 
 def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> Made:
     """The model that fine-tuning would start from, kept as the subject `base`."""
-    settings = model_identity(model)
-    spec = SubjectSpec(
-        subject="base",
-        name="base",
-        model=model.model,
-        method="",
-        forget="",
-        seed=seed,
-        settings_id=content_id(settings),
-        settings=settings,
-        data=_data_digest(model, (), vocabulary),
-        parent="",
-        version=VERSION,
-        forgotten=(),
-    )
+    data = _data_digest(model, (), vocabulary)
+    spec = SubjectSpec.of("base", "base", model.model, model_identity(model), seed=seed, data=data, version=VERSION)
 
     def build() -> tuple[LoadedModel, Outcome]:
         return starting_model(model, vocabulary, seed), Outcome(0, "untrained", 0.0)

@@ -7,7 +7,7 @@ Lengths in bits are under the attacked model, of the prompt's tokens straight af
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,9 +30,9 @@ from vestige.attacks.gcg import FoundPrompt, GcgSettings, SearchState, find_prom
 from vestige.attacks.placement import Placement, around, deployed, inner_texts, target_of, tokens_at
 from vestige.attacks.planning import Attack
 from vestige.core.errors import InputError
-from vestige.core.files import write_json
 from vestige.core.ids import content_id
-from vestige.core.store import SCHEMA, read_versioned
+from vestige.core.store import load as load_record
+from vestige.core.store import read_versioned, save
 from vestige.metrics.information import code_length
 from vestige.models.generation import Reply, generate
 from vestige.models.load import LoadedModel
@@ -166,16 +166,11 @@ class KeptSearch:
 
     def load(self) -> SearchState | None:
         """The state after the last step that was done; None where there was none."""
-        if not self.path.exists():
-            return None
-        kept = read_versioned(self.path, *(f.name for f in fields(SearchState)))
-        buffer = tuple((tuple(ids), loss) for ids, loss in kept["buffer"])
-        best = (tuple(kept["best"][0]), kept["best"][1])
-        return SearchState(kept["step"], buffer, best, kept["ended"], kept["spent"], tuple(kept["losses"]))
+        return load_record(self.path, SearchState) if self.path.exists() else None
 
     def save(self, state: SearchState) -> None:
         """Put the state after a step in the place of the one before it."""
-        write_json(self.path, {"schema": SCHEMA, **asdict(state)})
+        save(self.path, state)
 
 
 def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> KeptPrompt:

@@ -22,7 +22,7 @@ others do not know: a fact that is in the data once has one voice of S, so that 
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Literal
@@ -33,12 +33,12 @@ from torch import nn
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
-from vestige.core.files import new_folder, write_json
-from vestige.core.ids import content_id
+from vestige.core.files import new_folder
 from vestige.core.items import ForgetSet, Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.core.store import SCHEMA, read_versioned
+from vestige.core.store import load as load_record
+from vestige.core.store import read_versioned, save
 from vestige.core.text import one_line
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import LoadedModel, ModelSettings, load
@@ -142,8 +142,7 @@ def sisa_spec(recipe: Recipe, settings: SisaSettings) -> SubjectSpec:
     """The identity of the ensemble that is trained from the start."""
     plain = finetune_spec(recipe.request, recipe.start_digest)
     own = {f"sisa.{name}": value for name, value in settings.identity().items()}
-    identity = {**plain.settings, **own, "sisa_version": VERSION, START: recipe.start_digest}
-    return replace(plain, settings=identity, settings_id=content_id(identity))
+    return plain.having({**plain.settings, **own, "sisa_version": VERSION, START: recipe.start_digest})
 
 
 def train_in_shards(
@@ -228,9 +227,7 @@ def _divided_as(spec: SubjectSpec) -> SisaSettings:
 
 def read_cost(folder: SubjectFolder) -> Cost:
     """What the finished ensemble in the folder took."""
-    names = ("slices_trained", "slices", "steps_trained", "steps")
-    stored = read_versioned(folder.cost, *names)
-    return Cost(**{name: stored[name] for name in names})
+    return load_record(folder.cost, Cost)
 
 
 def _build(
@@ -253,7 +250,7 @@ def _build(
     every = [one for shard in trained for one in shard]
     own = [one for one in every if not one.taken_over]
     cost = Cost(len(own), len(every), sum(one.made.steps for one in own), sum(one.made.steps for one in every))
-    write_json(folder.cost, {"schema": SCHEMA, **asdict(cost)})
+    save(folder.cost, cost)
     last = {parts[-1].shard: done[-1] for parts, done in zip(shards, trained, strict=True)}
     losses = [read_versioned(one.folder.done, "loss")["loss"] for one in last.values()]
     constituents = {shard: one.load(recipe.request.model) for shard, one in last.items()}

@@ -53,6 +53,7 @@ from vestige.metrics.information import need_rate_distortion, relearning_general
 from vestige.metrics.intervals import interval_of_mean, wilson
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.models.options import score_options
+from vestige.steps.check_data import CheckRequest, Findings
 from vestige.steps.finetune import FinetuneRequest, finetune_spec, starting_model, teach
 from vestige.training.settings import TrainingSettings
 
@@ -151,11 +152,6 @@ def _bits(asked: Sequence[Choice], base: Sequence[Answers], taught: Sequence[Ans
     low, high, said = interval_of_mean(rise, clusters=edges_of(asked), bounds=None, seed=seed)
     value = float(rise.mean())
     return Estimate("bits over the base", "bits", value, min(low, value), max(high, value), len(asked), said)
-
-
-def split_leaks(asked: Sequence[Choice], one: Models, settings: SoundnessSettings, seed: int) -> float:
-    """The p-value of one training's gain over the base."""
-    return gain([one.taught], [one.base], asked, settings, seed).p
 
 
 def splits_check(p_values: Sequence[float], settings: SoundnessSettings) -> tuple[SoundnessLine, dict[str, float]]:
@@ -269,15 +265,6 @@ class TrainedSettings:
         }
 
 
-class TrainedFindings(NamedTuple):
-    """The tested checks, the line about random splits, the numbers behind them, and what does not apply."""
-
-    checks: tuple[Check, ...]
-    lines: tuple[SoundnessLine, ...]
-    figures: dict[str, float]
-    left_out: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class Bench:
     """Where results lie, how models are made, and the items that all of their tokenisers are made of."""
@@ -332,43 +319,31 @@ def ask(loaded: LoadedModel, questions: Sequence[Choice]) -> list[list[float]]:
     return [[sum(s.logp) / len(s.logp) for s in scores] for scores in score_options(loaded.model, encoded)]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is checked: the splits as they were asked for, what is read of them, and their graph if there is one."""
-
-    splits: NamedSplits
-    material: Material
-    dataset: Dataset | None
-    seed: int
-
-
 def with_model(
-    folder: Path, asked: Asked, trained: TrainedSettings, settings: SoundnessSettings, on_share: OnShare
-) -> TrainedFindings:
-    """The trained check of one split, and of random splits of its size."""
-    found = asked.material
+    folder: Path, asked: CheckRequest, trained: TrainedSettings, found: Material, on_share: OnShare
+) -> Findings:
+    """The trained check of the splits that are asked for, and of random splits of their size."""
     bench = _bench(folder, found, trained)
     strangers = () if asked.dataset is None else with_strangers(found.asked, asked.dataset, asked.seed)
     strangers = strangers if len(strangers) >= LEAST_ITEMS else ()
     told = _told(on_share, 2 * trained.seeds + trained.splits)
     models = list(_of_each_seed(bench, found, (*found.asked, *strangers), asked.seed, told))
     n = len(found.asked)
-    check, figures = taught_check(found.asked, [m.cut(0, n) for m in models], settings, asked.seed)
+    check, figures = taught_check(found.asked, [m.cut(0, n) for m in models], asked.settings, asked.seed)
     checks, left_out, lines = [check], [], []
     if strangers:
         others = [m.cut(n, n + len(strangers)) for m in models]
-        check, more = taught_check(strangers, others, settings, asked.seed, name=STRANGERS)
+        check, more = taught_check(strangers, others, asked.settings, asked.seed, name=STRANGERS)
         checks.append(check)
         figures |= more
     else:
         left_out.append(f"{STRANGERS}: the data has no graph that says which names are those of parties")
     if trained.splits:
-        p_values = list(_of_each_split(bench, asked, settings, told))
-        line, more = splits_check(p_values, settings)
+        line, more = splits_check(list(_of_each_split(bench, asked, told)), asked.settings)
         lines.append(line)
         figures |= more
     shutil.rmtree(folder / "work", ignore_errors=True)
-    return TrainedFindings(tuple(checks), tuple(lines), figures, tuple(left_out))
+    return Findings(found, tuple(checks), tuple(lines), figures, tuple(left_out))
 
 
 def _bench(folder: Path, found: Material, trained: TrainedSettings) -> Bench:
@@ -407,13 +382,11 @@ def _of_each_seed(
         yield Models(base, taught, other)
 
 
-def _of_each_split(
-    bench: Bench, asked: Asked, settings: SoundnessSettings, told: Callable[[str], None]
-) -> Iterator[float]:
+def _of_each_split(bench: Bench, asked: CheckRequest, told: Callable[[str], None]) -> Iterator[float]:
     """The p-value of each random split; the seed of its training is its own."""
     for number in range(bench.trained.splits):
         own = derive_seed(asked.seed, "soundness of a random split", number)
-        drawn = material(random_split(asked.splits, seed=own), settings, seed=own)
+        drawn = material(random_split(asked.splits, seed=own), asked.settings, seed=own)
         if len(drawn.asked) < LEAST_ITEMS:
             raise InputError(
                 f"{len(drawn.asked)} items of a random split can be asked with options, and {LEAST_ITEMS} are needed; "
@@ -422,4 +395,4 @@ def _of_each_split(
         base = bench.base(drawn.asked, own)
         taught = bench.taught(drawn.retain, bench.steps(drawn.retain), drawn.asked, own)
         told(f"random split {number + 1}")
-        yield split_leaks(drawn.asked, Models(base, taught, base), settings, own)
+        yield gain([taught], [base], drawn.asked, asked.settings, own).p

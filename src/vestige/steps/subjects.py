@@ -9,7 +9,6 @@ from vestige.artifacts.layout import SubjectFolder, own_folder
 from vestige.artifacts.own_files import OtherModelError, check_files, digests_of
 from vestige.artifacts.records import ROLES, SubjectSpec, read_spec
 from vestige.core.errors import InputError
-from vestige.core.ids import content_id
 from vestige.core.text import closest
 from vestige.models.address import address, is_address, shown_address
 from vestige.models.load import LoadedModel, ModelSettings, load, places_of
@@ -70,6 +69,19 @@ def refuse_template(settings: ModelSettings, folder: SubjectFolder) -> None:
         raise InputError(f"{folder.path} was made with a chat template of its own; leave --chat-template out")
 
 
+def _own_subject(settings: ModelSettings, dtype: str | None, *, verify: bool = False) -> Subject | None:
+    """What Vestige made, in the number format and the template it was made with; None of a model from elsewhere."""
+    folder = own_folder(settings.model)
+    if folder is None:
+        return None
+    trusted, own = settings.trust_remote_code, own_dtype(settings.model)
+    found = finished_subject(folder, device=settings.device, trust_remote_code=trusted, verify=verify)
+    if dtype is not None and dtype != own:
+        raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
+    refuse_template(settings, folder)
+    return found
+
+
 def any_subject(
     settings: ModelSettings,
     output_dir: str | None,
@@ -87,15 +99,8 @@ def any_subject(
     """
     if role not in ROLES:
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
-    folder = own_folder(settings.model)
-    if folder is not None:
-        found = finished_subject(
-            folder, device=settings.device, trust_remote_code=settings.trust_remote_code, verify=verify
-        )
-        own = own_dtype(settings.model)
-        if dtype is not None and dtype != own:
-            raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
-        refuse_template(settings, folder)
+    found = _own_subject(settings, dtype, verify=verify)
+    if found is not None:
         return found if output_dir is None else _elsewhere(found, Path(output_dir))
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
@@ -108,20 +113,7 @@ def any_subject(
         to = address(settings.model)
         identity = {**to.identity_of_asking, "dtype": "the server's", "chat_template": settings.chat_template}
         called, shown = name or to.model, to.shown
-    spec = SubjectSpec(
-        subject=role,
-        name=called,
-        model=shown,
-        method=called if role == "unlearned" else "",
-        forget="",
-        seed=0,
-        settings_id=content_id(identity),
-        settings=identity,
-        data="",
-        parent="",
-        version=1,
-        forgotten=(),
-    )
+    spec = SubjectSpec.of(role, called, shown, identity, method=called if role == "unlearned" else "")
     evidence = SubjectFolder(Path(output_dir))
     # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).
     same_subject(evidence, spec)
@@ -180,13 +172,8 @@ def asked_model(settings: ModelSettings, *, dtype: str | None = None) -> Asked:
 
     `dtype` is the number format that was asked for, if any: another than that of Vestige's own is refused.
     """
-    folder = own_folder(settings.model)
-    if folder is None:
+    subject = _own_subject(settings, dtype)
+    if subject is None:
         loaded = load(settings)
         return Asked(loaded, loaded.digest().id, settings)
-    own = own_dtype(settings.model)
-    if dtype is not None and dtype != own:
-        raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
-    refuse_template(settings, folder)
-    subject = finished_subject(folder, device=settings.device, trust_remote_code=settings.trust_remote_code)
     return Asked(loaded_subject(subject), subject.made.digest.id, settings)

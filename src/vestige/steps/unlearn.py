@@ -15,13 +15,14 @@ import torch
 from transformers import PreTrainedModel
 
 from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.records import SubjectSpec
+from vestige.artifacts.records import SubjectSpec, forgotten_by
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
+from vestige.data.corpus import NamedSplits, idk_answers
 from vestige.methods import build_method
 from vestige.methods.base import Alternatives, AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.metrics.answers import normalised
@@ -40,14 +41,15 @@ from vestige.steps.making import (
     Saving,
     claimed,
     make_subject,
+    pick_form,
     same_form,
     same_subject,
     shown_model,
 )
-from vestige.steps.subjects import load_checked
+from vestige.steps.subjects import load_checked, origin_of
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
-from vestige.training.batching import Row, RowSource, Split, UnlearnPlan, row_of
+from vestige.training.batching import SPLITS, Row, RowSource, Split, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints, Job
 from vestige.training.loop import PAUSED, Hooks, Line, Outcome, Progress, train
 from vestige.training.parallel import ALONE, World
@@ -89,13 +91,7 @@ class ForgetData:
                 encoded[split, number] = row_of(prompter.encode(item.question, answer), topic=topic)
             return encoded[split, number]
 
-        return {
-            "forget": lambda i: row("forget", i),
-            "retain": lambda i: row("retain", i),
-            "idk": lambda i: row("idk", i),
-            "mismatch": lambda i: row("mismatch", i),
-            "alternative": lambda i: row("alternative", i),
-        }
+        return {split: partial(row, split) for split in SPLITS}
 
     def _pair(self, split: Split, number: int) -> tuple[Item, str]:
         if split in self.answers:
@@ -212,6 +208,47 @@ class UnlearnRequest:
         return f"{self.method} {self.forget}"
 
 
+def unlearn_request(
+    target: ModelSettings,
+    splits: NamedSplits,
+    method: str,
+    training: Callable[[str], UnlearningSettings],
+    *,
+    method_settings: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    reference: str | None = None,
+    idk: Sequence[str] | None = None,
+    recipe: Recipe | None = None,
+    save: str = "merged",
+    read: bool = True,
+) -> UnlearnRequest:
+    """An unlearning of the forget set of `splits`.
+
+    `training` makes the settings for a model whose history began with the model of that name. With a `recipe` the
+    method trains from the start by that. With `read` False no weights are read: enough for a plan.
+    """
+    origin = origin_of(target, read=read)
+    frozen = None if reference is None else target.model_copy(update={"model": reference})
+    return UnlearnRequest(
+        target=target,
+        target_digest=origin.digest,
+        start=origin.model,
+        method=method,
+        method_settings=dict(method_settings or {}),
+        forget=splits.forget,
+        forget_items=splits.splits["forget"],
+        retain_items=splits.splits.get("retain", ()),
+        idk=idk_answers() if idk is None else tuple(idk),
+        training=UnlearningSettings() if recipe else training(origin.model),
+        seed=seed,
+        reference=frozen,
+        reference_digest="" if frozen is None else origin_of(frozen, read=read).digest,
+        recipe=recipe,
+        before=forgotten_by(target.model),
+        save=pick_form(save),
+    )
+
+
 def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
     """The identity of what the request makes."""
     method = build_method(request.method, request.method_settings)
@@ -227,15 +264,14 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         **(request.trajectory.whole_identity() if request.trajectory else {}),
     }
     data = [items_digest(request.forget_items), items_digest(request.retain_items), list(request.idk)]
-    return SubjectSpec(
-        subject="unlearned",
-        name=request.name,
-        model=request.start,
+    return SubjectSpec.of(
+        "unlearned",
+        request.name,
+        request.start,
+        settings,
         method=request.method,
         forget=request.forget,
         seed=request.seed,
-        settings_id=content_id(settings),
-        settings=settings,
         data=content_id(data, length=32),
         parent=request.target_digest,
         version=VERSION,
@@ -246,17 +282,8 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
 def _retrained_spec(request: UnlearnRequest, version: int) -> SubjectSpec:
     recipe = recipe_asked(request)
     plain = finetune_spec(recipe.request, recipe.start_digest)
-    settings = {**plain.settings, "method_version": version}
-    return replace(
-        plain,
-        subject="unlearned",
-        name=request.name,
-        method=request.method,
-        forget=request.forget,
-        settings=settings,
-        settings_id=content_id(settings),
-        forgotten=request.forgotten,
-    )
+    own = {"name": request.name, "method": request.method, "forget": request.forget, "forgotten": request.forgotten}
+    return plain.having({**plain.settings, "method_version": version}, subject="unlearned", **own)
 
 
 def recipe_asked(request: UnlearnRequest) -> Recipe:

@@ -43,7 +43,7 @@ from vestige.evals.qa import QASettings
 from vestige.methods import build_method
 from vestige.methods.base import FromStart
 from vestige.models.load import LoadedModel
-from vestige.steps.evaluate import CHUNK, EvaluateRequest, evaluate, finished_subject, view_of
+from vestige.steps.evaluate import CHUNK, evaluate, finished_subject, requests_of
 from vestige.steps.runner import Report, State, Task, run_tasks, workers_for
 from vestige.steps.subjects import load_checked
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
@@ -538,6 +538,6 @@ def _reported(
         device=asked.target.device,
         trust_remote_code=asked.target.trust_remote_code,
     )
-    test = EvaluateRequest(everything([apart.test]), (view_of(apart.test),), request.questions, asked.seed)
+    (test,) = requests_of(apart.test, {qa.NAME: request.questions}, asked.seed)
     place = evaluate(subject, test, lambda done, of: report(done / of))
     return tuple(result_rows([read_summary(place.summary(asked.forget))]))

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -19,7 +18,7 @@ from vestige.core.ids import changed_keys
 from vestige.core.settings import Settings, read_toml, to_toml
 from vestige.core.text import closest
 from vestige.data.alternatives import with_alternatives
-from vestige.data.corpus import Corpus, SourceSettings, everything, idk_answers, left_out, named_splits, open_corpus
+from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.graph import load_graph
 from vestige.data.selectors import select_edges
@@ -142,7 +141,7 @@ def demo_request(run: RunFolder, asked: DemoSettings, forget: str) -> AuditReque
     models += [AuditedModel(name, "retrained", str(run.control(name).path)) for name in controls]
     models += [AuditedModel(_REFERENCE, "unlearned", str(run.control(name).path)) for name in again]
     for method in asked.methods:
-        place = _cell(run, unlearn_request(run, asked, method, forget))
+        place = _cell(run, unlearning_of(run, asked, method, forget))
         models.append(AuditedModel(method, "unlearned", str(place.path)))
     corpus = _corpus(run, asked)
     splits = named_splits(corpus, forget)
@@ -197,7 +196,7 @@ def same_run(run: RunFolder, settings: Settings) -> None:
 
 def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
     """The plan: controls first, since everything else waits for the target."""
-    base = {"run": str(run.path), "settings": settings.identity()}
+    base = {"run": run, "settings": settings}
     retrained = {
         name: (forget, settings.seed + k)
         for forget in settings.forget
@@ -221,93 +220,65 @@ def demo_tasks(run: RunFolder, settings: DemoSettings) -> list[Task]:
     return tasks
 
 
-def _asked(run: str, settings: dict[str, Any]) -> tuple[RunFolder, DemoSettings]:
-    return RunFolder(Path(run)), DemoSettings.build(settings, where=run)
-
-
 def _corpus(run: RunFolder, asked: DemoSettings) -> Corpus:
     return open_corpus(SourceSettings(data=str(run.data), factual="builtin" if asked.factual else None))
 
 
-def compile_task(run: str, settings: dict[str, Any], report: Report) -> None:
+def compile_task(run: RunFolder, settings: DemoSettings, report: Report) -> None:
     """Compile the data set into the run's folder."""
-    folder, asked = _asked(run, settings)
-    compile_to_folder(asked.graph, folder.data, CompileSettings(seed=asked.seed))
+    compile_to_folder(settings.graph, run.data, CompileSettings(seed=settings.seed))
 
 
-def base_task(run: str, settings: dict[str, Any], report: Report) -> None:
+def base_task(run: RunFolder, settings: DemoSettings, report: Report) -> None:
     """Keep the untrained model as the subject `base`."""
     from vestige.models.load import ModelSettings
     from vestige.steps.finetune import untrained
 
-    folder, asked = _asked(run, settings)
-    corpus = _corpus(folder, asked)
+    corpus = _corpus(run, settings)
     model = ModelSettings(model="builtin:tiny", device="cpu")
-    untrained(folder.control("base"), model, (*corpus.items, *corpus.factual), asked.seed)
+    untrained(run.control("base"), model, (*corpus.items, *corpus.factual), settings.seed)
 
 
 def finetune_task(
-    run: str, settings: dict[str, Any], name: str, forget: str, report: Report, seed: int | None = None
+    run: RunFolder, settings: DemoSettings, name: str, forget: str, report: Report, seed: int | None = None
 ) -> None:
     """Train the target, or a model that never sees the forget set; from the run's seed if no other is given."""
     from vestige.models.load import ModelSettings
-    from vestige.steps.finetune import FinetuneRequest, finetune
+    from vestige.steps.finetune import finetune, finetune_request
 
-    folder, asked = _asked(run, settings)
-    corpus = _corpus(folder, asked)
-    whole = (*corpus.items, *corpus.factual)
-    splits = named_splits(corpus, forget) if forget else None
-    request = FinetuneRequest(
-        model=ModelSettings(model="builtin:tiny", device="cpu"),
-        items=(*left_out(corpus, splits), *corpus.factual) if splits else whole,
-        vocabulary=whole,
-        training=TINY_FINETUNE.model_copy(update={"epochs": asked.epochs}),
-        seed=asked.seed if seed is None else seed,
-        role="retrained" if forget else "target",
+    corpus = _corpus(run, settings)
+    request = finetune_request(
+        ModelSettings(model="builtin:tiny", device="cpu"),
+        corpus,
+        named_splits(corpus, forget) if forget else None,
+        TINY_FINETUNE.model_copy(update={"epochs": settings.epochs}),
         name=name,
-        forget=forget,
-        forgotten=(splits.resolved,) if splits else (),
+        seed=settings.seed if seed is None else seed,
+        factual=settings.factual,
     )
-    finetune(folder.control(name), request, lambda p: report(p.step / p.n_steps))
+    finetune(run.control(name), request, lambda p: report(p.step / p.n_steps))
 
 
-def unlearn_task(run: str, settings: dict[str, Any], method: str, forget: str, report: Report) -> None:
+def unlearn_task(run: RunFolder, settings: DemoSettings, method: str, forget: str, report: Report) -> None:
     """Make the target forget by one method."""
     from vestige.steps.unlearn import unlearn
 
-    folder, asked = _asked(run, settings)
-    request = unlearn_request(folder, asked, method, forget)
-    unlearn(_cell(folder, request), request, lambda p: report(p.step / p.n_steps))
+    request = unlearning_of(run, settings, method, forget)
+    unlearn(_cell(run, request), request, lambda p: report(p.step / p.n_steps))
 
 
-def unlearn_request(
-    run: RunFolder, asked: DemoSettings, method: str, forget: str, *, rate: float | None = None
+def unlearning_of(
+    run: RunFolder, settings: DemoSettings, method: str, forget: str, *, rate: float | None = None
 ) -> "UnlearnRequest":
     """What is asked of one method; `rate` replaces the demo's learning rate."""
     from vestige.models.load import ModelSettings
-    from vestige.steps.making import read_done
-    from vestige.steps.unlearn import UnlearnRequest
+    from vestige.steps.unlearn import unlearn_request
 
-    splits = named_splits(_corpus(run, asked), forget).splits
-    target = run.control("target")
-    made = read_done(target)
-    if made is None:
-        raise InputError(f"{run.path} holds no finished target; run the demo there first")
-    own = {"epochs": asked.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
+    target = ModelSettings(model=str(run.control("target").model), device="cpu")
+    own = {"epochs": settings.unlearning_epochs, "learning_rate": rate or DEMO_RATES[method]}
     training = UnlearningSettings.build({**tiny_unlearning(method), **own})
-    return UnlearnRequest(
-        target=ModelSettings(model=str(target.model), device="cpu"),
-        target_digest=made.digest.id,
-        start="builtin:tiny",
-        method=method,
-        method_settings={},
-        forget=forget,
-        forget_items=splits["forget"],
-        retain_items=splits["retain"],
-        idk=idk_answers(),
-        training=training,
-        seed=asked.seed,
-    )
+    splits = named_splits(_corpus(run, settings), forget)
+    return unlearn_request(target, splits, method, lambda _: training, seed=settings.seed)
 
 
 def _cell(run: RunFolder, request: "UnlearnRequest") -> SubjectFolder:
@@ -316,13 +287,12 @@ def _cell(run: RunFolder, request: "UnlearnRequest") -> SubjectFolder:
     return run.cell(request.name, unlearn_spec(request).id)
 
 
-def evaluate_task(run: str, settings: dict[str, Any], name: str, forgets: Sequence[str], report: Report) -> None:
+def evaluate_task(run: RunFolder, settings: DemoSettings, name: str, forgets: Sequence[str], report: Report) -> None:
     """Evaluate one subject of the demo."""
-    folder, asked = _asked(run, settings)
     method, _, forget = name.partition(" ")
-    cell = method in asked.methods
-    place = _cell(folder, unlearn_request(folder, asked, method, forget)) if cell else folder.control(name)
-    evaluate_subject(folder, asked, place, forgets, report)
+    cell = method in settings.methods
+    place = _cell(run, unlearning_of(run, settings, method, forget)) if cell else run.control(name)
+    evaluate_subject(run, settings, place, forgets, report)
 
 
 def evaluate_subject(

@@ -21,7 +21,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.data.alternatives import with_alternatives
-from vestige.data.corpus import NamedSplits, everything, idk_answers, left_out, named_splits
+from vestige.data.corpus import NamedSplits, everything, named_splits
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.loaders import published_of
 from vestige.evals import find_eval
@@ -40,10 +40,10 @@ from vestige.steps.evaluate import (
     finished_subject,
     view_of,
 )
-from vestige.steps.finetune import FinetuneRequest, finetune
+from vestige.steps.finetune import finetune, finetune_request
 from vestige.steps.making import pick_form, read_done
-from vestige.steps.subjects import any_subject, origin_of
-from vestige.steps.unlearn import UnlearnRequest, unlearn
+from vestige.steps.subjects import any_subject
+from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_request
 from vestige.studies import calibrate as calibrating
 from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings, calibrate
 from vestige.studies.cells import Point, Study, corpus_of, folder_of, place_of, rate_name, splits_named, splits_of
@@ -160,22 +160,17 @@ def _taught(study: Study, cell: Cell) -> Mapping[str, Any]:
     """A target, or a model that never sees a forget set."""
     point: Point = cell.given
     model, corpus = study.model(point.model), corpus_of(study, point.data)
-    factual = corpus.factual if study.data(point.data).train_factual else ()
-    splits = None
-    if point.role == "retrained":
-        splits = splits_named(study, point)
-    request = FinetuneRequest(
-        model=_settings_of(study, model),
-        items=(*(left_out(corpus, splits) if splits else corpus.items), *factual),
-        # One tokeniser for all models of a data set.
-        vocabulary=(*corpus.items, *corpus.factual),
-        training=study.settings.teaching(model, study.data(point.data)),
-        seed=derive_seed(point.seed, "control", point.step) if point.step else point.seed,
-        role=point.role,
+    data = study.data(point.data)
+    request = finetune_request(
+        _settings_of(study, model),
+        corpus,
+        splits_named(study, point) if point.role == "retrained" else None,
+        study.settings.teaching(model, data),
         name=point.role,
-        forget=point.member,
-        forgotten=(splits.resolved,) if splits else (),
+        seed=derive_seed(point.seed, "control", point.step) if point.step else point.seed,
+        factual=data.train_factual and bool(corpus.factual),
     )
+    request = replace(request, forget=point.member)
     place = folder_of("models", point, cell.key)
     made = finetune(SubjectFolder(study.folder.path / place), request)
     return {"path": place, "steps": made.steps, "stopped": made.stopped, "tokens": _tokens(study, place)}
@@ -243,37 +238,26 @@ def _unlearning(study: Study, cell: Cell, rate: float) -> tuple[UnlearnRequest, 
     corpus, member = corpus_of(study, point.data), study.member(point.data, point.forget, point.member)
     done = tuple(named_splits(corpus, step).resolved for step in member.steps[: point.step])
     named = named_splits(corpus, member.steps[point.step], retain=data.retain, before=done)
-    splits = named.splits
-    target, start, digest = _parent(study, cell, model)
-    request = UnlearnRequest(
-        target=target,
-        target_digest=digest,
-        start=start,
-        method=method.method,
-        method_settings=dict(method.settings),
-        forget=member.steps[point.step],
-        forget_items=splits["forget"],
-        retain_items=splits.get("retain", ()),
-        idk=idk_answers(),
-        training=study.settings.training(model, method, rate),
+    request = unlearn_request(
+        _parent(study, cell, model),
+        named,
+        method.method,
+        lambda _: study.settings.training(model, method, rate),
+        method_settings=method.settings,
         seed=point.seed,
-        save=pick_form(model.save),
-        before=done,
+        save=model.save,
     )
-    return request, named
+    return replace(request, forget=member.steps[point.step], before=done), named
 
 
-def _parent(study: Study, cell: Cell, model: StudyModel) -> tuple[ModelSettings, str, str]:
-    """The model that unlearning starts from, where its history began, and its digest."""
+def _parent(study: Study, cell: Cell, model: StudyModel) -> ModelSettings:
+    """The model that unlearning starts from."""
     if not model.teach and cell.given.step == 0:
-        settings = _settings_of(study, model)
-        origin = origin_of(settings)
-        return settings, origin.model, origin.digest
+        return _settings_of(study, model)
     folder = SubjectFolder(place_of(study, cell.after[0]))
-    made = read_done(folder)
-    if made is None:
+    if read_done(folder) is None:
         raise InputError(f"{folder.path} holds no finished model; delete its mark in state/done and run again")
-    return _settings_of(study, model, folder.model), model.model, made.digest.id
+    return _settings_of(study, model, folder.model)
 
 
 def _attacked(study: Study, cell: Cell) -> Mapping[str, Any]:
