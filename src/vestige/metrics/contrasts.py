@@ -56,7 +56,7 @@ from vestige.metrics.intervals import (
 )
 
 EDGE_CORRELATION = 0.05
-"""Held between items of an edge that was not seen. Ours; benchmarks/results/verdicts.md has the errors where it is 0.3."""
+"""Held between items of an edge that was not seen. Ours; errors where it is 0.3: benchmarks/results/verdicts.md."""
 
 LEAST_RESAMPLED = 8
 """With fewer scores without bounds the draws are Student's t around the mean: so few make few different resamples."""
@@ -265,7 +265,8 @@ def _drawn(
     if sample.fixed:
         return _over_trainings(scores, sample, prior, (value, length), name=name, trained=trained)
     low, high = _item_draws(differences, quantity.bounds, sample)
-    read = _Read(value, low, high, differences, 1.0, _kind(quantity.bounds))
+    kind = "studentised bootstrap" if quantity.bounds is None else "Gaffke"
+    read = _Read(value, low, high, differences, 1.0, kind)
     if ruler is not None:
         bottoms = _item_draws(unit, None if quantity.bounds is None else (0.0, 0.0), sample)[0]
         # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
@@ -313,10 +314,6 @@ def known_ratio_draws(
     residuals = (tops - value * unit) / length
     read = _Read(value, corners(0.0).min(axis=0), corners(1.0).max(axis=0), residuals, length, "Gaffke, Fieller")
     return _with_seeds(read, top, sample, None, name=name, trained=False)
-
-
-def _kind(bounds: Bounds | None) -> str:
-    return "studentised bootstrap" if bounds is None else "Gaffke"
 
 
 def seed_variance(
