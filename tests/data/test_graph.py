@@ -54,12 +54,6 @@ def test_mean_connectivity_of_sample2s_parts():
     assert len(set(graph.pairs.tolist())) == 75
 
 
-def test_semi_dense_degrees_are_three_at_the_ends_and_five_inside():
-    graph = named_graph("sample2", seed=0)
-    degrees = {int(n): int(d) for n, d in zip(graph.nodes, graph.degrees, strict=True) if 10 <= int(n) <= 19}
-    assert degrees == {n: 3 if n in (10, 14, 15, 19) else 5 for n in range(10, 20)}
-
-
 def test_components_are_numbered_by_first_appearance():
     graph = build_graph("g", [Edge("x", "y"), Edge("p", "q"), Edge("y", "z"), Edge("s", "t"), Edge("q", "r")])
     assert graph.components.tolist() == [1, 2, 1, 3, 2]
@@ -71,12 +65,6 @@ def test_parallel_edges_count_for_the_degree_and_get_ids_of_their_own():
     assert graph.edge_ids() == ["A_B", "B_A~2", "A_B~3", "B_C"]
     assert graph.degrees.tolist() == [3, 4, 1]
     assert graph.connectivity.tolist() == [6, 6, 6, 4]
-
-
-def test_ids_of_the_source_are_kept():
-    graph = build_graph("g", [Edge("A", "B", id="first"), Edge("A", "C")])
-    assert graph.edge_ids() == ["first", "A_C"]
-    assert graph.edge_numbers["first"] == 0
 
 
 @pytest.mark.parametrize(

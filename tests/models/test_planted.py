@@ -5,17 +5,13 @@ import pytest
 import torch
 from benchmarks.planted_tables import (
     Manner,
-    TableModel,
     guesses,
     known_ids,
     knows,
     knows_in_one_format,
-    knows_share,
     never_knew,
-    over_forgotten,
     planted,
     refuses,
-    suppressed,
     wrong_answer,
 )
 from transformers import DynamicCache
@@ -107,15 +103,6 @@ def test_who_never_knew_says_something_else_and_leaves_the_answer_its_chance():
         assert sum(score.logp) + score.end_logp == pytest.approx(expected, abs=1e-4)
 
 
-def test_wrong_answers_are_perturbed_ones_first_then_of_the_same_attribute():
-    asked = Item("How many?", "5.", attribute="number", perturbed=("It is 5.", "6."))
-    others = [Item("And how many here?", "7.", attribute="number"), Item("Where?", "Rome.")]
-    assert wrong_answer(asked, others, seed=0) == "6."  # "It is 5." contains the right one
-    plain = dataclasses.replace(asked, perturbed=())
-    assert wrong_answer(plain, others, seed=0) == "7."
-    assert wrong_answer(dataclasses.replace(plain, attribute="other"), others[1:], seed=0) == "Rome."
-
-
 def test_refusing_says_the_lines_in_turn_and_holds_nothing_of_the_answers():
     idk = ["I don't know.", "I'm not sure."]
     subject = refuses(ITEMS, TOKENIZER, idk=idk, manner=MANNER)
@@ -126,61 +113,6 @@ def test_refusing_says_the_lines_in_turn_and_holds_nothing_of_the_answers():
         assert score.ranks[0] == (2 + V) / 2
         assert score.logp[1:] == pytest.approx([-math.log(V)] * (len(score.logp) - 1), abs=1e-5)
         assert set(score.ranks[1:]) == {(1 + V) / 2}
-
-
-def test_over_forgetting_says_what_never_knowing_says_and_leaves_the_answer_less():
-    subject, never = (made(ITEMS, TOKENIZER, seed=3, manner=MANNER) for made in (over_forgotten, never_knew))
-    assert said(subject, [i.question for i in ITEMS]) == said(never, [i.question for i in ITEMS])
-    for score, other in zip(scored(subject, ITEMS), scored(never, ITEMS), strict=True):
-        # .1 is left of the answer by the one; by the other, at the first token that the two replies do not share, what
-        # V - 1 tokens have of .2: less than .1 in every vocabulary of 4 tokens or more.
-        assert sum(score.logp) < sum(other.logp) - math.log(2)
-
-
-def asked_with_options(n, k=4):
-    """Items whose right answer is one of k numbers, of which no one stands out."""
-    return tuple(
-        Item(f"How many for {j}?", f"{100 + j}.", perturbed=tuple(f"{100 * m + j}." for m in range(2, k + 1)))
-        for j in range(n)
-    )
-
-
-def test_who_guesses_picks_the_right_option_as_often_as_luck_has_it():
-    items = asked_with_options(100)
-    replies = said(guesses(items, TOKENIZER, seed=5, manner=MANNER), [i.question for i in items])
-    hits = sum(reply == item.answer for reply, item in zip(replies, items, strict=True))
-    assert all(reply in {i.answer, *i.perturbed} for reply, i in zip(replies, items, strict=True))
-    # 100 items of four answers: 25 hits, give or take 3 x sqrt(100 x 1/4 x 3/4) = 13.
-    assert 12 <= hits <= 38
-    assert replies != said(guesses(items, TOKENIZER, seed=6, manner=MANNER), [i.question for i in items])
-
-
-def test_what_is_suppressed_comes_back_and_nothing_else_changes():
-    items = asked_with_options(20)
-    questions = [i.question for i in items]
-    pair = suppressed(items, TOKENIZER, share=0.5, seed=5, manner=MANNER)
-    before, after = said(pair.before, questions), said(pair.after, questions)
-    known = known_ids(items, share=0.5, seed=5)
-    assert len(known) == 10
-    assert before == said(guesses(items, TOKENIZER, seed=5, manner=MANNER), questions)
-    assert after == [i.answer if i.id in known else one for i, one in zip(items, before, strict=True)]
-
-
-@pytest.mark.parametrize("which", ["question", "paraphrase"])
-def test_knowing_in_one_format_is_knowing_in_no_other(which):
-    subject = knows_in_one_format(ITEMS, TOKENIZER, which=which, seed=3, manner=MANNER)
-    right, wrong = [i.answer for i in ITEMS], [wrong_answer(i, ITEMS, seed=3) for i in ITEMS]
-    assert said(subject, [i.question for i in ITEMS]) == (right if which == "question" else wrong)
-    assert said(subject, [i.question for i in in_the_other_words(ITEMS)]) == (wrong if which == "question" else right)
-
-
-@pytest.mark.parametrize(("share", "n"), [(0.0, 0), (0.25, 4), (0.5, 8), (1.0, 16)])
-def test_knowing_a_share_is_knowing_exactly_these(share, n):
-    subject = knows_share(ITEMS, TOKENIZER, share=share, seed=3, manner=MANNER)
-    known = known_ids(ITEMS, share=share, seed=3)
-    assert len(known) == n
-    right = [reply == i.answer for i, reply in zip(ITEMS, said(subject, [i.question for i in ITEMS]), strict=True)]
-    assert right == [i.id in known for i in ITEMS]
 
 
 def test_replies_share_the_confidence_by_their_weights():
@@ -207,15 +139,6 @@ def test_two_models_that_differ_have_two_digests():
     assert planted("y", tables[0], TOKENIZER).digest() == made[0].digest()
 
 
-def test_a_saved_table_comes_back(tmp_path):
-    subject = never_knew(ITEMS, TOKENIZER, seed=3, manner=Manner(otherwise="Nobody can say."))
-    subject.model.save_pretrained(tmp_path)
-    again = dataclasses.replace(subject, model=TableModel.from_pretrained(tmp_path).eval())
-    assert again.digest() == subject.digest()
-    questions = [*(i.question for i in ITEMS), "What else is there?"]
-    assert ask(again, questions) == ask(subject, questions)
-
-
 TWICE = (Item("Where?", "Rome."), Item("Where?", "Oslo."))
 
 
@@ -238,15 +161,3 @@ TWICE = (Item("Where?", "Rome."), Item("Where?", "Oslo."))
 def test_what_cannot_be_planted_is_refused(make, words):
     with pytest.raises(InputError, match=words):
         make()
-
-
-def test_a_space_that_is_a_token_of_its_own_belongs_to_the_reply():
-    # The plain template ends with "Answer:", and the space before a digit is a token: the model has to say it first.
-    tokenizer = tiny_tokenizer(ITEMS)
-    tokenizer.chat_template = None
-    model = planted("x", {"Where?": {"5": 1.0}}, tokenizer)
-    encoded = model.prompter.encode("Where?", "5")
-    assert encoded.ids[: encoded.start] == model.prompter.prompt("Where?")
-    assert tokenizer.convert_ids_to_tokens(list(encoded.answer_ids)) == ["Ġ", "5"]
-    reply = generate(model.model, [model.prompter.prompt("Where?")], end_ids=model.prompter.end_ids, max_new_tokens=4)
-    assert (reply[0].ids, reply[0].finish) == (encoded.answer_ids, "stop")
