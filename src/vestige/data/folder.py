@@ -26,11 +26,11 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
 from vestige.artifacts.own_files import refuse_strangers
+from vestige.artifacts.provenance import installed_versions
 from vestige.core.errors import InputError
 from vestige.core.files import json_line, new_folder, read_json, replacing, write_json
 from vestige.core.ids import file_digest
@@ -90,18 +90,11 @@ class FilesWritten:
         manifest = {
             "schema": SCHEMA,
             **about,
-            "vestige": _version(),
+            "vestige": installed_versions()["vestige"],
             "files": dict(sorted(self.files.items())),
         }
         write_json(self.folder / MANIFEST, manifest)
         return manifest
-
-
-def _version() -> str:
-    try:
-        return version("vestige")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
