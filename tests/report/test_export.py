@@ -4,8 +4,10 @@ import json
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
@@ -18,6 +20,8 @@ from vestige.core.errors import InputError
 
 FACTS = ModelFacts("org/model", "d" * 64, "1.0", {"<b>target</b>": "e" * 64})
 WHEN = datetime.fromtimestamp(1_700_000_000, tz=UTC)
+EEE = json.loads((Path(__file__).parent / "eval.schema.json").read_text(encoding="utf-8"))
+"""Every Eval Ever's published schema (evaleval/every_eval_ever at 9bce413, MIT)."""
 
 
 @pytest.mark.parametrize("found", [outcome(), hostile()], ids=["plain", "hostile"])
@@ -34,6 +38,7 @@ def test_every_verdict_is_in_every_form_and_no_sign_of_it_acts(found):
         assert [re.split(r"(?<!\\)\|", row)[2].strip() for row in rows] == [v.outcome for v in own]
         assert not re.search(r"(?<!\\)[<\[]|\x1b|\u202e", page)
         record = json.loads(json.dumps(eee(found, subject, FACTS, WHEN), allow_nan=False))
+        jsonschema.validate(record, EEE)
         levels = [r for r in record["evaluation_results"] if r["metric_config"]["score_type"] == "levels"]
         names = levels[0]["metric_config"]["level_names"]
         assert [names[r["score_details"]["score"]] for r in levels] == [v.outcome for v in own]
