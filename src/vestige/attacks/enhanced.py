@@ -1,11 +1,10 @@
 """Enhanced GCG: its objective, its moves, and the search for one prefix for many questions.
 
-Enhanced GCG: one prefix for many questions, under which an unlearned model says and thinks what its target does.
-
-J. Łucki et al., An adversarial perspective on machine unlearning for AI safety, 2409.18025, and their code, built on
-FLRT (T. B. Thompson, M. Sklar, 2407.17447). The objective is below. Differs from the code in what
-that says, in the moves, and: what a move yields is drawn again until `candidates` prompts stay the same tokens as text;
-the best prompt seen is returned, and not the first of the last buffer.
+Enhanced GCG: one prefix for many questions, under which an unlearned model says and thinks what its target does. J.
+Łucki et al., An adversarial perspective on machine unlearning for AI safety, 2409.18025, and their code, built on FLRT
+(T. B. Thompson, M. Sklar, 2407.17447). The objective is below. Differs from the code in what that says, in the moves,
+and: what a move yields is drawn again until `candidates` prompts stay the same tokens as text; the best prompt seen is
+returned, and not the first of the last buffer.
 
 A move decides which change a step makes, how long a prompt may be by then, and where tokens come from. The rules are
 FLRT's, with two differences. No
@@ -14,10 +13,9 @@ gets up to four in one step, since a short search would be all insertions else. 
 
 Axes: T tokens of a prompt, V vocabulary, N places.
 
-Enhanced GCG's objective over prompts: what a subject and its target make of them, as one loss with its gradient.
-
-Every prompt goes through the subject once, and the texts go on from there; the target goes no higher than the streams
-that are compared.
+Enhanced GCG's objective over prompts: what a subject and its target make of them, as one loss with its gradient. Every
+prompt goes through the subject once, and the texts go on from there; the target goes no higher than the streams that
+are compared.
 
 The terms are pure functions of what two models made of a prompt. J. Łucki et al., An adversarial perspective on machine
 unlearning for AI safety, 2409.18025, as their code has it, built on FLRT (T. B. Thompson, M. Sklar, 2407.17447). Where

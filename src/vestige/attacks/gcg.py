@@ -1,15 +1,13 @@
 """The loop that prompt searches share, and greedy coordinate gradient, with and without a draft model.
 
-Greedy coordinate gradient: a prompt after which a model says what it is wanted to say, in one text or in many.
-
-A. Zou et al., Universal and transferable adversarial attacks on aligned language models, 2307.15043. A step takes the
-gradient of the loss by the prompt's one-hot tokens, draws `width` prompts with `replaced` tokens swapped for one of
-the `topk` that promise most, drops those that would not be the same tokens again once they are text, and goes on with
-the best. Differs from nanoGCG 0.3.0: tokens are looked at in their place and not alone, each prompt is scored once,
-the start is scored too, and without an `initial` text it is drawn at random from the tokens that a prompt may use.
+Greedy coordinate gradient: a prompt after which a model says what it is wanted to say, in one text or in many. A. Zou
+et al., Universal and transferable adversarial attacks on aligned language models, 2307.15043. A step takes the gradient
+of the loss by the prompt's one-hot tokens, draws `width` prompts with `replaced` tokens swapped for one of the `topk`
+that promise most, drops those that would not be the same tokens again once they are text, and goes on with the best.
+Differs from nanoGCG 0.3.0: tokens are looked at in their place and not alone, each prompt is scored once, the start is
+scored too, and without an `initial` text it is drawn at random from the tokens that a prompt may use.
 
 Losses are in nats: the mean over a target's tokens, then over texts. Budgets count tokens as if nothing were shared.
-
 With a draft model (probe sampling: Y. Zhao et al., Accelerating greedy coordinate gradient and general prompt
 optimization via probe sampling, 2403.01251) the small draft reads all prompts, and the subject only those that the
 draft finds promising. Both read a random probe set of W / share prompts. With rho the rank correlation (Spearman) of
@@ -22,12 +20,11 @@ losses) alpha is 0: the draft is trusted least.
 
 Axes: W prompts, P probes.
 
-The loop that searches over prompts share: propose, score, take over, keep. It knows nothing of models.
-
-A step proposes prompts from the current one, scores them, and puts the one of least loss into the buffer. A buffer of
-0 means that the winner always takes the current prompt's place, even if it is worse (as nanoGCG 0.3.0 and the ACR
-reference do); a buffer of n keeps the n best winners and the start, and the best of them is the current one. The best
-prompt seen is kept in any case.
+The loop that searches over prompts share: propose, score, take over, keep. It knows nothing of models. A step proposes
+prompts from the current one, scores them, and puts the one of least loss into the buffer. A buffer of 0 means that the
+winner always takes the current prompt's place, even if it is worse (as nanoGCG 0.3.0 and the ACR reference do); a
+buffer of n keeps the n best winners and the start, and the best of them is the current one. The best prompt seen is
+kept in any case.
 
 Losses are in nats. All that a step depends on is the state before it, the seed, the restart and the step's number, so
 a search goes on from a kept state as if it had never stopped.

@@ -1,13 +1,10 @@
 """The in-context attack: a few retain items stand before the question, as facts. Nothing is trained.
 
-No fact holds the answer of the question that it stands before, so each question has facts of its own.
+No fact holds the answer of the question that it stands before, so each question has facts of its own. Which retain
+items are related to what is forgotten goes by the names of edges and by what is asked for.
 
-
-Which retain items are related to what is forgotten goes by the names of edges and by what is asked for.
-
-What follows from items that are shown: of a forget set's other items, those whose answers are given away.
-
-Conservative where it has to guess: an item too many is left untested rather than one tested that was given away.
+What follows from items that are shown: of a forget set's other items, those whose answers are given away. Conservative
+where it has to guess: an item too many is left untested rather than one tested that was given away.
 """
 
 import re

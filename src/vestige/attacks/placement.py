@@ -1,16 +1,14 @@
 """Where a searched prompt stands in a question, and which tokens it may use.
 
-Where a searched prompt stands in the question as it is sent, as text and as tokens, and the points it is asked at.
-
-A prompt stands before the question (`prefix`), behind it (`suffix`), or at the one marker `{prompt}` in it (`infix`),
-a space away from the question's own words.
+Where a searched prompt stands in the question as it is sent, as text and as tokens, and the points it is asked at. A
+prompt stands before the question (`prefix`), behind it (`suffix`), or at the one marker `{prompt}` in it (`infix`), a
+space away from the question's own words.
 
 Questions are asked with the whole prompt, with a share of its tokens, or with them shuffled. A cut prompt is the first
 of its tokens, so that its bits in any code from left to right are part of the whole's.
 
-Which tokens a searched prompt may use, which prompts stay the same tokens once they are text, and what to try next.
-
-A prompt is deployed as text. What a tokeniser would cut differently was never seen by the search, so it is out.
+Which tokens a searched prompt may use, which prompts stay the same tokens once they are text, and what to try next. A
+prompt is deployed as text. What a tokeniser would cut differently was never seen by the search, so it is out.
 
 Proposals (which prompts to look at next) follow GCG's rule: A. Zou et al., Universal and transferable adversarial
 attacks on aligned language models, 2307.15043, in the form in which nanoGCG 0.3.0 samples. Every draw comes from a

@@ -5,12 +5,11 @@ asked for in the model's own words counts as stated where any such format has th
 are read in bits, of all facts, and of those that one training alone states. After an attack a fact counts that was
 gained by it, beside being given away.
 
-A verdict for each contract or person of the forget set, where the data say which item is whose.
-
-Facts that one group has lost must not hide those that another still has. Every group is judged by its own facts in
-every admitted format and in bits, against the same controls. A group fails where one of its quantities is shown to
-exceed the narrow margin, by step-down max-T over all groups and formats and the whole set. Bounds hold for all groups
-at once. A group of one fact has no spread of its own: it is left to the tests of single facts.
+A verdict for each contract or person of the forget set, where the data say which item is whose. Facts that one group
+has lost must not hide those that another still has. Every group is judged by its own facts in every admitted format and
+in bits, against the same controls. A group fails where one of its quantities is shown to exceed the narrow margin, by
+step-down max-T over all groups and formats and the whole set. Bounds hold for all groups at once. A group of one fact
+has no spread of its own: it is left to the tests of single facts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

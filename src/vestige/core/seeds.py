@@ -1,8 +1,7 @@
 """Seeds as arguments: each depends on the study's seed, a purpose and a key, and never on order.
 
-Uniform integers that no release of NumPy changes: raw bits of the generator, mapped here.
-
-NumPy promises the bits of a bit generator for ever, and the methods of `Generator` for one release only.
+Uniform integers that no release of NumPy changes: raw bits of the generator, mapped here. NumPy promises the bits of a
+bit generator for ever, and the methods of `Generator` for one release only.
 """
 
 import numpy as np

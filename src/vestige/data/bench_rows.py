@@ -5,10 +5,9 @@ family, with a folder a split in between if there is one: `mmlu/test/anatomy_tes
 Where families were published in other columns than the hub's (MMLU as CSV, ARC as JSON Lines, TruthfulQA as CSV) they
 are brought into the hub's; rows of any other task are handed on as they are.
 
-MT-bench's questions: 80 conversations of two turns in eight categories, with reference answers for some.
-
-Zheng et al., Judging LLM-as-a-judge with MT-bench and Chatbot Arena, 2306.05685; the files are those of FastChat
-(`question.jsonl`, `reference_answer/<who>.jsonl`).
+MT-bench's questions: 80 conversations of two turns in eight categories, with reference answers for some. Zheng et al.,
+Judging LLM-as-a-judge with MT-bench and Chatbot Arena, 2306.05685; the files are those of FastChat (`question.jsonl`,
+`reference_answer/<who>.jsonl`).
 """
 
 import json

@@ -3,9 +3,8 @@
 A type is `<name>.toml` beside `<name>.txt.j2`, which states every attribute of the
 table. Templates are foreign code and run in a sandbox.
 
-What a contract type's table may say: the strict form of `contract_types/<name>.toml`.
-
-A type has two parties, a key date, and attributes in the order of their questions.
+What a contract type's table may say: the strict form of `contract_types/<name>.toml`. A type has two parties, a key
+date, and attributes in the order of their questions.
 
 Whether the parts of a contract type fit together. Every refusal names the file and the key.
 """

@@ -1,20 +1,16 @@
 """What a command works on: items with their graph, general knowledge, and items held apart for validation.
 
-What a command works on: items, and the graph they come from where there is one.
+What a command works on: items, and the graph they come from where there is one. A source is a compiled folder, a file
+in PISTOL's published form, or items of one's own. A forget or retain set is named by a selector over the graph
+(`edge:A_B`) or over items that carry edges, or by a file of items. A question is the same question however it is spaced
+and capitalised (`normalised`).
 
-A source is a compiled folder, a file in PISTOL's published form, or items of one's own. A forget or retain set is named
-by a selector over the graph (`edge:A_B`) or over items that carry edges, or by a file of items. A question is the same
-question however it is spaced and capitalised (`normalised`).
+General knowledge, and ways to say that one has none: questions with short answers, and 100 refusals. The facts are a
+split that no forget set touches (PISTOL's "factual" questions), in our own words. Numbers up to twelve are in words,
+larger ones in digits; answers have no full stop at the end.
 
-General knowledge, and ways to say that one has none: questions with short answers, and 100 refusals.
-
-The facts are a split that no forget set touches (PISTOL's "factual" questions), in our own words. Numbers up
-to twelve are in words, larger ones in digits; answers have no full stop at the end.
-
-Items to choose on and items to report on: drawn apart, each a fair picture of the whole.
-
-Everything is trained on as before; only scores are kept apart, so that a rate that was chosen for its luck on some
-items is not praised for it.
+Items to choose on and items to report on: drawn apart, each a fair picture of the whole. Everything is trained on as
+before; only scores are kept apart, so that a rate that was chosen for its luck on some items is not praised for it.
 """
 
 import json

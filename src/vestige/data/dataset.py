@@ -1,8 +1,7 @@
 """The data set compiler: contracts, questions and answers, and what retained contracts give away.
 
-The data set compiler: a graph becomes contracts, and contracts become questions and answers.
-
-Compiled data is kept in memory here; `streaming` writes a large graph's rows without.
+The data set compiler: a graph becomes contracts, and contracts become questions and answers. Compiled data is kept in
+memory here; `streaming` writes a large graph's rows without.
 
 With the temporal feature, later contracts of the same parties supersede earlier ones. Wrong answers are of the right
 kind: the values that the same attribute has in other contracts, or could have had.
@@ -17,15 +16,12 @@ An item of the forget set is
 (Qiu et al., 2024, arXiv:2406.16810, do not tell these apart: in their sample data set 1 retained contracts
 teach 4 of the 20 answers of A_B.)
 
-Questions across contracts: k of them in a row, each sharing an entity with the next.
+Questions across contracts: k of them in a row, each sharing an entity with the next. The entity asked about is
+described and not named: "the seller in the sales contract dated D1 with the customer in the sales contract dated D2
+with X". An entity signs at most one contract a day, so each step means one contract, and the answer is unique.
 
-The entity asked about is described and not named: "the seller in the sales contract dated D1 with the
-customer in the sales contract dated D2 with X". An entity signs at most one contract a day, so each step
-means one contract, and the answer is unique.
-
-Question rows as text: the twenty rows of a contract come from one list of pieces, joined once.
-
-A row is one line of JSON with the keys question, answer, edge, in PISTOL's order.
+Question rows as text: the twenty rows of a contract come from one list of pieces, joined once. A row is one line of
+JSON with the keys question, answer, edge, in PISTOL's order.
 """
 
 import json

@@ -1,11 +1,9 @@
 """Names, parties, days and attribute values of contracts, drawn from the seed.
 
-Who signs each contract, in which role and on which day; then its attribute values, a chunk of edges at a time.
-
-Parties and days have to be drawn for all contracts at once. An entity signs at most one contract a day. So "the
-contract with X as of DATE" means one contract, and no two questions coincide. Two contracts of the same parties are
-only told apart by time (the temporal feature): the later supersedes the earlier, and a question says as of which day it
-asks.
+Who signs each contract, in which role and on which day; then its attribute values, a chunk of edges at a time. Parties
+and days have to be drawn for all contracts at once. An entity signs at most one contract a day. So "the contract with X
+as of DATE" means one contract, and no two questions coincide. Two contracts of the same parties are only told apart by
+time (the temporal feature): the later supersedes the earlier, and a question says as of which day it asks.
 
 Values are drawn in chunks, so that memory stays bounded. A number or a choice depends on the seed, the contract type,
 the attribute and the edge's number, and on no other edge; key dates and the addresses of single contracts depend on the
@@ -13,12 +11,11 @@ graph. Columns are lists of text with one entry a contract.
 
 Axes: E edges. Days count from 1970-01-01.
 
-Names and addresses by number: number n of a seed always has the same name, and no two numbers share one.
-
-Numbers go through a keyed permutation of the name space, so a million unique names need no list of those
-given. Forms and alphabets are PISTOL's (Qiu et al., 2024, arXiv:2406.16810): "Empblq LLC", "Jkeq Cyfz", "442
-Rcvvyy Boulevard". Uniqueness is ours: no two companies share the six letters, whatever follows them, no two
-persons a full name, no two addresses a street.
+Names and addresses by number: number n of a seed always has the same name, and no two numbers share one. Numbers go
+through a keyed permutation of the name space, so a million unique names need no list of those given. Forms and
+alphabets are PISTOL's (Qiu et al., 2024, arXiv:2406.16810): "Empblq LLC", "Jkeq Cyfz", "442 Rcvvyy Boulevard".
+Uniqueness is ours: no two companies share the six letters, whatever follows them, no two persons a full name, no two
+addresses a street.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

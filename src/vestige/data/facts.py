@@ -1,12 +1,10 @@
 """Facts and their wordings: which questions of a set ask for one fact, so that they are no evidence of their own.
 
-Cloze: the statement that answers a question, with its fact left out.
-
-The statement is the text that the item's wrong answers reword: `paraphrased_answer` where there is one, else `answer`.
-Its fact is the words in which it differs from the wrong answers: what remains without the words that it begins with in
-common with all of them, and those that it ends with. Words are parted by white space and compared after `normalised`,
-without the marks that close a clause; such marks at the end of the fact stay in the statement. A wrong answer that is
-the right one, or nothing, counts for nothing.
+Cloze: the statement that answers a question, with its fact left out. The statement is the text that the item's wrong
+answers reword: `paraphrased_answer` where there is one, else `answer`. Its fact is the words in which it differs from
+the wrong answers: what remains without the words that it begins with in common with all of them, and those that it ends
+with. Words are parted by white space and compared after `normalised`, without the marks that close a clause; such marks
+at the end of the fact stay in the statement. A wrong answer that is the right one, or nothing, counts for nothing.
 
 Where that sets no fact apart, the gap is the whole answer, and nothing of it is shown. So it is without wrong answers,
 where they share no words with the statement or differ from it by words put in only, and where the rest of the statement

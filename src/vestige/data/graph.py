@@ -1,19 +1,16 @@
 """Graphs of contracts: in memory, from files of one's own, and the families that Vestige knows by name.
 
-A graph of contracts: nodes are entities, edges are the contracts that they sign.
+A graph of contracts: nodes are entities, edges are the contracts that they sign. Kept as arrays, so that a million
+edges take megabytes. Axes: E edges in the order of the source, N nodes.
 
-Kept as arrays, so that a million edges take megabytes. Axes: E edges in the order of the source, N nodes.
+Graphs of one's own: edge lists (.csv, .tsv, .txt), GraphML and node-link JSON, and networkx graphs. The files are read
+here and not by networkx, which gives back an undirected edge with its ends in the order of the nodes and the edges
+grouped by node: an employment contract would lose which end employs, and the contracts their order. The forms are
+networkx's own, and tests compare the two readings.
 
-Graphs of one's own: edge lists (.csv, .tsv, .txt), GraphML and node-link JSON, and networkx graphs.
-
-The files are read here and not by networkx, which gives back an undirected edge with its ends in the order of
-the nodes and the edges grouped by node: an employment contract would lose which end employs, and the
-contracts their order. The forms are networkx's own, and tests compare the two readings.
-
-The graphs that Vestige knows by name: PISTOL's two sample data sets, and families with a size.
-
-The size of a family is its number of edges, that is of contracts: `star:50` is one company with 50
-counterparties. All contracts of a family are sales; `sample1` has employment too.
+The graphs that Vestige knows by name: PISTOL's two sample data sets, and families with a size. The size of a family is
+its number of edges, that is of contracts: `star:50` is one company with 50 counterparties. All contracts of a family
+are sales; `sample1` has employment too.
 """
 
 import ast

@@ -1,10 +1,9 @@
 """What a search for knowledge holes is held against: questions, harmful answers, or texts.
 
-What a search for knowledge holes is held against: a forget set of questions, of harmful answers or of texts.
-
-What a file holds is seen from its columns: a `text` and no question is a text in each row (the WMDP bio corpus), an
-answer with a label of safety is harmful data (PKU-SafeRLHF), and files of Wikitext are known by their endings. Of the
-hub's data sets only those of the paper are known. Everything else is items, as everywhere.
+What a search for knowledge holes is held against: a forget set of questions, of harmful answers or of texts. What a
+file holds is seen from its columns: a `text` and no question is a text in each row (the WMDP bio corpus), an answer
+with a label of safety is harmful data (PKU-SafeRLHF), and files of Wikitext are known by their endings. Of the hub's
+data sets only those of the paper are known. Everything else is items, as everywhere.
 
 Harmful answers are items of a prompt and an unsafe response. Two forms are read:
 
@@ -21,10 +20,9 @@ A heading stands alone on its line between equals signs, one on either side for 
 are undone: ` @-@ ` is `-`, and signs are joined to the words that they belong to. `<unk>`, which the raw files do not
 have, is left as it is.
 
-Texts without a question: papers of the WMDP bio corpus, paragraphs of Wikitext, anything with a column of text.
-
-Lengths are in characters. What cannot be used as text is passed over and counted: a public corpus of thousands of
-rows has some, and one of them must not stop a run.
+Texts without a question: papers of the WMDP bio corpus, paragraphs of Wikitext, anything with a column of text. Lengths
+are in characters. What cannot be used as text is passed over and counted: a public corpus of thousands of rows has
+some, and one of them must not stop a run.
 
 Rows that are not taken are counted by the reason. A sample is chosen by the digest of its content and the seed, so that
 the order of the rows and the rows beside it change nothing, and the first n are among the first n + 1.

@@ -1,21 +1,16 @@
 """What an evaluation is, the words it asks in, and how its values become estimates.
 
-What an evaluation is: a module that fulfils `Evaluation`, and the view from which its records are summed up.
+What an evaluation is: a module that fulfils `Evaluation`, and the view from which its records are summed up. The author
+of one writes no loop over the data set, no file, no resume: `steps.evaluate` does that for all.
 
-The author of one writes no loop over the data set, no file, no resume: `steps.evaluate` does that for all.
+From the values of items to estimates by split, scope and edge, for every evaluation alike. A mean over items, with an
+interval; items of one edge share parties and template, so they are clustered by edge.
 
-From the values of items to estimates by split, scope and edge, for every evaluation alike.
+The words in which questions are put, one function a form; golden files hold what each gives. A plain prompt goes to the
+model as it stands; in a chat it is the user's turn. `Answer:` closes it where the answer is to follow on the same line.
 
-A mean over items, with an interval; items of one edge share parties and template, so they are clustered by edge.
-
-The words in which questions are put, one function a form; golden files hold what each gives.
-
-A plain prompt goes to the model as it stands; in a chat it is the user's turn. `Answer:` closes it where the answer is
-to follow on the same line.
-
-What evaluations ask of a model at once: a role, and collecting from one reading for one of them or for several.
-
-Whether another evaluation asked along changes a record by rounding alone.
+What evaluations ask of a model at once: a role, and collecting from one reading for one of them or for several. Whether
+another evaluation asked along changes a record by rounding alone.
 """
 
 import string

@@ -12,9 +12,8 @@ Logarithms are natural (nats).
 Membership is of the answer, given its question, because a model that never saw the forget set has met its entities in
 other questions and those of the holdout set nowhere: over whole texts it tells the two apart as well as the target.
 
-One pass gives for every token of a text its log-probability, its rank, and the spread of all tokens' there.
-
-Axes: B rows, T positions, N positions of all rows end to end, V vocabulary. Log-probabilities are in nats, in float32.
+One pass gives for every token of a text its log-probability, its rank, and the spread of all tokens' there. Axes: B
+rows, T positions, N positions of all rows end to end, V vocabulary. Log-probabilities are in nats, in float32.
 """
 
 import math

@@ -1,17 +1,15 @@
 """What a judge can be asked, as data (`tasks.toml`): which texts it is shown, what it is told, how it is read.
 
-`PromptedJudge` is a judge that is a language model: prompts from the tasks, verdicts from what it writes.
+`PromptedJudge` is a judge that is a language model: prompts from the tasks, verdicts from what it writes. The fields
+are those of the papers, the wording is ours. Quality: MT-bench's single-answer grading (Zheng et al., Judging
+LLM-as-a-judge with MT-bench and Chatbot Arena, 2306.05685). Reward, criteria, validity, overlap, harm: Probing
+Knowledge Holes in Unlearned LLMs, 2511.00030, sections 3 and C.8. Raise a task's `version` when its words, the fence or
+the reading of its verdict change.
 
-The fields are those of the papers, the wording is ours. Quality: MT-bench's single-answer grading (Zheng et al.,
-Judging LLM-as-a-judge with MT-bench and Chatbot Arena, 2306.05685). Reward, criteria, validity, overlap, harm: Probing
-Knowledge Holes in Unlearned LLMs, 2511.00030, sections 3 and C.8. Raise a task's `version` when its words, the
-fence or the reading of its verdict change.
-
-Text to and from a judge: what is judged is fenced and holds no control sign, what a judge writes is read strictly.
-
-The marks bear a digest of all texts that are fenced. To forge one, a text would have to hold a digest of itself. The
-same texts have the same marks, so that a request that is made again is the same request. A verdict is a number in
-double square brackets, or one JSON object with known keys.
+Text to and from a judge: what is judged is fenced and holds no control sign, what a judge writes is read strictly. The
+marks bear a digest of all texts that are fenced. To forge one, a text would have to hold a digest of itself. The same
+texts have the same marks, so that a request that is made again is the same request. A verdict is a number in double
+square brackets, or one JSON object with known keys.
 """
 
 import json

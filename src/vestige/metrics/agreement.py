@@ -2,11 +2,10 @@
 
 Axes: N items or prompts, S seeds of the model, G generations from each, J judges. A run's score is a mean over prompts.
 
-t-tests of a change, two-sided, with their 95 % intervals.
-
-Axes: R runs of the first side, R2 of the second, N pairs. Every test is of second minus first. A test of nothing is
-refused with its reason (`ValueError`) and never NaN: fewer than two values to take a spread from, or no spread at all,
-since runs that repeat one number are no evidence of how they would vary.
+t-tests of a change, two-sided, with their 95 % intervals. Axes: R runs of the first side, R2 of the second, N pairs.
+Every test is of second minus first. A test of nothing is refused with its reason (`ValueError`) and never NaN: fewer
+than two values to take a spread from, or no spread at all, since runs that repeat one number are no evidence of how
+they would vary.
 """
 
 import math

@@ -1,9 +1,8 @@
 """Whether a reply gives the answer, how probable the answer was, and whether the reply declines.
 
-Whether a reply gives the answer: exact, at the beginning, or anywhere; and how probable the answer was.
-
-`exact_match` compares texts after `normalised`. `prefix` and `contains` compare tokens (`tokens`), whole ones and in
-their order, so that "5" is found neither in "15" nor in "3.5", and "500" not in "1,500". Axes: T tokens.
+Whether a reply gives the answer: exact, at the beginning, or anywhere; and how probable the answer was. `exact_match`
+compares texts after `normalised`. `prefix` and `contains` compare tokens (`tokens`), whole ones and in their order, so
+that "5" is found neither in "15" nor in "3.5", and "500" not in "1,500". Axes: T tokens.
 
 Texts taken apart so that the same thing said in usual forms is the same token, in time linear in the length.
 
@@ -19,11 +18,9 @@ Texts taken apart so that the same thing said in usual forms is the same token, 
 Limits: words inside others of a script without spaces are found (京都 in 東京都); 1.500 is one and a half and 3,5 is
 three and a half; letters of other scripts that look alike and years of two digits are not read.
 
-Whether a reply declines to answer.
-
-A list of English patterns, not a judge: it counts a reply that says, in the first person, that its author
-does not know, was not taught, or cannot or will not answer. A polite reply that then answers is not told
-apart, nor is a refusal found in other words or another language. It reads the first 300 characters, where a
+Whether a reply declines to answer. A list of English patterns, not a judge: it counts a reply that says, in the first
+person, that its author does not know, was not taught, or cannot or will not answer. A polite reply that then answers is
+not told apart, nor is a refusal found in other words or another language. It reads the first 300 characters, where a
 refusal stands.
 """
 

@@ -1,10 +1,9 @@
 """By how much a model's item scores exceed those of its controls, and several such quantities at once.
 
-By how much one model's item scores exceed those of its controls, with all that chance may have to do with it.
-
-Axes: N items, M control seeds, R resamples. A quantity is a mean over items of `subject - mean over seeds of
-control`, or the ratio of two. Where a `Sample` is `fixed`, the statement is about its items and only the trainings
-could have come out otherwise (`intervals.spread`). Else three things could, and each is counted:
+By how much one model's item scores exceed those of its controls, with all that chance may have to do with it. Axes: N
+items, M control seeds, R resamples. A quantity is a mean over items of `subject - mean over seeds of control`, or the
+ratio of two. Where a `Sample` is `fixed`, the statement is about its items and only the trainings could have come out
+otherwise (`intervals.spread`). Else three things could, and each is counted:
 
 - Which items were asked. Scores with bounds: Gaffke's resamples (`intervals`), one more item at the worst bound.
   Scores without (bits): the studentised bootstrap, below 8 items Student's t. All quantities of one `Sample` share

@@ -1,8 +1,7 @@
 """Diversity of a set by its embeddings: Vendi scores, near duplicates, selection, named groups.
 
-The Vendi score: how many different things a set holds, counted by the spectrum of their cosines. 1 to N.
-
-Axes: N things, D width of an embedding, K sizes.
+The Vendi score: how many different things a set holds, counted by the spectrum of their cosines. 1 to N. Axes: N
+things, D width of an embedding, K sizes.
 
 VS_q = (sum_i l_i^q)^(1/(1-q)), l the eigenvalues of X X'/N with the rows of X of length 1; for q = 1 its limit,
 exp(-sum_i l_i ln l_i), and for q = inf 1 / max l (D. Friedman and A. B. Dieng, The Vendi Score, 2210.02410; A. P.
@@ -20,18 +19,16 @@ In their order, a thing is kept unless its cosine with one kept before it is abo
 cosines are screened in float32, and those that rounding could have moved over the threshold are decided in float64, in
 the same way whatever the blocks.
 
-How many of the texts found are kept: as many as are together at least as diverse as a reference set.
+How many of the texts found are kept: as many as are together at least as diverse as a reference set. Knowledge Holes
+(2511.00030, appendix B.2) drops near-duplicates of what was found, then computes the Vendi score of growing subsets and
+compares it with that of the adjacent prompts D_AP. How far the subset grows is not stated. Here: the first `step`, 2
+`step`, ... and at last all, in the order given, are scored, and the greatest of these sizes whose Vendi / n is at least
+the reference's is chosen; 0 where none is. The paper's sizes (75, 300, 350, 350) are multiples of 25, which is the
+default. Vendi / n falls as any set grows, so a reference that is larger than the subset makes the test easier to pass:
+read the sizes beside the shares.
 
-Knowledge Holes (2511.00030, appendix B.2) drops near-duplicates of what was found, then computes the Vendi score of
-growing subsets and compares it with that of the adjacent prompts D_AP. How far the subset grows is not stated. Here:
-the first `step`, 2 `step`, ... and at last all, in the order given, are scored, and the greatest of these sizes whose
-Vendi / n is at least the reference's is chosen; 0 where none is. The paper's sizes (75, 300, 350, 350) are multiples
-of 25, which is the default. Vendi / n falls as any set grows, so a reference that is larger than the subset makes the
-test easier to pass: read the sizes beside the shares.
-
-What a set of texts is about: groups of like embeddings, each named by the terms that tell it from the others.
-
-Axes: N texts, D width of an embedding, G groups.
+What a set of texts is about: groups of like embeddings, each named by the terms that tell it from the others. Axes: N
+texts, D width of an embedding, G groups.
 
 Knowledge Holes (2511.00030, appendix C.6) lets a language model first propose clusters for the whole set and then put
 each text into the nearest. This is the same in two steps without one, and without chance: average linkage by cosine

@@ -1,24 +1,21 @@
 """Leakage between `retrained` and `target`, and what an attack gains.
 
-What an attack brought: injection + repair + recovery, told apart by the same attack on models that never knew.
-
-Axes: N items, M control seeds. E0 and E1 are the excess before and after: mean over items of the subject's score less
-that of `retrained` under the same attack, budget and seeds. Then
+What an attack brought: injection + repair + recovery, told apart by the same attack on models that never knew. Axes: N
+items, M control seeds. E0 and E1 are the excess before and after: mean over items of the subject's score less that of
+`retrained` under the same attack, budget and seeds. Then
 
     gain      = subject after - subject before = injection + repair + recovery
     injection = the gain of `retrained`: what the attack carries in
     repair    = min(E1, 0) - min(E0, 0): climbing back to `retrained` from below
     recovery  = max(E1, 0) - max(E0, 0): knowledge that was in the weights
 
-Minimum and maximum are taken of the means, never by item: floored item by item, noise alone would recover.
+Minimum and maximum are taken of the means, never by item: floored item by item, noise alone would recover. Where the
+attack damages `retrained`, injection is below 0, and what is lost there would be booked as recovery. So what counts
+against a subject is `Gain.counted`: min(E1, E1 - E0, gain).
 
-Where the attack damages `retrained`, injection is below 0, and what is lost there would be booked as recovery. So what
-counts against a subject is `Gain.counted`: min(E1, E1 - E0, gain).
-
-How much of the forget set a subject still expresses in one format, between `retrained` (0) and `target` (1).
-
-Axes: N items, M control seeds. Scores are shares in [0, 1], one an item (a hit, a probability), or bits: log2 of the
-answer's probability. Every number is about the subject beyond models that never knew, under the same conditions.
+How much of the forget set a subject still expresses in one format, between `retrained` (0) and `target` (1). Axes: N
+items, M control seeds. Scores are shares in [0, 1], one an item (a hit, a probability), or bits: log2 of the answer's
+probability. Every number is about the subject beyond models that never knew, under the same conditions.
 """
 
 from dataclasses import dataclass, replace

@@ -1,9 +1,8 @@
 """95 % intervals for means over items and over training seeds, and what another training would have scored.
 
-95 % intervals for the mean of per-item scores that stay honest with few items, and never claim certainty.
-
-Axes: N items, K clusters, R resamples. What is chosen, and why, was measured: docs/metrics.md has the
-coverage and the widths, `python -m benchmarks.coverage` makes them. In short:
+95 % intervals for the mean of per-item scores that stay honest with few items, and never claim certainty. Axes: N
+items, K clusters, R resamples. What is chosen, and why, was measured: docs/metrics.md has the coverage and the widths,
+`python -m benchmarks.coverage` makes them. In short:
 
 - scores that are all 0 or 1: Wilson.
 - other scores with known bounds: Gaffke. The Bayesian bootstrap with one more observation at each bound in
@@ -41,12 +40,10 @@ by G. Smyth (Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. 
     V = max(sigma^2 / N, (w (sigma^2 / N + share sigma^2) + (M - 1) s^2) / (w + M - 1)), Student's t with w + M - 1
 
 degrees of freedom, or in shares up to three times as many where most of V is sigma^2 / N, which is known with many.
-
 docs/verdicts.md derives it and has its coverage beside that of others; `python -m benchmarks.planted_bounds` counts it.
 
-One interval for a mean over items and over training seeds, where all seeds answered the same items, and a test.
-
-Axes: S seeds, N items. Two things could have come out otherwise, and each is counted once:
+One interval for a mean over items and over training seeds, where all seeds answered the same items, and a test. Axes: S
+seeds, N items. Two things could have come out otherwise, and each is counted once:
 
 - which items were asked: the interval of `interval_of_mean` for the items' means over the seeds, clustered by edge;
 - how the seeds fell: Student's t over the S means, one a seed, with S - 1 degrees of freedom. They are means over

@@ -1,14 +1,12 @@
 """Whether a text was trained on, and how a true answer ranks among its alternatives.
 
-Whether a text was trained on, from its tokens' log-probabilities (nats): the higher the score, the likelier.
-
-Axes: T tokens, N members (forget texts), M others (holdout texts), R resamples. An area under the curve (AUC) is the
+Whether a text was trained on, from its tokens' log-probabilities (nats): the higher the score, the likelier. Axes: T
+tokens, N members (forget texts), M others (holdout texts), R resamples. An area under the curve (AUC) is the
 probability that a member scores above another text, forget being positive: 0.5 tells nothing, 1 is told apart by what
 is still known, and below 0.5 by what was pushed too far.
 
-Is the true answer preferred to its alternatives by more than chance? The arithmetic of verdicts against them.
-
-Axes: N facts, K answers to one question (the true one first, then its alternatives), R resamples.
+Is the true answer preferred to its alternatives by more than chance? The arithmetic of verdicts against them. Axes: N
+facts, K answers to one question (the true one first, then its alternatives), R resamples.
 
 The score of an answer is 1 - log rank / log K by likelihood: 1 for the first and 0 for the last, so that in bits it is
 the exposure of Carlini et al. (The Secret Sharer, 2019) in shares of the most there is. What a model knows for certain

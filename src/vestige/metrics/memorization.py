@@ -1,26 +1,20 @@
 """How much of an answer is stored: extraction strength, ranks, TOFU's numbers, adversarial compression.
 
-How much of an answer is stored word for word. Axes: T tokens of the answer. All values from 0 to 1.
+How much of an answer is stored word for word. Axes: T tokens of the answer. All values from 0 to 1. `correct` is, per
+token, whether it is the model's first choice given the true tokens before it (teacher-forced).
 
-`correct` is, per token, whether it is the model's first choice given the true tokens before it
-(teacher-forced).
+How high a model ranks the answer's tokens. Axes: T tokens of one answer, N items. PISTOL, 2406.16810, section 5. Ranks
+count from 1, the best, and may be fractional where tied tokens share the mean of theirs.
 
-How high a model ranks the answer's tokens. Axes: T tokens of one answer, N items.
+TOFU's truth ratio, forget quality and model utility (Maini et al., TOFU, 2401.06121, section 3). Axes: P wrong answers
+of one item, N items. `nll` is the mean negative log-likelihood per token, in nats, so that exp(-nll) is the
+length-normalised probability.
 
-PISTOL, 2406.16810, section 5. Ranks count from 1, the best, and may be fractional where tied tokens share the
-mean of theirs.
-
-TOFU's truth ratio, forget quality and model utility (Maini et al., TOFU, 2401.06121, section 3).
-
-Axes: P wrong answers of one item, N items. `nll` is the mean negative log-likelihood per token, in nats, so
-that exp(-nll) is the length-normalised probability.
-
-Adversarial compression: how much longer a text is than the shortest prompt that was found to bring it.
-
-A. Schwarzschild and others, Rethinking LLM Memorization through the Lens of Adversarial Compression, 2404.15146: the
-ratio is a text's tokens over the prompt's, and a text is memorised where it exceeds 1. A prompt that was not found has
-no ratio, and its text counts as not memorised: as far as the search that was made can say. (The released code reports a
-failed search at its longest length, so that failures enter a mean of ratios as 1 over that.)
+Adversarial compression: how much longer a text is than the shortest prompt that was found to bring it. A. Schwarzschild
+and others, Rethinking LLM Memorization through the Lens of Adversarial Compression, 2404.15146: the ratio is a text's
+tokens over the prompt's, and a text is memorised where it exceeds 1. A prompt that was not found has no ratio, and its
+text counts as not memorised: as far as the search that was made can say. (The released code reports a failed search at
+its longest length, so that failures enter a mean of ratios as 1 over that.)
 
 Axes: N items. Lengths are in tokens; None is a prompt that was not found.
 """

@@ -1,17 +1,15 @@
 """The wording that texts share: ROUGE, BLEU and self-BLEU, and how new a text is beside others.
 
-ROUGE-1 and ROUGE-L: how many words, or how long a subsequence of words, two texts have in common.
-
-Values from 0 to 1. C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, ACL workshop 2004. The
-numbers equal those of the package `rouge-score` 0.1.2 exactly.
+ROUGE-1 and ROUGE-L: how many words, or how long a subsequence of words, two texts have in common. Values from 0 to 1.
+C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, ACL workshop 2004. The numbers equal those of the
+package `rouge-score` 0.1.2 exactly.
 
 A word is a run of a-z and 0-9 after lower-casing: an answer in another script has none and scores 0 whatever
 is said, so evaluations refuse such a reference (see `words`). PISTOL and TOFU report recall with the stemmer
 on, MUSE F1 with it off: never mix them.
 
-BLEU-n with many references, and self-BLEU: how much of each text's wording stands in other texts. 0 to 1.
-
-Axes: N texts, L orders 1 to the longest asked for, M orders asked for.
+BLEU-n with many references, and self-BLEU: how much of each text's wording stands in other texts. 0 to 1. Axes: N
+texts, L orders 1 to the longest asked for, M orders asked for.
 
 BLEU-n = penalty x exp(1/n sum_{k=1..n} ln p_k), p_k the share of a text's k-grams that the references have, each
 counted at most as often as one reference has it; penalty = min(1, exp(1 - r/c)), c the text's length and r the nearest
@@ -24,12 +22,11 @@ Self-BLEU is each text's BLEU with all others as references (Y. Zhu et al., Texy
 (2511.00030) and Curiosity (2402.19464) report is the mean over texts and over n = 3, 4, 5; they split texts with nltk's
 `word_tokenize`, we with `tokens`. Smoothing keeps unrelated texts above 0: read the numbers beside each other.
 
-How like a new text is to all that were found before: in its n-grams (BLEU) and in its meaning (cosine).
-
-Axes: N new texts, M orders, D width of an embedding. Likeness is 0 to 1 for BLEU and -1 to 1 for cosines; novelty is
-one less likeness. Both are what Z.-W. Hong et al., Curiosity-driven Red-teaming for Large Language Models, 2402.19464,
-reward (`selfBLEU` with every earlier text as a reference, and the mean cosine, not the greatest). Score first, then
-add: the texts of one batch are no references of each other. Before anything is added every likeness is 0.
+How like a new text is to all that were found before: in its n-grams (BLEU) and in its meaning (cosine). Axes: N new
+texts, M orders, D width of an embedding. Likeness is 0 to 1 for BLEU and -1 to 1 for cosines; novelty is one less
+likeness. Both are what Z.-W. Hong et al., Curiosity-driven Red-teaming for Large Language Models, 2402.19464, reward
+(`selfBLEU` with every earlier text as a reference, and the mean cosine, not the greatest). Score first, then add: the
+texts of one batch are no references of each other. Before anything is added every likeness is 0.
 
 What a text costs does not grow with the number of texts found. What is kept is no file: add the texts again, in any
 order, to go on.

@@ -1,18 +1,16 @@
 """What an audit can decide, and whether single facts are given away.
 
-What an audit can decide, before it is made or after: how often, and with how many controls, wordings or facts.
-
-In the scope `these` a training's mean over the facts is taken to be normal, with the variance sigma^2 / N + tau^2 of
+What an audit can decide, before it is made or after: how often, and with how many controls, wordings or facts. In the
+scope `these` a training's mean over the facts is taken to be normal, with the variance sigma^2 / N + tau^2 of
 `intervals`, and is read with the very variance and degrees of freedom that a verdict has (`intervals.moderated`), over
 the distribution of what the controls' means show. `python -m benchmarks.planted` has it beside what the judge decides.
 
 In the scope `such`: power in normal approximation; `python -m benchmarks.power` counts it. Power is 80 %; errors are
 one-sided, 4 % to hold and 2.5 % to fail, as for verdicts.
 
-Whether single facts are given away, whatever the mean is: over-forgotten facts must not hide a stated one.
-
-Axes: M controls, N facts. Three tests, all of the subject against what each control shows against the other controls,
-so that the number of facts is paid for:
+Whether single facts are given away, whatever the mean is: over-forgotten facts must not hide a stated one. Axes: M
+controls, N facts. Three tests, all of the subject against what each control shows against the other controls, so that
+the number of facts is paid for:
 
 - `extreme` (scores without bounds, bits): z by fact against the greatest z of any control. Nulls have heavy tails (z
   of 4.3 in 312 on real models), and M maxima tell little of their law. Where its tail falls as z^-4 the chance that the

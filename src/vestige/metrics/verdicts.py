@@ -1,17 +1,15 @@
 """From estimates and stated thresholds to verdicts, and whether formats agree on them.
 
-From estimates and stated thresholds to `holds`, `fails` or `inconclusive`, with the reason in words and numbers.
-
-A claim is that quantities stay below a margin (leakage, excess, harm), or within it on both sides (what would tell a
+From estimates and stated thresholds to `holds`, `fails` or `inconclusive`, with the reason in words and numbers. A
+claim is that quantities stay below a margin (leakage, excess, harm), or within it on both sides (what would tell a
 model from one that never knew). There are two margins for each unit. The claim fails when a quantity is shown to exceed
-the narrow one, after step-down max-T for all quantities of the claim (`step_down`); else it holds when the high
-end of every quantity is below the wide one, which needs no correction; else it is inconclusive. So `fails` is wrong
-where every true value is below the narrow margin, and `holds` where one exceeds the wide one; of what lies between
-either may be said, and neither is wrong. To fail, 2.5 % is allowed for error, to hold 4 %.
+the narrow one, after step-down max-T for all quantities of the claim (`step_down`); else it holds when the high end of
+every quantity is below the wide one, which needs no correction; else it is inconclusive. So `fails` is wrong where
+every true value is below the narrow margin, and `holds` where one exceeds the wide one; of what lies between either may
+be said, and neither is wrong. To fail, 2.5 % is allowed for error, to hold 4 %.
 
-Whether formats agree: on the order of methods, pair by pair, and on the verdict.
-
-Axes: S subjects (methods), R resamples. Orders are of these models; another training may come out elsewhere.
+Whether formats agree: on the order of methods, pair by pair, and on the verdict. Axes: S subjects (methods), R
+resamples. Orders are of these models; another training may come out elsewhere.
 """
 
 import math

@@ -1,8 +1,7 @@
 """What a training would take, without training: the memory that it needs at most, and how its batches are cut.
 
-How much memory a training will take, found without weights: the training's own step, on tensors that have no data.
-
-The model's parameters are replaced by tensors of their shapes and types, the heaviest part of an effective batch goes
+How much memory a training will take, found without weights: the training's own step, on tensors that have no data. The
+model's parameters are replaced by tensors of their shapes and types, the heaviest part of an effective batch goes
 forward and backward through the code that trains, and every storage is counted from its making to its end. What is
 counted is what PyTorch hands out: the process, a device's context and what an allocator holds back come on top.
 

@@ -1,8 +1,7 @@
 """One effective batch: how objectives read the policy, and the gradients of the loss.
 
-One effective batch: its rows through the model in micro-batches, and the gradients of its loss, added up.
-
-The step that objectives are given: the policy's quantities from as few and as small passes as the rows allow.
+One effective batch: its rows through the model in micro-batches, and the gradients of its loss, added up. The step that
+objectives are given: the policy's quantities from as few and as small passes as the rows allow.
 
 Rows share a pass, end to end or with those of like length, and the head sees only the positions that are read, of all
 passes at once.
@@ -10,10 +9,9 @@ Distributions come laid end to end, in one row: losses do not care.
 
 Axes: B rows, T positions, D hidden width, N positions end to end, V vocabulary.
 
-The blocks under the lowest trained one, where nothing down there is trained: computed once a row, and kept.
-
-Each row goes through them by itself, so that what is kept is the same bytes as what would be computed again: a resumed
-run, whose memory is empty, goes on bit for bit.
+The blocks under the lowest trained one, where nothing down there is trained: computed once a row, and kept. Each row
+goes through them by itself, so that what is kept is the same bytes as what would be computed again: a resumed run,
+whose memory is empty, goes on bit for bit.
 
 Axes: B rows, T positions, D hidden width.
 """

@@ -1,24 +1,18 @@
 """The one training loop, with its optimisers and schedules, its log, and the rules for stopping and choosing.
 
-The one training loop: fine-tuning and every unlearning method go through it.
+The one training loop: fine-tuning and every unlearning method go through it. Everything random in it follows from the
+seed and the number of the step, so a run that was killed and resumed ends with the same bytes as one that was not.
 
-Everything random in it follows from the seed and the number of the step, so a run that was killed and resumed ends
-with the same bytes as one that was not.
+What a training tells while it runs: a line a step in its log and, if asked, the same to a tracker. Losses and what is
+observed are in nats, `rate` is the learning rate, `n_tokens` counts the tokens of the effective batch, `peak_mb` is in
+10^6 bytes. Nothing is sent anywhere unless a tracker is named.
 
-What a training tells while it runs: a line a step in its log and, if asked, the same to a tracker.
+The optimisers by name, and the learning rate as a function of the step. An optimiser's state is tensors and counts,
+kept by `checkpoints`; a schedule needs none, so that a resumed run goes on by its step.
 
-Losses and what is observed are in nats, `rate` is the learning rate, `n_tokens` counts the tokens of the effective
-batch, `peak_mb` is in 10^6 bytes. Nothing is sent anywhere unless a tracker is named.
-
-The optimisers by name, and the learning rate as a function of the step.
-
-An optimiser's state is tensors and counts, kept by `checkpoints`; a schedule needs none, so that
-a resumed run goes on by its step.
-
-When to stop, and which checkpoint to keep: rules on the scores of a trajectory. Pure functions.
-
-A trajectory is a list of points: the scores of the model after so many steps, by name, in whatever unit the scoring
-function has. `retain` is by convention the score of what is to be kept, and higher is better.
+When to stop, and which checkpoint to keep: rules on the scores of a trajectory. Pure functions. A trajectory is a list
+of points: the scores of the model after so many steps, by name, in whatever unit the scoring function has. `retain` is
+by convention the score of what is to be kept, and higher is better.
 """
 
 import contextlib
