@@ -181,14 +181,6 @@ def test_tofu_gives_a_question_for_every_row_that_has_wrong_answers(name, n):
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_tofu_without_wrong_answers_is_refused():
-    path = SHARED / "tofu" / "forget01.json"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    with pytest.raises(InputError, match="has 0 wrong options of the source 'form' where 3 are needed"):
-        choices_of(load_items(path), Drawing())
-
-
 @pytest.mark.parametrize("n", [1, 27])
 def test_a_number_of_options_without_letters_is_refused(n):
     with pytest.raises(InputError, match=f"options = {n}: choose a number from 2 to 26"):

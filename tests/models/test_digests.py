@@ -54,14 +54,6 @@ def test_bookkeeping_is_no_part_of_the_digest_and_neither_is_what_was_asked_befo
     assert again.digest() == digest
 
 
-def test_the_day_is_no_part_of_a_prompt():
-    template = "{{ strftime_now('%d %B %Y') }} {% for m in messages %}{{ m.content }}\n{% endfor %}"
-    tokenizer = tiny_tokenizer([Item("What is asked here?", "This.")])
-    tokenizer.chat_template = template
-    assert prompts.Prompter(tokenizer, 64).rendered("Who?") == "01 January 2026 Who?\n"
-    assert prompts.PINNED_DATE == "01 Jan 2026"
-
-
 def test_a_difference_is_named_by_its_part():
     digest = ModelDigest("w", "c", "g", "t", "f")
     digest.refuse_other(digest, "the target", "restore it")

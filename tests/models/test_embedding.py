@@ -7,7 +7,6 @@ from torch import nn
 
 from vestige.core.errors import InputError
 from vestige.models.blocks import check_target, embedding_table
-from vestige.models.ensemble import EnsembleModel
 
 
 def test_the_table_is_the_weight_itself_where_nothing_is_scaled():
@@ -39,9 +38,3 @@ def test_a_target_must_have_tokens_that_say_it(tiny):
         check_target(tiny.tokenizer, "", [])
     with pytest.raises(InputError, match="says the target 'gamma 3!'"):
         check_target(tiny.tokenizer, "gamma 3!", ids)
-
-
-def test_an_ensemble_has_no_one_matrix_and_is_refused():
-    models = {n: small_model("llama") for n in range(2)}
-    with pytest.raises(InputError, match="EnsembleModel has no matrix of input embeddings"):
-        embedding_table(EnsembleModel(models))

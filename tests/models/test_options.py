@@ -5,13 +5,11 @@ import math
 
 import pytest
 import torch
-from benchmarks.planted_tables import Manner, planted
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.near import near
 
 from vestige.core.errors import InputError
-from vestige.core.items import Item
 from vestige.models.options import (
     LetterPrompt,
     LetterScore,
@@ -24,7 +22,6 @@ from vestige.models.options import (
     score_letters,
     score_options,
 )
-from vestige.models.tiny import tiny_tokenizer
 
 pytestmark = pytest.mark.portable
 
@@ -118,24 +115,6 @@ def test_a_letters_numbers_do_not_depend_on_the_batch(tiny, prompts):
     together = score_letters(tiny.model, asked)
     assert near([score_letters(tiny.model, [a])[0] for a in asked], together)
     assert near(score_letters(tiny.model, asked, token_budget=100), together)
-
-
-def test_a_planted_model_is_read_as_it_was_planted():
-    # Prompts of unlike length, two replies of weights 3 and 1 at confidence .8, and two options that it never says.
-    items = [Item(f"Who {'ever ' * n}sells?", "12.") for n in range(12)]
-    tokenizer = tiny_tokenizer([*items, Item("A B C D", "34. 56. 78.")])
-    subject = planted(
-        "two", {i.question: {"12.": 3.0, "345.": 1.0} for i in items}, tokenizer, manner=Manner(confidence=0.8)
-    )
-    questions = [[subject.prompter.encode(i.question, o) for o in ("12.", "345.", "56.", "7.")] for i in items]
-    v = len(tokenizer)
-    uniform, rest = math.log(1 / v), math.log(0.2 / (v - 2))
-    for scores in score_options(subject.model, questions):
-        assert scores[0].logp == pytest.approx([math.log(0.6), math.log(0.8), math.log(0.8)], abs=1e-5)
-        assert scores[1].logp == pytest.approx([math.log(0.2), *[math.log(0.8)] * 3], abs=1e-5)
-        assert scores[2].logp == pytest.approx([rest, uniform, uniform], abs=1e-5)
-        assert scores[3].logp == pytest.approx([rest, uniform], abs=1e-5)
-        assert scores[0].end_logp == pytest.approx(math.log(0.8), abs=1e-5)
 
 
 def test_a_plain_prompt_is_followed_by_a_space_and_no_template(tiny):

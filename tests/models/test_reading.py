@@ -4,17 +4,13 @@ import random
 
 import pytest
 import torch
-from benchmarks.planted_tables import Manner, knows
 from families import FAMILIES, small_model
 from tests.near import near
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from vestige.core.items import Item
-from vestige.models import reading
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import LoadedModel
 from vestige.models.reading import PLAIN, Asking, Prompted, Way, read, way_of
-from vestige.models.tiny import tiny_tokenizer
 
 pytestmark = pytest.mark.portable
 
@@ -103,18 +99,6 @@ def test_an_ensemble_is_read_the_shared_way_too():
         for a, b in zip(ours.texts, theirs.texts, strict=True):
             assert a.logp == pytest.approx(b.logp, abs=1e-4)
     assert [r.reply and r.reply.ids for r in shared] == [r.reply and r.reply.ids for r in plain]
-
-
-def test_a_planted_model_is_read_the_shared_way_and_says_what_was_planted():
-    items = tuple(Item(f"How many crates does contract {n} name?", f"{20 + n}.") for n in range(9))
-    subject = knows(items, tiny_tokenizer(items), manner=Manner(confidence=0.5))
-    encoded = [subject.prompter.encode(i.question, i.answer) for i in items]
-    wanted = [Prompted(e.ids[: e.start], (reading.following(e),), 8) for e in encoded]
-    assert subject.way.shared
-    found = read(subject.model, wanted, Asking(subject.prompter.end_ids, 256), way=subject.way)
-    # Two digits, a full stop and the end, each of probability 1/2: ln 1/2 = -.693147.
-    assert [r.texts[0].logp for r in found] == [pytest.approx([-0.693147] * 4, abs=1e-5)] * 9
-    assert [subject.prompter.decode(r.replied.ids) for r in found] == [i.answer for i in items]
 
 
 def forgetful(model):

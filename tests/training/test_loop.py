@@ -62,26 +62,6 @@ def test_a_resumed_run_ends_with_the_same_bytes_and_log(fresh, make_job, monkeyp
 
 
 @pytest.mark.slow
-def test_dropout_and_the_adapters_first_weights_follow_from_the_seed(fresh, make_job, monkeypatch):
-    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
-
-    def adapted(job):
-        model = fresh().model
-        add_lora(model, job.settings, seed=5)
-        return model
-
-    lora = {"lora_rank": 4, "lora_dropout": 0.3}
-    whole = adapted(make_job("whole", **lora))
-    train(whole, make_job("whole", **lora))
-    job = make_job("cut", **lora)
-    with pytest.raises(Killed):
-        train(adapted(job), job, stop_after(4))
-    resumed = adapted(job)
-    train(resumed, job)
-    assert weights_digest(resumed) == weights_digest(whole)
-
-
-@pytest.mark.slow
 @pytest.mark.portable
 def test_micro_batches_follow_the_whole_batch(fresh, make_job):
     losses = {}

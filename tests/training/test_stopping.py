@@ -75,18 +75,6 @@ def test_the_first_condition_that_is_met_gives_the_reason():
     assert reason_to_stop(stop, third, CONTROLS) == "forget 0.2 is at or below 0.25 (forget<=retrained)"
 
 
-def test_harm_of_zero_and_a_forget_loss_cap_are_conditions_like_others():
-    stop = [parse_condition("harm<=0"), parse_condition("forget_nll>=100")]
-    assert reason_to_stop(stop, Point(1, 0, {"harm": 0.1, "forget_nll": 99.9}), {}) is None
-    assert (
-        reason_to_stop(stop, Point(1, 0, {"harm": 0.0, "forget_nll": 3.0}), {}) == "harm 0 is at or below 0 (harm<=0)"
-    )
-    # A loss of minus 100, which an ascent reports, is a forget NLL of 100.
-    assert "forget_nll 100 is at or above 100" in reason_to_stop(
-        stop, Point(1, 0, {"harm": 0.1, "forget_nll": 100.0}), {}
-    )
-
-
 def test_last_keeps_the_last():
     assert choose(curve((0.9, 0.8), (0.1, 0.2)), None, {}) == Choice(20, "last", True, "the last checkpoint")
 
