@@ -67,23 +67,6 @@ def test_scores_equal_the_mean_of_the_constituents_probabilities(tiny, items, en
         assert [round(r) for r in score.ranks] == pytest.approx(ranks, abs=1)
 
 
-@pytest.mark.slow
-def test_greedy_replies_equal_decoding_by_hand_without_a_cache(tiny, items, ensemble):
-    prompts = [tiny.prompter.prompt(i.question) for i in items]
-    ends = tiny.prompter.end_ids
-    for prompt, reply in zip(prompts, generate(ensemble, prompts, end_ids=ends, max_new_tokens=6), strict=True):
-        ids, finish, gaps = list(prompt), "length", []
-        for _ in range(6):
-            best = mean_probabilities(ensemble, ids)[-1].log().topk(2)
-            gaps.append((best.values[0] - best.values[1]).item())
-            if int(best.indices[0]) in ends:
-                finish = "stop"
-                break
-            ids.append(int(best.indices[0]))
-        assert (list(reply.ids), reply.finish) == (ids[len(prompt) :], finish)
-        assert reply.margin == pytest.approx(min(gaps), abs=1e-4)
-
-
 def test_an_ensembles_replies_are_no_constituents_own(tiny, items, ensemble):
     # Without this the tests above could pass for a model that asks one constituent only.
     prompts = [tiny.prompter.prompt(i.question) for i in items]

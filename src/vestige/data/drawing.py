@@ -131,34 +131,32 @@ class KeyedPermutation:
         return scaled(self.words[-2][left] ^ self.words[-1][right], 0, limit - 1)
 
 
+_HALVES = {"company": 26**3, "person": 26**4, "address": 26**3}
+"""The root of how many names of a kind there are."""
+
+
+@lru_cache(maxsize=6)
+def _space(seed: int, kind: str) -> KeyedPermutation:
+    return KeyedPermutation.keyed(seed, kind, _HALVES[kind])
+
+
 @dataclass(frozen=True)
 class Names:
     """The names and addresses of one seed."""
 
     seed: int
 
-    @cached_property
-    def _company_space(self) -> KeyedPermutation:
-        return KeyedPermutation.keyed(self.seed, "company", 26**3)
-
-    @cached_property
-    def _person_space(self) -> KeyedPermutation:
-        return KeyedPermutation.keyed(self.seed, "person", 26**4)
-
-    @cached_property
-    def _address_space(self) -> KeyedPermutation:
-        return KeyedPermutation.keyed(self.seed, "address", 26**3)
-
     def companies(self, numbers: Int[np.ndarray, " n"]) -> list[str]:
         """Six letters and a suffix, as in "Empblq LLC"; the letters are unique."""
         capital, plain = _triples()
-        left, right = self._company_space.halves(numbers)
-        suffixes = np.array(SUFFIXES, dtype=object)[self._company_space.extra(left, right, len(SUFFIXES))]
+        space = _space(self.seed, "company")
+        left, right = space.halves(numbers)
+        suffixes = np.array(SUFFIXES, dtype=object)[space.extra(left, right, len(SUFFIXES))]
         return [f"{a}{b} {c}" for a, b, c in zip(capital[left], plain[right], suffixes, strict=True)]
 
     def persons(self, numbers: Int[np.ndarray, " n"]) -> list[str]:
         """Four letters and four letters, as in "Jkeq Cyfz"; the whole is unique."""
-        left, right = self._person_space.halves(numbers)
+        left, right = _space(self.seed, "person").halves(numbers)
         parts = (
             _CAPITAL_PAIRS[left // 676],
             _PAIRS[left % 676],
@@ -170,16 +168,12 @@ class Names:
     def addresses(self, numbers: Int[np.ndarray, " n"]) -> list[str]:
         """Three digits, six letters and a kind of street, as in "094 Rcvvyy Way"; the letters are unique."""
         capital, plain = _triples()
-        left, right = self._address_space.halves(numbers)
-        extra = self._address_space.extra(left, right, 1000 * len(STREETS))
+        space = _space(self.seed, "address")
+        left, right = space.halves(numbers)
+        extra = space.extra(left, right, 1000 * len(STREETS))
         kinds = np.array(STREETS, dtype=object)[extra // 1000]
         parts = (_NUMBERS[extra % 1000], capital[left], plain[right], kinds)
         return [f"{a} {b}{c} {d}" for a, b, c, d in zip(*parts, strict=True)]
-
-    def size(self, kind: str) -> int:
-        """How many names or addresses of a kind there are."""
-        spaces = {"company": self._company_space, "person": self._person_space, "address": self._address_space}
-        return spaces[kind].half ** 2
 
     def of_kind(self, kind: str, numbers: Int[np.ndarray, " n"]) -> list[str]:
         """Names of companies, names of persons, or addresses."""
@@ -546,7 +540,7 @@ class Drawing:
         most = max(len(t.spec.attributes) for t in self.used_types)
         low = self.spare_number + self.graph.n_edges * most * WRONG_DRAWN
         # Words of 32 bits do not reach further.
-        high = min(self.names.size(kind) - 1, low + 2**31)
+        high = min(_HALVES[kind] ** 2 - 1, low + 2**31)
         numbers = dict.fromkeys(uniform_integers(rng, low, max(low, high), 2 * count).tolist())
         return self.names.of_kind(kind, np.array([*numbers][:count]))
 

@@ -97,10 +97,8 @@ class Drawing:
             raise InputError(f"options = {self.n}: choose a number from 2 to {MOST_OPTIONS}")
 
 
-@dataclass(frozen=True)
-class _Wrong:
-    source: Source
-    texts: tuple[str, ...]
+_Wrong = tuple[Source, tuple[str, ...]]
+"""Wrong options, and where they come from."""
 
 
 def choices_of(items: Sequence[Item], drawing: Drawing) -> dict[str, Choice | Unasked]:
@@ -127,7 +125,7 @@ def reversed_choices(items: Sequence[Item], drawing: Drawing) -> dict[str, Choic
         own = normalised(item.answer)
         others = [o.question for o in pools.get(_kind(item), ()) if normalised(o.answer) != own]
         asked = Item(REVERSED.format(answer=item.answer), item.question, item.edge, item.group, item.attribute)
-        made = _drawn(asked, _Wrong("question", tuple(sorted(set(others)))), drawing, key=item.id)
+        made = _drawn(asked, ("question", tuple(sorted(set(others)))), drawing, key=item.id)
         drawn[item.id] = made
     return _placed(drawn, drawing)
 
@@ -183,26 +181,27 @@ def _by_attribute(items: Iterable[Item]) -> Mapping[tuple[str | None, str | None
 def _wrong(item: Item, pools: Mapping[tuple[str | None, str | None], list[Item]], wanted: Wanted) -> _Wrong:
     if item.options is not None and wanted == "auto":
         right = item.options.right
-        return _Wrong("given", tuple(t for n, t in enumerate(item.options.texts) if n != right))
+        return "given", tuple(t for n, t in enumerate(item.options.texts) if n != right)
     if wanted == "perturbed" or (wanted == "auto" and item.perturbed):
-        return _Wrong("perturbed", item.perturbed)
+        return "perturbed", item.perturbed
     others = pools.get(_kind(item), ())
     # Sorted, so that what is drawn does not depend on the order of the items.
     if item.attribute is None and _form(item.question) is not None:
-        return _Wrong("form", tuple(sorted({_as_of(item, o) for o in others})))
-    return _Wrong("attribute", tuple(sorted({o.answer for o in others})))
+        return "form", tuple(sorted({_as_of(item, o) for o in others}))
+    return "attribute", tuple(sorted({o.answer for o in others}))
 
 
 def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Choice | Unasked:
     """The right option first and then the wrong ones, each where it was drawn; `_placed` moves the right one."""
     key = key or item.id
-    if wrong.source == "given" and item.options is not None:
-        right, also, texts = item.options.texts[item.options.right], item.options.also_right, wrong.texts
+    source, offered = wrong
+    if source == "given" and item.options is not None:
+        right, also, texts = item.options.texts[item.options.right], item.options.also_right, offered
         needed = len(texts)
     else:
         # TOFU's wrong answers are worded like its paraphrased answer; beside the answer itself they stand out.
-        right = item.paraphrased_answer or item.answer if wrong.source == "perturbed" else item.answer
-        also, texts = (), _distinct(wrong.texts, [right, item.answer])
+        right = item.paraphrased_answer or item.answer if source == "perturbed" else item.answer
+        also, texts = (), _distinct(offered, [right, item.answer])
         needed = drawing.n - 1
     if not all(normalised(text) for text in (right, *texts, *also)):
         raise InputError(
@@ -210,7 +209,7 @@ def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Cho
             "space, which no reply can match; remove it"
         )
     if not texts or (len(texts) < needed and drawing.too_few != "fewer"):
-        reason = f"has {len(texts)} wrong options of the source {wrong.source!r} where {max(needed, 1)} are needed"
+        reason = f"has {len(texts)} wrong options of the source {source!r} where {max(needed, 1)} are needed"
         if drawing.too_few == "leave_out":
             return Unasked(key, reason, item.edge)
         raise InputError(
@@ -225,7 +224,7 @@ def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Cho
         0,
         also=also,
         accepted=tuple(dict.fromkeys([right, item.answer, *also])),
-        source=wrong.source,
+        source=source,
         edge=item.edge,
         group=item.group,
         attribute=item.attribute,
