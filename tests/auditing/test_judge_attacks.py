@@ -196,23 +196,23 @@ PROMPT = attack("gcg n=7", "gcg", "forget_part", points=("0 %", "100 %"))
 BROUGHT = {("gcg n=7", "ga"): Carried({}, {}, brought=Brought(7, 7))}
 
 
-def test_a_searched_prompt_that_brings_its_samples_and_harms_nothing_can_let_the_claim_hold():
-    found = judged(PROMPT, 0.0, 0.0, carried=BROUGHT)
-    assert verdict(found, "not recoverable").outcome == "holds"
-
-
-def test_a_prompt_that_does_not_bring_what_it_was_searched_for_shows_nothing():
-    found = judged(PROMPT, 0.0, 0.0, carried={("gcg n=7", "ga"): Carried({}, {}, brought=Brought(3, 7))})
-    line = verdict(found, "not recoverable")
-    assert line.outcome == "inconclusive"
-    assert "gcg n=7: its prompt brings 3 of the 7 replies that it was searched for" in line.reason
-
-
-def test_a_prompt_that_had_nothing_to_bring_shows_nothing():
-    anyway = {("gcg n=7", "ga"): Carried({}, {}, brought=Brought(7, 7, anyway=7))}
-    line = verdict(judged(PROMPT, 0.0, 0.0, carried=anyway), "not recoverable")
-    assert line.outcome == "inconclusive"
-    assert "gcg n=7: all 7 replies that its prompt was searched for are given without it" in line.reason
+@pytest.mark.parametrize(
+    ("brought", "outcome", "said"),
+    [
+        (Brought(7, 7), "holds", ""),
+        (Brought(3, 7), "inconclusive", "its prompt brings 3 of the 7 replies that it was searched for"),
+        (
+            Brought(7, 7, anyway=7),
+            "inconclusive",
+            "all 7 replies that its prompt was searched for are given without it",
+        ),
+    ],
+)
+def test_a_searched_prompt_can_let_the_claim_hold_where_it_brings_what_it_was_searched_for(brought, outcome, said):
+    carried = {("gcg n=7", "ga"): Carried({}, {}, brought=brought)}
+    line = verdict(judged(PROMPT, 0.0, 0.0, carried=carried), "not recoverable")
+    assert line.outcome == outcome
+    assert f"gcg n=7: {said}" in line.reason or not said
 
 
 @pytest.mark.slow

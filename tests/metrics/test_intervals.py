@@ -33,9 +33,6 @@ def test_wilson_by_hand_at_the_ends():
     assert wilson(20, 20)[:2] == pytest.approx((1 - 0.161125, 1.0), abs=1e-6)
     assert wilson(0, 20).low == 0
     assert wilson(20, 20).high == 1
-
-
-def test_wilson_is_scipys():
     theirs = stats.binomtest(7, 31).proportion_ci(method="wilson")
     assert wilson(7, 31)[:2] == pytest.approx((theirs.low, theirs.high))
 
@@ -46,12 +43,9 @@ def test_wilson_refuses_what_is_no_proportion(hits, n):
         wilson(hits, n)
 
 
-def test_scores_of_0_and_1_get_wilson():
+def test_scores_at_their_bounds_get_wilson_scaled_to_these():
     values = np.array([1.0] * 7 + [0.0] * 24)
     assert interval_of_mean(values, seed=0) == wilson(7, 31)
-
-
-def test_scores_at_other_bounds_get_wilson_scaled():
     # 7 of 31 at the upper bound; [-1, 1] is twice as wide and begins at -1.
     values = np.array([1.0] * 7 + [-1.0] * 24)
     found = interval_of_mean(values, bounds=(-1.0, 1.0), seed=0)
@@ -342,15 +336,12 @@ def test_the_arms_of_items_and_seeds_add_in_quadrature():
     assert pooled.high - 0.5 == pytest.approx(math.sqrt((items.high - 0.5) ** 2 + 0.248414**2), abs=1e-6)
 
 
-def test_the_ends_stay_within_the_bounds():
+def test_the_ends_stay_within_the_bounds_and_one_seed_is_said():
     scores = np.array([[0.0] * 4, [0.0] * 4, [1.0] * 4])
     pooled = interval_over_seeds(scores, clusters=None, bounds=(0.0, 1.0), seed=0)
     assert (pooled.low, pooled.high) == (0.0, 1.0)
-
-
-def test_one_seed_is_said():
-    pooled = interval_over_seeds(np.array([[0.0, 1.0, 1.0]]), clusters=None, bounds=(0.0, 1.0), seed=0)
-    assert pooled.method == "Wilson, one seed only"
+    alone = interval_over_seeds(np.array([[0.0, 1.0, 1.0]]), clusters=None, bounds=(0.0, 1.0), seed=0)
+    assert alone.method == "Wilson, one seed only"
 
 
 @pytest.mark.slow

@@ -150,6 +150,11 @@ def test_the_harmonic_mean_by_hand():
         lambda: choice_probability(1.0, np.array([])),
         lambda: forget_quality(np.array([]), np.array([1.0])),
         lambda: harmonic_mean([]),
+        lambda: mrr(np.array([])),
+        lambda: top_hit(np.array([])),
+        lambda: compression([], [], seed=0),
+        lambda: compression_ratio(0, 3),
+        lambda: compression_ratio(3, 0),
     ],
 )
 def test_nothing_has_no_value(empty):
@@ -174,12 +179,6 @@ def test_reciprocal_rank_and_hits_by_hand():
     assert mrr(ranks) == pytest.approx(0.43875)
     assert top_hit(ranks) == 0.75
     assert top_hit(ranks, m=200) == 1.0
-
-
-@pytest.mark.parametrize("function", [mrr, top_hit])
-def test_nothing_has_no_mean(function):
-    with pytest.raises(ValueError, match="no "):
-        function(np.array([]))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
@@ -220,12 +219,6 @@ def test_a_text_is_memorised_where_the_prompt_is_strictly_shorter():
     assert not memorised(12, None)
 
 
-@pytest.mark.parametrize(("text", "prompt"), [(0, 3), (3, 0)])
-def test_nothing_has_no_ratio(text, prompt):
-    with pytest.raises(ValueError, match="have no ratio"):
-        compression_ratio(text, prompt)
-
-
 def test_what_was_not_found_counts_in_the_share_and_in_no_mean():
     # 12/4 = 3, 12/6 = 2, not found, 10/20 = 0.5: two of four memorised; mean of three ratios 5.5 / 3.
     found = compression([12, 12, 9, 10], [4, 6, None, 20], seed=0)
@@ -242,11 +235,6 @@ def test_with_nothing_found_there_is_no_ratio_and_with_one_no_interval():
     assert (none.share, none.ratio, none.ratio_interval, none.n_not_found) == (0.0, None, None, 2)
     one = compression([12, 12], [None, 6], seed=0)
     assert (one.ratio, one.ratio_interval) == (2.0, None)
-
-
-def test_no_items_are_refused():
-    with pytest.raises(ValueError, match="without items"):
-        compression([], [], seed=0)
 
 
 def test_items_are_compared_pair_by_pair_and_what_was_found_is_shorter_than_what_was_not():

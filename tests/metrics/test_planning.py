@@ -43,13 +43,8 @@ def test_items_needed_by_hand():
     assert items_needed(draws(0.04, seeds), 0.05, bounded=True) == pytest.approx(861, abs=1)
     # Known with 6 degrees of freedom: t(96 %) = 2.10431, and 2.94593 x 0.4 / sqrt(n) = 0.05 at n = 555.4.
     assert items_needed(replace(draws(0.04, 0.0), df=6.0), 0.05, bounded=True) == 556
-
-
-def test_where_seeds_alone_are_too_wide_no_number_of_items_suffices():
+    # Where seeds alone are too wide no number of items suffices; items without noise still need to be seen.
     assert items_needed(draws(0.04, 0.05 / 2.59), 0.05, bounded=True) is None
-
-
-def test_items_without_noise_still_need_to_be_seen():
     # (1 - d)^n = 0.05 at d = 0.05 / 1.05: n = ln 0.04 / ln 0.952381 = 65.97.
     assert items_needed(draws(0.0, 0.0), 0.05, bounded=True) == 66
 
@@ -62,9 +57,7 @@ def test_the_detectable_effect_by_hand():
     assert found is not None
     assert found - 0.05 == pytest.approx(2.80159 * math.sqrt(found * (1 - found) / 20), abs=1e-5)
     assert found == pytest.approx(0.349, abs=0.005)
-
-
-def test_what_no_effect_would_show_is_none():
+    # What no effect would show is None.
     assert detectable(draws(0.4, 0.0, n=3), 0.05, bounded=True) is None
     assert detectable(draws(math.inf, 0.0), 0.05, bounded=True) is None
 

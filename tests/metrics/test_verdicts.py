@@ -84,6 +84,8 @@ def test_margins_that_everything_or_nothing_would_pass_are_refused(impossible):
     (name,) = impossible
     with pytest.raises(InputError, match=f"{name} = .*: must be"):
         Thresholds.build(impossible)
+    with pytest.raises(InputError, match=r"delta \(0.3\) is above delta_wide \(0.2\)"):
+        Thresholds.build({"delta": 0.3})
 
 
 def test_a_subject_that_knows_fails():
@@ -165,11 +167,6 @@ def test_shares_and_bits_of_one_claim_are_judged_each_by_its_own_margin():
     strict = DEFAULTS.model_copy(update={"delta_bits": 0.5})
     found = stays_below([evidence(0.0, 90), bits[1]], strict)
     assert (found.outcome, found.decides, found.unit, found.margins.narrow) == ("fails", "bits", "bits", 0.5)
-
-
-def test_a_wide_margin_below_the_narrow_one_is_refused():
-    with pytest.raises(InputError, match=r"delta \(0.3\) is above delta_wide \(0.2\)"):
-        Thresholds.build({"delta": 0.3})
 
 
 def test_what_can_only_fail_a_claim_keeps_it_from_nothing_else():

@@ -6,7 +6,6 @@ relearning brings back, `dpo` is level with models that never knew, on too few q
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 from synthetic_run import ANSI, FORMULA, IMAGE, OVERRIDE, SCRIPT
@@ -26,7 +25,6 @@ from vestige.artifacts.audits import (
     MatrixCell,
     MeasureLine,
     MembershipLine,
-    OrderLine,
     Outcome,
     ReliabilityLine,
     ReversalLine,
@@ -38,6 +36,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.layout import RunFolder
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
+from vestige.metrics.verdicts import Thresholds
 
 METHODS = ("dpo", "ga", "idk_gd", "kl")
 REFERENCE, CONTROL = "retrained again", "silent <b>target</b>"
@@ -85,17 +84,7 @@ LEADS: dict[Claim, str] = {
     "kept": "It lost what it was to keep",
     "benchmark can tell": "The benchmark cannot carry a verdict",
 }
-THRESHOLDS = {
-    "delta": 0.05,
-    "delta_wide": 0.2,
-    "delta_bits": 2.0,
-    "delta_wide_bits": 6.0,
-    "admission": 0.2,
-    "saturation": 0.5,
-    "seed_share": 0.002,
-    "seed_share_graded": 0.03,
-    "seed_weight": 4.0,
-}
+THRESHOLDS = {name: value for name, value in Thresholds().model_dump().items() if name != "scope"}
 UNTESTED = (
     "Not judged, because the retain set gives the answers away: 30 of 150 items (18 entailed, 12 guessable).",
     "option_vocab is not admitted, so nothing is said in it.",
@@ -198,7 +187,7 @@ def outcome(forget: str = "edge:A_B", methods: Sequence[str] = METHODS) -> Audit
         ),
         n_judged=ITEMS,
         n_apart=30,
-        orders=orders(),
+        orders=(),
         reversals=(ReversalLine(names["ga"], names["kl"], "few_shot", "option_text_mean", 0.0012),),
         reliability=ReliabilityLine(21, 3, 4, estimate("agreement", 0.875, 0.1, n=24)),
         gains=tuple(
@@ -304,15 +293,6 @@ def cell(method: str, name: str, format_name: str) -> MatrixCell:
         band=estimate("leakage", leak, 0.13, "leakage"),
         over_forgotten=leak + 0.13 < -0.05,
     )
-
-
-def orders() -> tuple[OrderLine, ...]:
-    """Kendall's tau of the four methods between formats; one pair is all ties."""
-    found = []
-    for i, (first, second) in enumerate(combinations(list(FORMATS)[:-1], 2)):
-        tau = None if i == 4 else estimate("tau", (1.0, 0.67, 0.33, 0.0, -0.33)[i % 5], 0.3, "tau", 4)
-        found.append(OrderLine(first, second, tau))
-    return tuple(found)
 
 
 def gain(index: int, name: str, attack: str, format_name: str) -> GainLine:

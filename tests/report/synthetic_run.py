@@ -1,7 +1,6 @@
 """A small run written with the package's own writers: made-up contracts, made-up models, hostile replies."""
 
 import csv
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,31 +24,13 @@ from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item
 from vestige.core.seeds import generator
 from vestige.core.store import SCHEMA
+from vestige.metrics.intervals import wilson
 
 SALES = ["A_B", "A_C", "A_C2", "A_C3", "B_D", "B_D2", "B_D3", "E1_F1", "E2_F2", "E3_F3"]
 JOBS = ["A_m", "A_n", "A_n2", "A_n3", "B_p", "B_p2", "B_p3", "E1_q1", "E2_q2", "E3_q3"]
 ATTRIBUTES = (
-    *(
-        "buyer name",
-        "buyer address",
-        "seller name",
-        "seller address",
-        "date",
-        "goods",
-        "quantity",
-        "unit price",
-    ),
-    *(
-        "total price",
-        "invoice",
-        "payment",
-        "penalty",
-        "interest",
-        "shipping",
-        "delivery",
-        "warranty",
-        "defects",
-    ),
+    *("buyer name", "buyer address", "seller name", "seller address", "date", "goods", "quantity", "unit price"),
+    *("total price", "invoice", "payment", "penalty", "interest", "shipping", "delivery", "warranty", "defects"),
     *("cooling off", "law", "court"),
 )
 FORGETS = ("edge:A_B", "edge:A_C")
@@ -67,19 +48,8 @@ RETURNS = "one\rtwo\r\nthree"
 NUL = "before\x00after"
 STRANGE = "עברית and العربية, Z̷͓͑a̴̭͐l̸͓̈g̵͎̚o̶̘͝, \u200bzero\u200dwidth, \ufeffmark, \u2028line\u2029, \ue000, 👩\u200d👩\u200d👧"
 HOSTILE = (
-    SCRIPT,
-    IMAGE,
-    ANSI,
-    OVERRIDE,
-    FORMULA,
-    LONG,
-    RETURNS,
-    NUL,
-    STRANGE,
-    "",
-    "   ",
-    "<!--",
-    "${7*7} {{7*7}}",
+    *(SCRIPT, IMAGE, ANSI, OVERRIDE, FORMULA, LONG, RETURNS, NUL, STRANGE),
+    *("", "   ", "<!--", "${7*7} {{7*7}}"),
 )
 
 
@@ -135,14 +105,6 @@ def recall(reply: str, answer: str) -> float:
     """The share of the answer's words that the reply holds; ROUGE-1 recall but for stems."""
     wanted, said = answer.lower().rstrip(".").split(), reply.lower().rstrip(".").split()
     return sum(min(wanted.count(w), said.count(w)) for w in set(wanted)) / len(wanted)
-
-
-def wilson(values: Iterable[float]) -> tuple[float, float, float]:
-    """Mean with Wilson's interval, as if every score were a share of hits."""
-    scores = list(values)
-    n, p, z = len(scores), math.fsum(scores) / len(scores), 1.96
-    middle, half = (p + z * z / (2 * n)), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return p, max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
 
 
 def write_run(path: Path, *, hostile: bool = True, forgets: tuple[str, ...] = FORGETS) -> Path:
@@ -341,10 +303,7 @@ def estimate(metric: str, values: list[float]) -> Estimate:
     if metric == "answer_bits":
         mean, half = float(np.mean(values)), float(np.std(values)) / math.sqrt(len(values)) + 0.1
         return Estimate(metric, "bits", mean, mean - half, mean + half, len(values), "normal")
-    mean, low, high = wilson(values)
-    return Estimate(metric, "share", mean, low, high, len(values), "Wilson")
-
-
-def lines(path: Path) -> list[dict[str, object]]:
-    """The rows of a JSON Lines file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    # As if every score were a share of hits.
+    low, high, said = wilson(round(math.fsum(values)), len(values))
+    mean = math.fsum(values) / len(values)
+    return Estimate(metric, "share", mean, min(low, mean), max(high, mean), len(values), said)

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 from urllib.parse import unquote
-from xml.etree import ElementTree
 
 import pytest
 from reading import Elements, inert, words
@@ -30,7 +29,6 @@ from vestige.artifacts.audits import CLAIMS, AuditPlan, FactLine, FailedTask, Gr
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.core.store import read_sealed, write_sealed
-from vestige.report import build_report
 from vestige.report.audit_panels import DARK, HOTTEST, LIGHT, heat
 from vestige.report.audit_sections import audit_block
 from vestige.report.contents import plain_outcome, read_contents
@@ -409,17 +407,6 @@ def test_an_outcome_that_lacks_something_is_refused_by_file_and_field(tmp_path):
     write_sealed(path, stored)
     with pytest.raises(InputError, match=r"outcome\.json: no field 'verdicts\.0\.reason', .*; run the audit again"):
         read_contents(RunFolder(run))
-
-
-def test_the_figures_are_whole_svg_and_the_same_bytes_again(audited):
-    names = [f"{kind}-edge=A_B.svg" for kind in ("gains", "leakage", "recovery")]
-    before = {name: (audited / "figures" / name).read_bytes() for name in names}
-    for content in before.values():
-        assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"
-    page = (audited / "report.html").read_bytes()
-    build_report(audited)
-    assert {name: (audited / "figures" / name).read_bytes() for name in names} == before
-    assert (audited / "report.html").read_bytes() == page
 
 
 def test_where_nobody_retrained_the_page_says_what_stands_for_a_model_that_never_knew():

@@ -127,10 +127,11 @@ def test_names_that_are_markup_stay_names(tmp_path):
     assert "\u202e" not in page
 
 
-def test_every_figure_is_whole_svg_without_dates_or_links_out(run):
+def test_every_figure_is_whole_svg_without_dates_or_links_out(run, audited):
     figures = sorted(p.name for p in (run / "figures").iterdir())
     assert figures == [f"{kind}-edge={e}.svg" for kind in ("graph", "levels", "tradeoff") for e in ("A_B", "A_C")]
-    for path in (run / "figures").iterdir():
+    of_audits = [audited / "figures" / f"{kind}-edge=A_B.svg" for kind in ("gains", "leakage", "recovery")]
+    for path in (*(run / "figures").iterdir(), *of_audits):
         root = ElementTree.parse(path).getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert not list(root.iter("{http://purl.org/dc/elements/1.1/}date"))

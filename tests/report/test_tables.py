@@ -3,11 +3,12 @@ from dataclasses import replace
 
 import pytest
 from reading import table
-from synthetic_run import ANSI, FORMULA, LONG, NUL, RETURNS, items, lines, spec, write_run, write_subject
+from synthetic_run import ANSI, FORMULA, LONG, NUL, RETURNS, items, spec, write_run, write_subject
 
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.own_files import is_own
 from vestige.artifacts.records import COLUMNS
+from vestige.core.files import read_jsonl
 from vestige.report import build_report
 from vestige.report.tables import ITEM_COLUMNS, SUBJECT_COLUMNS
 
@@ -37,8 +38,8 @@ def test_the_results_hold_every_estimate_in_full(run):
     scored = [
         s["rouge1_recall"]
         for r, s in zip(
-            lines(next(run.glob("models/retrained-edge=A_B/evals/*/records.jsonl"))),
-            lines(next(run.glob("models/retrained-edge=A_B/evals/*/scores.jsonl"))),
+            read_jsonl(next(run.glob("models/retrained-edge=A_B/evals/*/records.jsonl"))),
+            read_jsonl(next(run.glob("models/retrained-edge=A_B/evals/*/scores.jsonl"))),
             strict=True,
         )
         if r["edge"] == "A_B"

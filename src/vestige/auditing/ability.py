@@ -111,8 +111,8 @@ def _by_hits(ground: Ground, attack: PlannedAttack) -> list[_Held]:
     answer in words: what the control says after the attack and not before it, it knew.
     """
     plan, found = ground.plan, []
-    before, judged = Source(plan.suppressed), set(ground.judged)
-    sources = [Source(plan.target), before, before._replace(attack=attack.name, point=attack.points[-1])]
+    judged = set(ground.judged)
+    sources = [Source(plan.target), Source(plan.suppressed), Source.after(plan.suppressed, attack)]
     for form in (form for form in formats_of(ground.case) if form.hits and not form.chance):
         items = ground.scores.common(sources, form.hits, [i for i in attack.tested if i in judged])
         if not items:

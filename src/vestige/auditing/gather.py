@@ -217,7 +217,7 @@ def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) ->
 
     Whoever is shown k replies and told which is right has learned at most log2 k bits from being told.
     """
-    source = Source(subject, attack.name, attack.points[-1])
+    source = Source.after(subject, attack)
     if attack.kind == PREFILL:
         given = values.get(source, {}).get(_GIVEN_BITS, {})
         bits = [given[i] for i in attack.tested if i in given]

@@ -265,7 +265,7 @@ def single_facts(
 
 def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> FactLine:
     """The line with the bits of the answer and of those of the controls, where it was forced on all of them."""
-    sources = [_after(one, attack) for one in (line.subject, *ground.plan.retrained)]
+    sources = [Source.after(one, attack) for one in (line.subject, *ground.plan.retrained)]
     if not ground.scores.common(sources, BITS_KEY, (line.item,)):
         return line
     bits, *never = ground.scores.rows(sources, BITS_KEY, (line.item,))[:, 0].tolist()
@@ -284,7 +284,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     controls = [one for one in asked[0][0].retrained if all(one in s.retrained for s, _ in asked)] if asked else []
     if controls:
         items = tuple(i for i in ground.judged if any(i in own for _, own in asked))
-        says = {one: _says(ground, asked, _after(one, attack)) for one in (subject, *controls)}
+        says = {one: _says(ground, asked, Source.after(one, attack)) for one in (subject, *controls)}
         if attack is not None:
             # What the subject stated before was not brought back; what a control did is no fact that it alone states.
             says[subject] -= _says(ground, asked, Source(subject))
@@ -326,7 +326,7 @@ def _ranked(ground: Ground, scale: Scale, subject: str, attack: PlannedAttack | 
     if not items:
         return []
     before = known.of(Source(subject), items) if attack is not None else ()
-    after, units = known.of(_after(subject, attack), items), known.units_of(items)
+    after, units = known.of(Source.after(subject, attack), items), known.units_of(items)
     test = firsts(after, units, before=before, seed=ground.plan.seed, resamples=ground.resamples)
     size, of = float(test.facts.sum()), float(test.of)
     return [_Test(FIRST, attack.name if attack is not None else "", items, Found(test.p, test.facts, size, of))]
@@ -335,7 +335,7 @@ def _ranked(ground: Ground, scale: Scale, subject: str, attack: PlannedAttack | 
 def _items(ground: Ground, scale: Scale, key: str, subject: str, attack: PlannedAttack | None) -> tuple[str, ...]:
     """The scale's facts that all were asked under `key`, as they are and after the attack."""
     who = (subject, *scale.retrained)
-    sources = [Source(one) for one in who] + [_after(one, attack) for one in who]
+    sources = [Source(one) for one in who] + [Source.after(one, attack) for one in who]
     tested = scale.items if attack is None else [i for i in scale.items if i in set(attack.tested)]
     return ground.scores.common(sources, key, tested)
 
@@ -344,7 +344,7 @@ def _bits(
     ground: Ground, key: str, items: tuple[str, ...], one: str, attack: PlannedAttack | None
 ) -> Float[np.ndarray, "K N"]:
     """Bits by fact; after an attack they and what it added to them."""
-    after = ground.scores.of(_after(one, attack), key, items)
+    after = ground.scores.of(Source.after(one, attack), key, items)
     return after[None] if attack is None else np.stack([after, after - ground.scores.of(Source(one), key, items)])
 
 
@@ -356,7 +356,3 @@ def _says(ground: Ground, asked: Sequence[tuple[Scale, tuple[str, ...]]], source
         for i, hit in zip(own, ground.scores.of(source, _HITS[scale.name], own).tolist(), strict=True)
         if hit > 0
     }
-
-
-def _after(one: str, attack: PlannedAttack | None) -> Source:
-    return Source(one) if attack is None else Source(one, attack.name, attack.points[-1])

@@ -171,8 +171,8 @@ def _untested(
         )
     if not ground.case.soundness:
         said.append(
-            "The data set was not checked for answers that the retain set or the options give away (vestige check-data "
-            "on these data and this forget and retain set)."
+            "The data set was not checked for answers that the retain set or the options give away (run vestige "
+            "check-data with these data and this forget and retain set)."
         )
     said += [*tested.untested, *recovery.untested, *membership.untested, *kept.untested]
     return tuple(dict.fromkeys(said))

@@ -72,12 +72,12 @@ def read_kept(ground: Ground) -> Kept:
     lines: list[KeptLine] = []
     losses = {subject: _losses(ground, subject, there, lines) for subject in ground.plan.audited}
     absent = [split for split in SPLITS if split not in there]
-    untested = (f"There are no items of the splits: {', '.join(absent)}.",) if absent else ()
+    untested = (f"The data hold no items of these splits: {', '.join(absent)}.",) if absent else ()
     return Kept(tuple(lines), losses, untested)
 
 
 def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> Losses:
-    plan = ground.plan
+    plan, least = ground.plan, ground.thresholds.admission
     harms, left_out, missing = [], [], []
     for split in splits:
         for form, key in KEYS:
@@ -88,26 +88,15 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
             if not items:
                 missing.append(f"{name}: not asked of target and subject")
                 continue
-            unknown, harm = _harm(ground, name, key, (subject, items))
-            if unknown:
-                left_out.append(unknown)
+            target, own = ground.scores.rows([Source(plan.target), Source(subject)], key, items)
+            if float(target.mean()) <= least:
+                knows = f"the target scores {target.mean():.2f} itself, not above {least:g}"
+                left_out.append(f"{name}: {knows}: there is nothing to keep")
                 continue
-            harms.append(harm)
-            lines.append(KeptLine(subject, split, form, harm.draws.estimate("harm", "share")))
+            drawn = _loss(ground, name, items, Quantity(target, own[None], (-1.0, 1.0)))
+            harms.append(Evidence(name, drawn, "harm", "share"))
+            lines.append(KeptLine(subject, split, form, drawn.estimate("harm", "share")))
     return Losses(tuple(harms), tuple(left_out), tuple(missing))
-
-
-def _harm(ground: Ground, name: str, key: str, asked: tuple[str, tuple[str, ...]]) -> tuple[str, Evidence]:
-    """The harm, and where the target itself does not know the split, a sentence: nothing can be lost there."""
-    subject, items = asked
-    target = ground.scores.of(Source(ground.plan.target), key, items)
-    values = ground.scores.of(Source(subject), key, items)
-    drawn = _loss(ground, name, items, Quantity(target, values[None], (-1.0, 1.0)))
-    least = ground.thresholds.admission
-    unknown = ""
-    if float(target.mean()) <= least:
-        unknown = f"{name}: the target scores {target.mean():.2f} itself, not above {least:g}: there is nothing to keep"
-    return unknown, Evidence(name, drawn, "harm", "share")
 
 
 def _loss(ground: Ground, name: str, items: tuple[str, ...], quantity: Quantity) -> Draws:
@@ -213,7 +202,7 @@ def _generalization(ground: Ground, tested: Tested) -> Iterator[MeasureLine]:
         for scale in tested.scales:
             key = hits.get(scale.name, "")
             for subject in scale.retrained if key else ():
-                sources = [Source(subject), Source(subject, attack.name, attack.points[-1])]
+                sources = [Source(subject), Source.after(subject, attack)]
                 items = ground.scores.common(sources, key, [i for i in scale.items if i in set(attack.tested)])
                 if not items:
                     continue
@@ -273,7 +262,7 @@ def _line(ground: Ground, attack: PlannedAttack, subject: str, bounds: dict[str,
 
 def _forced(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
     """Bits to write the answers down for somebody who knows what the subject knows, and bits gained."""
-    before, after = Source(subject), Source(subject, attack.name, attack.points[-1])
+    before, after = Source(subject), Source.after(subject, attack)
     items = ground.scores.common([before], BITS_KEY, attack.tested)
     if not items:
         return {}, {}

@@ -63,15 +63,12 @@ class _Score(NamedTuple):
 def read_membership(ground: Ground) -> Membership:
     """Every membership score on every subject; nothing where there is no holdout item."""
     plan, thresholds = ground.plan, ground.thresholds
-    none: dict[str, tuple[str, ...]] = {subject: () for subject in plan.audited}
-    holdout = plan.splits.get("holdout", ())
-    if not holdout:
-        said = "No holdout items were given, so membership could not be tested."
-        return Membership((), {}, none, (said,))
+    if not plan.splits.get("holdout"):
+        return Membership((), {}, {}, ("No holdout items were given, so membership could not be tested.",))
     scores = [found for name in _names(ground) if (found := _score(ground, name)) is not None]
     if not scores:
         said = "No membership score was read on forget and holdout items of target and subjects."
-        return Membership((), {}, none, (said,))
+        return Membership((), {}, {}, (said,))
     lines: list[MembershipLine] = []
     differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
     missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}

@@ -110,9 +110,6 @@ class _Stage:
         """Whether it is against alternatives, which are under the same attack, and not against models."""
         return self.scale.unit == "leakage_vs_alternatives"
 
-    def after(self, subject: str) -> Source:
-        return Source(subject, self.attack.name, self.attack.points[-1])
-
 
 def try_attacks(ground: Ground, tested: Tested) -> Recovery:
     """Every planned attack in every admitted format on every subject that is judged."""
@@ -147,11 +144,13 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
             here = [_tried(ground, stage, subject) for subject in stage.audited]
             tried += here
             gaps += _spoiled(ground, stage, here)
-            of_retain = (attack.kind, attack.material) == ("relearn", "retain") and not _search_of(ground, attack)
-            if of_retain and stage.retrained and not stage.bits:
+            of_retain = (attack.kind, attack.material) == ("relearn", "retain") and not ground.case.search_of(
+                attack.name
+            )
+            if of_retain and stage.retrained and not stage.bits and not ground.case.search_of(attack.name):
                 injections.append(_injection(ground, stage))
     # What is missing of a part is missing of its search.
-    gaps = [gap for gap in gaps if not _search_of(ground, gap.attack)]
+    gaps = [gap for gap in gaps if not ground.case.search_of(gap.attack.name)]
     if tried:
         untested += _apart(ground, tried)
     untested += [sentence(f"{gap.said} ({', '.join(map(shown, gap.subjects))})") for gap in gaps if gap.subjects]
@@ -170,13 +169,9 @@ def _attacked(tried: Sequence[Tried]) -> tuple[WorstLine, ...]:
     return tuple(worst_line(subject, unit, draws) for subject, draws in after.items())
 
 
-def _search_of(ground: Ground, attack: PlannedAttack) -> str:
-    return ground.case.search_of(attack.name)
-
-
 def why_alone(ground: Ground, attack: PlannedAttack) -> str:
     """Why nothing that an attack brings can count by itself, or ""."""
-    search = _search_of(ground, attack)
+    search = ground.case.search_of(attack.name)
     return f"it counts as a part of {search}" if search else _CEILING if attack.shows_answers else ""
 
 
@@ -185,7 +180,7 @@ def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
     judged, tested = set(ground.judged), {one.attack.name for one in tried}
     counts: dict[str, list[str]] = {}
     for attack in ground.plan.attacks:
-        n = 0 if _search_of(ground, attack) else sum(i not in judged for i in attack.tested)
+        n = 0 if ground.case.search_of(attack.name) else sum(i not in judged for i in attack.tested)
         if n and attack.name in tested:
             counts.setdefault(f"{n} of the {len(attack.tested)} items asked", []).append(attack.name)
     apart = "; ".join(f"{said} after {', after '.join(names)}" for said, names in counts.items())
@@ -194,17 +189,17 @@ def _apart(ground: Ground, tried: Sequence[Tried]) -> list[str]:
 
 def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None:
     """None where nobody was asked in this format after the attack."""
-    plan, key, last = ground.plan, scale.key, attack.points[-1]
+    plan, key = ground.plan, scale.key
 
     def asked(subject: str) -> bool:
-        return ground.has(Source(subject), key) and ground.has(Source(subject, attack.name, last), key)
+        return ground.has(Source(subject), key) and ground.has(Source.after(subject, attack), key)
 
     if not any(asked(one) for one in (plan.target, *plan.retrained, *plan.audited)):
         return None
     retrained = tuple(one for one in scale.retrained if asked(one))
     audited = tuple(one for one in plan.audited if asked(one))
     sources = [Source(one) for one in (plan.target, *retrained, *audited)]
-    sources += [Source(one, attack.name, last) for one in (*retrained, *audited)]
+    sources += [Source.after(one, attack) for one in (*retrained, *audited)]
     tested = set(attack.tested)
     items = ground.scores.common(sources, key, [i for i in scale.items if i in tested])
     # An empty sample cannot be drawn; the stage is then unusable, and says so.
@@ -249,12 +244,12 @@ def _powerless(ground: Ground, attack: PlannedAttack) -> list[_Gap]:
     for subject in ground.plan.audited:
         carried = ground.case.carried.get((attack.name, subject))
         found = None if carried is None else carried.brought
+        said = ""
         if found is not None and found.hits < found.of:
             said = f"its prompt brings {found.hits} of the {found.of} replies that it was searched for"
-            gaps.append(_Gap(attack, f"{attack.name}: {said}", (subject,)))
         elif found is not None and found.anyway == found.of:
             said = f"all {found.of} replies that its prompt was searched for are given without it"
-            gaps.append(_Gap(attack, f"{attack.name}: {said}", (subject,)))
+        gaps += [_Gap(attack, f"{attack.name}: {said}", (subject,))] if said else []
     return gaps
 
 
@@ -266,16 +261,12 @@ def _spoiled(ground: Ground, stage: _Stage, tried: Sequence[Tried]) -> list[_Gap
     """
     if not stage.attack.searches:
         return []
-    worse = [one for one in tried if one.gain.gain.ends[1] < 0]
     gaps = [
-        _Gap(
-            stage.attack,
-            f"{stage.name}: it damages answers (gain {_size(one.gain)})",
-            (one.subject,),
-        )
-        for one in worse
+        _Gap(stage.attack, f"{stage.name}: it damages answers (gain {_size(one.gain)})", (one.subject,))
+        for one in tried
+        if one.gain.gain.ends[1] < 0
     ]
-    target = stage.after(ground.plan.target)
+    target = Source.after(ground.plan.target, stage.attack)
     if ground.scores.common([target], stage.scale.key, stage.items) != stage.items:
         return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.audited)]
     near = _too_near(ground, stage, target)
@@ -308,7 +299,7 @@ def _controls(ground: Ground, stage: _Stage, target: Source) -> Controls:
 
 def _ranked(ground: Ground, stage: _Stage, subject: str) -> Gain:
     """What an attack brought back against alternatives: these are under the same attack, so that it carries none in."""
-    before, after = Source(subject), stage.after(subject)
+    before, after = Source(subject), Source.after(subject, stage.attack)
     length = ranks(ground, stage.items, Source(ground.plan.target)).value
     e0, e1 = (ranks(ground, stage.items, source, length=length) for source in (before, after))
     change = ranks(ground, stage.items, after, length=length, before=before)
@@ -324,9 +315,9 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
     attacked = Attacked(
         stage.name,
         scores.of(Source(subject), key, stage.items),
-        scores.of(stage.after(subject), key, stage.items),
+        scores.of(Source.after(subject, stage.attack), key, stage.items),
         controls.retrained,
-        scores.rows([stage.after(one) for one in stage.retrained], key, stage.items),
+        scores.rows([Source.after(one, stage.attack) for one in stage.retrained], key, stage.items),
         controls.target,
         stage.bits,
     )
@@ -341,7 +332,9 @@ def _tried(ground: Ground, stage: _Stage, subject: str) -> Tried:
 def _injection(ground: Ground, stage: _Stage) -> Evidence:
     """What the attack brings `retrained`, in units of its gap to the target."""
     controls = _controls(ground, stage, Source(ground.plan.target))
-    after = ground.scores.rows([stage.after(one) for one in stage.retrained], stage.scale.key, stage.items)
+    after = ground.scores.rows(
+        [Source.after(one, stage.attack) for one in stage.retrained], stage.scale.key, stage.items
+    )
     lifted = Quantity(np.zeros(len(stage.items)), controls.retrained - after, (-1.0, 1.0))
     name = f"{stage.name}, injection"
     drawn = ratio_draws(lifted, controls.gap, stage.sample, controls.prior, name=name, trained=False)

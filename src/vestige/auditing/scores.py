@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vestige.artifacts.audits import AuditPlan, Format, PromptLine, SoundnessLine
+from vestige.artifacts.audits import AuditPlan, Format, PlannedAttack, PromptLine, SoundnessLine
 from vestige.core.items import Scope
 
 
@@ -21,6 +21,11 @@ class Source(NamedTuple):
     subject: str
     attack: str = ""
     point: str = ""
+
+    @classmethod
+    def after(cls, subject: str, attack: PlannedAttack | None) -> "Source":
+        """A subject as the last stage of an attack left it; without one as it is."""
+        return cls(subject) if attack is None else cls(subject, attack.name, attack.points[-1])
 
 
 @dataclass(frozen=True)

@@ -289,7 +289,7 @@ _Config = Annotated[
     Path | None,
     typer.Option(
         "--config",
-        help="A TOML file of options and settings; what is given here wins.",
+        help="A TOML file of options and settings; options given here win.",
         callback=_from_file,
         is_eager=True,
     ),

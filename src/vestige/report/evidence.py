@@ -135,7 +135,7 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> Evidence:
     return Evidence(
         name=run.path.resolve().name,
         settings=read_toml(run.settings) if run.settings.exists() else {},
-        provenance=_provenance_or(run.provenance, {}),
+        provenance=read_provenance(run.provenance) if run.provenance.exists() else {},
         subjects=subjects,
         forgets=forgets,
         missing=(*_missing(run, subjects, forgets), *_strange(subjects, asked), *notes),
@@ -194,6 +194,12 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
     own, others = evaluations_of(folder)
     found = [(evaluation, read_summary(summary)) for evaluation in own for summary in evaluation.summaries()]
     summaries, notes = _fullest(path, found)
+    results: dict[str, dict[Cell, Estimate]] = {summary.forget: {} for _, summary in summaries}
+    made_of: dict[tuple[str, Cell], EvalFolder] = {}
+    for evaluation, summary in summaries:
+        for r in summary.results:
+            cell = Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric)
+            results[summary.forget][cell], made_of[summary.forget, cell] = r.estimate, evaluation
     if others:
         notes.append(f"{path} holds evaluations of another model than it holds now, and they are left out.")
     told = dict.fromkeys(control_tokens_told(evaluation.provenance) for evaluation in own)
@@ -206,14 +212,10 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
         label=spec.method if spec.subject == "unlearned" else spec.subject,
         spec=spec,
         done=done,
-        provenance=_provenance_or(folder.provenance, None),
+        provenance=read_provenance(folder.provenance) if folder.provenance.exists() else None,
         answers=next((folder for folder, s in reversed(summaries) if s.eval == QUESTIONS), None),
-        results=_results(summaries),
-        made_of={
-            (s.forget, Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric)): folder
-            for folder, s in summaries
-            for r in s.results
-        },
+        results=results,
+        made_of=made_of,
         views={s.forget: View(folder, s.splits) for folder, s in summaries if s.eval == QUESTIONS},
         asked=_asked(summaries),
     )
@@ -234,14 +236,6 @@ def _fullest(
     where = ", ".join(f"{name} for {forget_label(forget)}" for forget, name in twice.items())
     note = f"{path} was evaluated more than once: shown is {where}; tables/results.csv holds all."
     return list(chosen.values()), [note] if twice else []
-
-
-def _results(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, dict[Cell, Estimate]]:
-    results: dict[str, dict[Cell, Estimate]] = {}
-    for _, summary in summaries:
-        places = results.setdefault(summary.forget, {})
-        places |= {Cell(r.split, r.scope, r.format, r.attack, r.estimate.metric): r.estimate for r in summary.results}
-    return results
 
 
 def _asked(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, frozenset[str]]:
@@ -294,10 +288,6 @@ def _missing(run: RunFolder, subjects: Sequence[Subject], forgets: Sequence[str]
             if not any(s.spec.subject == role and forget in s.results for s in subjects):
                 found.append(f"{forget_label(forget)} has no evaluated {role} model to compare with.")
     return found
-
-
-def _provenance_or(path: Path, absent: Any) -> Any:
-    return read_provenance(path) if path.exists() else absent
 
 
 SPLITS = ("forget", "independent", "factual", "retain")

@@ -222,7 +222,8 @@ def _graph(axis: Axes, drawing: Drawing, losses: Sequence[float | None], forgott
         axis.add_collection(_lines([paths[i] for i in outlined], [colour] * len(own), own, "solid"))
     for n, kind in enumerate(types):
         held = [i for i, e in enumerate(drawing.edges) if e.type == kind]
-        colours = [_loss_colour(losses[i]) for i in held]
+        shares = [losses[i] for i in held]
+        colours = [LIGHT["rule"] if x is None else _between("kept", "lost", _share(x)) for x in shares]
         dashes = _DASHES[n % len(_DASHES)]
         axis.add_collection(_lines([paths[i] for i in held], colours, [widths[i] for i in held], dashes))
     named = len(drawing.positions) <= _NAMED_NODES
@@ -257,10 +258,6 @@ def _path(drawing: Drawing, edge: Edge, bend: float) -> Path2D:
 
 def _share(loss: float) -> float:
     return min(max(loss, 0.0), 1.0)
-
-
-def _loss_colour(loss: float | None) -> Any:
-    return LIGHT["rule"] if loss is None else _between("kept", "lost", _share(loss))
 
 
 def _between(first: str, second: str, share: float) -> tuple[float, ...]:

@@ -9,28 +9,12 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, VerdictLine
 from vestige.artifacts.verdicts import n_facts
-from vestige.core.estimates import NO_INTERVAL
+from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.evidence import forget_label
-
-
-class Ranged(Protocol):
-    """A value with its interval."""
-
-    @property
-    def value(self) -> float:
-        """The value itself."""
-
-    @property
-    def low(self) -> float:
-        """The lower bound."""
-
-    @property
-    def high(self) -> float:
-        """The upper bound."""
 
 
 def number(x: float) -> str:
@@ -44,14 +28,14 @@ def signed(x: float) -> str:
     return f"+{number(x)}" if float(f"{x:.2f}") > 0 else number(x)
 
 
-def interval(e: Ranged) -> str:
+def interval(e: Estimate) -> str:
     """As in `[0.36, 0.48]`; the space does not break."""
     if math.isinf(e.low) or math.isinf(e.high):
         return NO_INTERVAL
     return f"[{number(e.low)},\N{NO-BREAK SPACE}{number(e.high)}]"
 
 
-def ranged(e: Ranged) -> str:
+def ranged(e: Estimate) -> str:
     """As in `0.42 [0.36, 0.48]`."""
     return f"{number(e.value)} {interval(e)}"
 
