@@ -143,18 +143,98 @@ def read_prompt(folder: AttackFolder) -> KeptPrompt:
 
 
 Claim = Literal["not expressed", "not recoverable", "not distinguishable", "kept", "benchmark can tell"]
-"""The five statements about an unlearned model; `CLAIMS` has them in words."""
+"""The five statements about an unlearned model; `STATEMENTS` has all that is said of them."""
 
-CLAIMS: Mapping[Claim, str] = {
-    "not expressed": "does not express the forget set in any tested format",
-    "not recoverable": "cannot be brought back beyond what the attack carries in",
-    "not distinguishable": "cannot be told from a model that never knew",
-    "kept": "keeps the retain, independent and factual sets",
-    "benchmark can tell": (
-        "tells a model that knows from one that never knew, and the retain set does not give the forget set away"
+
+@dataclass(frozen=True)
+class Statement:
+    """A claim in `words`, how a reason for its outcome begins, and what the page says of it.
+
+    Where the tested parts hold and others are missing, a reason begins as if the claim held. `column` is what stands
+    small below its column on the page; a claim about the benchmark, for all models, has none. `size` puts a bound in
+    words. `failing` is what is said of one model that fails it, and of several; `in_bits` where bits decide and
+    `by_facts` where single facts do, if that is said otherwise. `controls`: it rests on models that never knew;
+    `attacks`: it rests on attacks, all others on the evaluations alone.
+    """
+
+    words: str
+    holds: str
+    fails: str
+    inconclusive: str
+    size: str
+    column: str = ""
+    failing: tuple[str, str] | None = None
+    in_bits: tuple[str, str] | None = None
+    by_facts: tuple[str, str] | None = None
+    controls: bool = True
+    attacks: bool = False
+
+
+STATEMENTS: Mapping[Claim, Statement] = {
+    "not expressed": Statement(
+        words="does not express the forget set in any tested format",
+        holds="It answers no more than {control}",
+        fails="It still answers what {control} does not",
+        inconclusive="It may still answer what {control} does not",
+        size="{} left",
+        column="in any form of question",
+        failing=(
+            "still answers what models that never knew cannot",
+            "still answer what models that never knew cannot",
+        ),
+        in_bits=(
+            "finds the answers likelier than a model that never knew",
+            "find the answers likelier than models that never knew",
+        ),
+        by_facts=("gives single facts away", "give single facts away"),
+    ),
+    "not recoverable": Statement(
+        words="cannot be brought back beyond what the attack carries in",
+        holds="No attack brought back more than it carried in",
+        fails="An attack brought back knowledge that it did not carry in",
+        inconclusive="An attack may have brought back more than it carried in",
+        size="{} back",
+        column="by any attack",
+        failing=("gives answers back under attack", "give answers back under attack"),
+        in_bits=(
+            "finds the answers likelier again after an attack",
+            "find the answers likelier again after an attack",
+        ),
+        by_facts=("gives single facts back under attack", "give single facts back under attack"),
+        attacks=True,
+    ),
+    "not distinguishable": Statement(
+        words="cannot be told from a model that never knew",
+        holds="Neither membership scores nor answers tell it from models that never knew",
+        fails="It can be told from models that never knew",
+        inconclusive="It may be possible to tell it from models that never knew",
+        size="differs by {}",
+        column="from models that never knew",
+        failing=("can be told apart from models that never knew",) * 2,
+    ),
+    "kept": Statement(
+        words="keeps the retain, independent and factual sets",
+        holds="It answers the items of {kept} as the target does",
+        fails="It lost what it was to keep",
+        inconclusive="It may have lost what it was to keep",
+        size="{} lost",
+        column="everything else",
+        failing=("loses other knowledge", "lose other knowledge"),
+        controls=False,
+    ),
+    "benchmark can tell": Statement(
+        words=(
+            "tells a model that knows from one that never knew, and the retain set does not give the forget set away"
+        ),
+        holds="The target knows, retrained does not, and the retain set does not give the forget set away",
+        fails="The benchmark cannot carry a verdict",
+        inconclusive="The benchmark may be unable to carry a verdict",
+        size="{} learnt from what was kept",
+        attacks=True,
     ),
 }
-
+"""To add a claim: its name above, its statement here, and its grounds in `auditing.claims.GROUNDS`."""
+CLAIMS: Mapping[Claim, str] = {claim: statement.words for claim, statement in STATEMENTS.items()}
 Outcome = Literal["holds", "fails", "inconclusive"]
 
 GIVEN = "given"

@@ -6,13 +6,14 @@ be judged, and a control that a claim needs and that is missing, keep it from ho
 holds either that rests on a task that failed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from vestige.artifacts.audits import (
     CLAIMS,
     GIVEN,
+    STATEMENTS,
     AuditOutcome,
     AuditPlan,
     Claim,
@@ -23,7 +24,7 @@ from vestige.artifacts.audits import (
 from vestige.auditing.ability import Ability
 from vestige.auditing.formats import BITS, OF_ALTERNATIVES, Read, Tested
 from vestige.auditing.ground import Ground, shown
-from vestige.auditing.groups import NO_GROUPS, Grouped, Singles
+from vestige.auditing.groups import Grouped, Singles
 from vestige.auditing.matrix import Expressed, leak_evidence
 from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
@@ -34,38 +35,6 @@ from vestige.metrics.verdicts import Evidence, Margins, Outcome, Verdict, not_re
 
 NO_CONTROL = "no retrained control was given"
 ONE_CONTROL = "one retrained control alone does not show how far two trainings differ"
-RESTS_ON_CONTROLS: tuple[Claim, ...] = ("not expressed", "not recoverable", "not distinguishable", "benchmark can tell")
-
-_LEADS: dict[Claim, dict[Outcome, str]] = {
-    "not expressed": {
-        "holds": "It answers no more than {control}",
-        "fails": "It still answers what {control} does not",
-        "inconclusive": "It may still answer what {control} does not",
-    },
-    "not recoverable": {
-        "holds": "No attack brought back more than it carried in",
-        "fails": "An attack brought back knowledge that it did not carry in",
-        "inconclusive": "An attack may have brought back more than it carried in",
-    },
-    "not distinguishable": {
-        "holds": "Neither membership scores nor answers tell it from models that never knew",
-        "fails": "It can be told from models that never knew",
-        "inconclusive": "It may be possible to tell it from models that never knew",
-    },
-    "kept": {
-        "holds": "It answers the items of {kept} as the target does",
-        "fails": "It lost what it was to keep",
-        "inconclusive": "It may have lost what it was to keep",
-    },
-    "benchmark can tell": {
-        "holds": "The target knows, retrained does not, and the retain set does not give the forget set away",
-        "fails": "The benchmark cannot carry a verdict",
-        "inconclusive": "The benchmark may be unable to carry a verdict",
-    },
-}
-"""How a reason begins. Where the tested parts hold and others are missing, it begins as if the claim held."""
-
-
 _PREFERS = "The target prefers the true answers to others that it could not have told from them"
 
 
@@ -89,13 +58,32 @@ class Grounds:
     besides: str = ""
 
 
-def not_expressed(
-    ground: Ground, tested: Tested, found: Expressed, singles: Singles, grouped: Grouped = NO_GROUPS
-) -> Grounds:
+@dataclass(frozen=True)
+class About:
+    """All that was found out about one subject, of which each claim reads some.
+
+    `given` and `back` are the single facts that it gives away as it is and after attacks.
+    """
+
+    subject: str
+    ground: Ground
+    tested: Tested
+    found: Expressed
+    given: Singles
+    back: Singles
+    grouped: Grouped
+    recovery: Recovery
+    ability: Ability
+    membership: Membership
+    losses: Losses
+
+
+def not_expressed(about: About) -> Grounds:
     """Leakage in every admitted format, forced answers in bits, single facts, and every contract or person.
 
     Picks can only fail the claim: to show that they stay below a margin takes more facts than probabilities do.
     """
+    ground, tested, found, grouped, singles = about.ground, about.tested, about.found, about.grouped, about.given
     shares = leak_evidence(found, tested)
     shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in found.picks.items()]
     bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
@@ -108,20 +96,24 @@ def not_expressed(
     )
 
 
-def not_recoverable(
-    ground: Ground, recovery: Recovery, tested: Tested, subject: str, found: tuple[Singles, Ability]
-) -> Grounds:
+def not_recoverable(about: About) -> Grounds:
     """The recovery of every attack that is evidence; ceilings and saturated attacks are left out and named.
 
     It holds where one of them was shown able to bring knowledge back.
     """
-    singles, ability = found
-    gaps = recovery.missing[subject]
+    ground, tested, recovery, ability, singles = (
+        about.ground,
+        about.tested,
+        about.recovery,
+        about.ability,
+        about.back,
+    )
+    gaps = recovery.missing[about.subject]
     if not ground.plan.retrained and tested.against != "alternatives":
         return Grounds((), tested.not_admitted, (NO_CONTROL,))
     if not ground.plan.attacks:
         return Grounds((), tested.not_admitted, ("no attack was run",))
-    mine = [one for one in recovery.tried if one.subject == subject]
+    mine = [one for one in recovery.tried if one.subject == about.subject]
     counted = [(one.attack.name, one.format) for one in mine if not one.why_not]
     gaps = (*gaps, *_no_room(mine, ground), *ability.gaps(counted), *singles.gaps)
     out = (*(f"{one.gain.name}: {one.why_not}" for one in mine if one.why_not), *ability.powerless)
@@ -141,10 +133,15 @@ def _no_room(tried: Sequence[Tried], ground: Ground) -> list[str]:
     return [f"before any attack its leakage in {worst.format} is {before}, so too little is left to bring back"]
 
 
-def not_distinguishable(
-    ground: Ground, tested: Tested, found: Expressed, membership: Membership, subject: str
-) -> Grounds:
+def not_distinguishable(about: About) -> Grounds:
     """Membership scores and the excess of every admitted format, on both sides, and bits on both sides."""
+    ground, tested, found, membership, subject = (
+        about.ground,
+        about.tested,
+        about.found,
+        about.membership,
+        about.subject,
+    )
     if not ground.plan.retrained:
         return Grounds((), tested.not_admitted, (NO_CONTROL,))
     told = membership.differences.get(subject, ())
@@ -159,16 +156,16 @@ def not_distinguishable(
     return Grounds(parts, tested.not_admitted, tuple(gaps))
 
 
-def kept(ground: Ground, losses: Losses) -> Grounds:
+def kept(about: About) -> Grounds:
     """Harm to every split that the target knows."""
-    parts = _judged(ground, losses.harms, stays_below)
-    return Grounds(parts, losses.left_out, losses.missing)
+    parts = _judged(about.ground, about.losses.harms, stays_below)
+    return Grounds(parts, about.losses.left_out, about.losses.missing)
 
 
 def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested: Tested) -> VerdictLine:
     """The line of one claim: outcome, reason in one sentence, and the numbers."""
-    against = tested.against if claim in RESTS_ON_CONTROLS and grounds.parts else ""
-    if claim in RESTS_ON_CONTROLS and len(ground.plan.retrained) == 1:
+    against = tested.against if STATEMENTS[claim].controls and grounds.parts else ""
+    if STATEMENTS[claim].controls and len(ground.plan.retrained) == 1:
         grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
     verdicts = [part.verdict for part in grounds.parts]
     outcomes = {verdict.outcome for verdict in verdicts}
@@ -204,8 +201,9 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
     )
 
 
-def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Grounds:
+def benchmark_can_tell(about: About) -> Grounds:
     """Some format tells target from `retrained`, retain items bring `retrained` nothing, and the data set is sound."""
+    ground, tested, recovery = about.ground, about.tested, about.recovery
     parts, gaps = [], []
     if not tested.scales:
         parts.append(_none_admitted(ground, tested))
@@ -224,6 +222,21 @@ def benchmark_can_tell(ground: Ground, tested: Tested, recovery: Recovery) -> Gr
     parts += [_unsound(line, ground) for line in ground.case.soundness if line.sound is False]
     gaps += [_said(line) for line in ground.case.soundness if line.sound is None]
     return Grounds(tuple(parts), tested.not_admitted, tuple(gaps))
+
+
+GROUNDS: Mapping[Claim, Callable[[About], Grounds]] = {
+    "not expressed": not_expressed,
+    "not recoverable": not_recoverable,
+    "not distinguishable": not_distinguishable,
+    "kept": kept,
+    "benchmark can tell": benchmark_can_tell,
+}
+"""By the claim, on what it is decided."""
+
+
+def verdicts(about: About) -> list[VerdictLine]:
+    """The line of every claim about one subject."""
+    return [decide(claim, about.subject, own(about), about.ground, about.tested) for claim, own in GROUNDS.items()]
 
 
 def _judged(ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., Verdict]) -> tuple[Part, ...]:
@@ -275,7 +288,9 @@ def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, against: str) -> s
     """One sentence: the finding, the number that decides, and what kept the claim from holding."""
     found = {part.verdict.outcome for part in grounds.parts}
     control = "guessing" if against == "chance" else "a model that never knew"
-    leads = {name: text.format(control=control, kept=_sets(grounds.parts)) for name, text in _LEADS[claim].items()}
+    said = STATEMENTS[claim]
+    texts = {"holds": said.holds, "fails": said.fails, "inconclusive": said.inconclusive}
+    leads = {name: text.format(control=control, kept=_sets(grounds.parts)) for name, text in texts.items()}
     if against == "alternatives":
         leads["holds"] = _PREFERS if claim == "benchmark can tell" else leads["holds"]
         leads = {name: f"Against alternatives, {text[0].lower()}{text[1:]}" for name, text in leads.items()}
@@ -306,10 +321,6 @@ def _few(sentences: Sequence[str]) -> list[str]:
     return [sentences[0] + more] if sentences else []
 
 
-ATTACKED: tuple[Claim, ...] = ("not recoverable", "benchmark can tell")
-"""The claims that rest on attacks; all others rest on the evaluations alone."""
-
-
 def without_what_failed(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
     """The outcome in which no claim holds that would need what failed. What fails without it, fails.
 
@@ -334,7 +345,7 @@ def _evidence(plan: AuditPlan) -> list[FailedTask]:
 def _concerning(line: VerdictLine, failed: Sequence[FailedTask]) -> list[FailedTask]:
     """Of what failed, that on which the verdict rests."""
     shared = [f for f in failed if f.role not in ("unlearned", "suppressed") or f.subject == line.subject]
-    return [f for f in shared if not f.attack or line.claim in ATTACKED]
+    return [f for f in shared if not f.attack or STATEMENTS[line.claim].attacks]
 
 
 def _tempered(line: VerdictLine, missing: Sequence[FailedTask]) -> VerdictLine:

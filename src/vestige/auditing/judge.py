@@ -5,9 +5,9 @@ Pure: the same case gives the same outcome. docs/audit.md says how a verdict is 
 
 from dataclasses import replace
 
-from vestige.artifacts.audits import AuditOutcome, AuditPlan, Claim, FactLine, GroupLine, VerdictLine
-from vestige.auditing import claims
+from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, VerdictLine
 from vestige.auditing.ability import Ability, read_ability
+from vestige.auditing.claims import About, verdicts
 from vestige.auditing.formats import Tested, read_formats, unlike_controls
 from vestige.auditing.ground import Ground, checked, judged_items, shown
 from vestige.auditing.groups import NO_SINGLES, by_group, single_facts
@@ -126,7 +126,6 @@ def _verdicts(
     lines: list[VerdictLine] = []
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
-    benchmark = claims.benchmark_can_tell(ground, tested, recovery)
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
     for subject in ground.plan.audited:
         found = matrix.expressed[subject]
@@ -138,14 +137,10 @@ def _verdicts(
             # What the positive control gives away is no leak.
             facts += [*given.lines, *back.lines]
             groups += grouped.lines
-        grounds: dict[Claim, claims.Grounds] = {
-            "not expressed": claims.not_expressed(ground, tested, found, given, grouped),
-            "not recoverable": claims.not_recoverable(ground, recovery, tested, subject, (back, ability)),
-            "not distinguishable": claims.not_distinguishable(ground, tested, found, membership, subject),
-            "kept": claims.kept(ground, kept.losses[subject]),
-            "benchmark can tell": benchmark,
-        }
-        lines += [claims.decide(claim, subject, on, ground, tested) for claim, on in grounds.items()]
+        losses = kept.losses[subject]
+        lines += verdicts(
+            About(subject, ground, tested, found, given, back, grouped, recovery, ability, membership, losses)
+        )
     return tuple(lines), tuple(facts), tuple(groups)
 
 

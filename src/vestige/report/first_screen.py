@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine
+from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine
 from vestige.artifacts.verdicts import n_facts
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, attack_names, told
@@ -28,12 +28,7 @@ from vestige.report.words import (
     verdict_answer,
 )
 
-HEADS: Mapping[Claim, str] = {
-    "not expressed": "in any form of question",
-    "not recoverable": "by any attack",
-    "not distinguishable": "from models that never knew",
-    "kept": "everything else",
-}
+HEADS: Mapping[Claim, str] = {claim: one.column for claim, one in STATEMENTS.items() if one.column}
 """The claims that have a column, with what stands small below; the fifth is about the benchmark, for all models."""
 
 WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
@@ -245,15 +240,6 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
     }
 
 
-_OF: Mapping[Claim, str] = {
-    "not expressed": "{} left",
-    "not recoverable": "{} back",
-    "not distinguishable": "differs by {}",
-    "kept": "{} lost",
-    "benchmark can tell": "{} learnt from what was kept",
-}
-
-
 def _bound(outcome: AuditOutcome, v: VerdictLine) -> str:
     """The bound that decides in per cent, and how many facts leaked; bits, another unit, are left to the reason."""
     parts, low, high = [], v.at_least, v.at_most
@@ -270,7 +256,7 @@ def _bound(outcome: AuditOutcome, v: VerdictLine) -> str:
         tested = " where it was tested" if v.outcome == "inconclusive" and high < v.wide else ""
         # What is left is read in several forms of question: the bound says whose it is.
         where = f" in {format_name(v.decides)}" if v.claim == "not expressed" else ""
-        parts.append(_OF[v.claim].format(size) + where + tested)
+        parts.append(STATEMENTS[v.claim].size.format(size) + where + tested)
     elif v.decides is not None and v.unit == "bits":
         parts += {"holds": ["within the margin"], "fails": ["above the margin"], "inconclusive": []}[v.outcome]
     n = n_facts(outcome, v)

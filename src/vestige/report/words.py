@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, Claim, VerdictLine
+from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, VerdictLine
 from vestige.artifacts.verdicts import n_facts
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.evidence import forget_label
@@ -227,29 +227,7 @@ class Span(NamedTuple):
 _Words = tuple[str, str]
 """What is said of one model, and of several."""
 
-_IN_SHARES: Mapping[Claim, _Words] = {
-    "not expressed": (
-        "still answers what models that never knew cannot",
-        "still answer what models that never knew cannot",
-    ),
-    "not recoverable": ("gives answers back under attack", "give answers back under attack"),
-    "not distinguishable": ("can be told apart from models that never knew",) * 2,
-    "kept": ("loses other knowledge", "lose other knowledge"),
-}
-_IN_BITS: Mapping[Claim, _Words] = {
-    "not expressed": (
-        "finds the answers likelier than a model that never knew",
-        "find the answers likelier than models that never knew",
-    ),
-    "not recoverable": (
-        "finds the answers likelier again after an attack",
-        "find the answers likelier again after an attack",
-    ),
-}
-_BY_FACTS: Mapping[Claim, _Words] = {
-    "not expressed": ("gives single facts away", "give single facts away"),
-    "not recoverable": ("gives single facts back under attack", "give single facts back under attack"),
-}
+_FAILING: Mapping[Claim, _Words] = {claim: one.failing for claim, one in STATEMENTS.items() if one.failing}
 _AGAINST: Mapping[str, _Words] = {
     "alternatives": ("still prefers the true answers to others", "still prefer the true answers to others"),
     "chance": ("still answers more than guessing would", "still answer more than guessing would"),
@@ -297,7 +275,7 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
     found = {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in methods}
     shown = [s for s, own in found.items() if _passes(own)]
     unsound = any(_is(own, "benchmark can tell", "fails") for own in found.values())
-    failing = [s for s, own in found.items() if any(_is(own, claim, "fails") for claim in _IN_SHARES)]
+    failing = [s for s, own in found.items() if any(_is(own, claim, "fails") for claim in _FAILING)]
     open_ = [s for s in methods if s not in shown and s not in failing]
     lead = _UNSOUND if unsound else "Yes: " if shown else "No. " if not open_ else "Not shown. "
     clauses = [[*_names(shown), Span(_PASSES[len(shown) > 1])]] if shown and not unsound else []
@@ -321,7 +299,7 @@ def _is(own: Mapping[Claim, VerdictLine], claim: Claim, what: str) -> bool:
 def _failures(outcome: AuditOutcome, found: Mapping[str, Mapping[Claim, VerdictLine]]) -> list[list[Span]]:
     """What fails, a clause for those models of which the same is said; a claim fails by answers, bits or facts."""
     groups: dict[_Words, list[str]] = {}
-    for claim in _IN_SHARES:
+    for claim in _FAILING:
         for subject, own in found.items():
             if _is(own, claim, "fails"):
                 groups.setdefault(_failing(outcome, own[claim]), []).append(subject)
@@ -341,8 +319,8 @@ def _failing(outcome: AuditOutcome, v: VerdictLine) -> _Words:
     if v.claim == "not expressed" and v.against in _AGAINST:
         return _AGAINST[v.against]
     if v.decides is None and n_facts(outcome, v):
-        return _BY_FACTS.get(v.claim, _IN_SHARES[v.claim])
-    return (_IN_BITS if v.unit == "bits" else _IN_SHARES).get(v.claim, _IN_SHARES[v.claim])
+        return STATEMENTS[v.claim].by_facts or _FAILING[v.claim]
+    return (STATEMENTS[v.claim].in_bits if v.unit == "bits" else None) or _FAILING[v.claim]
 
 
 def _references(outcome: AuditOutcome) -> list[Span]:
