@@ -19,7 +19,7 @@ from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.evals import choices, exposure, freeform, qa
 from vestige.evals.base import View
 from vestige.models import http
-from vestige.models.address import Limits, address
+from vestige.models.address import ENGINES, Limits, address, shown_address
 from vestige.models.http import Client, Job, Ledger
 from vestige.models.load import LoadedModel, ModelSettings, load
 from vestige.models.options import LetterPrompt
@@ -397,3 +397,16 @@ def test_a_thousand_requests_are_in_flight_on_a_thousand_connections_and_no_more
     assert log.most_under_way == 1000
     assert held <= 1000
     assert log.connections <= 1000
+
+
+def test_an_engine_of_another_kind_is_opened_by_the_scheme_of_its_address(monkeypatch, tmp_path):
+    (tmp_path / "own_engine.py").write_text("def opened(settings): return settings.model")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(ENGINES, "own", "own_engine:opened")
+    assert load(ModelSettings(model="own://host/v1#m")) == "own://host/v1#m"
+    assert (address("own://host/v1#m").url, shown_address("own://host/v1?scores=no#m")) == (
+        "own://host/v1",
+        "own://host/v1#m",
+    )
+    with pytest.raises(InputError, match="no model"):
+        load(ModelSettings(model="other://host/v1#m"))

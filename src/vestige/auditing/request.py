@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
     from vestige.evals.base import InAudit
     from vestige.evals.freeform import FreeformSettings
-    from vestige.models.endpoint import EndpointModel
-    from vestige.models.load import ModelSettings
+    from vestige.models.load import LoadedModel, ModelSettings
 
 
 Role = Literal["target", "unlearned", "retrained", "suppressed"]
@@ -407,15 +406,9 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     from vestige.attacks import ATTACKS, find_attack
     from vestige.evals import find_eval
     from vestige.evals.base import audit_of
-    from vestige.models.endpoint import EndpointModel
     from vestige.models.load import load
 
-    served: dict[str, EndpointModel] = {}
-    for model in request.models:
-        if is_address(model.model):
-            found = load(model_settings(request, model))
-            assert isinstance(found, EndpointModel), "an address is that of a served model"
-            served[model.name] = found
+    served = {m.name: load(model_settings(request, m)) for m in request.models if is_address(m.model)}
     if not served:
         return request
     settings = request.settings
@@ -434,7 +427,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
         untested.append(f"{_names(mute)}: forced answers and bits are not read, since the server scores no answers")
         evals = [name for name in evals if needed[name].needs != "scores"]
     forms = settings.forms
-    if chats := [name for name, found in served.items() if found.engine.ability.form == "chat"]:
+    if chats := [name for name, found in served.items() if not found.engine.prefills]:
         forms = tuple(form for form in forms if form != "prefilled")
         prefilled = ["prefilled answers"] if "prefilled" in settings.forms and "freeform" in evals else []
         untested.append(_left_out(chats, "asked by chat messages alone", prefilled))
@@ -472,7 +465,7 @@ def _left_out(names: Sequence[str], why: str, what: Sequence[str]) -> str:
     return f"not tried on any model, since {_names(names)} is behind an address, {why}: {', '.join(what)}"
 
 
-def _may_have_changed(name: str, found: "EndpointModel") -> str:
+def _may_have_changed(name: str, found: "LoadedModel") -> str:
     """Whoever serves a model can serve another one under the same address."""
     told = found.provenance()
     server = f" (the server says {one_line(told['server'], width=80)!r})" if told["server"] else ""

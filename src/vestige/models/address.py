@@ -3,6 +3,7 @@
 `http://host:8000/v1?tokenizer=FOLDER&concurrency=64#name`. It may stand wherever a model is named.
 """
 
+from collections.abc import Collection
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -28,9 +29,17 @@ NoReply: TypeAlias = Literal[
 """Why no reply came: see `judges.base.Failure`."""
 
 
+ENGINES = dict.fromkeys(("http", "https"), "vestige.models.endpoint:open_endpoint")
+"""By the scheme of an address, as `module:function`, what opens the model there: a `LoadedModel` whose engine answers.
+
+Its `provenance` has what the server says of itself and a fingerprint of its replies.
+"""
+
+
 def is_address(model: str) -> bool:
     """Whether a model's name is an address and neither a folder nor a hub id."""
-    return model.startswith(("http://", "https://"))
+    scheme, separator, _ = model.partition("://")
+    return bool(separator) and scheme in ENGINES
 
 
 class Server(Settings):
@@ -157,7 +166,7 @@ class Amount(NamedTuple):
         return Amount(*(a - b for a, b in zip(self, other, strict=True)))
 
 
-def server_parts(text: str, what: str, form: str) -> SplitResult:
+def server_parts(text: str, what: str, form: str, schemes: Collection[str] = ("http", "https")) -> SplitResult:
     """The parts of a server's URL; one that cannot be read, or holds a user, is refused in one sentence."""
     try:
         parts = urlsplit(text)
@@ -169,14 +178,14 @@ def server_parts(text: str, what: str, form: str) -> SplitResult:
         # Not shown: it may hold a password.
         raise InputError(f"the {what} holds a user; give it like {form}, and the key in the environment")
     plain = all("!" <= c <= "~" for c in parts.netloc + parts.path)
-    if parts.scheme not in {"http", "https"} or not host or port == 0 or not plain:
+    if parts.scheme not in schemes or not host or port == 0 or not plain:
         raise InputError(f"{one_line(text)!r} is no {what}; give it like {form}")
     return parts
 
 
 def address(model: str) -> Address:
     """The address that a model's name is; refused in one sentence where it cannot be read."""
-    parts = server_parts(model, "model's address", FORM)
+    parts = server_parts(model, "model's address", FORM, ENGINES)
     try:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:

@@ -90,6 +90,11 @@ class Endpoint:
         """Whether answers that are given can be scored."""
         return bool(self.ability.scores)
 
+    @property
+    def prefills(self) -> bool:
+        """Whether it goes on with the beginning of a reply, which chat messages cannot say."""
+        return self.ability.form != "chat"
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],

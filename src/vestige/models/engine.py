@@ -26,6 +26,10 @@ class Engine(Protocol):
     def scores(self) -> bool:
         """Whether answers that are given can be scored."""
 
+    @property
+    def prefills(self) -> bool:
+        """Whether it goes on with the beginning of a reply."""
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
@@ -53,6 +57,7 @@ class Local:
 
     subject: "LoadedModel"
     scores: bool = True
+    prefills: bool = True
 
     @property
     def generate(self) -> Callable[..., list[Reply]]:

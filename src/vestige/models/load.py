@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from transformers import (
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
-from vestige.models.address import is_address, shown_address
+from vestige.models.address import ENGINES, is_address, shown_address
 from vestige.models.engine import Engine, Local
 from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders
 from vestige.models.folders import (
@@ -192,9 +193,9 @@ def load(settings: ModelSettings) -> LoadedModel:
     says, before weights are read.
     """
     if is_address(settings.model):
-        from vestige.models.endpoint import open_endpoint
-
-        return open_endpoint(settings)
+        module, _, opens = ENGINES[settings.model.partition("://")[0]].partition(":")
+        found: LoadedModel = getattr(import_module(module), opens)(settings)
+        return found
     device = pick_device(settings.device)
     place = _place_of(settings)
     checked = _checked(settings, place)
