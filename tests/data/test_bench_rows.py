@@ -1,12 +1,14 @@
 """Rows of benchmarks from files: found by their names, in the hub's columns."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.bench_rows import WHOLE, LocalData
+from vestige.data.bench_rows import WHOLE, LocalData, read_mt_bench
 
+REAL = Path(__file__).parents[3] / "shared/data/mt_bench"
 MMLU = "question,choice0,choice1,choice2,choice3,answer\nWhich?,a,2,c,d,{}\n"
 ARC = {"text": ["red", "blue"], "label": ["1", "2"]}
 TRUTHFUL = 'Question,Best Answer,Correct Answers,Incorrect Answers\nWhy?,Yes,"No idea; Yes",Never; Always\n'
@@ -88,3 +90,34 @@ def test_an_answer_that_names_no_choice_is_refused_with_its_line(tmp_path, answe
     path = put(tmp_path / "x.csv", MMLU.format(answer))
     with pytest.raises(InputError, match=r"x.csv, line 2: the answer .* is neither 0 to 3 nor A to D"):
         LocalData(named={"mmlu_x": path}).rows("mmlu_x")
+
+
+def test_mt_bench_as_published_is_80_conversations_of_which_three_categories_have_references():
+    if not REAL.exists():
+        pytest.skip("no copy of MT-bench here")
+    found = read_mt_bench(REAL)
+    assert len(found) == 80
+    assert {c.category for c in found if c.references} == {"math", "reasoning", "coding"}
+    assert sum(c.references is not None for c in found) == 30
+    assert [c.id for c in read_mt_bench(REAL, limit=1)] == ["81", "91", "101", "111", "121", "131", "141", "151"]
+
+
+def test_what_is_no_question_of_mt_bench_is_refused_with_its_place(tmp_path):
+    (tmp_path / "reference_answer").mkdir()
+    references = tmp_path / "reference_answer/gpt-4.jsonl"
+    references.write_text("")
+    questions = tmp_path / "question.jsonl"
+    for row, message in (
+        ({"question_id": 1, "category": "math", "turns": ["a"]}, "record 1: has not two turns"),
+        ({"question_id": 1, "category": "math", "turns": ["a", "b"]}, "judged beside a reference answer"),
+        ({"turns": ["a", "b"]}, "no question_id"),
+    ):
+        questions.write_text(json.dumps(row))
+        with pytest.raises(InputError, match=message):
+            read_mt_bench(tmp_path)
+    references.unlink()
+    with pytest.raises(InputError, match="holds 0 files of reference answers"):
+        read_mt_bench(tmp_path)
+    questions.unlink()
+    with pytest.raises(InputError, match=r"holds no question.jsonl"):
+        read_mt_bench(tmp_path)

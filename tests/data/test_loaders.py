@@ -1,3 +1,4 @@
+import csv
 import gzip
 import io
 import json
@@ -9,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
@@ -116,6 +119,30 @@ def test_a_folder_of_files_is_read_and_a_script_in_it_is_never_run(tmp_path, mon
     write(folder, "csv.py", f"open({str(tmp_path / 'ran')!r}, 'w')")
     assert refusal("csv").startswith("csv: not a dataset that can be read")
     assert not (tmp_path / "ran").exists()
+
+
+# What a file can hold and a reader must give back: any character but NUL and halves of surrogate pairs.
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
+WORD = st.characters(categories=["L", "N"])
+PAIRS = st.lists(
+    st.tuples(TEXT, st.builds(str.__add__, TEXT, WORD)), min_size=1, max_size=5, unique_by=lambda pair: pair[0]
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(pairs=PAIRS)
+def test_what_was_written_in_any_form_is_read(tmp_path_factory, pairs):
+    folder = tmp_path_factory.mktemp("pairs")
+    rows = [{"question": q, "answer": a} for q, a in pairs]
+    write(folder, "a.jsonl", lines(rows))
+    write(folder, "b.json", json.dumps({"data": rows}, ensure_ascii=False))
+    write(folder, "c.json", lines(rows))
+    for name, delimiter in (("d.csv", ","), ("e.tsv", "\t")):
+        with (folder / name).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows([("question", "answer"), *pairs])
+    pq.write_table(pa.Table.from_pylist(rows), folder / "f.parquet")
+    for path in folder.iterdir():
+        assert [(item.question, item.answer) for item in load_items(path)] == pairs, path.name
 
 
 # Columns

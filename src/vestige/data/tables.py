@@ -108,9 +108,13 @@ def _rows_of(source: str, lines: Iterable[bytes]) -> Iterator[Row]:
 def _json(source: str, content: bytes) -> Table:
     """A list of objects, an object with one under "data", or (as TOFU publishes .json) an object a line."""
     text = _decoded(source, content.removeprefix(_BOM))
-    if _holds_lines(text):
-        return _json_lines(source, content)
-    value = _parsed(source, text)
+    try:
+        value = _parsed(source, text)
+    except InputError as error:
+        # One object ends and more follows: JSON Lines under the name .json.
+        if getattr(error.__cause__, "msg", "") == "Extra data" and text.lstrip().startswith("{"):
+            return _json_lines(source, content)
+        raise
     if isinstance(value, dict):
         value = value.get("data", [value])
     if not isinstance(value, list):
@@ -118,19 +122,6 @@ def _json(source: str, content: bytes) -> Table:
             f'{source}: holds {_kind(value)} where rows belong; give a list of objects or {{"data": [...]}}'
         )
     return table(source, (_row(source, f"row {i}", row) for i, row in enumerate(value, 1)))
-
-
-def _holds_lines(text: str) -> bool:
-    """Whether one object ends and more follows: JSON Lines under the name .json."""
-    if not text.lstrip().startswith("{"):
-        return False
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as error:
-        return error.msg == "Extra data"
-    except (ValueError, RecursionError):
-        return False
-    return False
 
 
 def _separated(delimiters: str) -> Callable[[str, bytes], Table]:
@@ -226,10 +217,7 @@ def _gzipped(source: str, content: bytes) -> Table:
 def _parquet(source: str, content: bytes) -> Table:
     try:
         stored = pq.read_table(pa.BufferReader(content), use_threads=False)
-        names = list(stored.schema.names)
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
-            raise InputError(f"{source}: more than one column is called {shown(doubled)}; rename or remove one")
+        _refuse_doubled(source, stored.schema.names)
         rows = stored.to_pylist()
     # Beside Arrow's own errors: bytes that are no text, dates that Python has no name for, lying lengths.
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError, TypeError, KeyError) as error:
