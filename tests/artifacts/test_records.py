@@ -109,14 +109,6 @@ def test_fields_that_a_reader_needs_are_asked_for_by_name(tmp_path):
         read_versioned(path, "weights", "steps")
 
 
-@pytest.mark.parametrize("name", list(asdict(SPEC)))
-def test_an_identity_without_one_of_its_fields_is_refused_by_name(tmp_path, name):
-    path = tmp_path / "spec.json"
-    write_json(path, {"schema": SCHEMA, **{k: v for k, v in asdict(SPEC).items() if k != name}})
-    with pytest.raises(InputError, match=rf"{path}: no field '{name}', .*delete it, or run again with --fresh"):
-        read_spec(path)
-
-
 @pytest.mark.parametrize(
     ("keys", "named"),
     [

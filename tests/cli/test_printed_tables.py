@@ -4,8 +4,9 @@ import dataclasses
 import re
 
 import pytest
+from tests.small import SPEC
 
-from vestige.artifacts.records import Result, SubjectSpec, Summary
+from vestige.artifacts.records import Result, Summary
 from vestige.cli.setup import in_columns
 from vestige.cli.tables import print_comparison, print_results
 from vestige.core.estimates import Estimate
@@ -17,20 +18,6 @@ METRICS = ("exact_match", "share_truncated", "rouge1_recall")
 
 def summary(*, few: tuple[str, str] = ("", "")) -> Summary:
     """Each split has 240 items, but for `few`, of which only 9 have that split's metric."""
-    spec = SubjectSpec(
-        subject="target",
-        name="target",
-        model="builtin:tiny",
-        method="",
-        forget="",
-        seed=0,
-        settings_id="",
-        settings={},
-        data="",
-        parent="",
-        version=1,
-        forgotten=(),
-    )
     results = tuple(
         Result(
             split, "all", "generate", "", Estimate(m, "share", 0.42, 0.36, 0.48, 9 if (split, m) == few else 240, "w")
@@ -38,7 +25,9 @@ def summary(*, few: tuple[str, str] = ("", "")) -> Summary:
         for split in SPLITS
         for m in METRICS
     )
-    return Summary("qa", 1, spec, "edge:A_B", {}, results)
+    return Summary(
+        "qa", 1, dataclasses.replace(SPEC, subject="target", name="target", method=""), "edge:A_B", {}, results
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])

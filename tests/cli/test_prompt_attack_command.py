@@ -206,28 +206,39 @@ def test_a_bound_is_rounded_up(bits, said):
     assert bits_at_most(bits) == said
 
 
+FEW = "and only 107 tokens of the vocabulary may stand in the"
 REFUSED = [
-    ("gcg", ["--set", "topk=100000"], "topk is 100000, and only 107 tokens of the vocabulary may stand in the prompt"),
-    ("gcg", ["--set", "tokens=250", "--set", "topk=16"], "a prompt of 250 tokens makes a text of"),
+    ("gcg", sets(topk=100000), f"topk is 100000, {FEW} prompt"),
+    ("gcg", sets(tokens=250, topk=16), "a prompt of 250 tokens makes a text of"),
+    ("gcg", ["--start", "nowhere"], "nowhere holds no searched prompt"),
     ("gcg", ["--placement", "infix"], "choose prefix or suffix"),
     ("gcg", ["--placement", "inside"], "placement = 'inside': must be 'prefix', 'suffix' or 'infix'"),
-    ("gcg", ["--set", "widht=4"], "unknown key 'widht'; did you mean 'width'"),
-    (
-        "prefix",
-        ["--set", "topk=100000"],
-        "topk is 100000, and only 107 tokens of the vocabulary may stand in the prefix",
-    ),
-    ("prefix", ["--set", "tokens=250", "--set", "topk=16"], "a prefix of 250 tokens and its longest question take"),
+    ("gcg", sets(widht=4), "unknown key 'widht'; did you mean 'width'"),
+    ("prefix", sets(topk=100000), f"topk is 100000, {FEW} prefix"),
+    ("prefix", sets(tokens=250, topk=16), "a prefix of 250 tokens and its longest question take"),
+    ("acr", sets(topk=99999), "topk is 99999"),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "words", "complaint"), REFUSED)
-def test_a_search_that_cannot_be_made_is_refused_in_a_sentence_with_nothing_written(taught, kind, words, complaint):
-    before = files_in(taught)
+def test_a_refused_search_is_one_sentence_and_leaves_nothing_where_the_evidence_was_to_go(
+    taught, tmp_path, kind, words, complaint
+):
     named = target_of(taught) if kind == "prefix" else []
-    with pytest.raises(InputError, match=complaint):
-        run(kind, [taught / "target"], *named, *asked(taught, "--items", 2, *words))
+    own = on_data(taught, "--items", 1, *words) if kind == "acr" else asked(taught, "--items", 2, *words)
+    # A folder that was there stays; what would have been made in it is gone.
+    (tmp_path / "evidence").mkdir()
+    before = files_in(taught)
+    # A model from elsewhere: its folder is not Vestige's.
+    model = loaded(taught)
+    model.tokenizer.save_pretrained(tmp_path / "model")
+    model.model.save_pretrained(tmp_path / "model")
+    place = ["--output-dir", tmp_path / "evidence/of/it"]
+    for subject, more in ((taught / "target", []), (taught / "target", place), (tmp_path / "model", place)):
+        with pytest.raises(InputError, match=complaint):
+            run(kind, [subject], *named, *own, *more)
+        assert list((tmp_path / "evidence").iterdir()) == []
     assert files_in(taught) == before
 
 
@@ -237,35 +248,6 @@ def test_a_model_is_compared_with_others_and_not_with_itself(taught, again):
     twice = [taught / "target", f"{taught}/{again.format(folder=taught.name)}"]
     with pytest.raises(InputError, match=r"was given twice.*; acr compares different models, so give each once"):
         run("acr", twice, *on_data(taught, "--items", 1))
-    assert files_in(taught) == before
-
-
-NEVER_BEGUN = [
-    ("gcg", ["--set", "tokens=250", "--set", "topk=16"]),
-    ("gcg", ["--set", "topk=5000"]),
-    ("gcg", ["--start", "nowhere"]),
-    ("prefix", ["--set", "topk=100000"]),
-    ("acr", ["--set", "topk=99999"]),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "words"), NEVER_BEGUN)
-def test_of_a_refused_search_nothing_is_left_where_the_evidence_was_to_go(taught, tmp_path, kind, words):
-    named = target_of(taught) if kind == "prefix" else []
-    own = on_data(taught, "--items", 1, *words) if kind == "acr" else asked(taught, "--items", 2, *words)
-    # A folder that was there stays; what would have been made in it is gone.
-    place = tmp_path / "evidence/of/it"
-    (tmp_path / "evidence").mkdir()
-    before = files_in(taught)
-    # A model from elsewhere: its folder is not Vestige's.
-    own_model = loaded(taught)
-    own_model.tokenizer.save_pretrained(tmp_path / "model")
-    own_model.model.save_pretrained(tmp_path / "model")
-    for model in (taught / "target", tmp_path / "model"):
-        with pytest.raises(InputError):
-            run(kind, [model], *named, *own, "--output-dir", place)
-        assert list((tmp_path / "evidence").iterdir()) == []
     assert files_in(taught) == before
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from tests.small import squares, written
 from transformers import LlamaConfig
 from typer.testing import CliRunner
 
@@ -201,8 +202,8 @@ def test_a_trained_check_that_cannot_be_made_is_refused(tmp_path, changed, messa
 def test_how_many_items_the_margin_takes_is_said_once(tmp_path):
     path, forget = tmp_path / "data.jsonl", tmp_path / "forget.jsonl"
     rows = [{"question": i.question, "answer": i.answer, "perturbed_answer": list(i.perturbed)} for i in people()]
-    forget.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    path.write_text("".join(json.dumps({"question": i.question, "answer": i.answer}) + "\n" for i in others()))
+    written(forget, rows)
+    written(path, ({"question": i.question, "answer": i.answer} for i in others()))
     words = ["check-data", "--data", str(path), "--retain", str(path), "--forget", str(forget)]
     done = CliRunner().invoke(app, [*words, "--output-dir", str(tmp_path / "run")])
     found = read_soundness(RunFolder(tmp_path / "run").soundness)
@@ -213,10 +214,8 @@ def test_how_many_items_the_margin_takes_is_said_once(tmp_path):
 
 @pytest.mark.slow
 def test_exit_codes_say_what_was_found(tmp_path):
-    path, forget = tmp_path / "data.jsonl", tmp_path / "forget.jsonl"
-    rows = [{"question": f"What is number {n}?", "answer": f"It is {n * n}."} for n in range(30)]
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows))
-    forget.write_text("".join(json.dumps(r) + "\n" for r in rows[:8]))
+    path = written(tmp_path / "data.jsonl", squares(30))
+    forget = written(tmp_path / "forget.jsonl", squares(8))
     words = ["check-data", "--data", str(path), "--output-dir", str(tmp_path / "run"), "--forget"]
     done = CliRunner().invoke(app, [*words, str(forget), "--json"])
     assert done.exit_code == 4

@@ -15,7 +15,7 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import LlamaConfig
+from tests.small import nano, unlearning
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, write_collected, write_spec
@@ -28,7 +28,6 @@ from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.evals.base import View
 from vestige.evals.harness import HarnessSettings
-from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.probes import holes as probe_step
@@ -52,11 +51,11 @@ from vestige.steps.finetune import FinetuneRequest, finetune_spec
 from vestige.steps.making import Made, write_done
 from vestige.steps.sisa import SisaSettings
 from vestige.steps.subjects import any_subject, asked_model, origin_of
-from vestige.steps.unlearn import UnlearnRequest, unlearn_spec
+from vestige.steps.unlearn import unlearn_spec
 from vestige.studies import calibrate as calibrate_step
 from vestige.studies.calibrate import CalibrateRequest, CalibrateSettings
 from vestige.training.policy.settings import PolicySettings
-from vestige.training.settings import TrainingSettings, UnlearningSettings
+from vestige.training.settings import TrainingSettings
 
 pytestmark = pytest.mark.slow
 
@@ -81,16 +80,7 @@ class Asked:
 
 @pytest.fixture(autouse=True, scope="module")
 def quick():
-    """A model of 16 dimensions and one block, and few resamples."""
-    torch.set_num_threads(1)
-    config = LlamaConfig(**tiny.tiny_config().to_dict())
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
-    config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
-    with (
-        mock.patch.object(tiny, "tiny_config", side_effect=lambda: LlamaConfig(**config.to_dict())),
-        mock.patch.object(intervals, "RESAMPLES", 50),
-        mock.patch.object(bench_step, "harness_version", return_value="0"),
-    ):
+    with nano(resamples=50), mock.patch.object(bench_step, "harness_version", return_value="0"):
         yield
 
 
@@ -125,19 +115,8 @@ def made_in(place, asked):
     evals = {"qa": qa.QASettings(max_new_tokens=asked.longest)}
     attacked = AttackRequest(QuantizeSettings().plan(splits, seed=asked.seed), evals, "forget", asked.seed)
     who, origin = asked_model(settings), origin_of(settings)
-    unlearning = UnlearnRequest(
-        target=settings,
-        target_digest=origin.digest,
-        start=origin.model,
-        method="npo",
-        method_settings={},
-        forget="forget",
-        forget_items=forget,
-        retain_items=retain,
-        idk=(),
-        training=UnlearningSettings(epochs=asked.epochs),
-        seed=asked.seed,
-    )
+    own = {"method": "npo", "forget": "forget", "idk": (), "seed": asked.seed, "training": {"epochs": asked.epochs}}
+    forgetting = unlearning(settings, forget, retain, **own)
     training = FinetuneRequest(settings, asked.items, asked.items, TrainingSettings(epochs=asked.epochs), asked.seed)
     return {
         "evaluate": evaluate(subject, request).path.name,
@@ -145,9 +124,9 @@ def made_in(place, asked):
         "probe": content_id(probe_step._filter_identity(probing(place, asked, who, forget, retain), [])),
         "bench": content_id(bench_step.task_identity(who, "t", "rows", HarnessSettings(limit=asked.longest))),
         "mitigate": content_id(mending(place, asked, who, splits).identity([])),
-        "unlearn": unlearn_spec(unlearning).id,
-        "calibrate": content_id(calibrate_step.request_identity(calibrating(asked, unlearning, splits))),
-        "prevent": content_id(prevent_step.request_identity(preventing(asked, unlearning), "letters")),
+        "unlearn": unlearn_spec(forgetting).id,
+        "calibrate": content_id(calibrate_step.request_identity(calibrating(asked, forgetting, splits))),
+        "prevent": content_id(prevent_step.request_identity(preventing(asked, forgetting), "letters")),
         "finetune": finetune_spec(training, origin.digest).id,
         "sisa": sisa_step.sisa_spec(Recipe(training, origin.digest), SisaSettings(shards=asked.shards, slices=2)).id,
     }

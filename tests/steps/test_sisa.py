@@ -47,6 +47,7 @@ def asked(items=ITEMS, settings=FULL, **changes) -> FinetuneRequest:
 def target(tmp_path_factory) -> SubjectFolder:
     folder = SubjectFolder(tmp_path_factory.mktemp("sisa") / "target")
     train_in_shards(folder, asked(), DIVIDED)
+    assert all(len(placed(s, r)) >= 4 for s in range(2) for r in range(2)), "the items fill every slice"
     return folder
 
 
@@ -79,10 +80,6 @@ def model_bytes(folder: SubjectFolder) -> dict[str, bytes]:
     """Every file of the model but its card, which says how it was made."""
     files = [p for p in folder.model.rglob("*") if p.is_file() and p.name != "README.md"]
     return {str(p.relative_to(folder.model)): p.read_bytes() for p in files}
-
-
-def test_the_tests_own_items_fill_every_slice():
-    assert all(len(placed(s, r)) >= 4 for s in range(2) for r in range(2))
 
 
 def test_an_items_place_depends_on_its_edge_and_the_seed_alone():

@@ -47,6 +47,18 @@ def study(folder: Path = Path("unused"), **changed: Any) -> Study:
     return Study(settings(**changed), StudyFolder(folder))
 
 
+def made(ours: Study) -> Board:
+    """Every cell, made in this process."""
+    from vestige.studies.making import check_study, make_cell
+
+    check_study(ours)
+    given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}
+    board = Board(ours.folder.state)
+    work(board, ours.cells, lambda cell: make_cell(cell, **given), "run")
+    assert status(ours).failed == {}
+    return board
+
+
 def keys(**changed: Any) -> set[str]:
     return {cell.key for cell in study(**changed).cells}
 
@@ -118,8 +130,6 @@ def test_cells_lie_in_a_folder_and_not_under_an_address(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_audit_judges_all_methods_of_a_forget_set_by_one_target_and_its_controls(tmp_path: Path) -> None:
-    from vestige.studies.making import make_cell
-
     audit = {"evals": ["qa"], "relearn": [], "quantize": [8], "in_context": [], "suppress": False}
     ours = study(
         tmp_path,
@@ -133,9 +143,7 @@ def test_an_audit_judges_all_methods_of_a_forget_set_by_one_target_and_its_contr
     (cell,) = (c for c in ours.cells if c.kind == "audit")
     needed = [kinds[key] for key in cell.after]
     assert needed == ["target", "retrained", "unlearned", "unlearned", *["evaluate"] * 4]
-    given = {"settings": ours.settings.model_dump_json(), "folder": str(tmp_path)}
-    work(Board(ours.folder.state), ours.cells, lambda cell: make_cell(cell, **given), "run")
-    assert status(ours).failed == {}
+    made(ours)
     found = Results(ours).verdicts
     assert {(v.method, v.rate) for v in found} == {("ga", "0.0001"), ("gd", "0.0001")}
     claims = {v.claim for v in found}
@@ -199,8 +207,6 @@ def test_presets_are_whole_studies_in_every_size(name: str, tmp_path: Path, monk
 @pytest.mark.parametrize("name", ["tofu", "muse", "rtt"])
 def test_presets_of_published_files_are_made(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every kind of cell, from files of their form, and every score that the report asks for."""
-    from vestige.studies.making import check_study, make_cell
-
     some_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     given = StudySettings.build(tomllib.loads(from_folders(study_preset(name))))
@@ -223,10 +229,7 @@ def test_presets_of_published_files_are_made(name: str, tmp_path: Path, monkeypa
     )
     ours.check()
     small = Study(ours, StudyFolder(tmp_path / "study"))
-    check_study(small)
-    whole = {"settings": ours.model_dump_json(), "folder": str(tmp_path / "study")}
-    work(Board(small.folder.state), small.cells, lambda cell: make_cell(cell, **whole), "run")
-    assert status(small).failed == {}
+    made(small)
     found = Results(small).rows
     assert {r.metric for r in found if r.split == "forget"} == set(ours.report.metrics)
     assert {r.split for r in found} >= {"forget", "retain"}
@@ -254,8 +257,6 @@ def check_attacks(results: Results) -> None:
 
 @pytest.mark.slow
 def test_a_small_study_is_made_by_the_steps_and_shared_with_another(tmp_path: Path) -> None:
-    from vestige.studies.making import check_study, make_cell
-
     sought = {"values": [1e-4, 1e-3], "goal": "forget<=0.3", "forget": ["edge:0_1"]}
     asked = {"evals": ["qa", "choices"], "splits": ["retain"], "settings": {"qa": {"max_new_tokens": 4}}}
     ours = study(
@@ -265,11 +266,7 @@ def test_a_small_study_is_made_by_the_steps_and_shared_with_another(tmp_path: Pa
         evaluate=asked,
         attack={"quantize": [8], "in_context": [1]},
     )
-    check_study(ours)
-    given = {"settings": ours.settings.model_dump_json(), "folder": str(tmp_path)}
-    board = Board(ours.folder.state)
-    work(board, ours.cells, lambda cell: make_cell(cell, **given), "run")
-    assert status(ours).failed == {}
+    board = made(ours)
     assert status(ours).done == len(ours.cells)
     at = {c.key: board.facts(c.key)["made"] for c in ours.cells}
     unlearned = [

@@ -156,21 +156,14 @@ def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
         return print_json(forecast)
     memory, n = forecast.memory, forecast.n_processes
     processes = "1 process" if n == 1 else f"{n} processes ({forecast.kind})"
-    held = {
-        "parameters": memory.parameters,
-        "gradients": memory.gradients,
-        "optimizer": memory.optimizer,
-        "activations": memory.activations,
-        "reference": memory.kept,
-        "peak": memory.peak,
-    }
     typer.echo(
         f"{forecast.steps} steps of {forecast.batch_size} rows in {forecast.n_parts} parts, {processes}; "
         f"{forecast.n_trained:,} of {forecast.n_parameters:,} parameters trained\n"
         f"memory of each process on {forecast.device}, estimated; nothing was trained:"
     )
-    for name, size in held.items():
-        typer.echo(f"  {name:<12}{size / 1e6:>12,.1f} MB")
+    for name in ("parameters", "gradients", "optimizer", "activations", "kept", "peak"):
+        shown = "reference" if name == "kept" else name
+        typer.echo(f"  {shown:<12}{getattr(memory, name) / 1e6:>12,.1f} MB")
 
 
 def _tell_made(output: Output, made: "Made") -> None:

@@ -249,6 +249,7 @@ def _work(name: str, run: Callable[..., None], arguments: dict[str, Any]) -> Non
         raise
     except MemoryError as error:
         raise MachineError(f"{name}: not enough memory; take a smaller model or batch") from error
+    # Of any library; it goes on to the parent, which names the task.
     except Exception as error:
         if not _survives(error):
             raise TaskError(f"{type(error).__name__}: {error}") from None
@@ -259,6 +260,7 @@ def _survives(error: Exception) -> bool:
     """Whether an error comes through a pickle as what it is; what does not would look like a killed process."""
     try:
         return type(pickle.loads(pickle.dumps(error))) is type(error)
+    # Whatever the error's own class raises when it is put together again.
     except Exception:
         return False
 

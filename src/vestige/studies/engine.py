@@ -282,6 +282,7 @@ def _make(board: Board, cell: Cell, lease: Lease, make: Make, run: str) -> None:
         raise
     except VestigeError as error:
         return board.fail(lease, run, str(error))
+    # Whatever a library raises over this cell: the others go on.
     except Exception as error:
         return board.fail(lease, run, f"{type(error).__name__}: {error}")
     spent = {
