@@ -53,6 +53,8 @@ from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy, collapsed
 
+SEARCH_VERSION = 1
+"""Part of a search's identity; raised when the same policy would write something else."""
 NGRAM, SEMANTIC = "ngram", "semantic"
 """The names of the novelties."""
 
@@ -480,7 +482,7 @@ def search(
     with locked(place.lock):
         model = asked_model(how.policy)
         identity = {
-            "version": VERSION,
+            "version": [VERSION, SEARCH_VERSION],
             "source": source,
             "policy": model.id,
             "policy_settings": how.policy_settings.identity(),

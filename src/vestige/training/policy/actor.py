@@ -21,11 +21,10 @@ from transformers import PreTrainedModel
 
 from vestige.models.forward import batches_by_length, padded_width, right_padded, within_memory
 from vestige.models.head import LogitsRead, Pass
-from vestige.models.products import attention
+from vestige.models.products import Precision, attention, multiplies_by_onednn, onednn_products
 from vestige.models.scoring import CHUNK, token_logp
 from vestige.models.variants import Ids
 from vestige.training.policy.losses import entropy
-from vestige.training.policy.products import LeanProducts
 
 TOKEN_BUDGET = 2048
 """Tokens of one pass without gradients."""
@@ -56,7 +55,7 @@ class Actor:
     value_head: nn.Linear
     adapted: tuple[BaseTunerLayer, ...]
     logits_read: LogitsRead
-    lean: LeanProducts
+    precision: Precision
 
     def replied(self, prompts: Sequence[Ids], replies: Sequence[Ids], temperature: float) -> Replied:
         """The model on whole rows, prompt and reply, with gradients where they are wanted.
@@ -76,7 +75,7 @@ class Actor:
         read = torch.tensor(places, device=device)
         tokens = torch.tensor([token for r in replies for token in r], device=device)
         # It is the way back through attention that is slow in bfloat16.
-        wide = attention(device.type, self.lean.precision) if torch.is_grad_enabled() else nullcontext()
+        wide = attention(device.type, self.precision) if torch.is_grad_enabled() else nullcontext()
         with self.products(), wide, self._hidden_kept() as kept:
             logits = self.logits_read(self.model, [Pass(ids, read)], torch.arange(len(read), device=device))
         hidden = kept[-1].flatten(0, -2).index_select(0, read)
@@ -121,10 +120,12 @@ class Actor:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Within it products are in the precision asked for, and the fastest there are."""
+        """Within it products are in the precision asked for; without gradients, in float32 on a CPU, by oneDNN."""
         # A model whose weights are in bfloat16 multiplies in it by itself.
-        narrow = self.lean.precision == "bfloat16" and self.model.dtype != torch.bfloat16
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=narrow), self.lean.used():
+        narrow = self.precision == "bfloat16" and self.model.dtype != torch.bfloat16
+        plain = torch.is_grad_enabled() or self.precision == "bfloat16" or not multiplies_by_onednn(self.model)
+        fast = nullcontext() if plain else onednn_products(self.model)
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=narrow), fast:
             yield
 
     @contextmanager

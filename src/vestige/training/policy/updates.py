@@ -26,7 +26,6 @@ from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import refuse_unsound
 from vestige.training.policy import losses
 from vestige.training.policy.actor import Actor, Replied
-from vestige.training.policy.products import LeanProducts
 from vestige.training.policy.rollouts import Rollouts
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
@@ -154,7 +153,7 @@ class Policy:
         # Never `train()`: with dropout the ratio of new to old would not begin at 1.
         model.eval()
         adapted = tuple(module for module in model.modules() if isinstance(module, BaseTunerLayer))
-        actor = Actor(model, head, adapted, way, LeanProducts.of(model, settings.precision))
+        actor = Actor(model, head, adapted, way, settings.precision)
         optimizer = torch.optim.AdamW(
             [p for p in _modules(actor).parameters() if p.requires_grad],
             lr=settings.learning_rate,
