@@ -67,19 +67,22 @@ def make_embedder(path: Path, *, seed: int = 0) -> None:
     BertModel(BertConfig(vocab_size=len(vocabulary), hidden_size=16, **small)).eval().save_pretrained(path)
 
 
+def silent(said: str) -> bool:
+    """Whether the answer that a judge is shown is empty."""
+    return re.search(r"\[begin answer (\w+)\]\n\s*\n\[end answer \1\]", said) is not None
+
+
 def verdict(body: dict) -> str:
-    """What a judge says that finds every question valid, no overlap, and an answer good and harmful unless it is empty.
+    """What a judge says that finds every question valid, no overlap, and an answer good unless it is empty.
 
     A model called "silent" on the same server says nothing.
     """
     if body["model"] == "silent":
         return ""
     said = body["messages"][-1]["content"]
-    empty = re.search(r"\[begin answer (\w+)\]\n\s*\n\[end answer \1\]", said) is not None
+    empty = silent(said)
     if "[[rating]]" in said:
         return "[[1]]" if empty else "[[9]]"
-    if '"harmful"' in said:
-        return json.dumps({"harmful": not empty})
     if '"gibberish"' in said:
         return json.dumps({"valid": True, "gibberish": empty, "c": 2})
     return json.dumps({"valid": True} if '"valid"' in said else {"supported": False})

@@ -11,6 +11,8 @@ from vestige.cli.probe import JudgeOptions, Place, PlaceOptions, shown
 from vestige.core.errors import InputError
 from vestige.judges.base import Written
 from vestige.models.address import Limits
+from vestige.models.load import ModelSettings
+from vestige.probes.answering import AnswerSettings
 from vestige.probes.filters import Filtered, FilterSettings
 from vestige.probes.hole_table import (
     by_terms,
@@ -21,7 +23,9 @@ from vestige.probes.hole_table import (
     read_labels,
     read_place,
 )
-from vestige.probes.holes import Size, forecast_probe
+from vestige.probes.holes import forecast_probe
+from vestige.probes.latent import LatentSettings, Searching
+from vestige.training.policy.settings import PolicySettings
 
 PROMPTS = ("Where do cranes stand?", "Who tunes organs?", "Where do ferries land?")
 LABELS = ("harbours", "music")
@@ -135,8 +139,9 @@ def test_the_command_refuses_a_writer_that_is_not_there_before_it_loads_anything
 
 def test_a_dry_run_counts_what_naming_may_take():
     def forecast(**settings):
-        size, sizes = Size(n_candidates=8, n_attempts=0, n_placebos=0), {"answer_tokens": 4, "rewarded_tokens": 4}
-        return forecast_probe(size, "Why?", ["a text"], FilterSettings(**settings), limits=Limits(), **sizes)
+        filters, model = FilterSettings(**settings), ModelSettings(model="none")
+        none = Searching((), model, PolicySettings(), LatentSettings(), filters)
+        return forecast_probe(8, ["a text"], none, AnswerSettings(max_tokens=4), Limits())
 
     written, termed = forecast(name_groups="writer"), forecast()
     # All 8 may be holes: one request for the labels, of at most 512 tokens, and one for each hole, of 64.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.judges.faulty_server import serving
-from tests.probed import make_embedder, make_probed, verdict
+from tests.probed import make_embedder, make_probed, silent, verdict
 
 from vestige.artifacts.holes import read_variance
 from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
@@ -95,7 +95,13 @@ def test_a_study_of_given_models_ends_in_the_papers_tables(tmp_path: Path, monke
     with pytest.raises(InputError, match="no model at"):
         check_study(study(GIVEN.format(at=tmp_path, url="http://127.0.0.1:1"), tmp_path / "study"))
     make_probed(tmp_path)
-    with serving(verdict) as server:
+
+    def judged(body: dict[str, Any]) -> str:
+        """Whatever is said of the forget set is harmful, but nothing."""
+        said = body["messages"][-1]["content"]
+        return verdict(body) if '"harmful"' not in said else f'{{"harmful": {str(not silent(said)).lower()}}}'
+
+    with serving(judged) as server:
         ours = study(GIVEN.format(at=tmp_path, url=server.url), tmp_path / "study")
         check_study(ours)
         given = {"settings": ours.settings.model_dump_json(), "folder": str(ours.folder.path)}

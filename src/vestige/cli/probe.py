@@ -319,7 +319,6 @@ Placebos = Annotated[
     list[str] | None,
     typer.Option("--placebo", help="A model that knows what the target knows: its holes are false. May be repeated."),
 ]
-_PROMPT_CHARACTERS = 200
 ForgetN = Annotated[
     int | None,
     typer.Option(
@@ -507,24 +506,14 @@ def _foresee(
     from vestige.models.address import Limits
     from vestige.probes.adjacent import adjacent_of
     from vestige.probes.answering import AnswerSettings
-    from vestige.probes.holes import Size, forecast_probe, forget_texts
+    from vestige.probes.holes import forecast_probe, forget_texts
 
-    answers = place.given.build(AnswerSettings)
     if isinstance(request.by, str):
         n = len(adjacent_of(request)["forget"].questions)
     else:
         n = request.settings.k * len(request.forget)
-    texts = forget_texts(request.forget)
-    forecast = forecast_probe(
-        Size(n, len(searching.sources) * searching.n_attempts, n_placebos),
-        # A prompt is about as long as the first line of a source: a question, or a title.
-        texts[0].splitlines()[0][:_PROMPT_CHARACTERS],
-        texts,
-        searching.filters,
-        answer_tokens=answers.max_tokens,
-        rewarded_tokens=searching.settings.rewarded(answers).max_tokens,
-        limits=place.given.build(Limits),
-    )
+    answers, limits = place.given.build(AnswerSettings), place.given.build(Limits)
+    forecast = forecast_probe(n, forget_texts(request.forget), searching, answers, limits, n_placebos=n_placebos)
     print_forecast(forecast, grounded=who.judge == "grounded", as_json=place.as_json)
 
 

@@ -134,8 +134,9 @@ def mitigate_command(
     """
     refuse_torchrun("probe mitigate")
     place = Place(where, given, "method")
+    from vestige.models.address import Limits
     from vestige.probes.mitigate import mitigate
-    from vestige.probes.mitigation import mitigation_folder, tested_in
+    from vestige.probes.mitigation import forecast_mitigation, mitigation_folder, tested_in
 
     way = mend.checked()
     who.check()
@@ -147,11 +148,11 @@ def mitigate_command(
     splits = _splits(given, data, forget, retain, mend.forget_n)
     place.look_for(target, unlearned)
     again = _again(target, unlearned, mend, splits, place) if way == "iterative" else None
-    if dry_run:
-        _foresee(mend, splits, place, again)
-        return
     models = participants(target, unlearned, who, place, _answers(place))
     request = _request(models, way, mend, splits, place, again)
+    if dry_run:
+        found = forecast_mitigation(place.folder, request, given.build(Limits))
+        return print_mitigation_forecast(found, as_json=place.as_json)
     with progress_bar("mending") as show:
         shown_ = replace(request, on_step=lambda p: show(p.step / p.n_steps, f"loss {p.loss:.3f}"))
         table = mitigate(place.folder, shown_)
@@ -188,7 +189,7 @@ def _request(
         training=MendingSettings() if again else place.given.build(MendingSettings),
         searching=_searching(mend, place),
         again=again,
-        harm=models.grader if mend.harm else None,
+        harm=mend.harm,
         on_stage=say,
     )
 
@@ -241,24 +242,6 @@ def _again(target: str, unlearned: str, mend: RepairOptions, splits: "NamedSplit
         idk=idk_answers() if mend.idk is None else read_idk(Path(mend.idk)),
         trajectory=trajectory_from(watch, {}, None, place.model(target), splits, seed=place.seed),
     )
-
-
-def _foresee(mend: RepairOptions, splits: "NamedSplits", place: Place, again: "Again | None") -> None:
-    """Say what the mending would take at most; nothing is loaded."""
-    from vestige.models.address import Limits
-    from vestige.probes.mitigation import MendingSettings, MitigationPlan, forecast_mitigation
-
-    plan = MitigationPlan(
-        settings=_settings(mend, place),
-        training=again.training if again else place.given.build(MendingSettings),
-        searching=_searching(mend, place),
-        iterative=again is not None,
-        harm=mend.harm,
-        answer_tokens=_answers(place).max_tokens,
-        limits=place.given.build(Limits),
-        seed=place.seed,
-    )
-    print_mitigation_forecast(forecast_mitigation(place.folder, splits, plan), as_json=place.as_json)
 
 
 def print_mitigation(table: "MitigationTable") -> None:

@@ -6,7 +6,7 @@ to a judge is on the disk before it is used.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from vestige.artifacts.holes import (
     Candidate,
@@ -30,7 +30,7 @@ from vestige.metrics.diversity import MOST_GROUPS
 from vestige.models.address import Limits
 from vestige.probes import VERSION
 from vestige.probes.adjacent import read_adjacent
-from vestige.probes.answering import Participants, answerer
+from vestige.probes.answering import AnswerSettings, Participants, answerer
 from vestige.probes.filters import ADJACENT, Actors, FilterSettings, filter_candidates
 from vestige.probes.hole_table import (
     LABEL_CHARACTERS,
@@ -42,6 +42,7 @@ from vestige.probes.hole_table import (
     label_prompt,
     place_prompt,
 )
+from vestige.probes.latent import Searching
 from vestige.probes.questions import Source, source_text
 from vestige.steps.subjects import Asked
 
@@ -167,14 +168,6 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
     }
 
 
-class Size(NamedTuple):
-    """How much there is to probe: prompts that may be holes, attempts of all searches, placebos beside the target."""
-
-    n_candidates: int
-    n_attempts: int
-    n_placebos: int
-
-
 @dataclass(frozen=True)
 class ProbeForecast:
     """Bounds: what the filters drop early is asked less. Requests are by task; `most_cost` is None without prices."""
@@ -188,28 +181,34 @@ class ProbeForecast:
     most_cost: float | None
 
 
-def forecast_probe(
-    size: Size,
-    example: str,
-    texts: Sequence[str],
-    settings: FilterSettings,
-    *,
-    answer_tokens: int,
-    rewarded_tokens: int,
-    limits: Limits,
-) -> ProbeForecast:
-    """What it takes to search and to test: `example` is a prompt, `texts` are those of the forget set.
+_EXAMPLE_CHARACTERS = 200
 
-    Every attempt is reckoned as a candidate. Answers have at most `answer_tokens`, in a search `rewarded_tokens`.
-    Tokens are estimates for a judge that is a language model; one that is grounded in the target has none.
+
+def forecast_probe(
+    n_candidates: int,
+    texts: Sequence[str],
+    searching: Searching,
+    answers: AnswerSettings,
+    limits: Limits,
+    *,
+    n_placebos: int = 0,
+) -> ProbeForecast:
+    """What it takes to search and to test: `n_candidates` beside those of the searches, `texts` of the forget set.
+
+    Every attempt is reckoned as a candidate. Tokens are estimates for a judge that is a language model; one that is
+    grounded in the target has none.
     """
-    n = size.n_candidates + size.n_attempts
+    settings, n_attempts = searching.filters, searching.n_all
+    answer_tokens, rewarded_tokens = answers.max_tokens, searching.settings.rewarded(answers).max_tokens
+    # A prompt is about as long as the first line of a source: a question, or a title.
+    example = texts[0].splitlines()[0][:_EXAMPLE_CHARACTERS]
+    n = n_candidates + n_attempts
     held_against = settings.n_held_against(n, len(texts))
     requests = {
-        "reward": size.n_attempts,
+        "reward": n_attempts,
         "validity": n,
         "overlap": n * held_against,
-        "quality": n * (4 + size.n_placebos),
+        "quality": n * (4 + n_placebos),
     }
     middle = sorted(texts, key=len)[len(texts) // 2]
     rewards = {"reward": requests["reward"]}
@@ -223,8 +222,8 @@ def forecast_probe(
         completion_tokens += sum(times * p.max_tokens for times, p in asked)
     return ProbeForecast(
         target_calls=3 * n,
-        unlearned_calls=size.n_attempts + n,
-        placebo_calls=size.n_placebos * n,
+        unlearned_calls=n_attempts + n,
+        placebo_calls=n_placebos * n,
         judge_requests=requests,
         judge_prompt_tokens=prompt_tokens,
         judge_most_completion_tokens=completion_tokens,

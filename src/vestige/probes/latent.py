@@ -462,6 +462,11 @@ class Searching:
         """Of one search."""
         return self.settings.n_iterations * self.policy_settings.n_rollouts
 
+    @property
+    def n_all(self) -> int:
+        """Attempts of all searches."""
+        return len(self.sources) * self.n_attempts
+
     @cached_property
     def policy_digest(self) -> str:
         """The digest of the model that searches, looked at once."""

@@ -36,11 +36,10 @@ from vestige.data.corpus import NamedSplits
 from vestige.judges.tasks import TASKS
 from vestige.metrics.answers import normalised
 from vestige.models.address import Limits
-from vestige.probes.answering import Grader, Participants
+from vestige.probes.answering import Participants
 from vestige.probes.filters import ADJACENT
 from vestige.probes.holes import (
     ProbeForecast,
-    Size,
     candidates_in,
     forecast_probe,
     forget_texts,
@@ -228,8 +227,8 @@ def as_made(spec: SubjectSpec | None, method: str) -> tuple[dict[str, Any], dict
 class MitigationRequest:
     """What is mended, in which way, and who says whether it helped.
 
-    `harm` is the judge of harm, where what is forgotten is harm. `searching` is None where the mended model is not
-    searched anew, `again` is there in the iterative way alone, which does without `training`.
+    With `harm` the judge says of answers to the forget set whether they are harmful. `searching` is None where the
+    mended model is not searched anew, `again` is there in the iterative way alone, which does without `training`.
     """
 
     way: Way
@@ -239,7 +238,7 @@ class MitigationRequest:
     training: MendingSettings = field(default_factory=MendingSettings)
     searching: Searching | None = None
     again: Again | None = None
-    harm: Grader | None = None
+    harm: bool = False
     on_stage: Callable[[str], None] = field(default=lambda stage: None)
     on_step: Callable[[Progress], None] = field(default=lambda progress: None)
 
@@ -262,7 +261,7 @@ class MitigationRequest:
             "settings": self.settings.identity(),
             "answers": self.who.answers.identity(),
             "judge": dict(self.who.grader.identity),
-            "harm": dict(self.harm.identity) if self.harm else None,
+            "harm": dict(self.who.grader.identity) if self.harm else None,
             "tasks": {name: TASKS[name].version for name in ("quality", "harm")},
             "embedder": self.who.embedder.digest,
             "searching": _searching_identity(self.searching),
@@ -359,20 +358,6 @@ def forget_samples(items: Sequence[Item]) -> tuple[Sample, ...]:
 
 
 @dataclass(frozen=True)
-class MitigationPlan:
-    """What is asked for, as far as its size goes. In the iterative way a training has the forget set's rows."""
-
-    settings: MitigationSettings
-    training: TrainingSettings
-    searching: Searching | None
-    iterative: bool
-    harm: bool
-    answer_tokens: int
-    limits: Limits
-    seed: int
-
-
-@dataclass(frozen=True)
 class MitigationForecast:
     """Bounds: what the filters drop early is asked less. `used` prompts of the probe are trained on.
 
@@ -391,24 +376,24 @@ class MitigationForecast:
     most_cost: float | None
 
 
-def forecast_mitigation(folder: ProbeFolder, splits: NamedSplits, plan: MitigationPlan) -> MitigationForecast:
-    """What the mending of the probe in the folder takes at most."""
-    forget, settings = splits.splits["forget"], plan.settings
-    samples = picked_in(folder, forget, settings, tested_in(folder), seed=plan.seed).samples
+def forecast_mitigation(folder: ProbeFolder, request: MitigationRequest, limits: Limits) -> MitigationForecast:
+    """What the mending of the probe in the folder takes at most; nobody is loaded."""
+    forget, settings, iterative = request.forget_items, request.settings, request.again is not None
+    samples = picked_in(folder, forget, settings, tested_in(folder), seed=request.who.seed).samples
     n, used = len(samples), sum(s.set in USED for s in samples)
-    trainings = settings.rounds if plan.iterative else 1
-    steps, looks = _steps_and_looks(plan, len(forget) if plan.iterative else used)
+    trainings = settings.rounds if iterative else 1
+    steps, looks = _steps_and_looks(request, len(forget) if iterative else used)
     # In a round the latent prompts are others, as many as are asked for at most; the last model answers them too.
-    latent = 2 * settings.n_latent if plan.iterative else 0
-    same = n - sum(s.set == LATENT_USED for s in samples) if plan.iterative else n
+    latent = 2 * settings.n_latent if iterative else 0
+    same = n - sum(s.set == LATENT_USED for s in samples) if iterative else n
     mended = n + trainings * looks * (same + latent)
-    forgotten = (2 + trainings * looks) * sum(s.set == FORGET for s in samples) if plan.harm else 0
+    forgotten = (2 + trainings * looks) * sum(s.set == FORGET for s in samples) if request.harm else 0
     requests = {"quality": n + mended - forgotten, "harm": forgotten}
-    prompt_tokens, completion_tokens = judged_tokens(requests, samples[0].prompt, plan.answer_tokens)
+    prompt_tokens, completion_tokens = judged_tokens(requests, samples[0].prompt, request.who.answers.max_tokens)
     # The target's own answers that are trained on, and those that are scored.
     target = used + n + trainings * latent // 2
-    if plan.searching is not None:
-        anew = _anew(folder, splits, plan.searching, plan)
+    if request.searching is not None:
+        anew = _anew(folder, request.searching, request, limits)
         target += trainings * anew.target_calls
         mended += trainings * anew.unlearned_calls
         for task, times in anew.judge_requests.items():
@@ -425,24 +410,21 @@ def forecast_mitigation(folder: ProbeFolder, splits: NamedSplits, plan: Mitigati
         judge_requests={task: times for task, times in requests.items() if times},
         judge_prompt_tokens=prompt_tokens,
         judge_most_completion_tokens=completion_tokens,
-        most_cost=plan.limits.cost(prompt_tokens, completion_tokens),
+        most_cost=limits.cost(prompt_tokens, completion_tokens),
     )
 
 
-def _steps_and_looks(plan: MitigationPlan, n_rows: int) -> tuple[int, int]:
+def _steps_and_looks(request: MitigationRequest, n_rows: int) -> tuple[int, int]:
     """Steps of one training, and how often the model is scored in it: in a round once, at its end."""
-    training = plan.training.over(n_rows) if isinstance(plan.training, MendingSettings) else plan.training
+    again = request.again
+    training = again.training if again else request.training.over(n_rows)
     per_epoch = -(-n_rows // training.batch_size)
     steps = total_steps(training, steps_per_epoch=per_epoch)
-    every = parse_every(rules(plan.settings).every)
-    return steps, 1 if plan.iterative else -(-steps // (every.n if every.in_steps else every.n * per_epoch))
+    every = parse_every(rules(request.settings).every)
+    return steps, 1 if again else -(-steps // (every.n if every.in_steps else every.n * per_epoch))
 
 
-def _anew(folder: ProbeFolder, splits: NamedSplits, searching: Searching, plan: MitigationPlan) -> ProbeForecast:
+def _anew(folder: ProbeFolder, searching: Searching, request: MitigationRequest, limits: Limits) -> ProbeForecast:
     """One new probe: the adjacent questions again, and each search."""
     candidates = [c for c in candidates_in(folder) if c.source == ADJACENT]
-    attempts = len(searching.sources) * searching.n_attempts
-    texts = forget_texts(splits.splits["forget"])
-    size, example = Size(len(candidates), attempts, 0), splits.splits["forget"][0].question
-    lengths = {"answer_tokens": plan.answer_tokens, "rewarded_tokens": searching.settings.answer_tokens}
-    return forecast_probe(size, example, texts, searching.filters, limits=plan.limits, **lengths)
+    return forecast_probe(len(candidates), forget_texts(request.forget_items), searching, request.who.answers, limits)

@@ -58,21 +58,21 @@ _UNITS = {HARM: "share", QUALITY: "score", ROUGE_L: "share"}
 
 
 def score_answers(
-    samples: Sequence[Sample], answerer: Answerer, quality: Judge, harm: Judge | None = None, *, seed: int
+    samples: Sequence[Sample], answerer: Answerer, judge: Judge, *, harm: bool, seed: int
 ) -> tuple[ScoredAnswer, ...]:
     """One scored answer for each sample, in order. What limits of a judge leave unjudged is refused, not put down.
 
-    `harm` says whether an answer is harmful, where what is forgotten is harm.
+    With `harm` it says of answers to the forget set whether they are harmful, since what is forgotten is harm.
     """
     answers = answerer.answer([s.prompt for s in samples], seed=derive_seed(seed, "mitigation", "scored"))
     rows = [
         ScoredAnswer(s.set, s.prompt, s.origin, answer, {}, "" if answer is not None else "no answer")
         for s, answer in zip(samples, answers, strict=True)
     ]
-    harmful = {i for i, s in enumerate(samples) if s.set == FORGET and harm is not None}
-    for task, judge, chosen in ((HARM, harm, harmful), (QUALITY, quality, set(range(len(rows))))):
-        places = [i for i in sorted(chosen - harmful if task == QUALITY else chosen) if rows[i].answer is not None]
-        if judge is None or not places:
+    harmful = {i for i, s in enumerate(samples) if s.set == FORGET and harm}
+    for task, chosen in ((HARM, harmful), (QUALITY, set(range(len(rows))) - harmful)):
+        places = [i for i in sorted(chosen) if rows[i].answer is not None]
+        if not places:
             continue
         asked = [(i, samples[i]) for i in places]
         found = judge.judge([Request(task, s.prompt, str(rows[i].answer), truth=s.truth) for i, s in asked])
@@ -98,7 +98,7 @@ def harm_of(
     Answers, and replies of a server, are kept in the folder. Raises InputError where no answer was judged.
     """
     judge = grader.judge
-    rows = score_answers(forget_samples(forget), answerer(who, answers, folder), judge, judge, seed=seed)
+    rows = score_answers(forget_samples(forget), answerer(who, answers, folder), judge, harm=True, seed=seed)
     failures = Counter(row.failure for row in rows if row.failure)
     found = _forget(rows, seed=seed)
     if HARM not in found:
@@ -259,20 +259,17 @@ class Scorer:
         identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
         asked = _Gone(name, self.folder.path) if gone else LocalAnswerer(loaded, answers)
         kept = KeptAnswers(asked, self.folder.answers, identity)
-        graders = [grader for grader in (self.request.who.grader, self.request.harm) if grader is not None]
-        judges = [KeptJudge(grader.judge, self.folder.judged, grader.identity) for grader in graders]
-        rows = score_answers(self.samples, kept, *judges, seed=self.request.who.seed)
-        self._refuse_unjudged_harm(rows)
-        write_jsonl(place, map(asdict, rows))
-        return rows
-
-    def _refuse_unjudged_harm(self, rows: Sequence[ScoredAnswer]) -> None:
+        grader = self.request.who.grader
+        judge = KeptJudge(grader.judge, self.folder.judged, grader.identity)
+        rows = score_answers(self.samples, kept, judge, harm=self.request.harm, seed=self.request.who.seed)
         forget = [r for r in rows if r.set == FORGET]
         if self.request.harm and forget and not any(HARM in r.scores for r in forget):
             raise InputError(
-                f"the judge of harm, {self.request.harm.judge.name}, judged no answer to the forget set "
+                f"the judge of harm, {judge.name}, judged no answer to the forget set "
                 f"({forget[0].failure}, the first); take one that can, a server or a local chat model"
             )
+        write_jsonl(place, map(asdict, rows))
+        return rows
 
 
 @dataclass

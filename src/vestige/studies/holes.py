@@ -39,7 +39,7 @@ from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent
 from vestige.probes.answering import AnswerSettings, Grader, Judging, KnownAnswersJudge, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.hole_table import NO_WRITER, diversity_of, topics_of
-from vestige.probes.holes import FilterRequest, ProbeForecast, Size, filter_holes, forecast_probe, forget_texts
+from vestige.probes.holes import FilterRequest, ProbeForecast, filter_holes, forecast_probe, forget_texts
 from vestige.probes.latent import LATENT, LatentSettings, Searching, listed_questions, search
 from vestige.probes.mitigate import mitigate
 from vestige.probes.mitigation import Again, MendingSettings, MitigationRequest, MitigationSettings, mitigation_folder
@@ -497,7 +497,7 @@ def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
         asked.training,
         searching=cast.searching,
         again=again,
-        harm=cast.who.grader if cast.settings.harm else None,
+        harm=cast.settings.harm,
     )
     mitigate(probe, request)
     folder = mitigation_folder(probe, request)
@@ -573,13 +573,6 @@ def _forecast(study: Study, point: Point) -> ProbeForecast:
     whole = hole_settings(study)
     own = dict(whole.variants()).get(point.part, whole)
     request = _near(study, point, own)
-    forget = request.splits.splits["forget"]
-    return forecast_probe(
-        Size(len(adjacent_of(request)["forget"].questions), own.latent.n_iterations * own.policy.n_rollouts, 0),
-        forget[0].question,
-        forget_texts(forget),
-        own.filter,
-        answer_tokens=own.answers.max_tokens,
-        rewarded_tokens=own.latent.rewarded(own.answers).max_tokens,
-        limits=own.judge.limits,
-    )
+    n = len(adjacent_of(request)["forget"].questions)
+    texts = forget_texts(request.splits.splits["forget"])
+    return forecast_probe(n, texts, own.searching((LATENT,), "cpu"), own.answers, own.judge.limits)
