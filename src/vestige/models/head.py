@@ -219,9 +219,7 @@ def hidden_read(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
 
 def logits_read_plain(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
     """The same from logits at every position: for a model whose head is not reached as expected, and as the oracle."""
-    found = []
-    for one in passes:
-        found.append(one.through(model).flatten(0, 1).index_select(0, one.read))
+    found = [one.through(model).flatten(0, 1).index_select(0, one.read) for one in passes]
     return torch.cat(found).index_select(0, order)
 
 

@@ -58,12 +58,12 @@ def on_threads(n: int) -> Iterator[None]:
 
 
 @contextmanager
-def onednn_products(model: PreTrainedModel) -> Iterator[None]:
-    """Within it the linear layers of a model multiply by oneDNN. There are no gradients through them.
+def onednn_products(model: PreTrainedModel, when: bool = True) -> Iterator[None]:
+    """Within it the linear layers of a model multiply by oneDNN, `when` they are to. They have no gradients then.
 
     Layers whose products somebody else has taken over are left alone, and so are layers elsewhere than on the CPU.
     """
-    layers = [m for m in model.modules() if type(m) is nn.Linear and _is_ours(m)]
+    layers = [m for m in model.modules() if type(m) is nn.Linear and _is_ours(m)] if when else []
     try:
         for layer in layers:
             # Found before the class's own. A module in between would change the names of weights.

@@ -11,7 +11,6 @@ vocabulary. Log-probabilities are in nats, in float32.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -138,7 +137,7 @@ def read(
     token_budget: int = TOKEN_BUDGET,
 ) -> list[Reading]:
     """What is wanted, in the order given. `token_budget` bounds memory."""
-    with onednn_products(model) if way.onednn else nullcontext():
+    with onednn_products(model, way.onednn):
         return (_read_shared if way.shared else _read_plain)(model, wanted, asking, token_budget)
 
 

@@ -9,7 +9,7 @@ the target), L layers, B rows, N positions, D hidden width, V vocabulary. Log-pr
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -85,7 +85,7 @@ class Streams:
 
     def products(self) -> AbstractContextManager[None]:
         """Within it products are the fastest of those without gradients."""
-        return onednn_products(self.model) if self.way.onednn else nullcontext()
+        return onednn_products(self.model, self.way.onednn)
 
     def prompts(self, prompts: Sequence[Ids]) -> Prompts:
         """Prompts of one length as a tensor."""

@@ -8,7 +8,7 @@ V vocabulary, D hidden width. Log-probabilities are in nats, in float32.
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -21,7 +21,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from vestige.models.blocks import embedding_table
 from vestige.models.forward import logits_at, within_memory
-from vestige.models.keys_values import KeysValues, fills_cache, turns_by_length
+from vestige.models.keys_values import KeysValues, RoomyLayer, empty_cache, fills_cache, kept_in, turns_by_length
 from vestige.models.products import multiplies_by_onednn, onednn_products
 
 Ids = tuple[int, ...]
@@ -140,60 +140,33 @@ def up_to(past: Past, length: int) -> list[KeysValues]:
     return [(keys[:, :, :length], values[:, :, :length]) for keys, values in past]
 
 
-class _SharedLayer(DynamicLayer):
-    """Keys and values that all rows go on from. A class, since this is transformers' way to say what a cache does."""
-
-    def __init__(self, kept: KeysValues | None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.kept = kept
-        if kept is not None:
-            self.lazy_initialization(*kept)
-            self.keys, self.values = kept
-
-    def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """Take in new positions; all of them are given back."""
-        if self.kept is None:
-            self.lazy_initialization(key_states, value_states)
-            self.kept = key_states, value_states
-        else:
-            keys, values = (one.expand(len(key_states), -1, -1, -1) for one in self.kept)
-            self.kept = torch.cat([keys, key_states], dim=2), torch.cat([values, value_states], dim=2)
-        self.keys, self.values = self.kept
-        return self.kept
-
-
 class RootPasses:
     """Passes through the root module, whatever its family."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         """`model` is in evaluation mode."""
         self._model = model
-        self._n_layers = len(DynamicCache(config=model.config).layers)
         self._onednn = multiplies_by_onednn(model)
 
     def read_on(self, past: Past, ids: Int[Tensor, "N T"]) -> list[KeysValues]:
         """The keys and values of the past and these tokens."""
-        cache = self._cache(past)
+        cache = self._cache(past, len(ids))
         self._logits(cache, ids, 1)
-        found = []
-        for layer in cache.layers:
-            assert isinstance(layer, _SharedLayer)
-            assert layer.kept is not None, "the model left a layer of its cache empty"
-            found.append(layer.kept)
-        return found
+        return kept_in(cache)
 
     def scores(self, past: Past, ids: Int[Tensor, "N T"], targets: Int[Tensor, " K"]) -> Float[Tensor, "N K"]:
         """The log-probability of each target after each of the last K of these tokens."""
-        return target_scores(self._logits(self._cache(past), ids, len(targets)), targets)
+        return target_scores(self._logits(self._cache(past, len(ids)), ids, len(targets)), targets)
 
-    def _cache(self, past: Past) -> DynamicCache:
-        cache = DynamicCache()
-        kept: Sequence[KeysValues | None] = past or [None] * self._n_layers
-        cache.layers = [_SharedLayer(layer) for layer in kept]
+    def _cache(self, past: Past, n_rows: int) -> DynamicCache:
+        cache = empty_cache(self._model)
+        if past:
+            wide = ([one.expand(n_rows, -1, -1, -1) for one in layer] for layer in past)
+            cache.layers = [RoomyLayer((keys, values)) for keys, values in wide]
         return cache
 
     def _logits(self, cache: DynamicCache, ids: Int[Tensor, "N T"], n_read: int) -> Float[Tensor, "N K V"]:
-        with onednn_products(self._model) if self._onednn else nullcontext():
+        with onednn_products(self._model, self._onednn):
             logits: Tensor = self._model(ids, past_key_values=cache, use_cache=True, logits_to_keep=n_read).logits
         return logits
 

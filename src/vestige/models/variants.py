@@ -369,10 +369,8 @@ class LlamaPasses:
     def scores(self, past: Past, ids: Int[Tensor, "N T"], targets: Int[Tensor, " K"]) -> Float[Tensor, "N K"]:
         """The log-probability of each target after each of the last K of these tokens."""
         hidden = self._normed(self._read(past, ids, len(targets))[1], self._norm)
-        found = []
-        for rows in hidden.split(max(1, _HEAD_ROWS // len(targets))):
-            found.append(target_scores(_product(rows, self._head[0]), targets))
-        return torch.cat(found)
+        parts = hidden.split(max(1, _HEAD_ROWS // len(targets)))
+        return torch.cat([target_scores(_product(rows, self._head[0]), targets) for rows in parts])
 
     def _read(
         self, past: Past, ids: Int[Tensor, "N T"], n_read: int

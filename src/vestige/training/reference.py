@@ -16,7 +16,7 @@ device's kind and the versions of this code and of torch. Tensors lie end to end
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -230,8 +230,7 @@ def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
     device = model.device.type
     narrow = torch.autocast(device, torch.bfloat16, enabled=precision == "bfloat16")
     quick = precision == "float32" and multiplies_by_onednn(model)
-    products = onednn_products(model) if quick else nullcontext()
-    with evaluating(model), torch.no_grad(), narrow, attention(device, precision), products:
+    with evaluating(model), torch.no_grad(), narrow, attention(device, precision), onednn_products(model, quick):
         yield
 
 
