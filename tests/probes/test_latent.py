@@ -1,19 +1,13 @@
 """The loop of latent probing, on untrained models of some thousand parameters and once on planted holes."""
 
 import json
-import os
-import random
 import shutil
-import signal
-import sys
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from benchmarks import latent as planted_world
-from tests.judges.faulty_server import serving
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -22,8 +16,6 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.judges.base import Judgement
-from vestige.judges.server import ServerSettings, ServerWriter
-from vestige.judges.tasks import PromptedJudge
 from vestige.probes import latent
 from vestige.probes.latent import Cast, LatentSettings, d_rl, listed, question_of, yield_of
 from vestige.training.policy.settings import PolicySettings
@@ -359,60 +351,3 @@ def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(
     # Of 400 planted holes. Over ten seeds it is three times as many and more; one seed on another machine may differ.
     assert learnt.n_distinct >= 2 * plain.n_distinct > 0
     assert planted_world.adjacent_holes(world) == 0
-
-
-def verdict(body):
-    # What is judged stands in the message; the same text gets the same verdict.
-    return json.dumps(grade(body["messages"][1]["content"]))
-
-
-def served(log, folder):
-    quick = {"first_wait_seconds": 0.0, "timeout_seconds": 5.0, "concurrency": 2}
-    return PromptedJudge(ServerWriter(ServerSettings(url=log.url, model="judge", **quick), folder))
-
-
-@pytest.mark.slow
-def test_killed_at_twenty_random_moments_it_finds_the_same_and_pays_no_verdict_twice(tmp_path):
-    def slowly(body):
-        time.sleep(0.004)
-        return verdict(body)
-
-    def child(log):
-        try:
-            settings = SETTINGS.model_copy(update={"n_iterations": 12, "keep_every": 3})
-            probed(tmp_path / "broken", cast(served(log, tmp_path / "replies")), settings=settings)
-            os._exit(0)
-        finally:
-            os._exit(1)
-
-    settings = SETTINGS.model_copy(update={"n_iterations": 12, "keep_every": 3})
-    with serving(verdict) as log:
-        whole = probed(tmp_path / "whole", cast(served(log, tmp_path / "kept")), settings=settings)
-        needed = len(set(log.paid))
-    assert needed > 80
-    drawn, kills, done = random.Random(0), 0, False
-    with serving(slowly) as log:
-        while not done:
-            sys.stdout.flush()
-            if (pid := os.fork()) == 0:
-                child(log)
-            if kills < 20:
-                # Moments by what was asked, since how far a search is after so many seconds is the machine's.
-                moment = len(log.paid) + drawn.randint(0, 2)
-                while len(log.paid) < moment:
-                    time.sleep(0.001)
-                time.sleep(drawn.uniform(0.0, 0.004))
-                os.kill(pid, signal.SIGKILL)
-            status = os.waitpid(pid, 0)[1]
-            kills += status == signal.SIGKILL
-            done = status == 0
-            assert done or status == signal.SIGKILL
-        paid = list(log.paid)
-    # Twenty, unless this process had to wait so long for its turn that the search ended meanwhile.
-    assert kills >= 12
-    folder = ProbeFolder(tmp_path / "broken")
-    assert folder.attempts.read_bytes() == ProbeFolder(tmp_path / "whole").attempts.read_bytes()
-    assert d_rl(read_attempts(folder)) == d_rl(whole) != []
-    assert len(set(paid)) == needed
-    # Two requests are under way at a time, and nobody has seen the replies to those.
-    assert len(paid) - needed <= 2 * kills

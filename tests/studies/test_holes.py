@@ -20,9 +20,9 @@ from vestige.core.items import Item
 from vestige.judges.base import Judgement, Request
 from vestige.metrics import intervals
 from vestige.probes.answering import KnownAnswersJudge
+from vestige.probes.variance import change_tests
 from vestige.studies.cells import Study, place_of
 from vestige.studies.engine import Board, work
-from vestige.studies.hole_tables import change_tests
 from vestige.studies.settings import StudySettings
 from vestige.studies.studies import plan
 from vestige.studies.tables import write_report

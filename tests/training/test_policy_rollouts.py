@@ -185,3 +185,16 @@ def test_replies_that_were_kept_are_read_as_when_they_were_drawn(policy):
 def test_prompts_that_cannot_be_replied_to_are_refused(policy, prompts, sentence):
     with pytest.raises(InputError, match=sentence):
         drawn(policy, prompts)
+
+
+def test_without_a_nucleus_nothing_is_sorted(monkeypatch):
+    def sorting(*_, **__):
+        raise AssertionError("sorted")
+
+    for name in ("sort", "argsort", "topk"):
+        monkeypatch.setattr(torch.Tensor, name, sorting)
+        monkeypatch.setattr(torch, name, sorting)
+    logits, uniform = torch.zeros(3, 300), torch.tensor([0.0, 0.5, 0.999])
+    assert draw(logits, uniform, temperature=1.0, top_p=1.0).tolist() == [0, 150, 299]
+    with pytest.raises(AssertionError, match="sorted"):
+        draw(logits, uniform, temperature=1.0, top_p=0.9)

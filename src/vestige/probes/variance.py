@@ -412,6 +412,20 @@ def outcome_of(test: Callable[[], TTest]) -> Outcome:
         return Outcome(why_not=str(error))
 
 
+def change_tests(
+    before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"], origins: Sequence[str]
+) -> dict[str, Outcome]:
+    """The t-tests of the same prompts' scores, after minus before.
+
+    In the paired one what was made from one thing counts once; the other two take all prompts for independent.
+    """
+    return {
+        "p, paired t": outcome_of(lambda: paired_test(by_origin(before, origins), by_origin(after, origins))),
+        "p, Welch t": outcome_of(lambda: welch_test(before, after)),
+        "p, Student t": outcome_of(lambda: student_test(before, after)),
+    }
+
+
 def _parts(after: Scores) -> VarianceParts:
     try:
         return VarianceParts(**prompt_parts(after)._asdict())

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.holes import (
@@ -46,10 +45,9 @@ from vestige.core.files import read_jsonl
 from vestige.core.ids import slug
 from vestige.core.store import read_versioned
 from vestige.core.text import one_line
-from vestige.metrics.agreement import paired_test, student_test, welch_test
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
-from vestige.probes.variance import by_origin, outcome_of
+from vestige.probes.variance import change_tests
 from vestige.studies.cells import Point, label_of, place_of, rate_name
 from vestige.studies.engine import Board, Cell
 from vestige.studies.holes import hole_settings
@@ -65,20 +63,6 @@ RETAINED = "retained"
 RECALL, SPLITS = "qa.rouge1_recall", {"forget": "forget set", "retain": "retained", "factual": "factual"}
 _SHOWN = 5
 """Prompts and holes of a model that are shown as text."""
-
-
-def change_tests(
-    before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"], origins: Sequence[str]
-) -> dict[str, Outcome]:
-    """The t-tests of the same prompts' scores, after minus before.
-
-    In the paired one what was made from one thing counts once; the other two take all prompts for independent.
-    """
-    return {
-        "p, paired t": outcome_of(lambda: paired_test(by_origin(before, origins), by_origin(after, origins))),
-        "p, Welch t": outcome_of(lambda: welch_test(before, after)),
-        "p, Student t": outcome_of(lambda: student_test(before, after)),
-    }
 
 
 @dataclass(frozen=True)
