@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.cli.app import app
+from vestige.core.files import read_jsonl
 from vestige.core.items import Item
 from vestige.metrics import intervals
 from vestige.models import tiny
@@ -27,6 +28,7 @@ from vestige.steps.evaluate import Subject
 from vestige.steps.making import Made
 from vestige.steps.subjects import origin_of
 from vestige.steps.unlearn import UnlearnRequest
+from vestige.training.loop import reproducible
 from vestige.training.settings import UnlearningSettings
 
 TINY = ModelSettings(model="builtin:tiny", device="cpu")
@@ -108,6 +110,26 @@ def subject_of(model: LoadedModel, folder: Path) -> Subject:
 def evidence(place: EvalFolder) -> dict[str, bytes]:
     """Everything that an evaluation leaves but for times."""
     return {name: (place.path / name).read_bytes() for name in WRITTEN}
+
+
+def contents(folder: Path, *patterns: str) -> dict[str, object]:
+    """The files in a folder that are not about times and hardware, by their paths; all, or those of some patterns.
+
+    Of the log of a training the lines without what they took.
+    """
+    names = {p for pattern in patterns or ("*",) for p in folder.rglob(pattern) if p.is_file()}
+    kept = sorted(p for p in names if p.name not in ("provenance.json", "seen.json", ".lock"))
+    return {
+        str(p.relative_to(folder)): list(map(reproducible, read_jsonl(p)))
+        if p.name == "metrics.jsonl"
+        else p.read_bytes()
+        for p in kept
+    }
+
+
+def model_bytes(folder: SubjectFolder) -> dict[str, object]:
+    """Every file of the model but its card, which says how it was made."""
+    return {name: content for name, content in contents(folder.model).items() if not name.endswith("README.md")}
 
 
 @contextlib.contextmanager

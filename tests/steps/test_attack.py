@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tests.small import TINY, nano
+from tests.small import TINY, contents, nano
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
@@ -189,17 +189,6 @@ def test_an_attack_whose_items_are_asked_in_other_words_or_beside_other_wrong_an
     assert step.attack_identity(subject, changed) != step.attack_identity(subject, request)
 
 
-def contents(folder) -> dict[str, object]:
-    """Everything that an attack leaves but for times."""
-    found: dict[str, object] = {}
-    for path in sorted(p for p in folder.path.rglob("*") if p.is_file() and p.suffix in {".json", ".jsonl"}):
-        if path.name != "provenance.json":
-            name = str(path.relative_to(folder.path))
-            log = path == folder.training_log
-            found[name] = [reproducible(r) for r in read_jsonl(path)] if log else path.read_bytes()
-    return found
-
-
 class Killed(Exception):
     """What ends an attack in these tests."""
 
@@ -213,7 +202,7 @@ def unbroken(model, tmp_path_factory) -> dict[str, object]:
     whole = dataclasses.replace(
         finished_subject(model, device="cpu"), folder=SubjectFolder(tmp_path_factory.mktemp("whole"))
     )
-    return contents(run_attack(whole, relearning(n=4, settings=DROPPING, evals=TWO)))
+    return contents(run_attack(whole, relearning(n=4, settings=DROPPING, evals=TWO)).path)
 
 
 @pytest.mark.slow
@@ -233,7 +222,7 @@ def test_an_attack_that_was_stopped_ends_with_the_same_bytes(subject, unbroken, 
     request = relearning(n=4, settings=DROPPING, evals=TWO)
     with pytest.raises(Killed):
         run_attack(subject, request, stop)
-    assert contents(run_attack(subject, request)) == unbroken
+    assert contents(run_attack(subject, request).path) == unbroken
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from tests.small import TINY, squares, unlearning
+from tests.small import TINY, model_bytes, squares, unlearning
 
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
@@ -47,11 +47,6 @@ def asked(target: SubjectFolder, method: str, **changes) -> UnlearnRequest:
 
 def recipe(target: SubjectFolder):
     return recipe_of(target, Taught(ITEMS, ITEMS), device="cpu").of(KEPT)
-
-
-def model_bytes(folder: SubjectFolder) -> dict[str, bytes]:
-    """Every file of the model but its card, which says how it was made."""
-    return {p.name: p.read_bytes() for p in folder.model.iterdir() if p.name != "README.md"}
 
 
 def test_retraining_is_fine_tuning_without_the_forget_set_to_the_last_byte(target, tmp_path):

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from tests.small import in_a_child, nano
+from tests.small import contents, in_a_child, nano
 
 import audited
 from vestige.artifacts.audits import CODE_BOUND, TOKENS_BOUND, read_prompt
@@ -198,14 +198,6 @@ def test_a_search_that_looks_into_the_target_is_not_bounded_by_the_texts_it_saw(
     assert [name for name in read if "the search saw" in name] != []
 
 
-def contents(folder: AttackFolder) -> dict[str, bytes]:
-    """Everything that an attack leaves but for times."""
-    return {
-        str(path.relative_to(folder.path)): path.read_bytes()
-        for path in sorted(p for p in folder.path.rglob("*.json*") if p.name != "provenance.json")
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "saves"), [("suffix", 3), ("prefix", 2)])
 def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_path, monkeypatch, kind, saves):
@@ -217,7 +209,7 @@ def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_pat
         kept(self, state)
 
     monkeypatch.setattr(KeptSearch, "save", noted)
-    whole = contents(run_attack(who(made, tmp_path / "whole"), request))
+    whole = contents(run_attack(who(made, tmp_path / "whole"), request).path)
     unbroken = steps.copy()
     subject = who(made, tmp_path / "killed")
 
@@ -237,7 +229,7 @@ def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_pat
     assert AttackFolder(folder).search.exists()
     assert not AttackFolder(folder).done.exists()
     steps.clear()
-    assert contents(run_attack(subject, request)) == whole
+    assert contents(run_attack(subject, request).path) == whole
     # It went on from the state that was kept last.
     assert steps == unbroken[saves - 1 :]
 

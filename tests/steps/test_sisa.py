@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from tests.small import TINY, squares
+from tests.small import TINY, model_bytes, squares
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
@@ -74,12 +74,6 @@ def forgetting(target: SubjectFolder, *edges: str) -> SisaForgetting:
 
 def without(*edges: str) -> tuple[Item, ...]:
     return tuple(i for i in ITEMS if i.edge not in edges)
-
-
-def model_bytes(folder: SubjectFolder) -> dict[str, bytes]:
-    """Every file of the model but its card, which says how it was made."""
-    files = [p for p in folder.model.rglob("*") if p.is_file() and p.name != "README.md"]
-    return {str(p.relative_to(folder.model)): p.read_bytes() for p in files}
 
 
 def test_an_items_place_depends_on_its_edge_and_the_seed_alone():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.small import TINY, in_a_child, nano, squares, unlearning
+from tests.small import TINY, contents, in_a_child, nano, squares, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec
@@ -26,7 +26,6 @@ from vestige.steps.subjects import origin_of
 from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_part, unlearn_spec
 from vestige.training import loop
-from vestige.training.loop import reproducible
 from vestige.training.settings import TrainingSettings
 from vestige.training.trajectory import TrajectorySettings, parse_every
 
@@ -296,13 +295,6 @@ def test_a_resumed_training_takes_the_scores_that_are_there(target, tmp_path, mo
     assert made.chosen.step == 2
 
 
-def contents(folder: SubjectFolder) -> dict[str, object]:
-    """Everything that is to be the same, the log without its times."""
-    files = [folder.spec, folder.done, folder.trajectory, *sorted(folder.model.iterdir())]
-    log = [reproducible(line) for line in read_jsonl(folder.training_log)]
-    return {"log": log, **{p.name: p.read_bytes() for p in files}}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("training", [{**FULL, "epochs": 16}, {**LORA, "lora_dropout": 0.2, "epochs": 16}])
 def test_twenty_kills_at_random_steps_end_in_the_same_bytes(target, tmp_path, monkeypatch, training):
@@ -329,6 +321,6 @@ def test_twenty_kills_at_random_steps_end_in_the_same_bytes(target, tmp_path, mo
         assert in_a_child(attempt) == -signal.SIGKILL
     assert not killed.done.exists()
     unlearn(killed, request)
-    assert contents(killed) == contents(whole)
+    assert contents(killed.path) == contents(whole.path)
     assert json.loads(killed.done.read_text())["chosen"]["step"] in range(3, 33)
     assert not list(killed.path.rglob("*.partial"))

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.small import TINY, unlearning
+from tests.small import TINY, contents, unlearning
 
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec
@@ -83,10 +83,6 @@ def whole(target, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("calibrate") / "whole"
     run(folder, asked(target))
     return folder
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for pattern in COMPARED for p in sorted(folder.rglob(pattern))}
 
 
 def winner(folder: Path) -> CandidateResult:
@@ -181,15 +177,15 @@ def test_a_run_stopped_anywhere_ends_with_the_same_bytes(whole, target, tmp_path
         run(tmp_path, asked(target))
     monkeypatch.setattr(os, "replace", replaced)
     run(tmp_path, asked(target))
-    assert contents(tmp_path) == contents(whole)
+    assert contents(tmp_path, *COMPARED) == contents(whole, *COMPARED)
 
 
 def test_a_finished_calibration_is_left_as_it_is(whole, target, monkeypatch):
-    before = contents(whole)
+    before = contents(whole, *COMPARED)
     monkeypatch.setattr(qa, "collect", None)
     monkeypatch.setattr(unlearn_step, "train", None)
     run(whole, asked(target))
-    assert contents(whole) == before
+    assert contents(whole, *COMPARED) == before
 
 
 def test_a_candidate_that_breaks_down_is_named_and_the_others_go_on(whole, target, tmp_path, monkeypatch):
@@ -273,4 +269,4 @@ def test_a_control_has_no_rate(target, tmp_path, method):
 def test_processes_make_the_same_bytes(whole, target, tmp_path):
     found = calibrate(tmp_path, asked(target), workers=2)
     assert found == read_calibration(CalibrationFolder(whole))
-    assert contents(tmp_path) == contents(whole)
+    assert contents(tmp_path, *COMPARED) == contents(whole, *COMPARED)

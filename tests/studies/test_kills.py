@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.small import in_a_child
+from tests.small import contents, in_a_child
 
 import audited
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing import run as auditing_run
 from vestige.auditing.request import AuditRequest
-from vestige.core.files import read_jsonl
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.models import tiny
 from vestige.steps.trajectory import ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import unlearn
 from vestige.studies.demo import DemoSettings, demo_request, demo_tasks, unlearning_of
 from vestige.training import loop
-from vestige.training.loop import reproducible
 from vestige.training.trajectory import TrajectorySettings
 
 SETTINGS = DemoSettings(
@@ -145,17 +143,6 @@ def die_at_new_places(folder: Path, died: Path) -> None:
     os.fsync, os.replace = dying_fsync, dying_replace
 
 
-def contents(folder: Path) -> dict[str, object]:
-    return {str(p.relative_to(folder)): compared(p) for pattern in COMPARED for p in sorted(folder.rglob(pattern))}
-
-
-def compared(path: Path) -> object:
-    """A file's bytes; of the log of a training, the lines without what they took."""
-    if path.name == "metrics.jsonl":
-        return [reproducible(line) for line in read_jsonl(path)]
-    return path.read_bytes()
-
-
 def killed_and_resumed(work: Callable[[], None], folder: Path, died: Path) -> list[str]:
     """The places where the work was killed, once each, until it came through."""
     died.write_text("[]")
@@ -204,7 +191,7 @@ def test_what_is_killed_at_every_write_ends_like_what_was_not(tmp_path, work, be
     for kind in ("torn", "before fsync", "before rename", "after rename"):
         assert any(p.startswith(kind) for p in places)
     assert expected <= set(places)
-    assert contents(broken) == contents(whole)
+    assert contents(broken, *COMPARED) == contents(whole, *COMPARED)
     # Nothing half-written is left behind.
     assert not list(broken.rglob("*.partial"))
     assert not list(broken.rglob("*.replaced"))
