@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import threading
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from vestige.cli.app import app
 from vestige.core.errors import InputError, MachineError
 from vestige.core.files import read_json, write_jsonl
 from vestige.core.items import Item
-from vestige.data.loaders import Figure, Pack, PackSplit, Published
+from vestige.data.loaders import Figure, Pack, PackSplit, Published, packs
 from vestige.evals import choices, exposure, freeform, qa
 from vestige.evals.base import View
 from vestige.models import http
@@ -314,6 +315,32 @@ def test_the_command_evaluates_an_address_and_shows_no_setting_of_it(nano, tmp_p
     assert (spec["name"], spec["model"]) == ("nano", f"{log.url}#nano")
     (told,) = (read_json(p) for p in (tmp_path / "there").glob("evals/*/provenance.json"))
     assert (told["prompts_sent_as"], told["scores_from"]) == ("tokens", "prompt_logprobs")
+
+
+def test_the_command_compares_with_published_figures_first(nano, tmp_path, monkeypatch):
+    write_jsonl(tmp_path / "all.jsonl", [{"question": i.question, "answer": i.answer} for i in ITEMS])
+    figure = Figure(split="all", eval="qa", settings={"max_new_tokens": 2}, metric="forced/probability", value=2)
+    row = Published(model="m", source="a table", tolerance=0.1, figures=(figure,))
+    pack = Pack(about="", files="here", data=("all",), splits={"all": PackSplit(file="all")}, published=(row,))
+    monkeypatch.setitem(packs(), "posts", pack)
+    shared = [
+        "evaluate",
+        nano.name,
+        "--device",
+        "cpu",
+        "--max-new-tokens",
+        "2",
+        "--output-dir",
+        str(tmp_path / "there"),
+    ]
+    for words, said in (
+        (["--data", f"pack:posts:{tmp_path}", "--published", "m"], r"is not as published: .*\(a table"),
+        (["--data", f"pack:posts:{tmp_path}", "--published", "n"], "no figures of 'n' are in the pack"),
+        (["--data", str(tmp_path / "all.jsonl"), "--published", "m"], "goes with a pack"),
+        (["--data", f"pack:posts:{tmp_path}"], ""),
+    ):
+        ended = CliRunner().invoke(app, [*shared, *words])
+        assert re.search(said, str(ended.exception)) if said else ended.exit_code == 0
 
 
 def test_a_study_asks_served_models_and_trains_none(nano, tmp_path, monkeypatch):

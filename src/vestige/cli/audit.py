@@ -192,10 +192,18 @@ def _requested(
     models: "tuple[AuditedModel, ...]", questions: Questions, given: Given, settings: "AuditSettings", **own: Any
 ) -> "AuditRequest":
     from vestige.auditing.request import AuditRequest
-    from vestige.data.loaders import published_of
+    from vestige.data.loaders import pack_named, published_of
+    from vestige.models.address import shown_address
 
     splits, read = questions.splits(given, models, settings), model_from(given, models[0].model)
     told = published_of(questions.data or "", models[0].model, questions.published)
+    pack = pack_named(questions.data or "")
+    if told is None and questions.published is None and pack is not None and pack.published:
+        known = ", ".join(row.model for row in pack.published)
+        say(
+            f"the pack has no figures of {one_line(shown_address(models[0].model))} to compare with; it has those of "
+            f"{known}"
+        )
     how = read.model_dump(include={"device", "dtype", "trust_remote_code", "chat_template"})
     return AuditRequest(models=models, splits=splits, settings=settings, published=told, **how, **own)
 

@@ -74,12 +74,13 @@ def evaluate_command(
     names = eval_names(evals)
     if alternatives is not None and "exposure" not in names:
         raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
-    source = source_from(given, data)
+    from vestige.data.loaders import published_of
+
+    source, figures = source_from(given, data), published_of(data, subject, published)
     splits = splits_from(source, forget, retain, subject, exposure="exposure" in names, alternatives=alternatives)
 
     from vestige.artifacts.provenance import control_tokens_told
     from vestige.artifacts.records import read_summary, result_rows
-    from vestige.data.loaders import published_of
     from vestige.steps.evaluate import check_published, evaluate, requests_of
 
     asked = evals_from(given, names, max_new_tokens=max_new_tokens, pistol=pistol)
@@ -90,7 +91,7 @@ def evaluate_command(
             f"{evaluated.spec.name} was made without {one_line(own)}; {strange} of the {len(splits.splits['forget'])} "
             f"questions of the forget set {one_line(splits.forget)} are not among what it forgot"
         )
-    if (figures := published_of(data, subject, published)) is not None:
+    if figures is not None:
         check_published(evaluated, *figures, seed=who.seed)
     places = []
     for request in requests_of(splits, asked, who.seed):
