@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ class Stopwatch:
         }
 
 
+@cache
 def installed_versions() -> dict[str, str]:
     """Versions of the packages that can change a number; a missing one is said."""
     found = {"python": platform.python_version()}
@@ -52,8 +54,12 @@ def installed_versions() -> dict[str, str]:
     return found
 
 
+@cache
 def source_commit() -> str:
-    """The commit of the source tree that the package runs from, '+changed' if it differs; empty when installed."""
+    """The commit of the source tree that the package runs from, '+changed' if it differs; empty when installed.
+
+    It is read once in a process: what changes later is not what this process runs.
+    """
     here = Path(__file__).parent
     try:
         top = _git("rev-parse", "--show-toplevel", cwd=here)

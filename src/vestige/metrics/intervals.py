@@ -54,7 +54,7 @@ does to one item and not to the others is in both, which errs on the wide side.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -138,17 +138,33 @@ def wilson(hits: int, n: int) -> Interval:
 def gaffke(values: Float[np.ndarray, " N"], *, bounds: Bounds, seed: int, resamples: int = RESAMPLES) -> Interval:
     """Gaffke's interval for scores in `bounds`; see the module's docstring."""
     scores = np.sort(_checked(values, bounds))
-    rng = generator(seed, "gaffke")
     lows, highs = [], []
-    for size in _chunks(len(scores) + 1, resamples):
-        weights = rng.standard_exponential((size, len(scores) + 1))
-        total = weights.sum(axis=1)
+    for weights, total in _exponential(len(scores) + 1, seed=seed, resamples=resamples):
         shared = weights[:, 1:] @ scores
         lows.append((shared + weights[:, 0] * bounds[0]) / total)
         highs.append((shared + weights[:, 0] * bounds[1]) / total)
     low = float(np.quantile(np.concatenate(lows), _TAIL))
     high = float(np.quantile(np.concatenate(highs), 1 - _TAIL))
     return Interval(max(low, bounds[0]), min(high, bounds[1]), "Gaffke")
+
+
+_Weights = tuple[Float[np.ndarray, "R N"], Float[np.ndarray, " R"]]
+
+
+def _exponential(n: int, *, seed: int, resamples: int) -> Iterable[_Weights]:
+    """Weights of `n` parts for each resample, and their sums, a portion at a time."""
+    if n * resamples <= _DRAWS_AT_ONCE:
+        return (_few_exponential(n, seed, resamples),)
+    rng = generator(seed, "gaffke")
+    drawn = (rng.standard_exponential((size, n)) for size in _chunks(n, resamples))
+    return ((weights, weights.sum(axis=1)) for weights in drawn)
+
+
+@lru_cache(maxsize=8)
+def _few_exponential(n: int, seed: int, resamples: int) -> _Weights:
+    # An evaluation asks for the intervals of some hundred metrics of as many items, all with the same weights.
+    weights = generator(seed, "gaffke").standard_exponential((resamples, n))
+    return weights, weights.sum(axis=1)
 
 
 def studentised_bootstrap(values: Float[np.ndarray, " N"], *, seed: int, resamples: int = RESAMPLES) -> Interval:
