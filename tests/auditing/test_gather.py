@@ -99,6 +99,8 @@ def test_help_in_freeform_becomes_an_attack_that_is_compared_with_the_plain_repl
     given = {"generate_prefilled/given_bits": 3.0, "sampled/leak_at_1": 0.25, "sampled/leak_at_4": 0.75}
     scores(run, "f", {"a": {**plain, **given}, "b": {"generate_plain/leaked": 0.0, "sampled/leak_at_4": 0.5}})
     attacks = freeform_attacks(prefilled=1, leaks=(1, 4), samples=4, tested=("a", "b"))
+    # No item of any split is shown for them.
+    assert [(a.material, a.n_shown) for a in attacks] == [("nothing", 0)] * 2
     case = read_case(run, plan((AskedPlace("ga", "", "", "freeform", "f"),), attacks=attacks))
     match = "generate_plain/leaked"
     assert case.scores.values[Source("ga")] == {match: {"a": 0.0, "b": 0.0}}

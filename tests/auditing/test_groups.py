@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 from hand_made import FORGET, RETRAINED, case, known, subject, together, verdict
 
-from vestige.auditing.groups import groups_of
+from vestige.auditing.groups import _names, groups_of
 from vestige.auditing.judge import judge
 
 QUICK = 2000
@@ -66,6 +66,11 @@ def test_what_a_group_is_too_small_to_tell_is_named_and_decides_nothing():
     found = judge(case({"ga": subject(0.5)}, edges=lone), resamples=QUICK)
     assert "alone" not in worst(found)
     assert any("no verdict of their own for alone" in said for said in verdict(found, "not expressed").left_out)
+
+
+def test_three_groups_are_named_and_the_others_counted():
+    assert [_names("abc"[:n]) for n in (1, 3)] == ["a", "a, b, c"]
+    assert _names("abcdf") == "a, b, c and 2 more"
 
 
 def test_hostile_names_of_groups_come_out_clean():

@@ -45,6 +45,8 @@ def test_a_subject_that_equals_retrained_holds_all_five_claims():
     assert outcomes(found) == dict.fromkeys(CLAIMS, "holds")
     assert [line.format for line in found.formats] == ["generate", "forced", "option_text_mean"]
     assert all(line.admitted for line in found.formats)
+    # The target answers everything, and no share is above 1.
+    assert max(line.target.high for line in found.formats) == pytest.approx(1.0)
     assert [cell(found, line.format).leakage.value for line in found.formats] == pytest.approx([0, 0, 0], abs=1e-9)
 
 
