@@ -149,6 +149,13 @@ def test_a_file_that_is_not_of_the_form_is_refused_with_its_row(tmp_path, value,
         read_pistol(written(tmp_path, value))
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" + "1" * 5000 + "]"])
+def test_json_that_python_cannot_hold_is_refused(tmp_path, text):
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(InputError, match="JSON that cannot be read"):
+        read_pistol(tmp_path / "p.json")
+
+
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         read_pistol(tmp_path / "none.json")

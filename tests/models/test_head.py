@@ -58,3 +58,9 @@ def test_what_the_head_is_given_gives_its_logits_and_leaves_no_hook_behind():
     hidden = torch.cat([hidden_read(model, one) for one in both])[order]
     torch.testing.assert_close(model.lm_head(hidden), logits_read(model, both, order))
     assert not model.lm_head._forward_pre_hooks
+
+
+def test_dropout_of_a_model_in_training_does_not_hide_that_the_short_way_is_right():
+    model = small_model("llama", attention_dropout=0.5).train()
+    assert how_to_read(model, ROWS[0]) is logits_read
+    assert model.training

@@ -38,6 +38,9 @@ def test_a_model_is_left_as_it_was_and_its_weights_keep_their_names():
             assert list(model.state_dict()) == names
         assert torch.equal(model(ids).logits, before)
     assert torch.allclose(inside, before, atol=1e-5)
+    # After an error within it too.
+    with pytest.raises(IndexError), onednn_products(model):
+        model(torch.tensor([[67]]))
     assert not any("forward" in m.__dict__ for m in model.modules())
 
 
