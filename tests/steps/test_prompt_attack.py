@@ -234,15 +234,14 @@ def test_a_search_that_was_killed_ends_with_the_same_bytes(made, target, tmp_pat
     assert steps == unbroken[saves - 1 :]
 
 
-def test_everything_that_can_change_the_prompt_makes_another_attack(made, subject, target, tmp_path):
+def test_everything_that_can_change_the_prompt_makes_another_attack(made, found, subject, target, tmp_path):
     other = who(made, tmp_path, "retrained 0")
-    kept = run_attack(subject, suffix())
     requests = {
         "as it is": prefix(target),
         "led by other weights": prefix(other),
         "another seed": prefix(target, seed=2),
         "longer": prefix(target, PREFIX.model_copy(update={"tokens": 6})),
-        "from an earlier prompt": prefix(target, start=kept.path),
+        "from an earlier prompt": prefix(target, start=found[2].path),
     }
     ids = {name: str(attack_identity(subject, request)) for name, request in requests.items()}
     assert len(set(ids.values())) == len(ids)
@@ -272,9 +271,8 @@ def test_a_prompt_that_was_found_on_another_model_saw_that_model_which_no_text_b
     assert list(read_spent(second)["bounds_bits"]) == [TOKENS_BOUND, CODE_BOUND]
 
 
-def test_a_search_begins_with_one_text_and_not_with_two(subject):
-    first = run_attack(subject, suffix())
-    two = suffix(GCG.model_copy(update={"initial": "is"}), start=first.path)
+def test_a_search_begins_with_one_text_and_not_with_two(found, subject):
+    two = suffix(GCG.model_copy(update={"initial": "is"}), start=found[2].path)
     with pytest.raises(InputError, match="is given an `initial` text too; leave one out"):
         run_attack(subject, two)
 

@@ -154,8 +154,8 @@ def test_shares_of_four_processes_are_quarters():
 @pytest.mark.parametrize(
     "name",
     [
-        # Values, distributions and activations of a reference, and none.
-        n if n in ("npo", "kl", "rmu", "ga") else pytest.param(n, marks=pytest.mark.slow)
+        # Distributions and activations of a reference.
+        n if n in ("kl", "rmu") else pytest.param(n, marks=pytest.mark.slow)
         for n in METHODS
         if find_method(n).needs.splits
     ],

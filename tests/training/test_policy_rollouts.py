@@ -27,7 +27,7 @@ def nano(seed: int = 0) -> LlamaForCausalLM:
         return LlamaForCausalLM(config).eval()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def policy() -> Policy:
     """One that has learnt a little, so that it and its reference differ and values are not 0."""
     torch.set_num_threads(1)
