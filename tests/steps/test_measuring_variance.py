@@ -14,7 +14,7 @@ from vestige.core.files import read_jsonl, write_jsonl
 from vestige.judges.base import Judgement
 from vestige.judges.tasks import CRITERIA
 from vestige.metrics import intervals
-from vestige.probes.answering import AnswerSettings, Grader, KeptAnswers
+from vestige.probes.answering import AnswerSettings, Grader, KeptAnswers, Participants
 from vestige.probes.variance import VarianceRequest, count_variance, probed_answers, variance
 
 PROMPTS = {"Why do owls hoot?": "adjacent", "Who made the kettle?": "latent"}
@@ -98,17 +98,16 @@ def probed_in(path):
 
 
 def asking(judges, *, dumb="", generations=2, names=("bad", "worse"), criteria=False):
-    models = {name: Speaker(name, dumb=dumb) for name in names}
+    models, target = {name: Speaker(name, dumb=dumb) for name in names}, Speaker("good")
+    nobody = lambda *_: None  # noqa: E731
     return VarianceRequest(
-        target=Speaker("good"),
+        Participants(lambda: target, nobody, nobody, nobody, AnswerSettings(temperature=0.5), 0),
         unlearned={name: (lambda model=model: model) for name, model in models.items()},
         judges={
             name: (lambda judge=judge, name=name: Grader(judge, {"judge": name})) for name, judge in judges.items()
         },
-        answers=AnswerSettings(temperature=0.5),
         generations=generations,
         criteria=criteria,
-        seed=0,
     )
 
 
@@ -118,7 +117,7 @@ def test_every_model_answers_each_prompt_in_each_generation_and_every_judge_grad
     request.judges["b"] = lambda: Grader(second, {"judge": "b"}, told=False)
     table = variance(folder, request)
     # 2 prompts of 3 models in 2 generations.
-    assert (len(first.requests), len(second.requests), len(request.target.asked)) == (12, 12, 4)
+    assert (len(first.requests), len(second.requests), len(request.who.target.asked)) == (12, 12, 4)
     assert {r.truth for r in first.requests if "owls" in r.question} == {"to be heard"}
     assert {r.truth for r in first.requests if "kettle" in r.question} == {r.truth for r in second.requests} == {""}
     kept = list(read_jsonl(folder.variance.answers))
@@ -131,7 +130,7 @@ def test_every_model_answers_each_prompt_in_each_generation_and_every_judge_grad
     assert (table.rows[0].before.mean, table.rows[0].after.mean, table.rows[1].after.mean) == (9, 2, 3)
     assert (table.models, table.probed, table.generations) == (("bad", "worse"), "bad", 2)
     assert read_variance(folder.variance)[0] == table
-    assert count_variance(folder, n_unlearned=2, n_judges=2, generations=2, criteria=False) == (4, 8, 24)
+    assert count_variance(folder, request) == (4, 8, 24)
 
 
 def test_a_killed_measurement_asks_and_pays_for_nothing_twice_and_ends_at_the_same_bytes(folder, tmp_path):
@@ -144,13 +143,13 @@ def test_a_killed_measurement_asks_and_pays_for_nothing_twice_and_ends_at_the_sa
     first, second = Words(grades), Words(grades)
     again = asking({"a": first, "b": second})
     assert variance(folder, again) == table
-    assert (first.requests, len(second.requests), again.target.asked) == ([], 12, [])
+    assert (first.requests, len(second.requests), again.who.target.asked) == ([], 12, [])
     for name in ("answers.jsonl", "summary.json"):
         assert (folder.variance.path / name).read_bytes() == (whole.variance.path / name).read_bytes()
     # With one generation more, what is new alone is asked and judged.
     more = asking({"a": first}, generations=3)
     assert variance(folder, more).rows[0].after.n_runs == 6
-    assert (len(more.target.asked), len(first.requests)) == (2, 6)
+    assert (len(more.who.target.asked), len(first.requests)) == (2, 6)
 
 
 def test_what_was_not_answered_or_not_judged_is_counted_and_never_a_grade(folder):
@@ -171,7 +170,7 @@ def test_criteria_are_asked_for_beside_quality(folder):
 def test_another_target_equal_models_and_an_unfinished_probe_are_refused(folder, tmp_path):
     request = asking({"a": Words({})})
     with pytest.raises(InputError, match="made with another target"):
-        variance(folder, replace(request, target=Speaker("other")))
+        variance(folder, replace(request, who=replace(request.who, take_target=lambda: Speaker("other"))))
     with pytest.raises(InputError, match="twin is the same model as bad"):
         variance(folder, replace(request, unlearned={"bad": lambda: Speaker("bad"), "twin": lambda: Speaker("bad")}))
     with pytest.raises(InputError, match="no finished probe"):

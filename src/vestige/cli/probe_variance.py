@@ -65,26 +65,18 @@ def variance_command(
     own = probed_answers(place.folder).identity()
     answers = given.build(AnswerSettings, own)
     place.look_for(target, *unlearned)
-    if dry_run:
-        count = count_variance(
-            place.folder,
-            n_unlearned=len(unlearned),
-            n_judges=len(judges),
-            generations=generations,
-            criteria=criteria,
-        )
-        return print_json(count._asdict()) if place.as_json else typer.echo(f"at most; nothing was asked: {count}")
     cast = participants(target, "", JudgeOptions(embedder=embedder), place, answers)
     request = VarianceRequest(
-        target=cast.target,
-        unlearned={label: partial(place.asked, name) for label, name in placebo_names(unlearned).items()},
-        judges={name: partial(cast.graded_by, who.judging(place), place.folder) for name, who in judges.items()},
-        answers=answers,
-        generations=generations,
-        criteria=criteria,
-        seed=place.seed,
-        on_stage=say,
+        cast,
+        {label: partial(place.asked, name) for label, name in placebo_names(unlearned).items()},
+        {name: partial(cast.graded_by, who.judging(place), place.folder) for name, who in judges.items()},
+        generations,
+        criteria,
+        say,
     )
+    if dry_run:
+        count = count_variance(place.folder, request)
+        return print_json(count._asdict()) if place.as_json else typer.echo(f"at most; nothing was asked: {count}")
     table = variance(place.folder, request)
     if place.as_json:
         return print_json(table)

@@ -50,7 +50,7 @@ from vestige.metrics.agreement import (
     variance_parts,
     welch_test,
 )
-from vestige.probes.answering import AnswerSettings, Grader, KeptJudge, answerer
+from vestige.probes.answering import AnswerSettings, Grader, KeptJudge, Participants, answerer
 from vestige.probes.hole_table import CHANGE, SCALE, by_source, mean_estimate
 from vestige.probes.holes import candidates_in
 from vestige.steps.subjects import Asked
@@ -68,13 +68,11 @@ class VarianceRequest:
     answered. `criteria` has the judges grade by the five criteria too.
     """
 
-    target: Asked
+    who: Participants
     unlearned: Mapping[str, Callable[[], Asked]]
     judges: Mapping[str, Callable[[], Grader]]
-    answers: AnswerSettings
     generations: int
     criteria: bool
-    seed: int
     on_stage: Callable[[str], None] = field(default=lambda stage: None)
 
 
@@ -124,16 +122,12 @@ def probed_answers(folder: ProbeFolder) -> AnswerSettings:
     return AnswerSettings.build(identity["answers"], where=str(folder.summary))
 
 
-def count_variance(
-    folder: ProbeFolder, *, n_unlearned: int, n_judges: int, generations: int, criteria: bool
-) -> VarianceCount:
-    """What `variance` asks for at most in the folder of a finished probe."""
+def count_variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceCount:
+    """What `variance` asks for at most in the folder of a finished probe; nobody is loaded."""
     prompts, _ = _finished(folder)
-    runs, distinct = generations * (1 + n_unlearned), len({p.text for p in prompts})
-    tasks = 2 if criteria else 1
-    return VarianceCount(
-        generations * distinct, generations * n_unlearned * distinct, runs * len(prompts) * n_judges * tasks
-    )
+    n, distinct = len(request.unlearned), request.generations * len({p.text for p in prompts})
+    tasks = len(request.judges) * (2 if request.criteria else 1)
+    return VarianceCount(distinct, n * distinct, request.generations * (1 + n) * len(prompts) * tasks)
 
 
 def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
@@ -143,10 +137,10 @@ def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
     """
     _refuse_too_little(request)
     prompts, probed = _finished(folder)
-    if request.target.id != probed["target"]:
+    if request.who.target.id != probed["target"]:
         raise InputError(
             f"the probe in {folder.path} was made with another target ({probed['target']}, not "
-            f"{request.target.id}); give that one, since its answers chose the prompts"
+            f"{request.who.target.id}); give that one, since its answers chose the prompts"
         )
     place = folder.variance
     with locked(folder.lock):
@@ -171,7 +165,7 @@ def variance(folder: ProbeFolder, request: VarianceRequest) -> VarianceTable:
             )
         scored = [_scored(answer, n, verdicts) for n, answer in enumerate(blank)]
         table = _table(request, said, scored, probed["unlearned"])
-        write_provenance(place.provenance, watch, **request.target.loaded.provenance())
+        write_provenance(place.provenance, watch, **request.who.target.loaded.provenance())
         write_variance(place, scored, table, identity)
     return table
 
@@ -202,17 +196,17 @@ def _finished(folder: ProbeFolder) -> tuple[list[_Prompt], dict[str, Any]]:
 
 def _all_said(folder: ProbeFolder, request: VarianceRequest, prompts: Sequence[_Prompt]) -> Iterator[tuple[str, _Said]]:
     """The target's answers, then each unlearned model's, which is let go of when it has answered."""
-    yield TARGET, _said(folder, request, TARGET, request.target, prompts)
+    yield TARGET, _said(folder, request, TARGET, request.who.target, prompts)
     for name, take in request.unlearned.items():
         yield name, _said(folder, request, name, take(), prompts)
 
 
 def _said(folder: ProbeFolder, request: VarianceRequest, name: str, model: Asked, prompts: Sequence[_Prompt]) -> _Said:
     request.on_stage(f"{request.generations} x {len(prompts):,} answers of {name}")
-    who = answerer(model, request.answers, folder)
+    who = answerer(model, request.who.answers, folder)
     texts = list(dict.fromkeys(prompt.text for prompt in prompts))
     # A seed of the model's own, so that two models differ by chance as much as two generations of one.
-    seeds = [derive_seed(request.seed, "variance", model.id, n) for n in range(request.generations)]
+    seeds = [derive_seed(request.who.seed, "variance", model.id, n) for n in range(request.generations)]
     answers = [dict(zip(texts, who.answer(texts, seed=seed), strict=True)) for seed in seeds]
     return _Said(model.id, answers)
 
@@ -269,7 +263,7 @@ def _table(
     request: VarianceRequest, said: Mapping[str, _Said], scored: Sequence[GradedAnswer], probed: str
 ) -> VarianceTable:
     judges = list(request.judges)
-    rows, unjudged = rows_of(scored, judges, seed=request.seed)
+    rows, unjudged = rows_of(scored, judges, seed=request.who.seed)
     return VarianceTable(
         models=tuple(request.unlearned),
         probed=next((name for name, one in said.items() if one.id == probed), ""),
@@ -290,10 +284,10 @@ def _identity(
         "models": {name: one.id for name, one in said.items()},
         "judges": {name: {**grader.identity, "told": grader.told} for name, grader in graders.items()},
         "tasks": {name: TASKS[name].version for name in ("quality", *(("criteria",) if request.criteria else ()))},
-        "answers": request.answers.identity(),
+        "answers": request.who.answers.identity(),
         "generations": request.generations,
         "prompts": content_id([list(p) for p in prompts], length=32),
-        "seed": request.seed,
+        "seed": request.who.seed,
     }
 
 

@@ -517,13 +517,11 @@ def _varied(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
         plain = replace(cast.who.graded_by(judging, probe), told=False)
         judges[plain.judge.name] = lambda: plain
     request = VarianceRequest(
-        target=cast.who.target,
-        unlearned={f"{p.method} seed {p.seed}": partial(_model, maker, k) for k in cell.after[2:] if (p := by_key[k])},
-        judges=judges,
-        answers=cast.settings.answers,
-        generations=asked.generations,
-        criteria=asked.criteria,
-        seed=point.seed,
+        cast.who,
+        {f"{p.method} seed {p.seed}": partial(_model, maker, k) for k in cell.after[2:] if (p := by_key[k])},
+        judges,
+        asked.generations,
+        asked.criteria,
     )
     variance(probe, request)
     return {"path": str(probe.path.relative_to(study.folder.path))}
