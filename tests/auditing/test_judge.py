@@ -12,6 +12,7 @@ from hand_made import (
     attack,
     case,
     everywhere,
+    hits,
     kept,
     known,
     member,
@@ -20,7 +21,7 @@ from hand_made import (
     verdict,
 )
 
-from vestige.artifacts.audits import CLAIMS, SoundnessLine
+from vestige.artifacts.audits import CLAIMS, Format, SoundnessLine
 from vestige.artifacts.verdicts import bound_said
 from vestige.auditing import settings as audit_settings
 from vestige.auditing.judge import judge
@@ -500,3 +501,17 @@ def test_a_subject_or_a_target_of_which_nothing_was_read_leaves_everything_open(
     found = judge(case({"target": kept(1.0) | member(0.0)}), resamples=QUICK)
     assert outcomes(found)["not expressed"] == "inconclusive"
     assert outcomes(found)["benchmark can tell"] == "inconclusive"
+
+
+def test_a_format_of_an_evaluation_from_elsewhere_is_admitted_and_judged():
+    def also(found, share):
+        return found | {"first word/said": hits(share)}
+
+    names = ("target", *RETRAINED, "ga", "suppressed")
+    shares = {"target": 1.0, "ga": 0.5}
+    asked = case({name: also(subject(shares.get(name, 0.0)), shares.get(name, 0.0)) for name in names})
+    said = (Format("first word", "first word/said", hits="first word/said"),)
+    found = judge(replace(asked, formats=said), resamples=QUICK)
+    assert cell(found, "first word").leakage.value == pytest.approx(0.5)
+    assert verdict(found, "not expressed").evidence["first word"].value == pytest.approx(0.5)
+    assert "first word" not in {line.format for line in judge(asked, resamples=QUICK).formats}

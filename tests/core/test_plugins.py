@@ -15,7 +15,10 @@ from vestige.attacks import ATTACKS, find_attack
 from vestige.auditing import run as auditing
 from vestige.auditing.run import rejudge, run_audit
 from vestige.cli.app import app
+from vestige.cli.command import Given
+from vestige.cli.probe import PARTS, JudgeOptions, Place, PlaceOptions
 from vestige.core.errors import InputError
+from vestige.core.files import write_jsonl
 from vestige.core.plugins import installed
 from vestige.evals import find_eval
 from vestige.judges import find_judge
@@ -127,7 +130,7 @@ def test_what_packages_add_is_listed(plugged, monkeypatch):
     assert "Something else." in {row.about for row in listed() if row.name == "other"}
 
 
-@pytest.mark.parametrize(("table", "name"), [("attacks", "jitter"), ("evals", "first_word"), ("judges", "overlap")])
+@pytest.mark.parametrize(("table", "name"), [("attacks", "jitter"), ("evals", "first_word"), ("judges", "answered")])
 def test_what_the_page_shows_is_listed(shown, table, name):
     rows = json.loads(CliRunner().invoke(app, ["list", table, "--json"]).stdout)
     assert name in {row["name"] for row in rows}
@@ -135,14 +138,15 @@ def test_what_the_page_shows_is_listed(shown, table, name):
 
 def test_the_judge_of_the_page_grades_in_a_probe(shown, tmp_path):
     everybody = Participants(*[lambda *_: None] * 4, AnswerSettings(), 0)
-    grader = everybody.graded_by(Judging(other=("overlap", {"power": 2})), ProbeFolder(tmp_path))
-    assert grader.identity == {"judge": "overlap", "version": 1, "power": 2.0}
-    asked = [Request("quality", "Who?", "the old oak", truth="an old oak"), Request("validity", "Who?", "")]
-    right, other = grader.judge.judge(asked)
-    assert right.score == pytest.approx(1 + 9 * (2 / 3) ** 2)
-    assert (other.score, other.failure) == (None, "not judged")
-    with pytest.raises(InputError, match="did you mean 'power'"):
-        everybody.graded_by(Judging(other=("overlap", {"powr": 2})), ProbeFolder(tmp_path))
+    grader = everybody.graded_by(Judging(other=("answered", {"fewest_words": 3})), ProbeFolder(tmp_path))
+    assert grader.identity == {"judge": "answered", "version": 1, "fewest_words": 3}
+    said = [("quality", "The old oak."), ("quality", "An oak."), ("quality", "I do not know that."), ("validity", "")]
+    judged = grader.judge.judge([Request(task, "Who?", answer) for task, answer in (*said, ("reward", ""))])
+    assert [(one.score, one.failure) for one in judged] == [(10, ""), (1, ""), (1, ""), (1, ""), (None, "not judged")]
+    with pytest.raises(InputError, match="did you mean 'fewest_words'"):
+        everybody.graded_by(Judging(other=("answered", {"fewest_word": 2})), ProbeFolder(tmp_path))
+    kind = JudgeOptions(judge="answered").judging(Place(PlaceOptions(tmp_path), Given(parts=tuple(PARTS.values()))))
+    assert kind.other == ("answered", {})
 
 
 @pytest.mark.slow
@@ -171,3 +175,9 @@ def test_an_audit_takes_the_attack_and_the_evaluation_of_the_page(shown, tmp_pat
     page = build_report(run.path).read_text(encoding="utf-8")
     assert "first word" in page
     assert "noise of 0.5" in page
+    asked = [tmp_path / f"{name}.jsonl" for name in ("all", "forget")]
+    for path, items in zip(asked, (audited.ITEMS, audited.FORGET), strict=True):
+        write_jsonl(path, ({"question": i.question, "answer": i.answer} for i in items))
+    words = ["--data", asked[0], "--forget", asked[1], "--set", "jitter.scale=0.25", "--device", "cpu", "--json"]
+    done = CliRunner().invoke(app, ["attack", "jitter", str(run.control("target").path), *map(str, words)])
+    assert json.loads(done.stdout)["attack"]["name"] == "noise of 0.25", done.output

@@ -182,7 +182,7 @@ class JudgeOptions:
             place.given.build(ServerSettings, None, "judge", **served) if kind == "server" else None,
             place.given.build(Limits),
             place.given.build(GroundedSettings),
-            None if kind in JUDGES else (kind, place.given.part(kind)),
+            (kind, place.given.part(kind)) if known_judges()[kind].home else None,
         )
 
     def writer(self, kind: str, place: Place, option: str = "--judge") -> "Writer":
@@ -212,7 +212,7 @@ class JudgeOptions:
 def judge_words(name: str, embedder: str | None) -> JudgeOptions:
     """What --judge WHO says: grounded, local:MODEL or server:URL#MODEL."""
     kind, _, rest = name.partition(":")
-    if name == "grounded" or (name in known_judges() and name not in JUDGES):
+    if name == "grounded" or (name in known_judges() and known_judges()[name].home):
         return JudgeOptions(judge=name, embedder=embedder)
     if kind == "local" and rest:
         return JudgeOptions(judge=kind, judge_model=rest, embedder=embedder)
