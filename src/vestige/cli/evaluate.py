@@ -39,6 +39,7 @@ from vestige.evals import EVALS
 
 if TYPE_CHECKING:
     from vestige.artifacts.bench import BenchResult
+    from vestige.artifacts.layout import EvalFolder
     from vestige.data.bench_rows import LocalData
     from vestige.steps.bench import Benched, MtBenchRequest, TurnGrader
     from vestige.steps.evaluate import Subject
@@ -80,7 +81,6 @@ def evaluate_command(
     splits = splits_from(source, forget, retain, subject, exposure="exposure" in names, alternatives=alternatives)
 
     from vestige.artifacts.provenance import control_tokens_told
-    from vestige.artifacts.records import read_summary, result_rows
     from vestige.steps.evaluate import check_published, evaluate, requests_of
 
     asked = evals_from(given, names, max_new_tokens=max_new_tokens, pistol=pistol)
@@ -100,8 +100,17 @@ def evaluate_command(
     for told in dict.fromkeys(control_tokens_told(place.provenance) for place in places):
         if told:
             say(told)
-    summaries = [read_summary(place.summary(splits.forget)) for place in places]
-    if who.as_json:
+    _tell(places, splits.forget, as_json=who.as_json)
+    if not who.as_json:
+        _say_next(evaluated, subject, data_words(given, data, forget or "FORGET"))
+
+
+def _tell(places: "Sequence[EvalFolder]", forget: str, *, as_json: bool) -> None:
+    """Print the estimates of each evaluation, and where its evidence lies."""
+    from vestige.artifacts.records import read_summary, result_rows
+
+    summaries = [read_summary(place.summary(forget)) for place in places]
+    if as_json:
         evidence = {s.eval: str(place.path) for s, place in zip(summaries, places, strict=True)}
         typer.echo(json.dumps({"evidence": evidence, "results": result_rows(summaries)}, indent=2))
         return
@@ -110,7 +119,6 @@ def evaluate_command(
         for how in sorted({r.estimate.interval for r in summary.results if r.estimate.metric == "leaked_corrected"}):
             typer.echo(f"leaked_corrected: {how} (labelled replies)")
         typer.echo(f"evidence in {place.path}")
-    _say_next(evaluated, subject, data_words(given, data, forget or "FORGET"))
 
 
 def _say_next(who: "Subject", name: str, words: tuple[str, ...]) -> None:

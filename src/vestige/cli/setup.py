@@ -88,11 +88,7 @@ def init_command(
     )
     asked = {"data": data, "forget": forget, "edge_key": edge_key}
     settings, text = output_dir / "audit.toml", _settings_file(asked, cast, holdout)
-    there = settings.exists()
-    if there and settings.read_text(encoding="utf-8") != text:
-        raise InputError(
-            f"{settings} is there already and is not what these options give; edit it, or name another folder"
-        )
+    there = _is_there(settings, text)
     models = named_models(cast.target, list(cast.unlearned), list(cast.retrained))
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
     if not there:
@@ -104,8 +100,19 @@ def init_command(
     say("next, each of which goes on where it was stopped:")
     made = _Made("" if target else model, "" if unlearned else method)
     typer.echo("\n".join(_commands(model, made, asked, cast, settings)))
-    also = "" if made.target else "; train one first, and the others when it does (--learning-rate, --lora-rank 0)"
+    also = "; train one first, and the others when it does (--learning-rate, --lora-rank 0)" if target else ""
     say(f"a control must answer the retained questions as the target does; compare exact_match{also}")
+
+
+def _is_there(settings: Path, text: str) -> bool:
+    """Whether the file is there with this text; one with another is refused."""
+    if not settings.exists():
+        return False
+    if settings.read_text(encoding="utf-8") != text:
+        raise InputError(
+            f"{settings} is there already and is not what these options give; edit it, or name another folder"
+        )
+    return True
 
 
 class _Cast(NamedTuple):

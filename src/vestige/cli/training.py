@@ -52,9 +52,10 @@ from vestige.core.ids import content_id
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
     from vestige.data.corpus import Corpus, NamedSplits
+    from vestige.judges.base import Judge
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
-    from vestige.studies.calibrate import CalibrateSettings, Calibration, Score
+    from vestige.studies.calibrate import CalibrateSettings, Calibration
     from vestige.training.loop import Line, Progress
     from vestige.training.parallel import Kind, World
 
@@ -298,9 +299,7 @@ def unlearn_command(
     harm = None
     if harm_judge:
         refuse_torchrun("unlearn --harm-judge")
-        place = Place(PlaceOptions(output.output_dir, seed), given, words.method, "trajectory")
-        grader = judge_words(harm_judge, None).of_harm(place, output.output_dir / "train")
-        harm = grader.judge, grader.identity
+        harm = _of_harm(harm_judge, Place(PlaceOptions(output.output_dir, seed), given, words.method, "trajectory"))
     trajectory = trajectory_from(watch, validation, retrained, model, splits, seed=seed, harm=harm)
     request = replace(request, trajectory=trajectory)
     spec = unlearn_spec(request)
@@ -314,6 +313,12 @@ def unlearn_command(
     )
     questions = data_words(given, data, words.forget)
     making.run(output, trained, kind, lambda made: _say_state(output.subject, made, questions))
+
+
+def _of_harm(named: str, place: Place) -> "tuple[Judge, Mapping[str, Any]]":
+    """The judge of harm with all that can change what it says; what it says is kept beside the training's log."""
+    grader = judge_words(named, None).of_harm(place, place.output_dir / "train")
+    return grader.judge, grader.identity
 
 
 RUINED = 0.5
@@ -435,23 +440,12 @@ def _not_reached(found: "Calibration", settings: "CalibrateSettings", retrained:
         return (
             f"training broke down at every rate that was tried to the end; take lower ones than {max(settings.rates):g}"
         )
-    end = _end_of(found)
     unknown = found.goal.startswith("forget") and retrained is None
     return (
-        f"{found.goal} cannot be reached with these rates: the nearest, {_named(found)}, ends at forget "
-        f"{end.forget:.3f}, retain {end.retain:.3f}; widen --rates, search a --strength, or set a lower goal"
-        + (", such as the score of a model that never knew, which --retrained measures" if unknown else "")
+        f"{found.goal} cannot be reached with these rates: the nearest, {found.chosen}, ends at forget "
+        f"{found.end.forget:.3f}, retain {found.end.retain:.3f}; widen --rates, search a --strength, or set a lower "
+        "goal" + (", such as the score of a model that never knew, which --retrained measures" if unknown else "")
     )
-
-
-def _end_of(found: "Calibration") -> "Score":
-    """The validation score of the candidate that was chosen, at its end."""
-    return next(c for c in found.candidates if (c.rate, c.strength) == (found.rate, found.strength)).rungs[-1].score
-
-
-def _named(found: "Calibration") -> str:
-    strength = "" if found.strength is None else f", {found.strength_name} {found.strength:g}"
-    return f"learning rate {found.rate:g}{strength}"
 
 
 def _tell_calibration(found: "Calibration", cpu_seconds: float, *, as_json: bool) -> None:
@@ -470,11 +464,11 @@ def _tell_calibration(found: "Calibration", cpu_seconds: float, *, as_json: bool
     print_table(title, ["rate", *strong, "steps", "forget", "retain", ""], rows)
     if found.rate is not None:
         shown = {f"{r['split']}, {r['scope']}": r for r in found.test if r["metric"] == found.metric}
-        typer.echo(f"{'chosen' if found.reached else 'nearest'}: {_named(found)}; on the items not chosen on:")
+        typer.echo(f"{'chosen' if found.reached else 'nearest'}: {found.chosen}; on the items not chosen on:")
         for name, row in shown.items():
             if not name.startswith("edge:"):
                 typer.echo(f"  {name}: {row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}], n = {row['n']}")
-        end, start = _end_of(found).retain, found.start.retain
+        end, start = found.end.retain, found.start.retain
         if end is not None and start is not None and end < RUINED * start:
             typer.echo(
                 f"retain score {end:.3f}, the target's {start:.3f}: ruined: at this rate it lost what it was to keep; "

@@ -170,6 +170,18 @@ class Calibration:
     n_validation: dict[str, int]
     test: tuple[dict[str, Any], ...]
 
+    @property
+    def end(self) -> Score:
+        """The validation score of the candidate that was chosen, at its end."""
+        own = (c for c in self.candidates if (c.rate, c.strength) == (self.rate, self.strength))
+        return next(own).rungs[-1].score
+
+    @property
+    def chosen(self) -> str:
+        """The chosen rate in words, and the strength where one was searched."""
+        strength = "" if self.strength is None else f", {self.strength_name} {self.strength:g}"
+        return f"learning rate {self.rate:g}{strength}"
+
 
 def read_score(folder: RungFolder) -> Score | None:
     """A rung's score; None while it is not there."""
