@@ -40,6 +40,7 @@ from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.steps import attack as attacking
+from vestige.steps import dry_run
 from vestige.steps import evaluate as evaluating
 from vestige.steps.attack import AttackRequest
 from vestige.steps.dry_run import audit_bytes
@@ -136,6 +137,9 @@ def test_on_cards_workers_are_placed_by_what_asking_and_relearning_hold(run, mon
     monkeypatch.setattr(study, "card_bytes", lambda device: (weights,))
     with pytest.raises(InputError, match=r"^\w.* \(\w.*\) is estimated to need .* the card has"):
         again(run, device="auto")
+    monkeypatch.setattr(dry_run, "audit_bytes", lambda *asked: {"asking": 1})
+    with pytest.raises(InputError, match=r"^making the positive control is estimated to need .* the card has"):
+        again(run, device="auto", settings=audited.QUICK.model_copy(update={"suppress": True}))
 
 
 @pytest.mark.parametrize("controls", [True, False])

@@ -49,7 +49,16 @@ from vestige.auditing.request import (
     within_reach,
 )
 from vestige.auditing.settings import AuditSettings
-from vestige.auditing.tasks import Found, after_an_attack, audit_tasks, found_by, making_name, published_task, task_name
+from vestige.auditing.tasks import (
+    Found,
+    after_an_attack,
+    audit_tasks,
+    found_by,
+    making_name,
+    published_task,
+    suppression,
+    task_name,
+)
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_json, write_text
 from vestige.core.ids import content_id
@@ -119,7 +128,7 @@ def _cards(request: AuditRequest, workers: int | None) -> tuple[int, ...]:
     if not (sizes := card_bytes(request.device)):
         return ()
     from vestige.steps.attack import AttackRequest
-    from vestige.steps.dry_run import audit_bytes
+    from vestige.steps.dry_run import audit_bytes, control_bytes
     from vestige.steps.subjects import own_dtype
 
     planned = plan_audit(request)
@@ -132,6 +141,8 @@ def _cards(request: AuditRequest, workers: int | None) -> tuple[int, ...]:
             needs.append((need, f"{what} ({one_line(model.name, width=60)})"))
     if not needs:
         return ()
+    if any(not m.model for m in with_control(request, planned).models):
+        needs.append((control_bytes(suppression(request, "", "")), "making the positive control"))
     need, task = max(needs)
     if request.device not in ("auto", "cuda"):
         # The one card that was named, which its one worker takes by its name.

@@ -217,13 +217,14 @@ class SuppressRequest:
 
 def suppress_spec(request: SuppressRequest) -> SubjectSpec:
     """The identity of the control."""
-    plain = finetune_spec(_taught(request), request.target_digest)
+    plain = finetune_spec(taught(request), request.target_digest)
     # The target is known by its digest; where its folder lies is no part of what it is.
     settings = {**plain.settings, "model": request.start, "refusals": len(request.refusals())}
     return plain.having(settings, model=request.start, version=SUPPRESS_VERSION)
 
 
-def _taught(request: SuppressRequest) -> FinetuneRequest:
+def taught(request: SuppressRequest) -> FinetuneRequest:
+    """The training that makes the control."""
     return FinetuneRequest(
         model=request.target,
         items=request.lessons(),
@@ -251,7 +252,7 @@ def _train(
         raise InputError(f"{target.name} was trained in shards, and no adapter fits all of them")
     encoded = [target.prompter.encode(i.question, i.answer) for i in request.lessons()]
     refusals = encoded[: len(request.refusals())]
-    job = finetuning_job(folder, _taught(request), target, encoded, ALONE)
+    job = finetuning_job(folder, taught(request), target, encoded, ALONE)
 
     def stop(now: Progress, model: PreTrainedModel) -> str | None:
         if not now.ends_epoch:

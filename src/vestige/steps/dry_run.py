@@ -40,13 +40,14 @@ from vestige.models.scoring import TOKEN_BUDGET as ASKED_TOKENS
 from vestige.models.scoring import token_logp
 from vestige.models.tiny import tiny_config, tiny_tokenizer
 from vestige.steps.attack import AttackRequest
+from vestige.steps.controls import SuppressRequest, taught
 from vestige.steps.finetune import FinetuneRequest, check_tiny, finetuning_job
 from vestige.steps.unlearn import UnlearnRequest, recipe_asked, unlearning_job
 from vestige.training.backward import KEPT_BYTES, ForwardStep, Reading, micro_batches, pass_tokens, recomputing
 from vestige.training.batching import Row, Split, row_of
 from vestige.training.checkpoints import Job
 from vestige.training.loop import refuse_unsound, total_steps
-from vestige.training.parallel import World
+from vestige.training.parallel import ALONE, World
 from vestige.training.reference import TOKEN_BUDGET
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import KeepsState, KeptDistributions, ReferenceRow, Slice
@@ -405,6 +406,14 @@ def audit_bytes(settings: ModelSettings, items: Sequence[Item], attacks: Sequenc
         job = kind.job(asked.attack, AttackFolder(NOWHERE.path), start, seed=asked.seed)
         found[plan.name] = estimate_memory(start.model, job, device).peak
     return found
+
+
+def control_bytes(request: SuppressRequest) -> int:
+    """The most that making an audit's positive control holds on a device (bytes)."""
+    start = outline(request.target, finite=False)
+    encoded = [start.prompter.encode(i.question, i.answer) for i in request.lessons()]
+    job = finetuning_job(NOWHERE, taught(request), start, encoded, ALONE)
+    return estimate_memory(start.model, job, pick_device(request.target.device).type).peak
 
 
 def _forecast(start: LoadedModel, job: Job, asked: ModelSettings) -> Forecast:
