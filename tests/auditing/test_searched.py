@@ -54,6 +54,17 @@ def test_the_best_epoch_of_the_best_run_counts_though_the_last_epochs_show_nothi
     assert {f.attack for f in found.facts} <= {SEARCH}
 
 
+def test_a_form_in_which_one_fact_was_asked_has_no_half_to_choose_on():
+    made = case(None, levels(), attacks=RUNS)
+    lone = {
+        source: {key: own if key.startswith("forced") else {FORGET[0]: own[FORGET[0]]} for key, own in tables.items()}
+        for source, tables in made.scores.values.items()
+    }
+    found = with_searches(replace(made, scores=Scores(lone))).scores.values[Source("ga", SEARCH, CHOSEN)]
+    assert found
+    assert all(key.startswith("forced") for key in found)
+
+
 def test_what_a_search_carries_in_is_searched_on_models_that_never_knew():
     # Each control has its best stage elsewhere, and at every one of these it gains what the subject gains at its own.
     ends = levels(

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,13 +54,15 @@ COMPARED = (
 )
 
 
-def as_nano(work: Callable[[RunFolder], None], folder: Path) -> None:
-    tiny.tiny_config = audited.nano_config
+@pytest.fixture(scope="module", autouse=True)
+def nano() -> Iterator[None]:
+    """A nano model, a checkpoint after every step (as many places to die as there are), and no other processes."""
     torch.set_num_threads(1)
-    # A checkpoint after every step: as many places to die as there are.
-    loop.CHECKPOINT_SECONDS = -1.0
-    auditing_run.run_tasks = audited.in_this_process
-    work(RunFolder(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "tiny_config", audited.nano_config)
+        patch.setattr(loop, "CHECKPOINT_SECONDS", -1.0)
+        patch.setattr(auditing_run, "run_tasks", audited.in_this_process)
+        yield
 
 
 def make_and_ask(run: RunFolder) -> None:
@@ -161,14 +163,21 @@ def killed_and_resumed(work: Callable[[], None], folder: Path, died: Path) -> li
     return places
 
 
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory) -> Path:
+    """What the demo's tasks leave, and no audit. Made in this process: a child imports again what this one has not."""
+    folder = tmp_path_factory.mktemp("asked") / "run"
+    make_and_ask(RunFolder(folder))
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("work", "before", "expected"),
+    ("work", "expected"),
     [
-        pytest.param(make_and_ask, None, {"after rename models/done.json", "torn models/metrics.jsonl"}, id="demo"),
+        pytest.param(make_and_ask, {"after rename models/done.json", "torn models/metrics.jsonl"}, id="demo"),
         pytest.param(
             audit_one,
-            make_and_ask,
             {
                 "before rename attack/search.json",
                 "before rename attack/prompt.json",
@@ -179,15 +188,18 @@ def killed_and_resumed(work: Callable[[], None], folder: Path, died: Path) -> li
             },
             id="audit",
         ),
-        pytest.param(unlearn_along_a_trajectory, make_and_ask, {"torn cells/trajectory.jsonl"}, id="trajectory"),
+        pytest.param(unlearn_along_a_trajectory, {"torn cells/trajectory.jsonl"}, id="trajectory"),
     ],
 )
-def test_what_is_killed_at_every_write_ends_like_what_was_not(tmp_path, work, before, expected):
+def test_what_is_killed_at_every_write_ends_like_what_was_not(tmp_path, asked, work, expected):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    for folder in (whole, broken) if before else ():
-        assert in_a_child(lambda folder=folder: as_nano(before, folder)) == 0
-    assert in_a_child(lambda: as_nano(work, whole)) == 0
-    places = killed_and_resumed(lambda: as_nano(work, broken), broken, tmp_path / "died.json")
+    if work is make_and_ask:
+        whole = asked
+    else:
+        for folder in (whole, broken):
+            audited.copied(RunFolder(asked), folder)
+        work(RunFolder(whole))
+    places = killed_and_resumed(lambda: work(RunFolder(broken)), broken, tmp_path / "died.json")
     for kind in ("torn", "before fsync", "before rename", "after rename"):
         assert any(p.startswith(kind) for p in places)
     assert expected <= set(places)

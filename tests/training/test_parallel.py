@@ -13,7 +13,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.models.folders import weights_digest
 from vestige.training.loop import train
-from vestige.training.parallel import ALONE, World, joined, planned_world
+from vestige.training.parallel import ALONE, Spread, World, joined, planned_world
 
 
 def test_parts_are_dealt_out_and_every_process_makes_as_many_passes():
@@ -37,6 +37,14 @@ def test_a_kind_without_processes_is_refused(monkeypatch):
         pass
     with joined(None) as world:
         assert world == ALONE
+
+
+def test_the_gradient_is_that_of_the_sum_of_the_terms(fresh):
+    model = fresh().model
+    weight = model.model.norm.weight
+    terms = {"forget": 2 * weight.sum(), "retain": 5 * weight.sum()}
+    Spread(ALONE, model).add_gradients(lambda: terms, weight=0.5, last=True)
+    assert weight.grad.unique().tolist() == [3.5]
 
 
 @pytest.fixture(scope="module")
