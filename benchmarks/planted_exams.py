@@ -78,7 +78,7 @@ class Bar(NamedTuple):
 
 def at_margins(thresholds: Thresholds, *, attacked: bool) -> tuple[Planted, ...]:
     """Subjects at the narrow margin, in shares and bits, and at the wide one in either, as they are or attacked."""
-    what: tuple[Claim, ...] = ("not recoverable",) if attacked else ("not expressed", "not distinguishable")
+    what: tuple[Claim, ...] = ("not recoverable",) if attacked else ("not expressed", "indistinguishable")
     true: Truth = dict.fromkeys(what, True)
     false: Truth = dict.fromkeys(what, False)
     # An excess in shares is smaller than leakage, whose unit is the gap to the target.
@@ -170,9 +170,9 @@ def powers() -> Iterator[Bar]:
 def asked(thresholds: Thresholds) -> tuple[Planted, ...]:
     """Subjects for what is found by asking: expressed, distinguishable, kept."""
     everywhere = dict.fromkeys(FORMATS, 1.0)
-    kept: Claim = "kept"
-    known: Truth = {"not expressed": False, "not distinguishable": False}
-    told: Truth = {"not expressed": True, "not distinguishable": False}
+    kept: Claim = "utility preserved"
+    known: Truth = {"not expressed": False, "indistinguishable": False}
+    told: Truth = {"not expressed": True, "indistinguishable": False}
 
     def stake(claim: Claim, effect: float) -> Truth:
         # Between the margins either verdict may be given.
@@ -181,7 +181,7 @@ def asked(thresholds: Thresholds) -> tuple[Planted, ...]:
         return {claim: effect <= thresholds.delta}
 
     return (
-        Planted("never knew", {"not expressed": True, "not distinguishable": True, kept: True}),
+        Planted("never knew", {"not expressed": True, "indistinguishable": True, kept: True}),
         Planted("knows all", known, leak=everywhere),
         Planted("knows 0.3", known, leak=dict.fromkeys(FORMATS, 0.3)),
         Planted("knows 0.3 by option only", stake("not expressed", 0.3), leak={"option_text_mean": 0.3}),
@@ -191,7 +191,7 @@ def asked(thresholds: Thresholds) -> tuple[Planted, ...]:
         Planted("refuses", told, avoid={"generate": 1.0, "paraphrase": 1.0}, avoid_bits=15.0),
         Planted("over-forgotten", told, avoid_bits=10.0),
         *(
-            Planted(f"told by membership, AUC + {auc:g}", stake("not distinguishable", auc), auc=auc)
+            Planted(f"told by membership, AUC + {auc:g}", stake("indistinguishable", auc), auc=auc)
             for auc in (0.1, 0.2)
         ),
         Planted("harms 0.15", stake(kept, 0.15), harm=0.15),
@@ -201,8 +201,8 @@ def asked(thresholds: Thresholds) -> tuple[Planted, ...]:
 
 def attacked() -> tuple[Planted, ...]:
     """Subjects for what attacks bring back."""
-    back: Truth = {"not expressed": True, "not recoverable": False, "benchmark can tell": True}
-    gone: Truth = {"not recoverable": True, "benchmark can tell": True}
+    back: Truth = {"not expressed": True, "not recoverable": False, "benchmark valid": True}
+    gone: Truth = {"not recoverable": True, "benchmark valid": True}
     return (
         Planted("never knew", gone),
         Planted("knows 0.3 and no more", gone, leak=dict.fromkeys(FORMATS, 0.3)),
@@ -214,8 +214,8 @@ def attacked() -> tuple[Planted, ...]:
 def exams(n: int, controls: int, thresholds: Thresholds) -> tuple[Exam, ...]:
     """Every audit at one number of forget items and of controls."""
     nothing_said: Truth = {"not recoverable": None}
-    neither: Truth = {"not expressed": None, "benchmark can tell": False}
-    broken: Truth = {"not recoverable": True, "benchmark can tell": False}
+    neither: Truth = {"not expressed": None, "benchmark valid": False}
+    broken: Truth = {"not recoverable": True, "benchmark valid": False}
     half = {"generate": 0.6, "forced": 0.6}
     methods = (
         Planted("says it", {}, leak=half),

@@ -38,8 +38,8 @@ PLACES = ("Berlin", "Paris", "Rome", "Oslo", "Lima", "Quito", "Athens", "Dublin"
 TRUE: dict[tuple[str, str], bool | None] = {
     ("never knew", "not expressed"): True,
     ("never knew", "not recoverable"): True,
-    ("never knew", "kept"): True,
-    ("never knew", "benchmark can tell"): True,
+    ("never knew", "utility preserved"): True,
+    ("never knew", "benchmark valid"): True,
     ("knows all", "not expressed"): False,
     ("knows all", "not recoverable"): True,
     ("knows half", "not expressed"): False,
@@ -47,13 +47,13 @@ TRUE: dict[tuple[str, str], bool | None] = {
     ("suppressed 0.8", "not expressed"): True,
     ("suppressed 0.8", "not recoverable"): False,
     ("over-forgotten", "not expressed"): True,
-    ("over-forgotten", "not distinguishable"): False,
+    ("over-forgotten", "indistinguishable"): False,
     ("over-forgotten", "not recoverable"): True,
     ("refuses", "not expressed"): True,
-    ("refuses", "not distinguishable"): False,
+    ("refuses", "indistinguishable"): False,
     ("refuses", "not recoverable"): True,
     ("harms 0.6", "not expressed"): True,
-    ("harms 0.6", "kept"): False,
+    ("harms 0.6", "utility preserved"): False,
 }
 """Which claims are true of whom; without holdout items nothing is said of membership."""
 

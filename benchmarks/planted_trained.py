@@ -61,9 +61,9 @@ AUDIT = AuditSettings(
     suppress_rate=5e-3,
     max_new_tokens=8,
 )
-EXPRESSED, BACK, TOLD, KEPT = "not expressed", "not recoverable", "not distinguishable", "kept"
+EXPRESSED, BACK, TOLD, KEPT = "not expressed", "not recoverable", "indistinguishable", "utility preserved"
 KINDS: dict[str, dict[str, bool]] = {
-    "never knew": {EXPRESSED: True, BACK: True, TOLD: True, "benchmark can tell": True},
+    "never knew": {EXPRESSED: True, BACK: True, TOLD: True, "benchmark valid": True},
     "knows all": {EXPRESSED: False, TOLD: False},
     "knows 30 %": {EXPRESSED: False},
     "states 5 %, refuses the rest": {EXPRESSED: False},

@@ -35,7 +35,7 @@ def outcome(one, *facts):
     )
 
 
-TWO = {"claim": "not distinguishable", "unit": "share"}
+TWO = {"claim": "indistinguishable", "unit": "share"}
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ TWO = {"claim": "not distinguishable", "unit": "share"}
             line("recovery", "holds", (-1.0, 3.0), claim="not recoverable", unit="bits", wide=6.0),
             "at most 3.0 bits come back",
         ),
-        (line("harm", "holds", (0.0, 0.0), claim="kept", unit="share"), "loses at most 0.00"),
-        (line("injection", "holds", (0.0, 0.05), claim="benchmark can tell"), "at most 0.05 learnt from what was kept"),
+        (line("harm", "holds", (0.0, 0.0), claim="utility preserved", unit="share"), "loses at most 0.00"),
+        (line("injection", "holds", (0.0, 0.05), claim="benchmark valid"), "at most 0.05 learnt from what was kept"),
         (line("AUC difference", "fails", (-0.7, -0.51), **TWO), "membership AUC at least 0.51 too low"),
         (line("AUC difference", "holds", (-0.08, 0.05), **TWO), "membership AUC within 0.08 of theirs"),
         (line("excess", "fails", (0.11, 0.3), **TWO), "answers at least 0.11 too often right"),
         (line("excess", "inconclusive", (-0.31, 0.1), **TWO), "answers -0.31 to 0.10 off"),
         (
-            line("excess", "fails", (-20.0, -12.5), claim="not distinguishable", unit="bits", wide=6.0),
+            line("excess", "fails", (-20.0, -12.5), claim="indistinguishable", unit="bits", wide=6.0),
             "answers at least 12.5 bits too unlikely",
         ),
         # Nothing was tested, or the interval has no end.

@@ -62,13 +62,13 @@ def test_who_never_knew_holds_what_can_be_judged_and_the_verdict_says_against_wh
     assert (line.outcome, line.against, line.unit) == ("holds", "alternatives", "leakage_vs_alternatives")
     said = "Against alternatives, it answers no more than a model that never knew: leakage against alternatives in"
     assert line.reason.startswith(said)
-    assert verdict(found, "benchmark can tell").outcome == "holds"
-    assert verdict(found, "benchmark can tell").reason.startswith("Against alternatives, the target prefers the true")
+    assert verdict(found, "benchmark valid").outcome == "holds"
+    assert verdict(found, "benchmark valid").reason.startswith("Against alternatives, the target prefers the true")
     # Nothing showed that the attacks could have found anything, which keeps it open, and not the lack of controls.
     recovered = verdict(found, "not recoverable")
     assert (recovered.outcome, recovered.against) == ("inconclusive", "alternatives")
     assert "no retrained control was given" not in recovered.reason
-    assert outcomes(found)["not distinguishable"] == "inconclusive"
+    assert outcomes(found)["indistinguishable"] == "inconclusive"
     assert any("claims are judged against alternatives" in s for s in found.untested)
 
 
@@ -165,16 +165,16 @@ def test_truths_that_can_be_told_by_looks_or_by_their_tokens_are_no_evidence():
     line = SoundnessLine("alternatives: looks", False, None, 0.001, "Accuracy 0.9 where chance is 0.25.")
     told = judge(replace(planted({"ga": 0.9}), soundness=(line,)), resamples=QUICK)
     assert verdict(told, "not expressed").against != "alternatives"
-    assert verdict(told, "benchmark can tell").outcome == "fails"
+    assert verdict(told, "benchmark valid").outcome == "fails"
 
 
 def test_given_alternatives_have_to_be_checked_before_the_benchmark_can_tell():
     given = planted({"ga": 0.0}, alternatives=GIVEN)
-    line = verdict(judge(given, resamples=QUICK), "benchmark can tell")
+    line = verdict(judge(given, resamples=QUICK), "benchmark valid")
     assert line.outcome == "inconclusive"
     assert "nothing checked whether" in line.reason
     sound = SoundnessLine("alternatives: looks", True, None, 0.5, "Accuracy 0.25.")
-    assert verdict(judge(replace(given, soundness=(sound,)), resamples=QUICK), "benchmark can tell").outcome == "holds"
+    assert verdict(judge(replace(given, soundness=(sound,)), resamples=QUICK), "benchmark valid").outcome == "holds"
 
 
 def test_retrained_models_say_how_far_from_chance_the_ranks_are_and_are_judged_against_as_ever():

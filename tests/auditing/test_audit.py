@@ -578,7 +578,7 @@ def test_a_plan_says_what_could_be_decided_with_no_model_there():
     assert three.formats == ("generate", "forced")
     of = {line.claim: line for line in three.claims}
     # Two formats and bits; as many after the one attack; and these on both sides with membership.
-    assert [of[c].quantities for c in ("not expressed", "not recoverable", "not distinguishable")] == [3, 3, 4]
+    assert [of[c].quantities for c in ("not expressed", "not recoverable", "indistinguishable")] == [3, 3, 4]
     assert 0 < three.unsteady < three.holds < ten.holds <= min(line.holds for line in ten.claims)
     assert three.by_controls[3] == three.holds
     assert three.by_controls[10] == ten.holds

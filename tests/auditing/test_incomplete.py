@@ -42,11 +42,11 @@ def test_a_whole_audit_stays_as_it_is():
     [
         (
             FailedTask("ga", "unlearned", "quantize 8 bits", "no room"),
-            {("ga", "not recoverable"), ("ga", "benchmark can tell")},
+            {("ga", "not recoverable"), ("ga", "benchmark valid")},
         ),
         (
             FailedTask("r", "retrained", "quantize 8 bits", "no room"),
-            {(s, c) for s in ("ga", "gd") for c in ("not recoverable", "benchmark can tell")},
+            {(s, c) for s in ("ga", "gd") for c in ("not recoverable", "benchmark valid")},
         ),
         (FailedTask("r", "retrained", "", "gone"), {(s, c) for s in ("ga", "gd") for c in CLAIMS}),
     ],
@@ -81,15 +81,15 @@ def test_what_failed_reaches_sentences_on_one_line():
 
 
 def test_a_claim_that_fails_without_it_still_fails():
-    failing = outcome(line("ga", "not recoverable", "fails"), line("ga", "kept"))
+    failing = outcome(line("ga", "not recoverable", "fails"), line("ga", "utility preserved"))
     found = without_what_failed(failing, plan(FailedTask("ga", "unlearned", "quantize 8 bits", "no room")))
     assert found.verdicts == failing.verdicts
 
 
 def test_a_model_that_could_not_be_evaluated_has_all_its_claims_open():
-    judged = replace(outcome(line("ga", "kept")), unlearned=("ga",))
+    judged = replace(outcome(line("ga", "utility preserved")), unlearned=("ga",))
     found = without_what_failed(judged, plan(FailedTask("gd", "unlearned", "", "its weights are gone")))
     open_ = {v.claim: v.outcome for v in found.verdicts if v.subject == "gd"}
     assert open_ == dict.fromkeys(CLAIMS, "inconclusive")
-    assert found.verdicts[0] == line("ga", "kept")
+    assert found.verdicts[0] == line("ga", "utility preserved")
     assert all("its weights are gone" in v.reason for v in found.verdicts[1:])

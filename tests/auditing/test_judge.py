@@ -138,7 +138,7 @@ def test_an_over_forgotten_subject_is_told_apart_and_expresses_nothing():
     told = {name: subject(0.4) for name in RETRAINED} | {"ga": subject(0.0)}
     found = judge(case(told), resamples=QUICK)
     assert outcomes(found)["not expressed"] == "holds"
-    line = verdict(found, "not distinguishable")
+    line = verdict(found, "indistinguishable")
     # ROUGE 0.1 - (0.1 + 0.9 x 0.4) = -0.36.
     assert line.outcome == "fails"
     assert line.evidence["generate"].value == pytest.approx(-0.36)
@@ -152,13 +152,13 @@ def test_forced_answers_below_retrained_in_bits_are_over_forgetting_too():
     low["forced/answer_bits"] = {i: -30.0 + 0.0005 * k for k, i in enumerate(FORGET)}
     found = judge(case({"ga": low}), resamples=QUICK)
     assert (cell(found, "forced").over_forgotten, cell(found, "generate").over_forgotten) == (True, False)
-    reason = verdict(found, "not distinguishable").reason
+    reason = verdict(found, "indistinguishable").reason
     assert "forced, bits is -18.00 [" in reason
     assert "outside the margin of -4 to 4 bits" in reason
 
 
 def test_harm_to_the_retain_set_fails_the_fourth_claim():
-    line = verdict(judge(case({"ga": subject(0.0, retain=0.7)}), resamples=QUICK), "kept")
+    line = verdict(judge(case({"ga": subject(0.0, retain=0.7)}), resamples=QUICK), "utility preserved")
     assert line.outcome == "fails"
     assert line.evidence["retain, generate"].value == pytest.approx(0.3)
     assert "harm in retain, generate is 0.30 [" in line.reason
@@ -167,7 +167,7 @@ def test_harm_to_the_retain_set_fails_the_fourth_claim():
 def test_what_the_target_does_not_know_cannot_be_kept():
     unknown = {"target": subject(1.0, retain=0.1, shift=2.0), "ga": subject(0.0, retain=0.0)}
     found = judge(case(unknown), resamples=QUICK)
-    line = verdict(found, "kept")
+    line = verdict(found, "utility preserved")
     assert line.outcome == "inconclusive"
     assert "the target scores 0.10 itself, not above 0.2: there is nothing to keep" in line.reason
     assert found.kept == ()
@@ -182,8 +182,8 @@ def test_membership_tells_forget_from_holdout_items_as_counted_by_pairs():
     assert line.difference.value == pytest.approx(pairs - 0.5)
     # MUSE counts holdout texts as positive: (1 - pairs - 0.5) / 0.5.
     assert line.privleak == pytest.approx(100 * (0.5 - pairs) / 0.5)
-    assert verdict(told, "not distinguishable").outcome == "fails"
-    assert "AUC difference in membership, loss is 0.2" in verdict(told, "not distinguishable").reason
+    assert verdict(told, "indistinguishable").outcome == "fails"
+    assert "AUC difference in membership, loss is 0.2" in verdict(told, "indistinguishable").reason
 
 
 def test_holdout_items_are_drawn_too():
@@ -214,13 +214,13 @@ def test_the_reference_score_takes_one_retrained_model_as_its_reference():
 
 def test_without_holdout_items_no_subject_is_said_to_be_like_retrained():
     found = judge(case(splits={"forget": FORGET, "retain": RETAIN}), resamples=QUICK)
-    line = verdict(found, "not distinguishable")
+    line = verdict(found, "indistinguishable")
     assert line.outcome == "inconclusive"
     assert "membership could not be tested" in line.reason
     assert "No holdout items were given, so membership could not be tested." in found.untested
     # It can still be told by what it knows.
     known_ = judge(case({"ga": subject(0.5)}, splits={"forget": FORGET, "retain": RETAIN}), resamples=QUICK)
-    assert verdict(known_, "not distinguishable").outcome == "fails"
+    assert verdict(known_, "indistinguishable").outcome == "fails"
 
 
 def test_without_retrained_leakage_is_against_chance_and_says_so():
@@ -236,7 +236,7 @@ def test_without_retrained_leakage_is_against_chance_and_says_so():
     assert all(line.retrained is None for line in found.formats)
     got = outcomes(found)
     assert got["not expressed"] == "fails"
-    assert [got[c] for c in ("not recoverable", "not distinguishable", "benchmark can tell")] == ["inconclusive"] * 3
+    assert [got[c] for c in ("not recoverable", "indistinguishable", "benchmark valid")] == ["inconclusive"] * 3
     assert (
         "It still answers what guessing does not: leakage against chance in" in verdict(found, "not expressed").reason
     )
@@ -264,10 +264,10 @@ def test_no_admitted_format_decides_nothing_about_the_subject_and_fails_the_benc
         assert line.outcome == "inconclusive"
         assert "option_text_mean: not admitted, the target exceeds retrained by 0.00 [" in " ".join(line.left_out)
     # Membership alone does not make it one of those that never knew.
-    like = verdict(found, "not distinguishable")
+    like = verdict(found, "indistinguishable")
     assert like.outcome == "inconclusive"
     assert "answers could not be compared: it was asked in no admitted format" in like.reason
-    benchmark = verdict(found, "benchmark can tell")
+    benchmark = verdict(found, "benchmark valid")
     assert benchmark.outcome == "fails"
     assert "all intervals are below 0.2" in benchmark.reason
     assert benchmark.evidence["admission, option_text_mean"].value == 0.0
@@ -324,7 +324,7 @@ def test_a_quick_audit_of_a_perfect_unlearning_lets_two_claims_hold():
     plain = {name: together(known(share), kept(1.0)) for name, share in (("target", 1.0), ("ga", 0.0))}
     plain |= {name: together(known(0.0), kept(1.0)) for name in RETRAINED}
     found = judge(case(plain, ends, attacks=tries, suppressed=""))
-    assert [v.claim for v in found.verdicts if v.outcome == "holds"] == ["not expressed", "kept"]
+    assert [v.claim for v in found.verdicts if v.outcome == "holds"] == ["not expressed", "utility preserved"]
     assert {v.outcome for v in found.verdicts} == {"holds", "inconclusive"}
 
 
@@ -351,7 +351,9 @@ def test_what_holds_as_far_as_it_was_tested_says_so_with_its_number():
     assert line.reason.startswith(said)
     assert line.reason.endswith(", but other: no answers after it in an admitted format.")
     # Only what there is of the sets is said to be kept.
-    assert verdict(found, "kept").reason.startswith("It answers the items of retain as the target does: harm in ")
+    assert verdict(found, "utility preserved").reason.startswith(
+        "It answers the items of retain as the target does: harm in "
+    )
 
 
 def test_one_item_of_each_split_is_judged_and_proves_nothing():
@@ -402,7 +404,7 @@ def test_a_format_that_one_subject_was_not_asked_in_keeps_it_from_holding():
 
 def test_a_benchmark_whose_retain_set_gives_answers_away_fails():
     leaking = judge(case(None, everywhere(RETAIN_ONLY, 0.4), attacks=(RETAIN_ONLY,)), resamples=QUICK)
-    line = verdict(leaking, "benchmark can tell")
+    line = verdict(leaking, "benchmark valid")
     assert line.outcome == "fails"
     assert line.evidence["relearn retain n=50, generate"].value == pytest.approx(0.4)
     # Options: 30 right by chance of 120, then 48 + 18 = 66: (0.55 - 0.25) / 0.75 of what was left to gain.
@@ -416,13 +418,13 @@ def test_a_benchmark_whose_retain_set_gives_answers_away_fails():
 def test_what_is_known_of_the_data_set_decides_the_benchmark(sound, outcome):
     line = SoundnessLine("options only", sound, None, 0.001, "the options alone give 0.61 of the answers")
     found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY,), soundness=[line]), resamples=QUICK)
-    got = verdict(found, "benchmark can tell")
+    got = verdict(found, "benchmark valid")
     assert got.outcome == outcome
     assert (line.reason in got.reason) == (sound is not True)
 
 
 def test_without_relearning_on_retain_items_the_benchmark_is_open():
-    line = verdict(judge(case(), resamples=QUICK), "benchmark can tell")
+    line = verdict(judge(case(), resamples=QUICK), "benchmark valid")
     assert line.outcome == "inconclusive"
     assert "no relearning on retain items was judged" in line.reason
 
@@ -500,7 +502,7 @@ def test_a_subject_or_a_target_of_which_nothing_was_read_leaves_everything_open(
     assert set(outcomes(found).values()) == {"inconclusive"}
     found = judge(case({"target": kept(1.0) | member(0.0)}), resamples=QUICK)
     assert outcomes(found)["not expressed"] == "inconclusive"
-    assert outcomes(found)["benchmark can tell"] == "inconclusive"
+    assert outcomes(found)["benchmark valid"] == "inconclusive"
 
 
 def test_a_format_of_an_evaluation_from_elsewhere_is_admitted_and_judged():

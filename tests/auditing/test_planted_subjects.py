@@ -163,10 +163,10 @@ def test_no_wrong_verdict_on_subjects_that_are_asked_and_what_is_large_is_found(
         ("knows all", "not expressed"),
         ("knows 0.3", "not expressed"),
         ("knows 0.5 by option only", "not expressed"),
-        ("knows all", "not distinguishable"),
-        ("over-forgotten", "not distinguishable"),
-        ("refuses", "not distinguishable"),
-        ("harms 0.15", "kept"),
+        ("knows all", "indistinguishable"),
+        ("over-forgotten", "indistinguishable"),
+        ("refuses", "indistinguishable"),
+        ("harms 0.15", "utility preserved"),
     ):
         assert found[subject, claim] == "fails", (subject, claim)
     assert [line.format for line in outcome.formats if line.admitted] == list(FORMATS)
@@ -176,7 +176,7 @@ def test_no_wrong_verdict_on_subjects_that_are_asked_and_what_is_large_is_found(
 @pytest.mark.slow
 def test_who_never_knew_is_acquitted():
     found = verdicts(judge(draw_case(exam("asked", DEFAULT), 1), resamples=2_000))
-    assert (found["never knew", "not distinguishable"], found["never knew", "kept"]) == ("holds", "holds")
+    assert (found["never knew", "indistinguishable"], found["never knew", "utility preserved"]) == ("holds", "holds")
     assert found["over-forgotten", "not expressed"] == "holds"
 
 
@@ -202,14 +202,14 @@ def test_an_attack_that_shows_the_answers_leaves_nothing_to_say():
 @pytest.mark.slow
 def test_a_retain_set_that_gives_the_answers_away_is_no_recovery_and_makes_a_poor_benchmark():
     found = verdicts(judge(draw_case(exam("retain set gives away", DEFAULT), 1), resamples=2_000))
-    assert found["never knew", "benchmark can tell"] == "fails"
+    assert found["never knew", "benchmark valid"] == "fails"
     assert found["never knew", "not recoverable"] != "fails"
 
 
 def test_where_all_is_given_away_nothing_holds():
     found = verdicts(judge(draw_case(exam("all gives away", DEFAULT), 1), resamples=2_000))
     assert found["never knew", "not expressed"] == "inconclusive"
-    assert found["never knew", "benchmark can tell"] != "holds"
+    assert found["never knew", "benchmark valid"] != "holds"
 
 
 @pytest.mark.slow
@@ -230,9 +230,9 @@ def test_planted_models_are_judged_by_what_the_real_evaluations_say_of_them():
         ("knows all", "not expressed"): "fails",
         ("knows half", "not expressed"): "fails",
         ("suppressed 0.8", "not recoverable"): "fails",
-        ("harms 0.6", "kept"): "fails",
-        ("refuses", "not distinguishable"): "fails",
-        ("over-forgotten", "not distinguishable"): "fails",
+        ("harms 0.6", "utility preserved"): "fails",
+        ("refuses", "indistinguishable"): "fails",
+        ("over-forgotten", "indistinguishable"): "fails",
     }
     assert {key: found[key] for key in expected} == expected
     for subject in ("never knew", "refuses", "over-forgotten", "suppressed 0.8", "harms 0.6"):

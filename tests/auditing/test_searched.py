@@ -48,7 +48,7 @@ def test_the_best_epoch_of_the_best_run_counts_though_the_last_epochs_show_nothi
         one = gain(found, run.name)
         assert (one.evidence, one.gain.value) == (False, pytest.approx(0.0))
         assert one.why_not == f"it counts as a part of {SEARCH}"
-    assert {name.rpartition(", ")[0] for name in verdict(found, "benchmark can tell").evidence} == {SEARCH}
+    assert {name.rpartition(", ")[0] for name in verdict(found, "benchmark valid").evidence} == {SEARCH}
     assert {c.attack for c in found.curves} == {run.name for run in RUNS}
     assert [one.attack for one in found.able] == [SEARCH]
     assert {f.attack for f in found.facts} <= {SEARCH}

@@ -194,7 +194,7 @@ def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, mon
     assert (said.count("cannot hold │"), "by number of controls" in said) == (6, False)
     found = json.loads(vestige(*quick, "--json", code=None).stdout)
     never = {line["claim"] for line in found["claims"] if line["holds"] == 0.0}
-    assert never == {"not recoverable", "not distinguishable"} < set(found["cannot_hold"])
+    assert never == {"not recoverable", "indistinguishable"} < set(found["cannot_hold"])
     assert (found["holds"], found["needed"]) == (0.0, "")
     assert not list(tmp_path.iterdir())
 

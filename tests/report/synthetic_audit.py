@@ -73,16 +73,16 @@ ATTACKS = {
 OUTCOMES: dict[Claim, tuple[Outcome, ...]] = {
     "not expressed": ("inconclusive", "fails", "fails", "fails"),
     "not recoverable": ("inconclusive", "inconclusive", "inconclusive", "fails"),
-    "not distinguishable": ("inconclusive", "inconclusive", "fails", "fails"),
-    "kept": ("holds", "fails", "holds", "holds"),
-    "benchmark can tell": ("holds", "holds", "holds", "holds"),
+    "indistinguishable": ("inconclusive", "inconclusive", "fails", "fails"),
+    "utility preserved": ("holds", "fails", "holds", "holds"),
+    "benchmark valid": ("holds", "holds", "holds", "holds"),
 }
 LEADS: dict[Claim, str] = {
     "not expressed": "It still answers what a model that never knew does not",
     "not recoverable": "An attack brings back more than it carries in",
-    "not distinguishable": "It can be told from models that never knew",
-    "kept": "It lost what it was to keep",
-    "benchmark can tell": "The benchmark cannot carry a verdict",
+    "indistinguishable": "It can be told from models that never knew",
+    "utility preserved": "It lost what it was to keep",
+    "benchmark valid": "The benchmark cannot carry a verdict",
 }
 THRESHOLDS = {name: value for name, value in Thresholds().model_dump().items() if name != "scope"}
 UNTESTED = (
@@ -140,7 +140,7 @@ def with_control(found: AuditOutcome) -> AuditOutcome:
     return replace(
         found,
         suppressed=CONTROL,
-        control=(replace(back, subject=CONTROL, claim="kept"), fails),
+        control=(replace(back, subject=CONTROL, claim="utility preserved"), fails),
         able=(able, weak),
         **more,
     )
@@ -234,13 +234,13 @@ def verdict(claim: Claim, method: str, name: str) -> VerdictLine:
     kept = {f: e for f, e in evidence.items() if e is not None}
     if claim == "not recoverable":
         kept = {f"{a}, generate": gain(METHODS.index(method), name, a, "generate").recovery for a in ATTACKS}
-    if claim == "not distinguishable":
+    if claim == "indistinguishable":
         kept = {
             f"membership {s}": membership(method, name, s).difference or cell(method, name, "x").level for s in SCORES
         }
-    if claim == "kept":
+    if claim == "utility preserved":
         kept = {"retain, generate": estimate("harm", HARM[method], 0.03, "harm", 380)}
-    if claim == "benchmark can tell":
+    if claim == "benchmark valid":
         kept = {"relearn retain n=50, generate": estimate("injection", 0.01, 0.03, "leakage")}
     worst, e = max(kept.items(), key=lambda pair: pair[1].value)
     where = {"fails": "above", "holds": "below", "inconclusive": "on both sides of"}[said]

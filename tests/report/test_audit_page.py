@@ -126,10 +126,10 @@ KINDS = (("left", "worst"), ("after", "attacked"))
         ("not recoverable", "inconclusive", -0.04, 0.1, "leakage", "at most 10 % back where it was tested"),
         ("not recoverable", "holds", 0.1, 3.5, "bits", "within the margin"),
         ("not recoverable", "fails", 9.1, 13.5, "bits", "above the margin"),
-        ("not distinguishable", "fails", -0.51, -0.4, "share", "differs by at least 40 %"),
-        ("not distinguishable", "holds", -0.14, 0.06, "share", "differs by at most 14 %"),
-        ("not distinguishable", "inconclusive", -0.3, -0.02, "share", "differs by 2 % to 30 %"),
-        ("kept", "fails", 0.07, 0.2, "share", "at least 7 % lost"),
+        ("indistinguishable", "fails", -0.51, -0.4, "share", "differs by at least 40 %"),
+        ("indistinguishable", "holds", -0.14, 0.06, "share", "differs by at most 14 %"),
+        ("indistinguishable", "inconclusive", -0.3, -0.02, "share", "differs by 2 % to 30 %"),
+        ("utility preserved", "fails", 0.07, 0.2, "share", "at least 7 % lost"),
     ],
 )
 def test_the_bound_beside_a_verdict_is_in_per_cent(claim, what, low, high, unit, said):

@@ -27,12 +27,13 @@ def test_the_verdicts_have_a_row_a_method_and_claim(audited):
     assert {claim: r["verdict"] for claim, r in own.items()} == {
         "not expressed": "fails",
         "not recoverable": "inconclusive",
-        "not distinguishable": "inconclusive",
-        "kept": "fails",
-        "benchmark can tell": "holds",
+        "indistinguishable": "inconclusive",
+        "utility preserved": "fails",
+        "benchmark valid": "holds",
     }
-    assert own["kept"]["statement"] == CLAIMS["kept"]
-    assert (own["kept"]["margin"], own["kept"]["items_needed"], own["kept"]["detectable"]) == ("0.05", "", "")
+    kept = own["utility preserved"]
+    assert kept["statement"] == CLAIMS["utility preserved"]
+    assert (kept["margin"], kept["items_needed"], kept["detectable"]) == ("0.05", "", "")
     assert own["not recoverable"]["items_needed"] == "260"
     assert own["not expressed"]["left_out"].startswith("option_vocab: not admitted")
 

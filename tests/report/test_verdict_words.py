@@ -50,15 +50,15 @@ KNOWS = "what models that never knew cannot"
 @pytest.mark.parametrize(
     ("by_method", "said"),
     [
-        ({"dpo": "kept", "ga": "kept"}, "No. Both lose other knowledge."),
+        ({"dpo": "utility preserved", "ga": "utility preserved"}, "No. Both lose other knowledge."),
         ({"ga": "not recoverable"}, "No. GA gives answers back under attack."),
         (
-            {"dpo": "kept", "ga": "kept", "kl": "holds"},
+            {"dpo": "utility preserved", "ga": "utility preserved", "kl": "holds"},
             "Yes: KL passes every test, within the margins below; DPO and GA lose other knowledge.",
         ),
         # A benchmark that cannot tell comes first, and what is open last.
         (
-            {"dpo": "benchmark can tell", "ga": "kept"},
+            {"dpo": "benchmark valid", "ga": "utility preserved"},
             "Not known: this benchmark cannot tell a model that knows from one that never did. Measured on it, GA loses"
             " other knowledge; for DPO the evidence does not decide.",
         ),
@@ -102,7 +102,7 @@ def test_without_a_model_that_never_knew_none_is_spoken_of(against, said):
     assert sentence(replace(found, verdicts=verdicts)) == said
 
 
-@pytest.mark.parametrize("claim", [c for c in CLAIMS if c != "benchmark can tell"])
+@pytest.mark.parametrize("claim", [c for c in CLAIMS if c != "benchmark valid"])
 def test_one_failing_claim_is_enough_not_to_pass(claim):
     assert sentence(judged(ga=claim)).startswith("No. GA ")
 
@@ -135,7 +135,7 @@ def test_a_method_that_could_not_be_evaluated_is_still_counted():
     ],
 )
 def test_a_model_that_was_retrained_is_spoken_of_by_itself(what, said):
-    found = with_reference(judged(ga="kept"))
+    found = with_reference(judged(ga="utility preserved"))
     spoilt = tuple(
         replace(v, outcome=what) if (v.subject, v.claim) == (REFERENCE, "not expressed") else v for v in found.verdicts
     )
@@ -145,7 +145,7 @@ def test_a_model_that_was_retrained_is_spoken_of_by_itself(what, said):
 
 
 def test_where_only_retrained_models_were_audited_the_question_is_about_them():
-    found = with_reference(judged(ga="kept"))
+    found = with_reference(judged(ga="utility preserved"))
     alone = replace(found, unlearned=(REFERENCE,), verdicts=tuple(v for v in found.verdicts if v.subject == REFERENCE))
     assert sentence(alone) == "Yes: retrained again passes every test, within the margins below."
 

@@ -142,7 +142,7 @@ def read_prompt(folder: AttackFolder) -> KeptPrompt:
     return load(folder.prompt, KeptPrompt, again="delete the attack's folder and run again")
 
 
-Claim = Literal["not expressed", "not recoverable", "not distinguishable", "kept", "benchmark can tell"]
+Claim = Literal["not expressed", "not recoverable", "indistinguishable", "utility preserved", "benchmark valid"]
 """The five statements about an unlearned model; `STATEMENTS` has all that is said of them."""
 
 
@@ -203,7 +203,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
         by_facts=("gives single facts back under attack", "give single facts back under attack"),
         attacks=True,
     ),
-    "not distinguishable": Statement(
+    "indistinguishable": Statement(
         words="cannot be told from a model that never knew",
         holds="Neither membership scores nor answers tell it from models that never knew",
         fails="It can be told from models that never knew",
@@ -212,7 +212,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
         column="from models that never knew",
         failing=("can be told apart from models that never knew",) * 2,
     ),
-    "kept": Statement(
+    "utility preserved": Statement(
         words="keeps the retain, independent and factual sets",
         holds="It answers the items of {kept} as the target does",
         fails="It lost what it was to keep",
@@ -222,7 +222,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
         failing=("loses other knowledge", "lose other knowledge"),
         controls=False,
     ),
-    "benchmark can tell": Statement(
+    "benchmark valid": Statement(
         words=(
             "tells a model that knows from one that never knew, and the retain set does not give the forget set away"
         ),

@@ -231,7 +231,7 @@ def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
             "metric_config": {
                 "metric_id": f"vestige.{estimate.metric}",
                 "metric_unit": estimate.unit,
-                "lower_is_better": v.claim != "benchmark can tell",
+                "lower_is_better": v.claim != "benchmark valid",
                 "score_type": "continuous",
                 "min_score": None,
                 "max_score": None,

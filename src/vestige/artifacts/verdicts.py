@@ -50,7 +50,7 @@ def _bound(v: VerdictLine) -> str:
     if v.decides is None or low is None or high is None:
         return ""
     metric = v.evidence[v.decides].metric
-    if v.claim == "not distinguishable":
+    if v.claim == "indistinguishable":
         return _two_sided(v, metric, low, high)
     if v.outcome == "fails":
         size = f"at least {_size(low, v.unit)}"

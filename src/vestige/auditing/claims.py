@@ -133,7 +133,7 @@ def _no_room(tried: Sequence[Tried], ground: Ground) -> list[str]:
     return [f"before any attack its leakage in {worst.format} is {before}, so too little is left to bring back"]
 
 
-def not_distinguishable(about: About) -> Grounds:
+def indistinguishable(about: About) -> Grounds:
     """Membership scores and the excess of every admitted format, on both sides, and bits on both sides."""
     ground, tested, found, membership, subject = (
         about.ground,
@@ -156,7 +156,7 @@ def not_distinguishable(about: About) -> Grounds:
     return Grounds(parts, tested.not_admitted, tuple(gaps))
 
 
-def kept(about: About) -> Grounds:
+def utility_preserved(about: About) -> Grounds:
     """Harm to every split that the target knows."""
     parts = _judged(about.ground, about.losses.harms, stays_below)
     return Grounds(parts, about.losses.left_out, about.losses.missing)
@@ -201,7 +201,7 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
     )
 
 
-def benchmark_can_tell(about: About) -> Grounds:
+def benchmark_valid(about: About) -> Grounds:
     """Some format tells target from `retrained`, retain items bring `retrained` nothing, and the data set is sound."""
     ground, tested, recovery = about.ground, about.tested, about.recovery
     parts, gaps = [], []
@@ -227,9 +227,9 @@ def benchmark_can_tell(about: About) -> Grounds:
 GROUNDS: Mapping[Claim, Callable[[About], Grounds]] = {
     "not expressed": not_expressed,
     "not recoverable": not_recoverable,
-    "not distinguishable": not_distinguishable,
-    "kept": kept,
-    "benchmark can tell": benchmark_can_tell,
+    "indistinguishable": indistinguishable,
+    "utility preserved": utility_preserved,
+    "benchmark valid": benchmark_valid,
 }
 """By the claim, on what it is decided."""
 
@@ -292,7 +292,7 @@ def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, against: str) -> s
     texts = {"holds": said.holds, "fails": said.fails, "inconclusive": said.inconclusive}
     leads = {name: text.format(control=control, kept=_sets(grounds.parts)) for name, text in texts.items()}
     if against == "alternatives":
-        leads["holds"] = _PREFERS if claim == "benchmark can tell" else leads["holds"]
+        leads["holds"] = _PREFERS if claim == "benchmark valid" else leads["holds"]
         leads = {name: f"Against alternatives, {text[0].lower()}{text[1:]}" for name, text in leads.items()}
     missing = _few(grounds.gaps)
     if not found:

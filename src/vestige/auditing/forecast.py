@@ -281,7 +281,7 @@ def _ranked(request: AuditRequest, judged: Collection[str]) -> dict[str, Any]:
 
 
 def wanted_by_claim(noises: Noises, attacks: Sequence[Tries], thresholds: Thresholds) -> dict[Claim, list[Wanted]]:
-    """What has to be shown for each claim that rests on trainings; `kept` compares two given models and needs none."""
+    """What has to be shown for each claim that rests on trainings, as all but `utility preserved` do."""
     wide, bits = thresholds.delta_wide, thresholds.delta_wide_bits
     told = [Wanted(noise._replace(ruler=1.0), wide, both=True) for noise in noises.shares.values()]
     if noises.membership is not None:
@@ -289,19 +289,19 @@ def wanted_by_claim(noises: Noises, attacks: Sequence[Tries], thresholds: Thresh
     found: dict[Claim, list[Wanted]] = {
         "not expressed": [Wanted(noise, wide) for noise in noises.shares.values()],
         "not recoverable": [],
-        "not distinguishable": told,
-        "benchmark can tell": [],
+        "indistinguishable": told,
+        "benchmark valid": [],
     }
     if noises.bits is not None:
         found["not expressed"].append(Wanted(noises.bits, bits))
-        found["not distinguishable"].append(Wanted(noises.bits, bits, both=True))
+        found["indistinguishable"].append(Wanted(noises.bits, bits, both=True))
     for attack in attacks:
         back = [
             Wanted(_moved(noises.shares[f]), wide, items=attack.items) for f in attack.formats if f in noises.shares
         ]
         found["not recoverable"] += back
         if attack.retain:
-            found["benchmark can tell"] += [one._replace(noise=one.noise._replace(trained=False)) for one in back]
+            found["benchmark valid"] += [one._replace(noise=one.noise._replace(trained=False)) for one in back]
         if attack.bits and noises.bits is not None:
             found["not recoverable"].append(Wanted(_moved(noises.bits), bits, items=attack.items))
     return {claim: own for claim, own in found.items() if own}

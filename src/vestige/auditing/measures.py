@@ -10,10 +10,10 @@ leaves open, and beside them the bits that were gained. A warning and no verdict
 measured, on `retrained` (`recovery`).
 
 How every subject ranks the true answers among alternatives, and how far models that never knew are from chance. And
-what the claim `kept` rests on: how much lower the subject scores than the target on what it was to keep. The statement
-is about these two models: no training is drawn again, so no seeds are counted. In the scope `these` it is about the
-items of the split: where all were asked the loss is a number, and where a part of them was, only the others are unknown
-(arms times sqrt(1 - share asked), the correction for a finite population).
+what the claim `utility preserved` rests on: how much lower the subject scores than the target on what it was to keep.
+The statement is about these two models: no training is drawn again, so no seeds are counted. In the scope `these` it is
+about the items of the split: where all were asked the loss is a number, and where a part of them was, only the others
+are unknown (arms times sqrt(1 - share asked), the correction for a finite population).
 """
 
 import math

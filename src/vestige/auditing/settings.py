@@ -108,11 +108,11 @@ QUICK: Mapping[str, Any] = {
 It has no positive control, no membership scores and no relearning on retained items, so three of the five claims can
 fail and cannot hold.
 """
-QUICK_OPEN = ("not recoverable", "not distinguishable", "benchmark can tell")
+QUICK_OPEN = ("not recoverable", "indistinguishable", "benchmark valid")
 """The claims that a quick audit can fail and cannot let hold."""
 QUICK_SAID = (
-    "a quick audit has no positive control, no membership test and two attacks, so not recoverable, not "
-    "distinguishable and benchmark can tell may fail here and cannot hold; the same audit without quick tests them"
+    "a quick audit has no positive control, no membership test and two attacks, so not recoverable, "
+    "indistinguishable and benchmark valid may fail here and cannot hold; the same audit without quick tests them"
 )
 
 

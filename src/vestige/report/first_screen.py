@@ -244,7 +244,7 @@ def _bound(outcome: AuditOutcome, v: VerdictLine) -> str:
     """The bound that decides in per cent, and how many facts leaked; bits, another unit, are left to the reason."""
     parts, low, high = [], v.at_least, v.at_most
     if v.decides is not None and low is not None and high is not None and v.unit != "bits":
-        if v.claim == "not distinguishable":
+        if v.claim == "indistinguishable":
             low, high = (max(low, -high), max(high, -low)) if low > 0 or high < 0 else (0.0, max(high, -low))
         if v.outcome == "fails":
             size = f"at least {per_cent(low)}"
@@ -269,7 +269,7 @@ def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block
     """Whether the benchmark can tell: once, with names only where it is not the same for all models."""
     groups: dict[tuple[str, str], list[VerdictLine]] = {}
     for v in outcome.verdicts:
-        if v.claim == "benchmark can tell":
+        if v.claim == "benchmark valid":
             groups.setdefault((v.outcome, v.reason), []).append(v)
     return [
         ([v.subject for v in same] if len(groups) > 1 else [], _cell(index, outcome, same[0]))

@@ -274,7 +274,7 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
         return (Span("No unlearned model was audited."),)
     found = {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in methods}
     shown = [s for s, own in found.items() if _passes(own)]
-    unsound = any(_is(own, "benchmark can tell", "fails") for own in found.values())
+    unsound = any(_is(own, "benchmark valid", "fails") for own in found.values())
     failing = [s for s, own in found.items() if any(_is(own, claim, "fails") for claim in _FAILING)]
     open_ = [s for s in methods if s not in shown and s not in failing]
     lead = _UNSOUND if unsound else "Yes: " if shown else "No. " if not open_ else "Not shown. "
