@@ -116,9 +116,9 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
         (find_eval, "short", "json has no NAME"),
         (find_eval, "othr", "did you mean 'other'"),
         (find_attack, "gone", "plugged_out"),
-        (find_attack, "short", "plugged_in has no attack 'Other'"),
+        (find_attack, "short", "plugged_in:Other is no attack"),
         (find_attack, "shot", "did you mean 'short'"),
-        (find_judge, "short", "plugged_in has no judge 'Other'"),
+        (find_judge, "short", "plugged_in:Other is no judge"),
         (find_judge, "server", "no judge 'server'"),
     ]:
         with pytest.raises(InputError, match=said):

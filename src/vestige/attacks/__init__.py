@@ -8,23 +8,15 @@ one, write its file and its line; docs/extend.md shows it, and how another packa
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from vestige.core.errors import InputError
-from vestige.core.plugins import installed
+from vestige.core.plugins import Kind, brought, with_installed
 from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import PlannedAttack
     from vestige.attacks.planning import AttackSettings
-
-
-class Kind(NamedTuple):
-    """Where the class of an attack is, as `module:Class`, and a line about it."""
-
-    home: str
-    about: str
 
 
 ATTACKS = {
@@ -54,9 +46,8 @@ COMMANDS = {"acr": "Search for the shortest prompt after which the model says an
 
 
 def known_attacks() -> dict[str, Kind]:
-    """Every kind of attack by name, those of other packages after Vestige's own; no attack is loaded."""
-    others = {name: home for name, home in installed("attacks").items() if name not in ATTACKS}
-    return {**ATTACKS, **{name: Kind(home, f"From {home.partition(':')[0]}.") for name, home in others.items()}}
+    """Every kind of attack by name; no attack is loaded."""
+    return with_installed("attacks", ATTACKS)
 
 
 def find_attack(name: str) -> "type[AttackSettings]":
@@ -64,15 +55,11 @@ def find_attack(name: str) -> "type[AttackSettings]":
     known = known_attacks()
     if name not in known:
         raise InputError(f"no attack {one_line(name)!r}; {closest(name, list(known))}")
-    module, _, attribute = known[name].home.partition(":")
-    try:
-        found: Any = vars(import_module(module)).get(attribute)
-    except ImportError as error:
-        raise InputError(f"attack {name!r}: {error}; its package has to be whole") from error
+    found = brought("attack", name, known[name].home)
     from vestige.attacks.planning import AttackSettings
 
     if not (isinstance(found, type) and issubclass(found, AttackSettings)):
-        raise InputError(f"attack {name!r}: {module} has no attack {attribute!r}; see docs/extend.md")
+        raise InputError(f"attack {name!r}: {known[name].home} is no attack; see docs/extend.md")
     return found
 
 

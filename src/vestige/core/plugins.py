@@ -2,10 +2,37 @@
 
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any, NamedTuple
+
+from vestige.core.errors import InputError
+
+
+class Kind(NamedTuple):
+    """A line of a table: where the class is, as `module:Class`, and a sentence about it."""
+
+    home: str
+    about: str
 
 
 @cache
 def installed(table: str) -> Mapping[str, str]:
     """`module:attribute` by name. Vestige's own names come first: no package changes what one of them means."""
     return {entry.name: entry.value for entry in entry_points(group=f"vestige.{table}")}
+
+
+def with_installed(table: str, own: Mapping[str, Kind]) -> dict[str, Kind]:
+    """Vestige's `own` lines of a table, and after them those of other packages; nothing is loaded."""
+    others = {name: home for name, home in installed(table).items() if name not in own}
+    return {**own, **{name: Kind(home, f"From {home.partition(':')[0]}.") for name, home in others.items()}}
+
+
+def brought(what: str, name: str, home: str) -> Any:
+    """What stands at `module:attribute`, None where there is no such attribute, or the module; loads no other file."""
+    module, _, attribute = home.partition(":")
+    try:
+        found = import_module(module)
+    except ImportError as error:
+        raise InputError(f"{what} {name!r}: {error}; its package has to be installed or on PYTHONPATH") from error
+    return vars(found).get(attribute) if attribute else found

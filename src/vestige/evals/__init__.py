@@ -3,12 +3,11 @@
 The table below is all there is: to add one, write its file, with the names of `base.Evaluation`, and its line.
 """
 
-from importlib import import_module
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, cast
 
 from vestige.core.errors import InputError
-from vestige.core.plugins import installed
+from vestige.core.plugins import brought, installed
 from vestige.core.text import closest
 
 if TYPE_CHECKING:
@@ -39,10 +38,7 @@ def find_eval(name: str) -> "Evaluation[Any, Any]":
     from vestige.evals.base import Evaluation
 
     module = eval_module(name)
-    try:
-        found = import_module(module)
-    except ImportError as error:
-        raise InputError(f"evaluation {name!r}: {error}; its package has to be whole") from error
+    found = brought("evaluation", name, module)
     functions = (n for n, own in vars(Evaluation).items() if isfunction(own) and n[0] != "_")
     # A module, whose names a test holds against the protocol's.
     if lacking := [n for n in (*Evaluation.__annotations__, *functions) if not hasattr(found, n)]:

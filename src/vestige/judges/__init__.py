@@ -4,35 +4,27 @@ The table has every kind of judge. To add one, write its file and its line; docs
 package brings one without a line here.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from vestige.core.errors import InputError
-from vestige.core.plugins import installed
+from vestige.core.plugins import Kind, brought, with_installed
 from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
 
 
-class Kind(NamedTuple):
-    """A line about a judge, and where its class is, as `module:Class`; "" where it is made of who takes part."""
-
-    about: str
-    home: str = ""
-
-
 JUDGES = {
-    "grounded": Kind("Rules that compare with the target's own answer; no other model is asked."),
-    "local": Kind("A chat model on this machine."),
-    "server": Kind("A chat model behind an address."),
+    "grounded": Kind("", "Rules that compare with the target's own answer; no other model is asked."),
+    "local": Kind("", "A chat model on this machine."),
+    "server": Kind("", "A chat model behind an address."),
 }
+"""One without a home is made of who takes part (`probes.answering`)."""
 
 
 def known_judges() -> dict[str, Kind]:
-    """Every kind of judge by name, those of other packages after Vestige's own; no judge is loaded."""
-    others = {n: Kind(f"From {home.partition(':')[0]}.", home) for n, home in installed("judges").items()}
-    return {**JUDGES, **{name: kind for name, kind in others.items() if name not in JUDGES}}
+    """Every kind of judge by name; no judge is loaded."""
+    return with_installed("judges", JUDGES)
 
 
 def find_judge(name: str) -> "type[Settings]":
@@ -40,14 +32,10 @@ def find_judge(name: str) -> "type[Settings]":
     known = known_judges()
     if name not in known or not known[name].home:
         raise InputError(f"no judge {one_line(name)!r}; {closest(name, list(known))}")
+    found = brought("judge", name, known[name].home)
     from vestige.core.settings import Settings
     from vestige.judges.base import Judge
 
-    module, _, attribute = known[name].home.partition(":")
-    try:
-        found: Any = vars(import_module(module)).get(attribute)
-    except ImportError as error:
-        raise InputError(f"judge {name!r}: {error}; its package has to be whole") from error
     if not (isinstance(found, type) and issubclass(found, Settings) and isinstance(found, Judge)):
-        raise InputError(f"judge {name!r}: {module} has no judge {attribute!r}; see docs/extend.md")
+        raise InputError(f"judge {name!r}: {known[name].home} is no judge; see docs/extend.md")
     return found

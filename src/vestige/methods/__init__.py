@@ -6,13 +6,12 @@ docs/extend.md shows it, and how another package brings a method without a line 
 from collections.abc import Mapping
 from copy import copy
 from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from pydantic import create_model
 
 from vestige.core.errors import InputError
-from vestige.core.plugins import installed
+from vestige.core.plugins import brought, installed
 from vestige.core.text import closest
 from vestige.methods.base import Method
 
@@ -72,10 +71,7 @@ def find_method(name: str) -> type[Method]:
     module, _, attribute = known.get(name, name).partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
         raise InputError(f"unknown method {name!r}; {closest(name, [*known, *PRESETS])}")
-    try:
-        found: Any = vars(import_module(module)).get(attribute)
-    except ImportError as error:
-        raise InputError(f"method {name!r}: {error}; its package has to be installed or on PYTHONPATH") from error
+    found = brought("method", name, f"{module}:{attribute}")
     # The role is a matter of names, and the class has them all: no instance is made to find out.
     is_method = isinstance(found, type) and isinstance(found, Method)
     if not is_method:
