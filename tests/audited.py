@@ -42,10 +42,10 @@ QUICK = AuditSettings(
 )
 
 
-def nano_config() -> LlamaConfig:
-    """A model of 16 dimensions and one block."""
+def nano_config(blocks: int = 1) -> LlamaConfig:
+    """A model of 16 dimensions."""
     config = LlamaConfig(**WHOLE().to_dict())
-    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": blocks, "head_dim": 8}
     config.update({**small, "num_attention_heads": 2, "num_key_value_heads": 2})
     return config
 

@@ -6,15 +6,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from click.testing import Result
-from transformers import LlamaConfig
 from typer.testing import CliRunner
 
+import audited
 from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.cli.app import app
@@ -32,20 +33,13 @@ from vestige.training.loop import reproducible
 from vestige.training.settings import UnlearningSettings
 
 TINY = ModelSettings(model="builtin:tiny", device="cpu")
-_WHOLE = tiny.tiny_config
 
 
 @contextlib.contextmanager
 def nano(*, blocks: int = 1, resamples: int = 400) -> Iterator[None]:
     """Within it the built-in model has 16 dimensions and one block, on one thread, and intervals few resamples."""
     torch.set_num_threads(1)
-
-    def config() -> LlamaConfig:
-        small = LlamaConfig(**_WHOLE().to_dict())
-        sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": blocks, "head_dim": 8}
-        small.update({**sizes, "num_attention_heads": 2, "num_key_value_heads": 2})
-        return small
-
+    config = partial(audited.nano_config, blocks)
     with mock.patch.object(tiny, "tiny_config", config), mock.patch.object(intervals, "RESAMPLES", resamples):
         yield
 
