@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
@@ -19,6 +18,8 @@ class Kind(NamedTuple):
 @cache
 def installed(table: str) -> Mapping[str, str]:
     """`module:attribute` by name. Vestige's own names come first: no package changes what one of them means."""
+    from importlib.metadata import entry_points  # Which takes long to load, and `--help` does not need it.
+
     return {entry.name: entry.value for entry in entry_points(group=f"vestige.{table}")}
 
 
