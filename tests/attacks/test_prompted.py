@@ -2,7 +2,7 @@
 
 import pytest
 
-from vestige.artifacts.audits import SHUFFLED
+from vestige.artifacts.records import SHUFFLED
 from vestige.attacks.placement import POINTS, asked_with_prompt, tokens_at
 from vestige.core.items import Item
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import audited
-from vestige.artifacts.audits import TOKENS_BOUND, read_outcome, read_plan, read_prompt
+from vestige.artifacts.audits import read_outcome, read_plan
 from vestige.artifacts.layout import AttackFolder, RunFolder
+from vestige.artifacts.records import TOKENS_BOUND, read_prompt
 from vestige.attacks.placement import POINTS
 from vestige.auditing import run as study
 from vestige.auditing import tasks as audit_tasks_module

@@ -10,17 +10,14 @@ from vestige.artifacts.audits import (
     AttackPlace,
     AuditPlan,
     FactLine,
-    KeptPrompt,
     PlannedAttack,
     PromptLine,
-    SampleReply,
     Soundness,
     SoundnessLine,
-    write_prompt,
     write_soundness,
 )
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
-from vestige.artifacts.records import write_collected, write_scores
+from vestige.artifacts.records import KeptPrompt, SampleReply, write_collected, write_prompt, write_scores
 from vestige.auditing.gather import QA_FORCED, freeform_attacks, read_case, with_replies
 from vestige.auditing.scores import Brought, Carried, Source
 from vestige.core.errors import InputError

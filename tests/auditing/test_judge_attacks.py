@@ -14,7 +14,7 @@ from hand_made import (
     verdict,
 )
 
-from vestige.artifacts.audits import CODE_BOUND, SEEN_BOUND, TOKENS_BOUND
+from vestige.artifacts.records import CODE_BOUND, SEEN_BOUND, TOKENS_BOUND
 from vestige.auditing.judge import judge
 from vestige.auditing.scores import Brought, Carried
 from vestige.core.errors import InputError

@@ -7,7 +7,7 @@ import pytest
 from tests.small import vestige
 from tokenizers.normalizers import Lowercase
 
-from vestige.artifacts.audits import KeptPrompt, PromptPart, SampleReply
+from vestige.artifacts.records import KeptPrompt, PromptPart, SampleReply
 from vestige.cli import attack
 from vestige.cli.attack import NO_EVIDENCE, _beside_plain, bits_at_most, said_of
 from vestige.core.errors import InputError

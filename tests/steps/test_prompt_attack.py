@@ -10,8 +10,8 @@ import torch
 from tests.small import contents, in_a_child, nano
 
 import audited
-from vestige.artifacts.audits import CODE_BOUND, TOKENS_BOUND, read_prompt
 from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
+from vestige.artifacts.records import CODE_BOUND, TOKENS_BOUND, read_prompt
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.placement import POINTS

@@ -1,12 +1,10 @@
-"""What an audit of one forget set leaves on disk: its plan, what it found, the verdicts, and searched prompts.
+"""What an audit of one forget set leaves on disk: its plan, what it found, and the verdicts.
 
 An outcome is everything that the report shows and nothing that it would have to compute: estimates in their places,
 named by subject, attack and format. Shares lie in [0, 1]; leakage is 0 for `retrained` and 1 for `target`; bits are
-bits an answer, and where a name says `_bits` bits in all. In prompt.json bits are -log2 of probabilities that the
-attacked model gives, after the head of the chat that stands before the prompt.
+bits an answer, and where a name says `_bits` bits in all.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,84 +12,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
-from vestige.artifacts.layout import AttackFolder, AuditFolder
-from vestige.core.errors import InputError
+from vestige.artifacts.layout import AuditFolder
+from vestige.artifacts.records import SHUFFLED, KeptPrompt
 from vestige.core.estimates import Estimate, from_json, to_json
 from vestige.core.items import Scope
 from vestige.core.store import load, read_sealed, save, typed, write_sealed
-
-TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"
-CODE_BOUND = "code length of the prompt, under the subject"
-SEEN_BOUND = "code length of the answers that the search saw, under the subject"
-"""The names of the upper bounds in bits on what a prompt carries in."""
-
-SHUFFLED = "shuffled"
-"""The point at which all tokens of a prompt stand in another order; every other point is a share of them."""
-
-
-@dataclass(frozen=True)
-class SampleReply:
-    """One question that the prompt was searched on: what was wanted after it, what was replied, whether that is it.
-
-    `same_tokens` is whether the deployed text is read as the tokens that the search scored. `plain` is what is replied
-    without the prompt, and `plain_right` whether that is it already: then the prompt did not bring it.
-    """
-
-    question: str
-    wanted: str
-    replied: str
-    verified: bool
-    same_tokens: bool
-    plain: str
-    plain_right: bool
-
-    @property
-    def brought(self) -> bool:
-        """Whether it takes the prompt to bring what was wanted."""
-        return self.verified and not self.plain_right
-
-
-@dataclass(frozen=True)
-class PromptPart:
-    """What stands of the prompt at one point: tokens, their length in the model's own code, and the text that is asked.
-
-    A prompt that is cut or shuffled can be other tokens once its text is read.
-    """
-
-    text: str
-    ids: tuple[int, ...]
-    bits: float
-
-
-@dataclass(frozen=True)
-class KeptPrompt:
-    """A found prompt. `claimed` is what the search says of its samples, `verified` what replies to its text show.
-
-    `spent` are the search's amounts; `earlier` those of the searches whose prompts this one began with. `seen_bits` is
-    the code length of all answers that they saw; None where they saw more, inner states or another model. `ended` says
-    what ended it.
-    """
-
-    text: str
-    ids: tuple[int, ...]
-    placement: Literal["prefix", "suffix", "infix"]
-    loss: float
-    claimed: bool
-    verified: bool
-    ended: str
-    steps: int
-    admissible_bits: float
-    spent: dict[str, int]
-    earlier: dict[str, int]
-    seen_bits: float | None
-    bounds_bits: dict[str, float]
-    samples: tuple[SampleReply, ...]
-    points: dict[str, PromptPart]
-
-    @property
-    def spent_in_all(self) -> dict[str, int]:
-        """What its own search and the earlier ones spent, by name."""
-        return dict(Counter(self.spent) + Counter(self.earlier))
 
 
 @dataclass(frozen=True)
@@ -128,18 +53,6 @@ def prompt_line(subject: str, attack: str, prompt: KeptPrompt) -> PromptLine:
         anyway=sum(s.plain_right for s in prompt.samples),
         brought=sum(s.brought for s in prompt.samples),
     )
-
-
-def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
-    """Write the prompt of an attack."""
-    save(folder.prompt, prompt)
-
-
-def read_prompt(folder: AttackFolder) -> KeptPrompt:
-    """The prompt of an attack; one that lacks something is refused by file and field."""
-    if not folder.prompt.is_file():
-        raise InputError(f"{folder.path} holds no searched prompt; name the folder of a gcg or prefix attack")
-    return load(folder.prompt, KeptPrompt, again="delete the attack's folder and run again")
 
 
 Claim = Literal["not expressed", "not recoverable", "indistinguishable", "utility preserved", "benchmark valid"]

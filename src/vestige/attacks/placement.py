@@ -29,7 +29,8 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from vestige.artifacts.audits import SHUFFLED, PlannedAttack
+from vestige.artifacts.audits import PlannedAttack
+from vestige.artifacts.records import SHUFFLED
 from vestige.attacks.planning import Attack, AttackSettings, Ended, Splits, Work
 from vestige.attacks.relearn import shown_and_tested
 from vestige.core.errors import InputError

@@ -21,11 +21,10 @@ from vestige.artifacts.audits import (
     PlannedAttack,
     PromptLine,
     prompt_line,
-    read_prompt,
     read_soundness,
 )
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
-from vestige.artifacts.records import read_records, read_scores
+from vestige.artifacts.records import read_prompt, read_records, read_scores
 from vestige.auditing.recovery import searches
 from vestige.auditing.scores import Brought, Carried, Case, Ranked, Scores, Source
 from vestige.core.errors import InputError

@@ -25,8 +25,6 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import (
-    SEEN_BOUND,
-    TOKENS_BOUND,
     BudgetLine,
     ExposureLine,
     KeptLine,
@@ -35,6 +33,7 @@ from vestige.artifacts.audits import (
     PlannedAttack,
     RankLine,
 )
+from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.auditing.formats import EXPOSURE, Tested, formats_of, ranks
 from vestige.auditing.ground import BITS_KEY, Ground
 from vestige.auditing.scores import Source

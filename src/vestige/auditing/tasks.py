@@ -8,8 +8,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from vestige.artifacts.audits import AskedPlace, AttackPlace, read_prompt
+from vestige.artifacts.audits import AskedPlace, AttackPlace
 from vestige.artifacts.layout import AttackFolder, AuditFolder, RunFolder, SubjectFolder, own_folder
+from vestige.artifacts.records import read_prompt
 from vestige.auditing.request import ROLES, AuditedModel, AuditRequest, Question, limited, model_settings
 from vestige.core.errors import InputError
 from vestige.core.files import write_json

@@ -38,8 +38,8 @@ from vestige.core.estimates import to_json
 from vestige.core.text import half_character, one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.audits import KeptPrompt, SampleReply
     from vestige.artifacts.layout import AttackFolder, EvalFolder
+    from vestige.artifacts.records import KeptPrompt, SampleReply
     from vestige.attacks.gcg import GcgSettings
     from vestige.attacks.planning import Attack, AttackSettings
     from vestige.core.estimates import Estimate
@@ -489,7 +489,7 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
 
     The attack comes first: what it refuses is refused before anything is asked or written.
     """
-    from vestige.artifacts.audits import read_prompt
+    from vestige.artifacts.records import read_prompt
     from vestige.steps.attack import read_spent, run_attack
 
     attack = request.attack

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from vestige.artifacts.audits import (
-    SHUFFLED,
     AuditOutcome,
     BudgetLine,
     CurveLine,
@@ -20,6 +19,7 @@ from vestige.artifacts.audits import (
     PromptLine,
     SoundnessLine,
 )
+from vestige.artifacts.records import SHUFFLED
 from vestige.core.estimates import Estimate
 from vestige.report.words import (
     audited,

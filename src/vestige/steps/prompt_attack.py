@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.audits import (
+from vestige.artifacts.layout import AttackFolder
+from vestige.artifacts.records import (
     CODE_BOUND,
     SEEN_BOUND,
     TOKENS_BOUND,
@@ -23,7 +24,6 @@ from vestige.artifacts.audits import (
     read_prompt,
     write_prompt,
 )
-from vestige.artifacts.layout import AttackFolder
 from vestige.attacks import attack_of
 from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, SearchState, find_prompt
