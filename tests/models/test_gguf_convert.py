@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import time
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,20 @@ def test_a_failed_conversion_leaves_nothing_that_could_be_taken_for_a_model(tmp_
         resolve_gguf(path)
     assert converted_folders() == []
     assert list(cache.rglob("*.safetensors")) == []
+
+
+def test_two_at_once_convert_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path, convert, calls = tiny_gguf(tmp_path / "tiny.gguf"), gguf_convert.convert_gguf, list[Path]()
+
+    def slow(source_path: Path, folder: Path, *, source: Any) -> None:
+        calls.append(folder)
+        time.sleep(0.2)
+        convert(source_path, folder, source=source)
+
+    monkeypatch.setattr(gguf_convert, "convert_gguf", slow)
+    with ThreadPoolExecutor(2) as pool:
+        folders = set(pool.map(resolve_gguf, [path, path]))
+    assert len(calls) == len(folders) == 1
 
 
 def test_a_file_that_grows_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

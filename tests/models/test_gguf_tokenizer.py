@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gguf_writer import write_gguf
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from vestige.core.errors import InputError
 from vestige.models.gguf import build_tokenizer, read_gguf
@@ -96,6 +96,10 @@ def test_texts_are_wrapped_where_the_file_asks_for_it(tmp_path: Path):
     assert both.encode("ab") == [1, *bare, 2]
     assert both.encode("ab", "ab") == [1, *bare, 2, 1, *bare, 2]
     assert both.encode("ab", add_special_tokens=False) == bare
+    both.save_pretrained(tmp_path / "saved")
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert loaded.encode("ab\n\n5  12") == both.encode("ab\n\n5  12")
+    assert (loaded.chat_template, loaded.pad_token_id) == (CHAT, 2)
 
 
 @pytest.mark.parametrize("pre", ["smollm", "gpt-2", "qwen2"])
@@ -120,6 +124,7 @@ def test_a_trained_tokeniser_is_rebuilt_token_for_token(tmp_path: Path, pre: str
     rebuilt = build(tmp_path, pre=pre, tokens=tokens, token_type=[3] * 3 + [1] * (len(tokens) - 3), merges=merges)
     for line in [text, "\n\n5", "a  12 b\t\n 7", "x\r\n\r\n  y 3.14", "don't we'll ٣٤ Ⅷ ¾", " " * 9 + "1"]:
         assert rebuilt.encode(line) == original.encode(line).ids
+        assert rebuilt.decode(rebuilt.encode(line)) == line
 
 
 REFUSED = {

@@ -150,3 +150,4 @@ def test_options_of_different_prompts_are_no_question(tiny):
     mixed = [tiny.prompter.encode("What is alpha?", "beta"), tiny.prompter.encode("What is beta?", "beta")]
     with pytest.raises(InputError, match="2 different prompts"):
         score_options(tiny.model, [mixed])
+    assert score_options(tiny.model, []) == score_letters(tiny.model, []) == []

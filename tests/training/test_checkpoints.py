@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from vestige.core.errors import InputError
 from vestige.training.loop import train
@@ -42,3 +43,16 @@ def test_a_state_that_is_not_the_checkpoints_own_is_refused(fresh, make_job, tex
     (job.checkpoints.folder / "step-2" / "state.json").write_text(text)
     with pytest.raises(InputError, match=r"state.json is damaged"):
         train(fresh().model, job)
+
+
+@pytest.mark.slow
+def test_weights_of_a_model_with_other_names_or_shapes_are_refused_as_damaged(fresh, make_job):
+    job = make_job()
+    train(fresh().model, job, until=2)
+    path = job.checkpoints.folder / "step-2" / "model.safetensors"
+    weights = load_file(path)
+    # One row would be copied into all rows.
+    for other in ({f"another.{k}": v for k, v in weights.items()}, {k: v[:1].clone() for k, v in weights.items()}):
+        save_file(other, path)
+        with pytest.raises(InputError, match=r"model.safetensors is damaged"):
+            train(fresh().model, job)
