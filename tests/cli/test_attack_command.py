@@ -51,6 +51,7 @@ def test_one_json_document_has_levels_before_and_after(taught, kind, words, name
         ("relearn", ["--material", "related"], "no retain item is known to be related"),
         ("quantize", ["--bits", 2], "--bits = 2: must be 4 or 8"),
         ("quantize", ["--set", "rank=2"], "unknown key 'rank'"),
+        ("quantize", ["--set", "quantize.bits=8"], "unknown key 'quantize.bits'"),
         ("in-context", ["--items", 9], "9 facts were to stand before"),
     ],
 )

@@ -252,6 +252,7 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
         ({"set": "relearn_rank=-1"}, "relearn_rank"),
         ({"rejudge": "{made}/run"}, "leave the models out"),
         ({"attacks": "quantise"}, "--attacks names 'quantise'; did you mean 'quantize'"),
+        ({"attacks": "relearn,quantize,in_context", "further": "gcg steps=2"}, "--further 'gcg steps=2' is of an att"),
         ({"attacks": "relearn"}, "quantize is of an attack that --attacks leaves out"),
     ],
 )

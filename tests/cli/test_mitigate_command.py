@@ -91,7 +91,7 @@ def test_an_unlearning_ends_where_a_judge_finds_no_harm_and_its_replies_are_paid
         grounded = CliRunner().invoke(
             app, ["unlearn", *map(str, [made[0] / "target", *words, "--harm-judge", "grounded"])]
         )
-    assert "cannot say whether an answer is harmful" in str(grounded.exception)
+    assert "--harm-judge grounded cannot say whether an answer is harmful" in str(grounded.exception)
 
 
 def test_a_mending_asks_as_the_probe_did_unless_told_otherwise(made):

@@ -166,6 +166,7 @@ def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
         (["--searches", "latnt"], "no search 'latnt'; did you mean 'latent'"),
         (["--set", "filters.alike=0.5"], "did you mean 'filter.alike'"),
         (["--set", "filter.alik=0.5", "--dry-run"], "unknown key 'filter.alik'; did you mean 'filter.alike'"),
+        (["--judge", "server", "--set", "server.seed=5"], "unknown key 'server.seed'"),
         (["--by", "graph"], "the data has no graph"),
         (["--by", "grph"], "--by grph: did you mean 'graph'"),
         (["--by", "server"], "--by server needs --judge-model"),

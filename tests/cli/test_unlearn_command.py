@@ -90,6 +90,18 @@ def test_a_setting_that_carries_another_methods_name_is_told_whose_it_is(method)
 
 
 @pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--set", "judge.seed=3"], "judge.seed is a setting of a judge of harm; add --harm-judge"),
+        (["--set", "grounded.own_samples=3", "--harm-judge", "grounded"], "unknown key 'grounded.own_samples'"),
+    ],
+)
+def test_settings_of_a_judge_that_is_not_asked_are_refused(tmp_path, more, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        vestige("unlearn", "m", "--method", "gd", "--data", "d", "--forget", "f", "--output-dir", tmp_path, *more)
+
+
+@pytest.mark.parametrize(
     ("method", "rate", "words"),
     [
         ("npo", 3e-4, "unlearning by npo: learning rate 0.0003"),

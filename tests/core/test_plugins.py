@@ -145,8 +145,11 @@ def test_the_judge_of_the_page_grades_in_a_probe(shown, tmp_path):
     assert [(one.score, one.failure) for one in judged] == [(10, ""), (1, ""), (1, ""), (1, ""), (None, "not judged")]
     with pytest.raises(InputError, match="did you mean 'fewest_words'"):
         everybody.graded_by(Judging(other=("answered", {"fewest_word": 2})), ProbeFolder(tmp_path))
-    kind = JudgeOptions(judge="answered").judging(Place(PlaceOptions(tmp_path), Given(parts=tuple(PARTS.values()))))
-    assert kind.other == ("answered", {})
+    given = Given({"answered.fewest_words": 2}, tuple(PARTS.values()))
+    kind = JudgeOptions(judge="answered").judging(Place(PlaceOptions(tmp_path), given, judges=["answered"]))
+    assert kind.other == ("answered", {"fewest_words": 2})
+    with pytest.raises(InputError, match=r"unknown key 'answered\.fewest_words'"):
+        Place(PlaceOptions(tmp_path), given, judges=["local"])
 
 
 @pytest.mark.slow

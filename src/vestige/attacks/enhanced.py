@@ -370,7 +370,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class EnhancedSettings(PromptSettings):
-    """What a search for a prefix does that brings what the target says.
+    """Settings of a search for a prefix that brings what the target says.
 
     Weights multiply the terms of the loss; 0 leaves one out. Without `layers`, streams are compared at the depth of the
     code's 7, 8, 9 of 32. The prefix is made longer until `ramp_steps`, at most two thirds of all `steps`.

@@ -144,9 +144,7 @@ def try_attacks(ground: Ground, tested: Tested) -> Recovery:
             here = [_tried(ground, stage, subject) for subject in stage.audited]
             tried += here
             gaps += _spoiled(ground, stage, here)
-            of_retain = (attack.kind, attack.material) == ("relearn", "retain") and not ground.case.search_of(
-                attack.name
-            )
+            of_retain = (attack.kind, attack.material) == ("relearn", "retain")
             if of_retain and stage.retrained and not stage.bits and not ground.case.search_of(attack.name):
                 injections.append(_injection(ground, stage))
     # What is missing of a part is missing of its search.

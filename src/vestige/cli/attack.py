@@ -136,7 +136,7 @@ def plain_command(kind: str) -> Callable[..., None]:
 
         found = find_attack(kind)
         settings = given.build(found) if part.rows() else found.build(given.part(kind), where=f"attack {kind}")
-        attack_on(subject, data, forget, settings, ask, who, given, kind)
+        attack_on(subject, data, forget, settings, ask, who, given, "" if part.rows() else kind)
 
     about = known_attacks()[kind].about
     run.__doc__ = f"{about}\n\nSUBJECT is asked about the forget items before and after, and itself stays as it is."

@@ -268,11 +268,14 @@ def _settings(
     unasked = next((name for name in given.of(AuditSettings) if name in counted and name not in named), None)
     if unasked is not None:
         raise InputError(f"{given.shown.get(unasked, unasked)} is of an attack that --attacks leaves out; add it there")
+    unnamed = next((one for one in settings.further if one.split()[0] not in named), None)
+    if unnamed is not None:
+        raise InputError(f"--further {one_line(unnamed)!r} is of an attack that --attacks leaves out; add it there")
     values, defaults = settings.model_dump(), type(settings)().model_dump()
     sizes = {name: (values[name] or defaults[name] or (SAMPLES,)) if name in named else () for name in counted}
-    asked = [one for one in settings.further if one.split()[0] in named]
-    more = [name for name in named if name not in counted and name not in (one.split()[0] for one in asked)]
-    return settings.build({**values, **sizes, "further": (*asked, *more)}, where="settings of the audit"), ()
+    asked = [one.split()[0] for one in settings.further]
+    more = [name for name in named if name not in counted and name not in asked]
+    return settings.build({**values, **sizes, "further": (*settings.further, *more)}, where="settings of the audit"), ()
 
 
 def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:

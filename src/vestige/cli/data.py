@@ -242,7 +242,7 @@ def alternatives_command(
     file by hand, then pass it to `vestige check-data` and `vestige audit` as --alternatives. Compiled data need none.
     """
     refuse_torchrun("alternatives")
-    place = Place(where, given)
+    place = Place(where, given, judges=[who.judge])
     if who.judge not in ("local", "server"):
         raise InputError("alternatives are written by a language model; give --judge local or --judge server")
     from vestige.core.files import write_jsonl

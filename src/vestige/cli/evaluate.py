@@ -176,7 +176,7 @@ def bench_command(
     by the weights' digest and never recomputed.
     """
     refuse_torchrun("bench")
-    place = Place(where, given)
+    place = Place(where, given, judges=[who.judge])
     # The harness speaks of itself at length, and of a model that is handed to it as of a risk.
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     bars = sys.stderr.isatty()

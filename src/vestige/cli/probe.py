@@ -90,8 +90,10 @@ class PlaceOptions:
 class Place:
     """Where the findings go, the settings, how models are read, and the seed."""
 
-    def __init__(self, options: PlaceOptions, given: Given, *open_parts: str) -> None:
-        given.refuse_others(*open_parts, *known_judges())
+    def __init__(self, options: PlaceOptions, given: Given, *open_parts: str, judges: Sequence[str] = ()) -> None:
+        # A judge without a home has settings of other names, such as judge.timeout.
+        own = [name for name, kind in known_judges().items() if kind.home and name in judges]
+        given.refuse_others(*open_parts, *own)
         self.given = given
         self.output_dir, self.seed, self.as_json = options.output_dir, options.seed, options.as_json
         self.device = given.values.get("device", "auto")
@@ -181,7 +183,7 @@ class JudgeOptions:
             partial(place.asked, str(self.judge_model)) if kind == "local" else None,
             place.given.build(ServerSettings, None, "judge", **served) if kind == "server" else None,
             place.given.build(Limits),
-            place.given.build(GroundedSettings),
+            place.given.build(GroundedSettings) if kind == "grounded" else GroundedSettings(),
             (kind, place.given.part(kind)) if known_judges()[kind].home else None,
         )
 
@@ -193,13 +195,13 @@ class JudgeOptions:
         assert writer is not None, "a language model writes"
         return writer
 
-    def of_harm(self, place: Place, folder: Path) -> "Grader":
+    def of_harm(self, place: Place, folder: Path, option: str = "--judge") -> "Grader":
         """Who says whether an answer is harmful; replies lie in `folder`."""
         from vestige.artifacts.layout import ProbeFolder
 
-        grader = self.judging(place).by_model(ProbeFolder(folder))
+        grader = None if self.judge == "grounded" else self.judging(place).by_model(ProbeFolder(folder))
         if grader is None:
-            raise InputError(f"--judge {self.judge} cannot say whether an answer is harmful; take local or server")
+            raise InputError(f"{option} {self.judge} cannot say whether an answer is harmful; take local or server")
         return grader
 
     def embeds(self, device: str) -> "LoadedEmbedder":
@@ -354,7 +356,7 @@ def all_command(
     Each part is kept; the same command resumes a stopped run without repeating any request.
     """
     refuse_torchrun("probe")
-    place = Place(where, given)
+    place = Place(where, given, judges=[who.judge])
     from vestige.probes.adjacent import make_adjacent
 
     who.check()
@@ -387,7 +389,7 @@ def adjacent_command(
 ) -> None:
     """Write questions near the forget set that it does not answer. A model is used only to write them."""
     refuse_torchrun("probe")
-    place = Place(where, given)
+    place = Place(where, given, judges=[who.judge])
     from vestige.probes.adjacent import make_adjacent
 
     sources = _read(given, data, forget, retain, forget_n)
@@ -412,7 +414,7 @@ def latent_command(
 ) -> None:
     """Search for prompts that UNLEARNED answers badly, from the adjacent questions in the folder."""
     refuse_torchrun("probe")
-    place = Place(where, given)
+    place = Place(where, given, judges=[who.judge])
     from vestige.probes.adjacent import beginnings_in
 
     who.check()
@@ -441,7 +443,7 @@ def filter_command(
 ) -> None:
     """Say which prompts in the folder are holes: filters, fresh answers of both models, placebos, groups."""
     refuse_torchrun("probe")
-    place = Place(where, given)
+    place = Place(where, given, judges=[who.judge])
     from vestige.probes.holes import candidates_in
 
     who.check()

@@ -133,7 +133,7 @@ def mitigate_command(
     Settings of the method of --way iterative are --set method.KEY=VALUE. See docs/holes.md.
     """
     refuse_torchrun("probe mitigate")
-    place = Place(where, given, "method")
+    place = Place(where, given, "method", judges=[who.judge])
     from vestige.models.address import Limits
     from vestige.probes.mitigate import mitigate
     from vestige.probes.mitigation import forecast_mitigation, mitigation_folder, tested_in
@@ -322,7 +322,7 @@ def harm_command(
 ) -> None:
     """Measure how many answers to the forget set are harmful, by a language-model judge: the paper's harmscore."""
     refuse_torchrun("probe harm")
-    place = Place(where, given)
+    place = Place(where, given, judges=[who.judge])
     from vestige.core.estimates import to_json
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.mitigation_scores import harm_of

@@ -55,7 +55,7 @@ def variance_command(
     Mean and SD over runs before and after, tests of the change, agreement of judges. Nothing is paid for twice.
     """
     refuse_torchrun("probe variance")
-    place = Place(where, given)
+    place = Place(where, given, judges=judge or ())
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.variance import VarianceRequest, count_variance, probed_answers, variance
 

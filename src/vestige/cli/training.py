@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 WATCH = Part("vestige.training.trajectory:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
 CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "trajectory")
-HARM = ("judge", "grounded", "limits")
+HARM = ("judge", "limits")
 """Parts that only a judge of harm takes."""
 SHARDS = Part("vestige.steps.sisa:SisaSettings", "Shards")
 
@@ -286,6 +286,9 @@ def unlearn_command(
     from vestige.training.parallel import pick_kind, planned_world
     from vestige.training.trajectory import TrajectorySettings
 
+    unused = next((key for key in given.values if key.split(".")[0] in HARM), None)
+    if unused is not None and not harm_judge:
+        raise InputError(f"{unused} is a setting of a judge of harm; add --harm-judge or leave it out")
     model, dry_run = model_from(given, target, as_made=True), trained.dry_run
     request, splits = unlearning_from(
         given, model, data, words, seed=seed, base=base, read=not dry_run, save=trained.save
@@ -317,7 +320,7 @@ def unlearn_command(
 
 def _of_harm(named: str, place: Place) -> "tuple[Judge, Mapping[str, Any]]":
     """The judge of harm with all that can change what it says; what it says is kept beside the training's log."""
-    grader = judge_words(named, None).of_harm(place, place.output_dir / "train")
+    grader = judge_words(named, None).of_harm(place, place.output_dir / "train", "--harm-judge")
     return grader.judge, grader.identity
 
 
