@@ -156,6 +156,12 @@ def scores(table, arm, at=0):
     return {name: score.quality.value for name, score in row.sets.items()}
 
 
+def test_another_version_of_the_search_makes_another_mending(request_, monkeypatch):
+    before = request_.identity(())
+    monkeypatch.setattr("vestige.probes.mitigation.SEARCH_VERSION", 0)
+    assert request_.identity(()) != before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["gd", "kl"])
 def test_a_silent_model_is_mended_with_the_targets_answers_and_is_a_subject(tmp_path, request_, way):

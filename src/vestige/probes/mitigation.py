@@ -45,7 +45,7 @@ from vestige.probes.holes import (
     forget_texts,
     judged_tokens,
 )
-from vestige.probes.latent import Searching
+from vestige.probes.latent import SEARCH_VERSION, Searching
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.loop import Progress, total_steps
 from vestige.training.settings import TrainingSettings, UnlearningSettings
@@ -287,7 +287,7 @@ def _searching_identity(searching: Searching | None) -> dict[str, Any] | None:
         return None
     settings = {"policy": searching.policy_settings, "latent": searching.settings, "filter": searching.filters}
     model = {"sources": list(searching.sources), "model": searching.policy_digest}
-    return model | {name: own.identity() for name, own in settings.items()}
+    return {"version": SEARCH_VERSION} | model | {name: own.identity() for name, own in settings.items()}
 
 
 def measured_otherwise(probe: ProbeFolder, request: MitigationRequest) -> list[str]:

@@ -119,10 +119,11 @@ def _versions_of_holes(study: Study) -> dict[str, int]:
         return {}
     from vestige import probes
     from vestige.judges import grounded
-    from vestige.probes import mitigation, variance
+    from vestige.probes import latent, mitigation, variance
 
     parts = {"probe": probes, "mitigation": mitigation, "variance": variance, "grounded judge": grounded}
-    return {name: int(part.VERSION) for name, part in parts.items()}
+    versions = {name: int(part.VERSION) for name, part in parts.items()}
+    return {**versions, "search": latent.SEARCH_VERSION}
 
 
 def _data(study: Study, cell: Cell) -> Mapping[str, Any]:
