@@ -39,6 +39,7 @@ from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
+from vestige.report.evidence import read_evidence
 from vestige.steps import attack as attacking
 from vestige.steps import dry_run
 from vestige.steps import evaluate as evaluating
@@ -111,10 +112,15 @@ def test_a_target_that_is_not_as_published_is_asked_nothing_else(run, tmp_path):
     shutil.rmtree(run.audit("edge:p0_q0").path)
     row = Published(model="m", source="a table", tolerance=0.5, figures=(figure,))
     strict = row.model_copy(update={"tolerance": 1e-9})
+    plain = forecast_audit(run.path, audited.request(run))
+    foretold = forecast_audit(run.path, dataclasses.replace(audited.request(run), published=(pack, row)))
+    assert (foretold.published, foretold.n_questions) == (len(audited.FORGET), plain.n_questions + len(audited.FORGET))
+    forgets = read_evidence(run).forgets
     with pytest.raises(InputError, match=r"probability of f is \S+ here and 0.5 there \(a table; .* --published none"):
         again(run, published=(pack, strict))
     assert not run.audit("edge:p0_q0").path.exists()
     assert again(run, published=(pack, row)).outcome.verdicts
+    assert read_evidence(run).forgets == forgets, "figures are no forget set of the report"
 
 
 def test_on_cards_workers_are_placed_by_what_asking_and_relearning_hold(run, monkeypatch):

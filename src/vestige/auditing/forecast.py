@@ -40,7 +40,7 @@ class AuditForecast:
 
     `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run; None where there
     are none. What the attacks' training and searches take is not in it. `control_steps` are those of making a positive
-    control, at most.
+    control, at most; `published` the questions to the target for the figures that it must show first.
     """
 
     n_models: int
@@ -48,11 +48,12 @@ class AuditForecast:
     untested: tuple[str, ...]
     cpu_seconds: float | None
     control_steps: int = 0
+    published: int = 0
 
     @property
     def n_questions(self) -> int:
         """All questions to all models."""
-        return self.n_models * sum(row.questions for row in self.each)
+        return self.n_models * sum(row.questions for row in self.each) + self.published
 
     @property
     def n_steps(self) -> int:
@@ -103,10 +104,20 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
         questions = len(asked) * len(plan.points) * len(plan.tested)
         rows.append(Foretold(plan.name, plan.n_shown, kind.training_steps(plan), questions, kind.passes(plan)))
     pace = _seconds_a_question(RunFolder(run))
-    total = len(request.models) * sum(row.questions for row in rows)
+    published = _n_published(request)
+    total = len(request.models) * sum(row.questions for row in rows) + published
     cost = None if pace is None else pace * total
     steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
-    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps)
+    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps, published)
+
+
+def _n_published(request: AuditRequest) -> int:
+    """How many questions the target is asked for the published figures."""
+    from vestige.evals import find_eval
+    from vestige.steps.evaluate import published_requests
+
+    asked = published_requests(*request.published, request.seed) if request.published else []
+    return sum(len(find_eval(one.eval).asked(one.items, one.views, one.settings)) for one in asked)
 
 
 def _seconds_a_question(run: RunFolder) -> float | None:

@@ -295,7 +295,8 @@ def _foretell(run: Path, request: "AuditRequest", *, as_json: bool) -> None:
     }
     title = f"audit of {request.splits.forget}: for each of {found.n_models} models"
     print_table(title, list(columns), [[str(cell) for cell in row] for row in zip(*columns.values(), strict=True)])
-    for sentence in (*numbered(request.models), *found.untested, found.said):
+    first = (f"published figures: {found.published} questions to the target",) if found.published else ()
+    for sentence in (*first, *numbered(request.models), *found.untested, found.said):
         typer.echo(one_line(sentence, width=500))
 
 
