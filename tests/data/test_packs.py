@@ -53,7 +53,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("tofu", "forget01", 1, 1, replace(HERS, paraphrase="By whom?", perturbed=("His.",))),
         ("muse", "forget_1", 1, 2, Item("1 is ", "news.")),
         ("wmdp", "bio", 1, 2, Item("bio", "blue", options=Options(tuple(WMDP["choices"]), 2))),
-        ("rwku", "forget_level1", 2, 3, Item("___ wrote it.", "A. Nobody", edge="A. Nobody", group="cloze")),
+        ("rwku", "forget_level1", 2, 2, Item("___ wrote it.", "A. Nobody", edge="A. Nobody", group="cloze")),
+        ("rwku", "forget_level1, forget_level2", 3, 2,
+         Item("___ wrote it.", "A. Nobody", edge="A. Nobody", group="cloze")),
         ("rwku", "edge:A. Nobody", 2, 3, Item("___ wrote it.", "A. Nobody", edge="A. Nobody", group="cloze")),
         ("lume", "forget", 1, 1, Item("A. Nobody was born in", "Nowhere.", group="Task2")),
     ],
@@ -66,6 +68,17 @@ def test_a_pack_is_read_by_its_recipe_and_its_splits_are_named_like_files(
     assert splits["forget"][0] == first
     assert (len(splits["forget"]), len(splits["retain"])) == (n_forgotten, n_kept)
     assert [i.group for i in splits.get("factual", ())] == (["factual"] * 2 if pack == "tofu" else [])
+
+
+def test_more_questions_about_what_is_forgotten_are_not_kept_unless_they_are_named(folder):
+    corpus = open_corpus(SourceSettings(data=f"pack:rwku:{folder / 'rwku'}"))
+    found = named_splits(corpus, "forget_level1")
+    assert not {i.edge for i in found.splits["retain"]} & {"A. Nobody", "B. Nobody"}
+    told = " ".join(found.told)
+    assert "forget: 2 questions, 2 found in rwku" in told
+    assert "not kept: 1 more question about what is to be forgotten" in told
+    named = named_splits(corpus, "forget_level1", retain="forget_level2").splits["retain"]
+    assert [i.edge for i in named] == ["A. Nobody"]
 
 
 def test_on_the_hub_the_revision_and_the_configuration_are_those_of_the_recipe(monkeypatch):

@@ -308,6 +308,8 @@ def named_splits(
         splits["retain"] = as_in(corpus, named)
     elif "retain" not in splits:
         splits["retain"] = without(corpus.items, splits["forget"])
+        if pack_named(corpus.settings.data) is not None:
+            splits["retain"] = _on_other_edges(splits["retain"], splits["forget"], told)
     if gone := _forgotten_before(corpus, splits, before, told, named=retain is not None):
         splits, scopes = gone, _scopes_without(corpus.dataset, gone) if scopes else {}
     if facts := said_of_facts(splits["forget"]):
@@ -325,6 +327,17 @@ def named_splits(
     name = with_seed(forget, corpus.settings.split_seed)
     named_items = {n: items for n, items in splits.items() if items}
     return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(told))
+
+
+def _on_other_edges(kept: Sequence[Item], forgotten: Sequence[Item], told: list[str]) -> tuple[Item, ...]:
+    """What is kept beside a pack's split: no more about what it forgets, as another level of RWKU asks; it is told."""
+    edges = {i.edge for i in forgotten if i.edge is not None}
+    found = tuple(i for i in kept if i.edge not in edges)
+    if n := len(kept) - len(found):
+        told.append(
+            f"not kept: {n} more question{'s' * (n > 1)} about what is to be forgotten, which --forget leaves out"
+        )
+    return found
 
 
 def undivided(corpus: Corpus) -> NamedSplits:
@@ -440,9 +453,9 @@ def _same_answer(one: Item, other: Item) -> bool:
 
 
 def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
-    """What a name means in the data: the edges of a selector, or how a file's questions are found."""
+    """What a name means in the data: the edges of a selector, or how the questions of a file or split are found."""
     n = f"{len(items)} question{'' if len(items) == 1 else 's'}"
-    if not Path(name).exists():
+    if not (_split_names(corpus.settings, name) or Path(name).exists()):
         edges = tuple(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
         shown = ", ".join(edges[:_SHOWN]) + (", ..." if len(edges) > _SHOWN else "")
         known = not edges or name == ",".join(f"edge:{edge}" for edge in edges)
@@ -476,10 +489,13 @@ def _refuse_missing(option: str, name: str | None) -> None:
 
 
 def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
-    """The items of a file, read as the corpus was, or those that a selector selects, in the order of the corpus."""
+    """The items of a file, read as the corpus was, or those that a selector selects, in the order of the corpus.
+
+    Of a pack also those of its splits, by their names with commas between.
+    """
     own = corpus.settings
-    if (pack := pack_named(own.data)) is not None and name in pack.splits:
-        return pack.items([name])
+    if (pack := pack_named(own.data)) is not None and (names := _split_names(own, name)):
+        return pack.items(names)
     if Path(name).exists():
         if (other := _other_form(name, own)) is not None:
             return other
@@ -488,6 +504,12 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
         edges = {*select_edges(corpus.dataset.graph, name, seed=own.split_seed)}
         return tuple(i for i in corpus.items if i.edge in edges)
     return select_items(corpus.items, name, seed=own.split_seed, source=corpus.source)
+
+
+def _split_names(own: SourceSettings, name: str) -> list[str]:
+    """The splits of a pack that are named, with commas between; none where anything else is named."""
+    names, pack = [part.strip() for part in name.split(",")], pack_named(own.data)
+    return names if pack is not None and pack.splits.keys() >= {*names} else []
 
 
 def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:
