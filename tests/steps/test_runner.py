@@ -4,12 +4,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from vestige.core.errors import InputError, MachineError
-from vestige.steps.runner import Task, placed, run_tasks, workers_for
+from vestige.steps.runner import Task, card_bytes, placed, run_tasks, workers_for
 
 
 def write(path, text, report):
@@ -108,6 +109,20 @@ def test_on_gpus_there_is_one_process_a_card(monkeypatch, device, asked, cards, 
     else:
         with pytest.raises(InputError, match=expected):
             workers_for(device, asked, on_cpu=2)
+
+
+def test_only_cuda_devices_are_cards(monkeypatch):
+    assert card_bytes("cpu:0") == ()
+    monkeypatch.setattr("vestige.models.load.pick_device", torch.device)
+    assert card_bytes("mps:0") == ()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda n: SimpleNamespace(total_memory=n + 1))
+    assert (card_bytes("cuda"), card_bytes("cuda:1")) == ((1, 2), (2,))
+
+
+def test_a_device_that_there_is_not_has_no_memory():
+    with pytest.raises(InputError, match="device 'gpu' cannot be used"):
+        card_bytes("gpu")
 
 
 GB = 10**9

@@ -112,9 +112,9 @@ def run_audit(
     folder = RunFolder(Path(run))
     check_request(request)
     request = within_reach(request)
-    cards = _cards(request, workers)
-    workers = len(cards) or workers_for(request.device, workers, on_cpu=2)
     with locked(folder.lock):
+        cards = _cards(request, workers)
+        workers = len(cards) or workers_for(request.device, workers, on_cpu=2)
         _keep_settings(folder, request)
         if request.published is not None:
             first = Task("published figures", published_task, {"run": str(folder.path), "request": request})
@@ -133,12 +133,15 @@ def _cards(request: AuditRequest, workers: int | None) -> tuple[int, ...]:
 
     planned = plan_audit(request)
     attacks = [AttackRequest(a, {}, request.splits.forget, request.seed) for a in planned.attacks]
+    items = everything([limited(request.splits, request.settings.kept_items, seed=request.seed)])
+    gradients = any(getattr(question.settings, "gradient_norm", False) for question in planned.questions)
     needs: list[tuple[int, str]] = []
-    for model in (m for m in request.models if m.model and not is_address(m.model)):
-        settings = model_settings(request, model)
-        settings = settings.model_copy(update={"dtype": own_dtype(model.model) or settings.dtype})
-        for what, need in audit_bytes(settings, everything([request.splits]), attacks).items():
-            needs.append((need, f"{what} ({one_line(model.name, width=60)})"))
+    here = [m for m in request.models if m.model and not is_address(m.model)]
+    read = {m.name: model_settings(replace(request, dtype=own_dtype(m.model) or request.dtype), m) for m in here}
+    target = next((read[m.name] for m in here if m.role == "target"), None)
+    for name, settings in read.items():
+        for what, need in audit_bytes(settings, items, attacks, target, gradients).items():
+            needs.append((need, f"{what} ({one_line(name, width=60)})"))
     if not needs:
         return ()
     if any(not m.model for m in with_control(request, planned).models):

@@ -186,6 +186,11 @@ def _place_of(settings: ModelSettings) -> _Place:
     return _Place(folder, constituent_folders(folder), None, revision)
 
 
+def n_constituents(settings: ModelSettings) -> int:
+    """How many models an ensemble consists of; any other model is one."""
+    return len(_place_of(settings).weights)
+
+
 def load(settings: ModelSettings) -> LoadedModel:
     """The model and its tokeniser, in evaluation mode.
 

@@ -34,7 +34,7 @@ from vestige.methods.base import FromStart
 from vestige.models.blocks import blocks
 from vestige.models.forward import batches_by_length, right_padded
 from vestige.models.head import Pass, logits_read
-from vestige.models.load import LoadedModel, ModelSettings, outline, pick_device
+from vestige.models.load import LoadedModel, ModelSettings, n_constituents, outline, pick_device
 from vestige.models.products import attention
 from vestige.models.scoring import TOKEN_BUDGET as ASKED_TOKENS
 from vestige.models.scoring import token_logp
@@ -388,23 +388,35 @@ def forecast_unlearning(request: UnlearnRequest, world: World) -> Forecast:
     return _forecast(target, unlearning_job(NOWHERE, request, method, target, world, planned=True), request.target)
 
 
-def audit_bytes(settings: ModelSettings, items: Sequence[Item], attacks: Sequence[AttackRequest]) -> dict[str, int]:
-    """The most that tasks of an audit hold on a device (bytes): asking the items, and each attack that trains.
+def audit_bytes(
+    settings: ModelSettings,
+    items: Sequence[Item],
+    attacks: Sequence[AttackRequest],
+    target: ModelSettings | None = None,
+    gradients: bool = False,
+) -> dict[str, int]:
+    """The most that tasks of an audit hold on a device (bytes): asking the items, and attacks that need more.
 
-    Searches and other attacks hold what asking does, or halve their passes until they fit.
+    Those are attacks that train, and those that the `target` guides, whose weights lie beside the subject's. With
+    `gradients` asking holds one for every weight. An ensemble counts as many times as it has models. Other attacks
+    hold what asking does, or halve their passes until they fit.
     """
-    shape = outline(settings, finite=False)
+    shape, n = outline(settings, finite=False), n_constituents(settings)
     rows = [row_of(shape.prompter.encode(i.question, i.answer)) for i in items]
     device = pick_device(settings.device).type
-    found = {"asking": _forward_pass(shape.model, rows, ASKED_TOKENS, distributions=False)}
+    asking = n * _forward_pass(shape.model, rows, ASKED_TOKENS, distributions=False)
+    found = {"asking": asking + (n * _nbytes(shape.model.parameters()) if gradients else 0)}
     for asked in attacks:
         plan, kind = asked.attack.plan, attack_of(asked.attack.plan)
+        if kind.guided and target is not None:
+            guide = outline(target, finite=False).model
+            found[plan.name] = asking + n_constituents(target) * _nbytes(guide.parameters())
         if not kind.training_steps(plan):
             continue
         # Its adapters stay in the model.
         start = outline(settings, finite=False)
         job = kind.job(asked.attack, AttackFolder(NOWHERE.path), start, seed=asked.seed)
-        found[plan.name] = estimate_memory(start.model, job, device).peak
+        found[plan.name] = n * estimate_memory(start.model, job, device).peak
     return found
 
 

@@ -129,15 +129,16 @@ def workers_for(device: str, asked: int | None, *, on_cpu: int) -> int:
 
 
 def card_bytes(device: str) -> tuple[int, ...]:
-    """The memory of each card that `device` means (bytes): all of them, one that is named, or none on a CPU."""
-    if device == "cpu":
-        return ()
+    """The memory of each CUDA card that `device` means (bytes): all of them, one that is named, or none."""
     import torch
 
-    if device not in ("auto", "cuda"):
-        number = torch.device(device).index
-        return () if number is None else (torch.cuda.get_device_properties(number).total_memory,)
-    return tuple(torch.cuda.get_device_properties(n).total_memory for n in range(torch.cuda.device_count()))
+    from vestige.models.load import pick_device
+
+    picked = pick_device(device)
+    if picked.type != "cuda":
+        return ()
+    numbers = range(torch.cuda.device_count()) if picked.index is None else [picked.index]
+    return tuple(torch.cuda.get_device_properties(n).total_memory for n in numbers)
 
 
 def placed(task: str, need: int, cards: Sequence[int], asked: int | None = None) -> tuple[int, ...]:
