@@ -139,7 +139,7 @@ def test_what_the_page_shows_is_listed(shown, table, name):
 def test_the_judge_of_the_page_grades_in_a_probe(shown, tmp_path):
     everybody = Participants(*[lambda *_: None] * 4, AnswerSettings(), 0)
     grader = everybody.graded_by(Judging(other=("answered", {"fewest_words": 3})), ProbeFolder(tmp_path))
-    assert grader.identity == {"judge": "answered", "version": 1, "fewest_words": 3}
+    assert grader.identity == {"judge": "answered", "version": 1, "settings": {"fewest_words": 3}}
     said = [("quality", "The old oak."), ("quality", "An oak."), ("quality", "I do not know that."), ("validity", "")]
     judged = grader.judge.judge([Request(task, "Who?", answer) for task, answer in (*said, ("reward", ""))])
     assert [(one.score, one.failure) for one in judged] == [(10, ""), (1, ""), (1, ""), (1, ""), (None, "not judged")]

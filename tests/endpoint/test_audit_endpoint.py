@@ -13,9 +13,10 @@ from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import read_scores
 from vestige.auditing import run as study
-from vestige.auditing.request import AuditedModel
+from vestige.auditing.request import AuditedModel, within_reach
 from vestige.cli.app import app
 from vestige.core.files import read_json
+from vestige.evals import choices
 from vestige.metrics import intervals
 from vestige.models.load import ModelSettings, load
 
@@ -115,3 +116,12 @@ def test_a_server_without_scores_is_judged_by_its_replies(made, tmp_path):
     # What is read of the other models alone says nothing of this one.
     kept = [v for v in found.outcome.verdicts if v.outcome == "holds"]
     assert not any("forced" in v.reason for v in kept)
+
+
+def test_an_evaluation_that_is_left_out_is_named_also_where_it_does_not_say_how(made, monkeypatch):
+    monkeypatch.setattr(choices, "AUDIT", replace(choices.AUDIT, called=""))
+    request = audited.request(made, SETTINGS)
+    with serving(load(ModelSettings(model=request.models[0].model, device="cpu")), "replies") as log:
+        models = (replace(request.models[0], model=f"{log.url}#nano"), *request.models[1:])
+        untested = within_reach(replace(request, models=models)).untested
+    assert any(said.endswith("whose server scores no answers: choices") for said in untested)

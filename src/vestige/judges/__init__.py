@@ -11,7 +11,7 @@ from vestige.core.plugins import Kind, brought, with_installed
 from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
-    from vestige.core.settings import Settings
+    from vestige.judges.base import JudgeSettings
 
 
 JUDGES = {
@@ -27,15 +27,14 @@ def known_judges() -> dict[str, Kind]:
     return with_installed("judges", JUDGES)
 
 
-def find_judge(name: str) -> "type[Settings]":
-    """The class of a judge that has one: settings that are a `base.Judge`."""
+def find_judge(name: str) -> "type[JudgeSettings]":
+    """The class of a judge that has one."""
     known = known_judges()
     if name not in known or not known[name].home:
         raise InputError(f"no judge {one_line(name)!r}; {closest(name, list(known))}")
     found = brought("judge", name, known[name].home)
-    from vestige.core.settings import Settings
-    from vestige.judges.base import Judge
+    from vestige.judges.base import JudgeSettings
 
-    if not (isinstance(found, type) and issubclass(found, Settings) and isinstance(found, Judge)):
+    if not (isinstance(found, type) and issubclass(found, JudgeSettings)):
         raise InputError(f"judge {name!r}: {known[name].home} is no judge; see docs/extend.md")
     return found

@@ -4,12 +4,14 @@ Tokens and calls are counts; costs are in the currency of the prices that were g
 it is left out of every mean and counted.
 """
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from vestige.core.errors import InputError
+from vestige.core.settings import Settings
 from vestige.models.address import NoReply
 
 Failure: TypeAlias = (
@@ -85,6 +87,22 @@ class Judge(Protocol):
     def name(self) -> str:
         """What tables call it."""
 
+    def judge(self, requests: Sequence[Request]) -> list[Judgement]:
+        """One judgement each, in order."""
+
+
+class JudgeSettings(Settings):
+    """A `Judge` that is made by its own settings, as another package brings one."""
+
+    version: ClassVar[int] = 1
+    """Raised when the same settings would judge otherwise."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What tables call it."""
+
+    @abstractmethod
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
 

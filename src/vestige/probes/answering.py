@@ -277,8 +277,8 @@ class Judging:
         if self.other is None:
             return None
         name, values = self.other
-        judge: Any = find_judge(name).build(values, where=f"judge {name}")
-        return Grader(judge, {"judge": name, "version": getattr(judge, "version", 1), **judge.identity()})
+        judge = find_judge(name).build(values, where=f"judge {name}")
+        return Grader(judge, {"judge": name, "version": judge.version, "settings": judge.identity()})
 
     def by_model(self, folder: ProbeFolder) -> Grader | None:
         """The judge that is a language model, a server's replies, which are paid for, lying in `folder`; else None."""
