@@ -194,6 +194,24 @@ def test_a_study_makes_its_policy_checkpoints_and_repeats_and_unlearns_again_as_
     assert set(table.models) == {"ga seed 0", "ga seed 1"}
 
 
+def test_checkpoints_are_told_of_each_training_apart_and_before_it_is_done(tmp_path: Path) -> None:
+    from vestige.studies.hole_tables import HoleTables
+    from vestige.studies.results import Results
+
+    more = '{ name = "chain", compile = "chain:4" }, { name = "longer", compile = "chain:5" }'
+    two = study(MADE.replace('{ name = "chain", compile = "chain:4" }', more), tmp_path)
+    tables = HoleTables(Results(two))
+    assert {(p.data, p.until): len(runs) for p, runs in tables.checkpoints.items()} == {
+        (data, step): 1 if step == 0 else 2 for data in ("chain", "longer") for step in (0, 1, 2)
+    }
+    assert len(set(tables.write_figures(tmp_path))) == 2
+    # The last checkpoint is the end of the whole training.
+    for cell in (c for c in two.cells if c.kind == "unlearned"):
+        two.folder.state.done.mkdir(parents=True, exist_ok=True)
+        (two.folder.state.done / cell.key).write_text('{"made": {"path": "", "steps": 2}}')
+    assert len(set(tables.write_figures(tmp_path))) == 2
+
+
 def test_every_unlearned_model_of_the_first_seed_is_probed_and_what_is_named_beyond_that() -> None:
     cells = study(MADE).cells
     by_key = {c.key: c for c in cells}

@@ -405,13 +405,13 @@ class HoleTables:
             yield name, called, row.judge, n, *sides, row.change.said(), *map(_outcome, tests.values())
 
     @cached_property
-    def checkpoints(self) -> dict[tuple[str, int], list[Probed]]:
-        """The runs of each checkpoint, by method and step, the whole training last and as step 0."""
+    def checkpoints(self) -> dict[Point, list[Probed]]:
+        """The runs of each checkpoint, by all but their part; of each training the whole is last and at step 0."""
         of = dict.fromkeys(p.point.method for p in self.probes if p.point.until)
-        found: dict[tuple[str, int], list[Probed]] = {}
+        found: dict[Point, list[Probed]] = {}
         for probe in self.probes:
             if probe.point.method in of and (probe.point.until or probe.whole):
-                found.setdefault((probe.point.method, probe.point.until), []).append(probe)
+                found.setdefault(probe.point._replace(part=""), []).append(probe)
         return found
 
     def _checkpoints(self) -> Iterator[Table]:
@@ -484,16 +484,19 @@ class HoleTables:
         yield Table("Tables 16 to 20: holes with both answers", head, tuple(holes))
 
     def write_figures(self, folder: Path) -> list[Path]:
-        """Figure 3 of each method that has checkpoints: what is kept, and what is left of the forget set, by step."""
+        """Figure 3 of each training that has checkpoints: what is kept, and what is left of the forget set, by step."""
         from vestige.report.audit_panels import METHODS_LIGHT
         from vestige.report.figures import saved
 
         paths = []
-        for method in dict.fromkeys(method for method, _ in self.checkpoints):
-            points = sorted(
-                (step or self._steps(runs[0]), runs) for (of, step), runs in self.checkpoints.items() if of == method
-            )
-            path = folder / f"holes-tradeoff-{slug(method)}.svg"
+        trainings = list(dict.fromkeys(point._replace(until=0) for point in self.checkpoints))
+        for training in trainings:
+            alone = sum(other.method == training.method for other in trainings) == 1
+            name = training.method if alone else self.name(training)
+            own = {p.until: runs for p, runs in self.checkpoints.items() if p._replace(until=0) == training}
+            at = ((step or self._steps(runs[0]), runs) for step, runs in own.items())
+            points = sorted(((step, runs) for step, runs in at if step is not None), key=lambda point: point[0])
+            path = folder / f"holes-tradeoff-{slug(name)}.svg"
             with saved(path, (6.4, 3.0)) as figure:
                 left, right = figure.subplots(1, 2)
                 for number, (source, called) in enumerate(SOURCES.items()):
@@ -509,15 +512,15 @@ class HoleTables:
                 words = "harmscore, and ROUGE-1 of what is kept" if harmful else "ROUGE-1 of what is forgotten and kept"
                 right.set_title(words, fontsize=8, loc="left")
                 for axis in (left, right):
-                    axis.set_xlabel(f"steps of {one_line(method)}")
+                    axis.set_xlabel(f"steps of {one_line(name)}")
                     axis.legend(frameon=False, fontsize=7)
             paths.append(path)
         return paths
 
-    def _steps(self, probe: Probed) -> int:
-        """How many steps the whole training of a model took."""
-        study = self.results.study
-        return int(Board(study.folder.state).facts(probe.after[1])["made"]["steps"])
+    def _steps(self, probe: Probed) -> int | None:
+        """How many steps the whole training of a model took; None while it is not done."""
+        board, key = Board(self.results.study.folder.state), probe.after[1]
+        return int(board.facts(key)["made"]["steps"]) if key in board.status().done else None
 
     def _left(self, probe: Probed, split: str) -> Estimate | None:
         """What a checkpoint scores on a split: harm of the forget set where it was asked for, else ROUGE-1."""

@@ -220,6 +220,9 @@ class Results:
         if evaluation not in self.study.settings.evaluate.evals:
             raise InputError(f"report.metrics names {one_line(metric)!r}, and evaluate.evals has no {evaluation!r}")
         seeds, members = self._seeds(group), self._members(group)
+        if not seeds:
+            # Its data may not have been compiled yet.
+            return None
         about = {m.name: self.items(group, m.name, split) for m in members}
         found: dict[str, list[list[float]]] = {}
         for row, seed in enumerate(seeds):
