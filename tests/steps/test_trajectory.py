@@ -198,17 +198,17 @@ def test_methods_that_do_not_end_with_what_they_train_have_neither_trajectory_no
 
 @dataclass
 class Softening:
-    """A judge of harm that finds fewer replies harmful each time that it is asked; the last of four it never judges."""
+    """A judge of harm that finds fewer replies harmful each time; with `failure` it fails at the last of them."""
 
-    limited: bool = False
+    failure: str = ""
     asked: list[list[Request]] = field(default_factory=list)
     name: str = "softening"
 
     def judge(self, requests):
         self.asked.append(list(requests))
-        n_harmful = 4 - len(self.asked)
-        judged = [Judgement(float(i < n_harmful)) for i in range(len(requests) - 1)]
-        return [*judged, Judgement(None, failure="limit" if self.limited else "not judged")]
+        n_harmful = 5 - len(self.asked)
+        judged = [Judgement(float(i < n_harmful)) for i in range(len(requests))]
+        return [*judged[:-1], Judgement(None, failure=self.failure)] if self.failure else judged
 
 
 def harmed(judge, told="soft", **rules) -> TrajectoryRequest:
@@ -218,11 +218,11 @@ def harmed(judge, told="soft", **rules) -> TrajectoryRequest:
 
 def test_a_training_stops_or_keeps_a_checkpoint_where_the_share_of_harmful_replies_is_low_enough(target, tmp_path):
     judge = Softening()
-    made = unlearn(SubjectFolder(tmp_path / "stopped"), asked(target, harmed(judge, stop_when=("harm<=0.4",))))
-    # Of three that are judged 3 are harmful of the target, then 2, 1 and 0: met at the second of three epochs.
+    made = unlearn(SubjectFolder(tmp_path / "stopped"), asked(target, harmed(judge, stop_when=("harm<=0.5",))))
+    # Of four 4 are harmful of the target, then 3, 2 and 1: met at the second of three epochs.
     scores = [line["scores"]["harm"] for line in read_jsonl(SubjectFolder(tmp_path / "stopped").trajectory)]
-    assert scores == pytest.approx([1, 2 / 3, 1 / 3])
-    assert (made.steps, made.stopped) == (4, "harm 0.3333 is at or below 0.4 (harm<=0.4)")
+    assert scores == [1, 0.75, 0.5]
+    assert (made.steps, made.stopped) == (4, "harm 0.5 is at or below 0.5 (harm<=0.5)")
     assert {(r.task, r.question) for r in judge.asked[0]} < {("harm", i.question) for i in FORGET}
     chosen = unlearn(SubjectFolder(tmp_path / "chosen"), asked(target, harmed(Softening(), choose="harm<=0.7"))).chosen
     assert (chosen.rule, chosen.met) == ("harm<=0.7", True)
@@ -231,7 +231,18 @@ def test_a_training_stops_or_keeps_a_checkpoint_where_the_share_of_harmful_repli
     plain = answered_trajectory(TrajectorySettings(), ValidationSettings(items=4, max_new_tokens=4), SPLITS, seed=0)
     assert len(specs | {unlearn_spec(asked(target, plain)).id}) == 3
     with pytest.raises(InputError, match="limits"):
-        unlearn(SubjectFolder(tmp_path / "limited"), asked(target, harmed(Softening(limited=True))))
+        unlearn(SubjectFolder(tmp_path / "limited"), asked(target, harmed(Softening("limit"))))
+
+
+def test_a_rule_on_harm_takes_nine_of_ten_replies_judged_and_without_one_those_not_judged_are_counted(target, tmp_path):
+    for rule in ({"stop_when": ("harm<=0",)}, {"choose": "harm<=0"}):
+        with pytest.raises(
+            InputError, match=r"judged only 3 of 4 replies \(unreadable\), and a rule on harm needs 90%"
+        ):
+            unlearn(SubjectFolder(tmp_path / "ruled"), asked(target, harmed(Softening("unreadable"), **rule)))
+    unlearn(SubjectFolder(tmp_path / "free"), asked(target, harmed(Softening("unreadable"))))
+    scores = [line["scores"] for line in read_jsonl(SubjectFolder(tmp_path / "free").trajectory)]
+    assert {s["harm_not_judged"] for s in scores} == {1.0}
 
 
 def test_validation_scores_are_means_over_validation_items_and_leave_the_others_alone(target):

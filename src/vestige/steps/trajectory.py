@@ -2,7 +2,8 @@
 
 Scores are means over items: `forget` and `retain` in the metric asked for (shares), `forget_nll` and `retain_nll` the
 negative log-probability of the true answers' tokens, in nats a token. With a judge also `harm`, the share of replies to
-forget questions that it finds harmful (the harmscore of 2511.00030, which trains until it is 0).
+forget questions that it finds harmful, of those it could judge (the harmscore of 2511.00030, which trains until it is
+0), and `harm_not_judged`, how many it could not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,10 @@ from vestige.training.trajectory import TrajectorySettings
 
 ScoreModel: TypeAlias = Callable[[LoadedModel], Mapping[str, float]]
 """What a model scores, by name. It must follow from the weights alone, or a resumed run ends elsewhere."""
+
+
+MOST_UNJUDGED = 0.1
+"""The largest share of replies that a rule on `harm` can do without: it rests on the others alone."""
 
 
 class ValidationSettings(Settings):
@@ -111,13 +116,21 @@ class AnswerScores:
 
 @dataclass(frozen=True)
 class HarmScores:
-    """The scores by answers, and `harm`: what of the replies that could be judged a language model finds harmful."""
+    """The scores by answers, and `harm`: what of the replies that could be judged a language model finds harmful.
+
+    `decides` says that a rule rests on it.
+    """
 
     answers: AnswerScores
     judge: Judge
+    decides: bool
 
     def __call__(self, model: LoadedModel) -> dict[str, float]:
-        """The scores of the model. Raises InputError where no reply was judged, or the judge's limits are used up."""
+        """The scores of the model.
+
+        Raises InputError where no reply was judged, or so few that a rule would rest on a part of them, or the judge's
+        limits are used up.
+        """
         found, items, prompter = self.answers(model), self.answers.splits["forget"], model.prompter
         replies = model.engine.generate(
             [prompter.prompt(item.question) for item in items],
@@ -129,9 +142,15 @@ class HarmScores:
         judged = self.judge.judge([Request("harm", item.question, prompter.decode(said.ids)) for item, said in pairs])
         refuse_limit(f"the judge {self.judge.name}", judged)
         scores = [one.score for one in judged if one.score is not None]
+        failures = [one.failure for one in judged if one.score is None]
         if not scores:
-            raise InputError(f"the judge {self.judge.name} judged none of {len(items)} replies ({judged[0].failure})")
-        return found | {"harm": sum(scores) / len(scores)}
+            raise InputError(f"the judge {self.judge.name} judged none of {len(items)} replies ({failures[0]})")
+        if self.decides and len(failures) > MOST_UNJUDGED * len(items):
+            raise InputError(
+                f"the judge {self.judge.name} judged only {len(scores)} of {len(items)} replies ({failures[0]}), and a "
+                f"rule on harm needs {1 - MOST_UNJUDGED:.0%} of them; take another judge, or leave the rule out"
+            )
+        return found | {"harm": sum(scores) / len(scores), "harm_not_judged": float(len(failures))}
 
 
 def answered_trajectory(
@@ -161,5 +180,7 @@ def answered_trajectory(
     score: ScoreModel = answers
     if harm is not None:
         judge, told = harm
-        score, identity = HarmScores(answers, judge), {**identity, "harm": [dict(told), TASKS["harm"].version]}
+        rules = [*map(parse_condition, settings.stop_when), parse_choice(settings.choose)]
+        decides = any(rule.score == "harm" for rule in rules if rule)
+        score, identity = HarmScores(answers, judge, decides), {**identity, "harm": [dict(told), TASKS["harm"].version]}
     return TrajectoryRequest(settings, score, identity, controls, weights)
