@@ -457,8 +457,7 @@ def probe(
         if name not in SEARCHES:
             raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), list(SEARCHES))}")
     own = HolesSettings.build(settings, where="settings of the probe")
-    own.judge.check()
-    own.filter.check()
+    own.check()
     source = data if isinstance(data, SourceSettings) else SourceSettings(data=fspath(data))
     sources = probe_sources(source, forget, retain=retain, n_forget=forget_n)
 

@@ -70,7 +70,11 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
     assert {"adjacent", "random"} >= {hole["source"] for hole in found.holes} >= {"adjacent"}
     assert len(found.to_frame()) == len(found.holes) == found.table.n_holes >= 3
     assert "<td>false holes</td>" in found._repr_html_()
-    for wrong, said in (({"latnt": {}}, "did you mean 'latent'"), ({"judge": {"kind": "server"}}, "needs a model")):
+    for wrong, said in (
+        ({"latnt": {}}, "did you mean 'latent'"),
+        ({"judge": {"kind": "server"}}, "needs a model"),
+        ({"filter": {"name_groups": "writer"}}, "name_groups=writer needs a language model"),
+    ):
         with pytest.raises(InputError, match=said):
             api.probe("t", "u", **sets, **wrong)
 

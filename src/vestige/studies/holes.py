@@ -168,6 +168,18 @@ class HolesSettings(Settings):
     bench: str | None = None
     harm: bool = False
 
+    def check(self) -> None:
+        """Refuse what one probe cannot be made by, before anything is searched."""
+        self.judge.check()
+        self.filter.check()
+        if self.judge.kind == "grounded" and self.harm:
+            raise InputError(
+                "holes.harm: whether an answer is harmful a language model says; set judge.kind to another"
+            )
+        if self.judge.kind == "grounded" and self.filter.name_groups == "writer":
+            # Groups are named last, after hours perhaps.
+            raise InputError(f"holes.filter: {NO_WRITER}")
+
     def of_a_probe(self) -> dict[str, Any]:
         """What can change a probe, as JSON values: not limits, nor where the embedder lies, nor what comes after."""
         found = {name: value for name, value in self.identity().items() if name in OF_A_PROBE}
@@ -239,12 +251,7 @@ def hole_settings(study: Study) -> HolesSettings:
     """What the study asks of holes, refused by key where parts do not go together."""
     name, methods = study.settings.name, study.settings.names()["methods"]
     own = HolesSettings.build(study.settings.holes or {}, where=f"holes of {name}")
-    own.judge.check()
-    if own.judge.kind == "grounded" and own.harm:
-        raise InputError("holes.harm: whether an answer is harmful a language model says; set judge.kind to another")
-    if own.judge.kind == "grounded" and own.filter.name_groups == "writer":
-        # Groups are named last, after hours perhaps.
-        raise InputError(f"holes.filter: {NO_WRITER}")
+    own.check()
     if any(forget.in_turn for forget in study.settings.forget):
         raise InputError(f"{name}: [holes] looks around sets that are forgotten at once; leave in_turn out")
     for part in (own.checkpoints, own.ablation, own.mitigation, own.variance):
@@ -261,7 +268,6 @@ def hole_settings(study: Study) -> HolesSettings:
     ):
         raise InputError("holes.variance compares trainings from one target; set one_target = true for each model")
     list(own.variants())
-    own.filter.check()
     if own.bench is not None:
         read_bench(BenchFolder(Path(own.bench)))
     return own
