@@ -14,7 +14,7 @@ from hand_made import (
     verdict,
 )
 
-from vestige.artifacts.records import CODE_BOUND, SEEN_BOUND, TOKENS_BOUND
+from vestige.artifacts.records import CODE_BOUND, SEEN_BOUND, SHUFFLED, TOKENS_BOUND
 from vestige.auditing.judge import judge
 from vestige.auditing.scores import Brought, Carried
 from vestige.core.errors import InputError
@@ -192,7 +192,7 @@ def test_the_curve_of_a_searched_prompt_has_the_bits_of_each_of_its_shares():
     assert {p.bits for c in found.curves if c.subject != "ga" for p in c.points} == {None}
 
 
-PROMPT = attack("gcg n=7", "gcg", "forget_part", points=("0 %", "100 %"))
+PROMPT = attack("gcg n=7", "gcg", "forget_part", points=(SHUFFLED, "0 %", "100 %"))
 BROUGHT = {("gcg n=7", "ga"): Carried({}, {}, brought=Brought(7, 7))}
 
 

@@ -47,7 +47,7 @@ def test_the_bundle_names_every_file_by_digest_and_is_the_same_again(tmp_path):
     assert heads[:4] == ["What was not tested", "Scope", "Threat model", "Findings"]
     assert "Not legal advice." in page
     assert all(plain_sentence(line, {}) in page for line in found.untested)
-    assert "<li>kept: <bdi>pass: DPO, IDK + GD and KL; fail: GA</bdi></li>" in page
+    assert "<li>utility preserved: <bdi>pass: DPO, IDK + GD and KL; fail: GA</bdi></li>" in page
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
