@@ -84,6 +84,19 @@ def test_every_option_on_a_page_is_one_of_its_command():
         assert set(re.findall(r"(?<= )--[a-z-]+", words)) <= known | {"--help"}, (page, words)
 
 
+def test_files_that_pages_name_and_sections_that_messages_name_are_there():
+    pages = {page.name: page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")}
+    files = {
+        name for said in pages.values() for name in re.findall(r"`((?:tests|benchmarks|tools)/[\w./]+\.\w+)`", said)
+    }
+    assert len(files) > 20
+    assert {name for name in files if not (ROOT / name).exists()} == set()
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    sections = re.findall(r"docs/([\w-]+\.md)[^\"\n]*?\(([A-Z][\w ]+)\)", code)
+    assert sections
+    assert [(page, name) for page, name in sections if f"# {name}\n" not in pages[page]] == []
+
+
 def test_the_pages_are_short_enough_to_be_read():
     pages = {page: page.read_text(encoding="utf-8").split() for page in DOCS.rglob("*.md")}
     # Bars and dashes of tables are no words.

@@ -569,7 +569,7 @@ def print_holes(table: "HoleTable", *, n_shown: int = 8) -> None:
 def _print_rows(table: "HoleTable") -> None:
     """Measures down, sources across."""
     if not table.rows:
-        typer.echo("no prompt was left to test and judge; docs/holes.md says what to do (Nothing left)")
+        typer.echo("no prompt was left to test and judge; docs/holes.md says why (What counts as a hole)")
         return
     measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
     print_columns("fresh answers: quality 1 to 10, 95 % intervals", [measures], [_column(row) for row in table.rows])
