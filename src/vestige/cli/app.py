@@ -45,7 +45,8 @@ def report_command(
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
 
-def _attacks() -> dict[str, str]:
+def attack_commands() -> dict[str, str]:
+    """The commands of `vestige attack`, those of other packages' attacks too, by where each is."""
     from vestige.attacks import ATTACKS, COMMANDS, known_attacks
 
     names = dict.fromkeys((*ATTACKS, *COMMANDS, *known_attacks()))
@@ -54,7 +55,7 @@ def _attacks() -> dict[str, str]:
 
 attack_app = group(
     "Try to extract what a model was made to forget. The result is no evidence without a control.",
-    _attacks,
+    attack_commands,
 )
 probe_app = group(
     "Find knowledge holes: what an unlearned model no longer answers, though it should have kept it. Without a "
