@@ -239,6 +239,20 @@ def test_requests_share_connections_and_stay_within_their_bounds(nano):
             load(ModelSettings(model=f"{log.url}#other"))
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_bound_counts_the_tokens_that_a_reply_took_and_its_most_where_the_server_does_not_say(nano, told):
+    def usage(body, found):
+        found["usage"] = {"prompt_tokens": found["usage"]["prompt_tokens"], "completion_tokens": 1} if told else None
+
+    with serving(nano, alter=usage) as log:
+        subject = through(log, nano, scores="no", concurrency=1, most_tokens=1500)
+        if told:
+            assert len(records(subject, qa, max_new_tokens=400)) == len(ITEMS)
+        else:
+            with pytest.raises(InputError, match="is used up"):
+                records(subject, qa, max_new_tokens=400)
+
+
 def test_what_a_server_replies_is_text_and_nothing_else(nano):
     hostile = "\x1b[2J<script>alert(1)</script> \ud800 secret-of-ten <eos>"
 

@@ -3,13 +3,16 @@ from functools import partial
 import pytest
 import torch
 from benchmarks.planted_tables import Manner, planted
+from tests.judges.faulty_server import completion, serving
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from vestige.artifacts.layout import ProbeFolder
+from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.judges.server import ServerSettings
+from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_tokenizer
-from vestige.probes.answering import Answerer, AnswerSettings, Judging, LocalAnswerer, Participants
+from vestige.probes.answering import Answerer, AnswerSettings, Judging, KeptAnswers, LocalAnswerer, Participants, asking
 from vestige.training.adapters import add_lora
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
@@ -52,6 +55,62 @@ def test_at_temperature_0_the_seed_does_not_matter(loaded):
 def test_a_prompt_that_does_not_fit_has_no_answer_rather_than_an_empty_one(loaded):
     answerer = LocalAnswerer(loaded)
     assert answerer.answer(["word " * 200, QUESTIONS[0]], seed=0)[0] is None
+
+
+def served(log, folder, **settings):
+    """The answers of a served model, kept in `folder`."""
+    query = {"silent": "yes", "concurrency": 2, "first_wait_seconds": 0, **settings}
+    words = "&".join(f"{name}={value}" for name, value in query.items())
+    model = load(ModelSettings(model=f"{log.url}?{words}#nano"))
+    return KeptAnswers(asking(model, AnswerSettings(temperature=0.0, max_tokens=4)), folder, {})
+
+
+def questions(log):
+    """What a server was asked of the questions here, in order."""
+    return [q for body in log.bodies if (q := body["messages"][-1]["content"]) in QUESTIONS]
+
+
+@pytest.mark.parametrize("wrong", ["400", "413", "422", "filtered"])
+def test_a_prompt_that_a_server_refuses_has_no_answer_and_costs_no_other_its_own(tmp_path, wrong):
+    def refused(body):
+        return body["messages"][-1]["content"] == QUESTIONS[3]
+
+    def trouble(call, body):
+        return wrong if wrong != "filtered" and refused(body) else ""
+
+    def raw(body):
+        return completion("red", finish_reason="content_filter" if wrong == "filtered" and refused(body) else "stop")
+
+    with serving(trouble=trouble, raw=raw) as log:
+        first = served(log, tmp_path).answer(QUESTIONS, seed=1)
+        assert [n for n, answer in enumerate(first) if answer is None] == [3]
+        assert sorted(questions(log)) == QUESTIONS
+        assert served(log, tmp_path).answer(QUESTIONS, seed=1) == first
+        # Only that one is asked for again.
+        assert questions(log)[len(QUESTIONS) :] == [QUESTIONS[3]]
+
+
+def test_a_server_that_refuses_plain_questions_too_is_refused(tmp_path):
+    with serving(trouble=lambda call, body: "400" if body["max_tokens"] == 4 else "") as log:
+        asked = served(log, tmp_path)
+        with pytest.raises(InputError, match="rejects a request"):
+            asked.answer(QUESTIONS, seed=1)
+
+
+def test_what_came_before_a_bound_or_a_fault_is_kept_and_paid_for_once(tmp_path):
+    for bound, trouble in ((8, lambda call, body: ""), (100, lambda call, body: "401" if call % 10 == 9 else "")):
+        folder, runs, found = tmp_path / str(bound), 0, None
+        with serving(lambda body: "red", trouble) as log:
+            while found is None:
+                runs += 1
+                try:
+                    found = served(log, folder, most_requests=bound).answer(QUESTIONS, seed=1)
+                except InputError:
+                    assert runs < 10
+            answered = [body for body in log.paid if any(q in body for q in QUESTIONS)]
+        assert None not in found
+        assert runs > 1
+        assert len(answered) == len(QUESTIONS)
 
 
 def test_nobody_is_in_memory_whom_nobody_asks(tmp_path):

@@ -21,13 +21,11 @@ from vestige.core.text import one_line
 from vestige.judges.base import Prompt, Spend, Written
 from vestige.judges.spending import Forecast, Kept, Register, Shelf, UnderWay, estimated_tokens, forecast, most_of
 from vestige.models.address import Amount, Limits, Server, address, is_address, server_parts
-from vestige.models.http import Client, Fault, Garbled, Job, Ledger
+from vestige.models.http import Client, Fault, Garbled, Job, Ledger, used_tokens
 
 _FILTERED = "content_filter"
 # OpenAI's word, and that of servers which speak like Anthropic's.
 _CUT = {"length", "max_tokens"}
-# More than a reply can take; a server that claims more is not believed.
-_MOST_TOKENS = 10**9
 # What is wrong with one request. A key, a path or a credit is everybody's trouble.
 _ONE_REQUESTS_FAULT = {0, 400, 413, 422}
 _LOG = logging.getLogger(__name__)
@@ -249,12 +247,10 @@ def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
 def _reply(client: Client, prompt: Prompt, found: Any) -> Kept:
     """What the model wrote. What a reasoning model thought stands beside it, and is no verdict."""
     try:
-        choice, usage = found["choices"][0], found.get("usage") or {}
+        choice, known = found["choices"][0], used_tokens(found)
         text, finish = _text(choice["message"]["content"]), choice.get("finish_reason")
-        tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Garbled(str(found)) from error
-    known = [n if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MOST_TOKENS else None for n in tokens]
     clean = client.text(text)
     asked = estimated_tokens(prompt.system + prompt.user) if known[0] is None else known[0]
     wrote = estimated_tokens(clean) if known[1] is None else known[1]

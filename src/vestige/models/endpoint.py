@@ -11,7 +11,7 @@ Log-probabilities are in nats.
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -26,7 +26,7 @@ from vestige.core.text import one_line
 from vestige.models.address import Address, Amount, address
 from vestige.models.folders import ModelDigest, tokenizer_digest
 from vestige.models.generation import Reply, Sampling
-from vestige.models.http import Client, Garbled, Job, Ledger, Rejected, numbers
+from vestige.models.http import Client, Fault, Garbled, Job, Ledger, Rejected, numbers
 from vestige.models.load import LoadedModel, ModelSettings, find, read_tokenizer
 from vestige.models.options import LetterPrompt, LetterScore
 from vestige.models.prompts import Encoded, Prompter
@@ -105,13 +105,38 @@ class Endpoint:
         sampling: Sampling | None = None,
     ) -> list[Reply]:
         """Replies to `prompts`, in the order given; a server that knows no seeds draws samples of its own."""
+        return self.client.all(self._reply_jobs(prompts, end_ids, max_new_tokens, context, sampling))
+
+    def generate_each(
+        self,
+        prompts: Sequence[Sequence[int]],
+        take: Callable[[int, Reply | None], None],
+        *,
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
+        """As `generate`, but each prompt's number and reply are given to `take` as soon as the reply is there.
+
+        The reply is None where the server refuses that prompt or filters what the model said.
+        """
+        self.client.tell_each(self._reply_jobs(prompts, end_ids, max_new_tokens, context, sampling), take)
+
+    def _reply_jobs(
+        self,
+        prompts: Sequence[Sequence[int]],
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None,
+        sampling: Sampling | None,
+    ) -> Iterator[Job[Reply]]:
         drawn: list[dict[str, Any]] = [{"temperature": 0.0} for _ in prompts]
         if sampling is not None:
             own = {"temperature": sampling.temperature, "top_p": sampling.top_p}
             drawn = [{**own, "seed": seed % _SEEDS} for seed in sampling.seeds]
         room = [min(max_new_tokens, (context or sys.maxsize) - len(p)) for p in prompts]
-        jobs = (self._reply_job(*row, end_ids) for row in zip(prompts, room, drawn, strict=True))
-        return self.client.all(jobs)
+        return (self._reply_job(*row, end_ids) for row in zip(prompts, room, drawn, strict=True))
 
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
         """Scores of the answers, in the order given."""
@@ -197,10 +222,7 @@ class Endpoint:
             ids = ids[:-1]
         why = choice.get("finish_reason")
         if why == "content_filter":
-            raise InputError(
-                f"the server of {self.to.shown} filtered a reply, which would pass for something forgotten; switch its "
-                "filter off"
-            )
+            raise Fault("filtered", "its finish_reason is content_filter", again=False)
         if why in ("abort", "error"):
             raise Garbled(f"the server ended the reply ({why})")
         finish: Literal["stop", "length"] = "length" if why in _CUT else "stop"

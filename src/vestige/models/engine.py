@@ -7,7 +7,7 @@ sentence for a model behind an address.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.options import LetterPrompt, LetterScore, score_letters
@@ -49,6 +49,23 @@ class Engine(Protocol):
 
     def score_letters(self, asked: Sequence[LetterPrompt]) -> list[LetterScore]:
         """What comes after each prompt, in the order given."""
+
+
+@runtime_checkable
+class PaidEngine(Protocol):
+    """An engine whose replies are paid for one by one, so that each may be kept as soon as it is there."""
+
+    def generate_each(
+        self,
+        prompts: Sequence[Sequence[int]],
+        take: Callable[[int, Reply | None], None],
+        *,
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
+        """As `Engine.generate`; each prompt's number and reply go to `take`, None where that prompt gets none."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,10 @@ _MOST_BYTES = 64 * 2**20
 _LEAST_SECRET = 8
 _AGAIN = {408, 409, 425}
 _ONE_REQUESTS_FAULT = {400, 404, 405, 413, 415, 422, 501}
+# What may be wrong with one prompt, where others of the same form were answered.
+_ONE_PROMPTS_FAULT = {400, 413, 422}
+# More than a reply can take; a server that claims more is not believed.
+_MOST_TOKENS = 10**9
 # Of its own, so that waiting changes no other draw.
 _SPREAD = random.Random()
 
@@ -99,7 +103,8 @@ class Ledger:
 class Job(Generic[T_co]):
     """A request, what is made of its reply (Garbled where that is none), and the most that it can take.
 
-    `taken` says what it did take. `note` is called with True before each attempt and with False when that one failed.
+    `taken` says what it did take; without it that is the reply's `usage`, and `most` where the reply has none. `note`
+    is called with True before each attempt and with False when that one failed.
     """
 
     path: str
@@ -130,6 +135,25 @@ class Client:
     def all(self, jobs: Iterable[Job[T]]) -> list[T]:
         """What is made of each reply, in order; no reply is an error, in one sentence."""
         return self.each(jobs, self._reply_or_error)
+
+    def tell_each(self, jobs: Iterable[Job[T]], take: Callable[[int, T | None], None]) -> None:
+        """Give `take` each job's number and what is made of its reply, as soon as it is there.
+
+        None where the server refuses that prompt (HTTP 400, 413, 422) or filters its reply. Anything else is an error
+        as of `all`, raised after the end of all that is under way.
+        """
+
+        async def one(numbered: tuple[int, Job[T]]) -> None:
+            n, job = numbered
+            try:
+                made = await self.reply(job)
+            except Fault as fault:
+                if fault.failure != "filtered" and fault.code not in _ONE_PROMPTS_FAULT:
+                    raise self._error(fault) from fault
+                made = None
+            take(n, made)
+
+        self.each(enumerate(jobs), one, finish=True)
 
     def each(self, things: Iterable[X], do: Callable[[X], Awaitable[T]], *, finish: bool = False) -> list[T]:
         """What `do` makes of each thing, in order; at most `concurrency` are taken out of `things` and under way.
@@ -185,15 +209,22 @@ class Client:
             # It may fit when others' requests are settled.
             self._settled.clear()
             await self._settled.wait()
+        # A failed attempt without `taken` counts at its most, unless the server refused it.
         taken = job.most if job.taken is None else Amount(0, 0, 0)
         # What was booked is put back whatever happens: others wait for it.
         try:
             job.note(True)
-            made = await self._once(job)
-            taken = job.most if job.taken is None else job.taken(made)
+            found = await self._once(job)
+            if job.taken is None:
+                taken = _used(found, job.most)
+            made = job.read(found)
+            if job.taken is not None:
+                taken = job.taken(made)
             self.answered = True
             return made
-        except Fault:
+        except Fault as fault:
+            if job.taken is None and fault.code:
+                taken = Amount(1, 0, 0)
             job.note(False)
             raise
         finally:
@@ -209,7 +240,7 @@ class Client:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), min(own if wait is None else wait, self.to.longest_wait_seconds))
 
-    async def _once(self, job: Job[T]) -> T:
+    async def _once(self, job: Job[Any]) -> Any:
         try:
             async with asyncio.timeout(self.to.timeout_seconds):
                 content = await self._content(job)
@@ -218,10 +249,9 @@ class Client:
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
             raise Fault("connection", self.told(f"{type(error).__name__}: {error}")) from error
         try:
-            found = json.loads(content)
+            return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise Garbled(self.told(content.decode("utf-8", "replace"))) from error
-        return job.read(found)
 
     async def _content(self, job: Job[Any]) -> bytes:
         """The bytes of a whole reply that is none of an error."""
@@ -253,23 +283,32 @@ class Client:
     async def _reply_or_error(self, job: Job[T]) -> T:
         try:
             return await self.reply(job)
-        except Fault as last:
-            fault, told, shown = last, self.told(str(last)), f"{self.to.url}#{self.to.model}"
+        except Fault as fault:
+            raise self._error(fault) from fault
+
+    def _error(self, fault: Fault) -> Exception:
+        """A fault as the error that ends a command."""
+        told, shown = self.told(str(fault)), f"{self.to.url}#{self.to.model}"
         again = "the same command again, which asks for nothing that was kept"
         if fault.failure == "limit":
-            raise InputError(
+            return InputError(
                 f"{shown}: its most_requests, most_tokens or most_cost is used up; raise it and run {again}"
             )
+        if fault.failure == "filtered":
+            return InputError(
+                f"the server of {shown} filtered a reply, which would pass for something forgotten ({told}); switch "
+                "its filter off"
+            )
         if not fault.again and fault.code and fault.code not in _ONE_REQUESTS_FAULT:
-            raise InputError(
+            return InputError(
                 f"{shown} refuses to answer ({told}); look at the address, the model's name and the key in "
                 f"{self.to.key_variable}"
             )
         if not fault.again:
-            raise Rejected(f"{shown} rejects a request ({told})")
+            return Rejected(f"{shown} rejects a request ({told})")
         if not self.answered:
-            raise InputError(f"no model answers at {self.to.url} ({told}); start the server or mend the address")
-        raise MachineError(f"{shown} gave no reply in {self.to.attempts} attempts, the last: {told}; run {again}")
+            return InputError(f"no model answers at {self.to.url} ({told}); start the server or mend the address")
+        return MachineError(f"{shown} gave no reply in {self.to.attempts} attempts, the last: {told}; run {again}")
 
     def told(self, text: str) -> str:
         """`text` of the server's as one line, without the key."""
@@ -285,6 +324,22 @@ class Client:
         if not isinstance(found, str):
             raise Garbled(f"a text is a {type(found).__name__}")
         return self._clean(found).encode("utf-8", "replace").decode()
+
+
+def used_tokens(found: Any) -> tuple[int | None, int | None]:
+    """Tokens sent and received, as the `usage` of a reply says; None is what it does not credibly say."""
+    usage = found.get("usage") if isinstance(found, dict) else None
+    told = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+    sent, received = (
+        n if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MOST_TOKENS else None for n in told
+    )
+    return sent, received
+
+
+def _used(found: Any, most: Amount) -> Amount:
+    """What a request took, each part at its most where the reply does not say. No prompt has 0 tokens."""
+    sent, received = used_tokens(found)
+    return Amount(1, sent or most.prompt_tokens, most.completion_tokens if received is None else received)
 
 
 def numbers(found: Any, n: int) -> list[float]:

@@ -4,8 +4,9 @@ A model is in memory or behind an address. But for rounding an answer follows fr
 from the other prompts; equal prompts of one call have one answer and are asked once. An answer that did not come is
 None and never an empty text, which would pass for a hole.
 
-So an answer or a judgement that is kept may stand for itself later, and a run that was killed asks nobody twice. What
-did not come, or failed, is not kept, and is asked for again.
+So an answer or a judgement that is kept may stand for itself later. A run that was killed asks again for what was
+under way: in memory a portion, of a server the requests that were sent. What did not come, or failed, is not kept, and
+is asked for again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +34,8 @@ from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.metrics.answers import contains, normalised
 from vestige.models.address import Limits
 from vestige.models.embedder import Embedder
-from vestige.models.generation import Sampling
+from vestige.models.engine import PaidEngine
+from vestige.models.generation import Reply, Sampling
 from vestige.models.load import LoadedModel, finite_logits
 from vestige.steps.subjects import Asked
 
@@ -60,25 +62,33 @@ class AnswerSettings(Settings):
 
 @dataclass
 class LocalAnswerer:
-    """A model in memory or behind an address. A prompt that its context does not hold has no answer."""
+    """A model that is asked through its engine. A prompt that its context does not hold has no answer."""
 
     loaded: LoadedModel
     settings: AnswerSettings = field(default_factory=AnswerSettings)
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order, computed in batches. Raises NotFinite where logits are no numbers."""
-        encoded = {prompt: ids for prompt in dict.fromkeys(prompts) if (ids := self._ids(prompt))}
+        encoded = self._encoded(prompts)
         with finite_logits(self.loaded):
-            replies = self.loaded.engine.generate(
-                list(encoded.values()),
-                end_ids=self.loaded.prompter.end_ids,
-                max_new_tokens=self.settings.max_tokens,
-                context=self.loaded.prompter.max_tokens,
-                sampling=self._sampling(list(encoded), seed),
-            )
+            replies = self.loaded.engine.generate(list(encoded.values()), **self._how(list(encoded), seed))
         texts = (self.loaded.prompter.decode(reply.ids) for reply in replies)
         said = dict(zip(encoded, texts, strict=True))
         return [said.get(prompt) for prompt in prompts]
+
+    def _encoded(self, prompts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """The tokens of each prompt that the context holds; equal prompts stand there once."""
+        return {prompt: ids for prompt in dict.fromkeys(prompts) if (ids := self._ids(prompt))}
+
+    def _how(self, prompts: Sequence[str], seed: int) -> dict[str, Any]:
+        """How an engine is to answer these prompts."""
+        prompter = self.loaded.prompter
+        return {
+            "end_ids": prompter.end_ids,
+            "max_new_tokens": self.settings.max_tokens,
+            "context": prompter.max_tokens,
+            "sampling": self._sampling(prompts, seed),
+        }
 
     def _sampling(self, prompts: Sequence[str], seed: int) -> Sampling | None:
         if self.settings.temperature == 0:
@@ -94,12 +104,52 @@ class LocalAnswerer:
             return ()
 
 
+_PLAIN_QUESTION = "What is the capital of France?"
+
+
+@dataclass
+class PaidAnswerer(LocalAnswerer):
+    """A model whose answers are paid for, behind an address. A prompt that its server refuses has no answer."""
+
+    def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
+        """One answer each, in order."""
+        said: dict[str, str] = {}
+        self.answer_each(prompts, said.__setitem__, seed=seed)
+        return [said.get(prompt) for prompt in prompts]
+
+    def answer_each(self, prompts: Sequence[str], keep: Callable[[str, str], None], *, seed: int) -> None:
+        """Give `keep` each prompt and its answer as soon as the answer is there.
+
+        Raises InputError where a plain question is refused as well: then the settings are at fault, or the account.
+        """
+        engine, encoded = self.loaded.engine, self._encoded(prompts)
+        assert isinstance(engine, PaidEngine)
+        asked, refused = list(encoded), list[str]()
+
+        def take(n: int, reply: Reply | None) -> None:
+            if reply is None:
+                refused.append(asked[n])
+            else:
+                keep(asked[n], self.loaded.prompter.decode(reply.ids))
+
+        engine.generate_each(list(encoded.values()), take, **self._how(asked, seed))
+        if refused:
+            plain = self.loaded.prompter.prompt(_PLAIN_QUESTION)
+            self.loaded.engine.generate([plain], **self._how([_PLAIN_QUESTION], seed))
+
+
+def asking(loaded: LoadedModel, settings: AnswerSettings) -> LocalAnswerer:
+    """A model as somebody who is asked."""
+    kind = PaidAnswerer if isinstance(loaded.engine, PaidEngine) else LocalAnswerer
+    return kind(loaded, settings)
+
+
 VERSION = 3
 """Of kept lines; those of another version are left where they are."""
 PORTION = 64
 """Prompts or requests that are put together and kept as one line, whole or not at all: the most that a kill can cost.
 
-Of a judge's there are more where they are about one question.
+Of a judge's there are more where they are about one question. Answers that are paid for are kept one by one.
 """
 
 
@@ -116,12 +166,18 @@ class KeptAnswers:
         path = self.folder / f"{content_id({'version': VERSION, 'asked': dict(self.identity), 'seed': seed})}.jsonl"
         kept = {prompt: answer for portion in read_log(path) for prompt, answer in portion["answers"].items()}
         missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in kept]
+
+        def keep(new: Mapping[str, str]) -> None:
+            append_lines(path, [json_line({"answers": new})])
+            kept.update(new)
+
+        if isinstance(self.inner, PaidAnswerer):
+            self.inner.answer_each(missing, lambda prompt, answer: keep({prompt: answer}), seed=seed)
+            return [kept.get(prompt) for prompt in prompts]
         for start in range(0, len(missing), PORTION):
             portion = missing[start : start + PORTION]
             answers = zip(portion, self.inner.answer(portion, seed=seed), strict=True)
-            new = {prompt: answer for prompt, answer in answers if answer is not None}
-            append_lines(path, [json_line({"answers": new})])
-            kept |= new
+            keep({prompt: answer for prompt, answer in answers if answer is not None})
         return [kept.get(prompt) for prompt in prompts]
 
 
@@ -177,7 +233,7 @@ def _portions(requests: Mapping[str, Request]) -> list[list[str]]:
 
 def answerer(who: Asked, settings: AnswerSettings, folder: ProbeFolder) -> Answerer:
     """A model as somebody who is asked, with what it said kept on the disk."""
-    return KeptAnswers(LocalAnswerer(who.loaded, settings), folder.answers, {"model": who.id, **settings.identity()})
+    return KeptAnswers(asking(who.loaded, settings), folder.answers, {"model": who.id, **settings.identity()})
 
 
 @dataclass(frozen=True)

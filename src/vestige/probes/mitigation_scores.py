@@ -44,8 +44,8 @@ from vestige.probes.answering import (
     Grader,
     KeptAnswers,
     KeptJudge,
-    LocalAnswerer,
     answerer,
+    asking,
 )
 from vestige.probes.filters import ADJACENT
 from vestige.probes.hole_table import CHANGE, EXCESS, SCALE, SHARE, mean_estimate
@@ -257,7 +257,7 @@ class Scorer:
         self.request.on_stage(f"answers of {name} to {len(self.samples)} prompts")
         answers = self.request.who.answers
         identity = {"scored": name, "reads": loaded.prompter.digest, **answers.identity()}
-        asked = _Gone(name, self.folder.path) if gone else LocalAnswerer(loaded, answers)
+        asked = _Gone(name, self.folder.path) if gone else asking(loaded, answers)
         kept = KeptAnswers(asked, self.folder.answers, identity)
         grader = self.request.who.grader
         judge = KeptJudge(grader.judge, self.folder.judged, grader.identity)
