@@ -236,3 +236,10 @@ def test_another_forget_set_or_model_does_not_take_over_a_folder(probed, tmp_pat
     assert probe(probed, out, "filter", *models(probed), *data(probed), *embedder).exit_code == 0
     swapped = probe(probed, out, "filter", *reversed(models(probed)), *data(probed), *embedder)
     assert "holds another part 'holes' (it differs in target, unlearned)" in str(swapped.exception)
+
+
+def test_limits_that_would_bound_no_served_model_are_refused(tmp_path):
+    words = ["http://127.0.0.1:9/v1#t", "http://127.0.0.1:9/v1#u", "--set", "limits.most_calls=5"]
+    for command in (["all", *words, "--data", "d", "--forget", "f"], ["latent", *words]):
+        ended = CliRunner().invoke(app, ["probe", *command, "--output-dir", str(tmp_path / "out")])
+        assert "would not bound http://127.0.0.1:9/v1#t; put most_cost" in str(ended.exception)

@@ -60,7 +60,7 @@ PARTS = {
     "filter": Part("vestige.probes.filters:FilterSettings", "Holes", "filter"),
     "judge": Part("vestige.judges.server:ServerSettings", "Judge", "judge", renamed={"url": "", "model": ""}),
     "grounded": Part("vestige.judges.grounded:GroundedSettings", "Judge", "grounded"),
-    "limits": Part("vestige.models.address:Limits", "Spending", "limits"),
+    "limits": Part("vestige.models.address:Limits", "Spending on the judge", "limits"),
     "mitigation": Part("vestige.probes.mitigation:MitigationSettings", "Repair", "mitigation"),
     "training": Part(
         "vestige.probes.mitigation:MendingSettings",
@@ -286,6 +286,19 @@ class NearOptions:
         return judge.writer(self.by, place, "--by")
 
 
+def refuse_idle_limits(place: Place, *models: str, judges: Sequence[str]) -> None:
+    """Refuse `limits.*` that would bound nothing: they are those of a judge on a server, not of served models."""
+    from vestige.models.address import is_address, shown_address
+
+    served = next((name for name in models if is_address(name)), None)
+    if served is not None and "server" not in judges and place.given.part("limits"):
+        raise InputError(
+            f"limits.* bound a judge on a server, and would not bound {one_line(shown_address(served))}; put "
+            "most_cost, most_requests or most_tokens, and prices, into the address: "
+            "http://host/v1?most_requests=1000#name"
+        )
+
+
 def placebo_names(placebos: Sequence[str]) -> dict[str, str]:
     """The placebos by what tables call them: the last part of the name, or all of it where that tells too little."""
     from vestige.probes.filters import OWN_NAMES
@@ -353,7 +366,7 @@ def all_command(
 ) -> None:
     """Adjacent questions, searches, and which of both are holes: everything, in one folder, with one judge.
 
-    Each part is kept; the same command resumes a stopped run without repeating any request.
+    Each part is kept; the same command resumes a stopped run, and repeats only requests that were under way.
     """
     refuse_torchrun("probe")
     place = Place(where, given, judges=[who.judge])
@@ -361,6 +374,7 @@ def all_command(
 
     who.check()
     who.check_naming(place)
+    refuse_idle_limits(place, target, unlearned, *(placebo or ()), judges=(who.judge, near.by or ""))
     searching = searching_from(place, searches, policy)
     sources = _read(given, data, forget, retain, forget_n)
     request = _adjacent_request(sources, near, who, place)
@@ -418,6 +432,7 @@ def latent_command(
     from vestige.probes.adjacent import beginnings_in
 
     who.check()
+    refuse_idle_limits(place, target, unlearned, judges=(who.judge,))
     searching = searching_from(place, searches, policy)
     # Before any model is loaded.
     beginnings_in(place.folder)
@@ -448,6 +463,7 @@ def filter_command(
 
     who.check()
     who.check_naming(place)
+    refuse_idle_limits(place, target, unlearned, *(placebo or ()), judges=(who.judge,))
     sources = _read(given, data, forget, retain, forget_n)
     # Before any model is loaded.
     candidates_in(place.folder)

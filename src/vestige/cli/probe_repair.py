@@ -39,6 +39,7 @@ from vestige.cli.probe import (
     PlaceOptions,
     participants,
     placebo_names,
+    refuse_idle_limits,
     searching_from,
     shown,
 )
@@ -147,6 +148,7 @@ def mitigate_command(
         raise InputError("--harm asks whether answers are harmful, which --judge grounded cannot say; take another")
     splits = _splits(given, data, forget, retain, mend.forget_n)
     place.look_for(target, unlearned)
+    refuse_idle_limits(place, target, unlearned, judges=(who.judge,))
     again = _again(target, unlearned, mend, splits, place) if way == "iterative" else None
     models = participants(target, unlearned, who, place, _answers(place))
     request = _request(models, way, mend, splits, place, again)
@@ -332,6 +334,7 @@ def harm_command(
         who.of_harm(place, place.output_dir)
     items = _splits(given, data, forget, None, forget_n).splits["forget"]
     place.look_for(*models)
+    refuse_idle_limits(place, *models, judges=(who.judge,))
     grader = who.of_harm(place, place.output_dir)
     found = {}
     for label, name in placebo_names(models).items():

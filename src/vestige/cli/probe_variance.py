@@ -8,7 +8,16 @@ import typer
 from vestige.cli.command import Given, command
 from vestige.cli.options import MODEL, DryRun, Embedder
 from vestige.cli.output import refuse_torchrun, say
-from vestige.cli.probe import JudgeOptions, Place, PlaceOptions, judge_words, participants, placebo_names, shown
+from vestige.cli.probe import (
+    JudgeOptions,
+    Place,
+    PlaceOptions,
+    judge_words,
+    participants,
+    placebo_names,
+    refuse_idle_limits,
+    shown,
+)
 from vestige.cli.tables import counted, print_columns, print_json
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
@@ -65,6 +74,7 @@ def variance_command(
     own = probed_answers(place.folder).identity()
     answers = given.build(AnswerSettings, own)
     place.look_for(target, *unlearned)
+    refuse_idle_limits(place, target, *unlearned, judges=[who.judge for who in judges.values()])
     cast = participants(target, "", JudgeOptions(embedder=embedder), place, answers)
     request = VarianceRequest(
         cast,

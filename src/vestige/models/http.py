@@ -216,7 +216,10 @@ class Client:
             job.note(True)
             found = await self._once(job)
             if job.taken is None:
-                taken = _used(found, job.most)
+                sent, received = used_tokens(found)
+                # No prompt has 0 tokens.
+                received = job.most.completion_tokens if received is None else received
+                taken = Amount(1, sent or job.most.prompt_tokens, received)
             made = job.read(found)
             if job.taken is not None:
                 taken = job.taken(made)
@@ -334,12 +337,6 @@ def used_tokens(found: Any) -> tuple[int | None, int | None]:
         n if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MOST_TOKENS else None for n in told
     )
     return sent, received
-
-
-def _used(found: Any, most: Amount) -> Amount:
-    """What a request took, each part at its most where the reply does not say. No prompt has 0 tokens."""
-    sent, received = used_tokens(found)
-    return Amount(1, sent or most.prompt_tokens, most.completion_tokens if received is None else received)
 
 
 def numbers(found: Any, n: int) -> list[float]:
