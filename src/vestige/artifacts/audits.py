@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from pydantic import TypeAdapter
-
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
 from vestige.core.estimates import Estimate, from_json, to_json
@@ -685,7 +683,8 @@ def read_judgements(folder: AuditFolder, answers: str) -> tuple[Judgement, ...]:
     stored = read_sealed(folder.judgements, "answers", "judgements")
     if stored["answers"] != answers:
         return ()
-    return tuple(TypeAdapter(Judgement).validate_python(one) for one in stored["judgements"])
+    again = "delete it, and judge again"
+    return tuple(typed(folder.judgements, Judgement, one, again=again) for one in stored["judgements"])
 
 
 def write_judgements(folder: AuditFolder, answers: str, judgements: Sequence[Judgement]) -> None:
