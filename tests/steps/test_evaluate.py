@@ -13,10 +13,11 @@ from vestige.artifacts.records import read_records, read_summary
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.items import Item
+from vestige.data.loaders import Figure, Pack, Published
 from vestige.evals import qa
 from vestige.models.tiny import tiny_tokenizer
 from vestige.steps import evaluate as step
-from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
+from vestige.steps.evaluate import EvaluateRequest, Subject, check_published, evaluate, finished_subject
 
 ITEMS = tuple(
     Item(f"How many {'and how very many ' * (n % 3)}crates does contract {n} name?", f"{20 + n}.", edge=f"e{n % 3}")
@@ -74,6 +75,15 @@ def test_records_stand_in_the_order_of_the_items_and_the_summary_is_theirs(subje
     lines = [json.loads(line) for line in place.scores.read_text().splitlines()]
     assert lines == [{"item": r["item"], **s} for r, s in zip(records, scores, strict=True)]
     assert not place.unfinished.exists()
+
+
+def test_a_published_figure_is_held_against_all_items_and_not_against_those_of_an_edge(subject, monkeypatch):
+    own_edges = tuple(dataclasses.replace(item, edge=str(n)) for n, item in enumerate(ITEMS))
+    monkeypatch.setattr(Pack, "items", lambda self, names: own_edges)
+    settings = REQUEST.settings.identity()
+    half = Figure(split="f", eval="qa", settings=settings, metric="generate/exact_match", value=0.5)
+    row = Published(model="m", source="a table", tolerance=0.01, figures=(half,))
+    check_published(subject, Pack(about="", data=("f",), splits={}), row, seed=7)
 
 
 @pytest.fixture

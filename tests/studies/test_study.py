@@ -83,6 +83,33 @@ def test_keys_follow_from_what_is_made_and_not_from_names() -> None:
     assert not keys(data=[{"name": "chain", "compile": "chain:4", "seed": 1}]) & keys()
 
 
+def test_the_content_of_a_pack_is_in_the_keys_and_its_place_is_not(tmp_path: Path) -> None:
+    some_files(tmp_path)
+
+    def cells_of(folder: str, **changed: Any) -> tuple[str, ...]:
+        given = [{"model": "open-unlearning/tofu_Llama-3.2-1B-Instruct_full", "teach": False}]
+        data = [{"name": "tofu", "data": f"pack:tofu:{tmp_path / folder}"}]
+        cells = study(data=data, models=given, forget=["forget01"], **changed).cells
+        return tuple(c.key for c in cells)
+
+    first = cells_of("tofu")
+    (tmp_path / "tofu").rename(tmp_path / "moved")
+    assert cells_of("moved") == first
+    # The figures of a target are checked though it was asked before without them.
+    assert not {*cells_of("moved", published="none")} & {*first}
+    path = tmp_path / "moved" / "full.json"
+    path.write_text(path.read_text().replace("of 12.", "of 13."))
+    assert not {*cells_of("moved")} & {*first}
+
+
+def test_versions_are_of_every_attack_and_evaluation_that_is_asked_for() -> None:
+    from vestige.studies.making import versions
+
+    found = versions(study(audit={"evals": ["qa", "choices"], "quantize": [8], "further": ["gcg items=3"]}))
+    assert {"attack quantize", "attack gcg", "evaluation qa", "evaluation choices"} <= found.keys()
+    assert not {name for name in versions(study()) if name.startswith("attack")}
+
+
 def test_a_rate_is_sought_once_from_the_target_of_the_first_seed() -> None:
     cells = study(rates=[{"values": [1e-4, 1e-3], "goal": "retain>=0.9"}], forget=["edge:0_1"]).cells
     (sought,) = [c for c in cells if c.kind == "calibrate"]

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from vestige.core.errors import InputError
+from vestige.core.ids import file_digest
 from vestige.core.items import Item, Options
 from vestige.core.settings import Settings, packaged_toml
 from vestige.core.text import closest, one_line
@@ -346,11 +347,22 @@ class Pack(Settings):
             once.setdefault(repr([row.values.get(cell) for cell in cells]), row)
         return items_in_table(Table(found.source, found.names, tuple(once.values())), keys, keep_duplicates=True)
 
-    def _file(self, split: PackSplit) -> Path:
+    def content(self) -> dict[str, Any]:
+        """What can change its items: the recipe, and by split the digests of the files that a folder has."""
+        recipe = self.model_dump(mode="json", exclude={"about", "published", "folder"})
+        splits = self.splits.items() if self.folder else ()
+        return {"recipe": recipe, "files": {name: [file_digest(p) for p in self._there(own)] for name, own in splits}}
+
+    def _there(self, split: PackSplit) -> list[Path]:
+        """The files of the split's name that are there, with any ending."""
         stem = Path(self.folder).expanduser() / split.file
         named = [stem.with_name(stem.name + ending) for ending in (*FORMS, "-00000-of-00001.parquet")]
-        there = [path for path in named if path.is_file()]
+        return [path for path in named if path.is_file()]
+
+    def _file(self, split: PackSplit) -> Path:
+        there = self._there(split)
         if len(there) != 1:
+            stem = Path(self.folder).expanduser() / split.file
             raise InputError(f"{stem}: {len(there)} files of this name, with endings {', '.join(FORMS)}; give one")
         if split.sha256 and hashlib.sha256(there[0].read_bytes()).hexdigest() != split.sha256:
             raise InputError(

@@ -20,6 +20,7 @@ from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.data.corpus import Corpus, NamedSplits, everything, items_of, named_splits, open_corpus
 from vestige.data.graph import Graph, load_graph
+from vestige.data.loaders import pack_named, published_of
 from vestige.data.selectors import is_selector, select_edges, select_items, with_seed
 from vestige.studies.engine import Cell
 from vestige.studies.settings import EACH, StudyData, StudyForget, StudyMethod, StudyModel, StudySettings
@@ -229,7 +230,10 @@ class Planner:
         else:
             # A model that knows already has no seed of its own: it is asked once.
             point = point._replace(seed=0)
-            target = content_id(["given", held, start])
+            known = published_of(data.data, model.model, self.settings.published or None)
+            # With the figures that it is held against, so that none goes unchecked for an earlier study's sake.
+            checked = [known[1].model_dump(mode="json", include={"figures", "tolerance"})] if known is not None else []
+            target = content_id(["given", held, start, *checked])
             yield Cell(target, "given", f"given {model.label} {data.name}", first, point)
         yield (asked := self._asked(target, point, held))
         for forget in self.settings.forget if self.settings.attack else ():
@@ -370,8 +374,10 @@ class Planner:
 def _of_data(data: StudyData) -> dict[str, Any]:
     """Everything that can change the items."""
     own = data.identity()
+    if (pack := pack_named(data.data)) is not None:
+        own["data"] = pack.content()
     for name in ("data", "compile", "factual", "contract_types", "retain"):
-        path = Path(str(own[name])).expanduser() if own[name] else None
+        path = Path(own[name]).expanduser() if isinstance(own[name], str) and own[name] else None
         if path is not None and path.is_file():
             own[name] = file_digest(path)
         elif path is not None and path.is_dir():

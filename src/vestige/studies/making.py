@@ -10,7 +10,7 @@ import torch
 
 from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_records
-from vestige.attacks import attack_of
+from vestige.attacks import ATTACKS, attack_of, find_attack
 from vestige.attacks.planning import plan_all
 from vestige.auditing.request import AuditedModel, AuditRequest, check_request, within_reach
 from vestige.auditing.run import conduct
@@ -102,12 +102,16 @@ def check_study(study: Study) -> None:
 def versions(study: Study) -> dict[str, int]:
     """The versions of all code that can change what the study's cells hold."""
     methods = {m.method: build_method(m.method, m.settings).version for m in study.settings.methods if m.method}
-    evals = {name: find_eval(name).COLLECT_VERSION for name in study.settings.evaluate.evals}
+    audit, asked = study.settings.audits(), study.settings.evaluate.evals
+    evals = {name: find_eval(name).COLLECT_VERSION for name in (*asked, *(audit.evals if audit else ()))}
+    made = audit or study.settings.attacks()
+    attacks = [*(name for name in ATTACKS if getattr(made, name)), *(one.split()[0] for one in made.further)]
     return {
         "finetune": finetuning.VERSION,
         "unlearn": unlearning.VERSION,
         **({"calibrate": calibrating.VERSION} if any(r.goal for r in study.settings.rates) else {}),
         **({"attack": attacking.VERSION} if study.settings.attack or study.settings.audit is not None else {}),
+        **{f"attack {name}": find_attack(name).version for name in attacks},
         **_versions_of_holes(study),
         **{f"method {name}": version for name, version in methods.items()},
         **{f"evaluation {name}": version for name, version in evals.items()},
