@@ -281,6 +281,7 @@ def attack(
     """
     from vestige.artifacts.records import forgotten_by, read_summary, result_rows
     from vestige.attacks import find_attack
+    from vestige.attacks.planning import check_kind
     from vestige.data.corpus import named_splits
     from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
     from vestige.steps.evaluate import evaluate_together, requests_of
@@ -295,7 +296,9 @@ def attack(
         settings = {found.amount or "n": n, **settings}
     before, asked = forgotten_by(fspath(subject)), _evals(evals)
     splits = named_splits(_corpus(data), forget, retain=retain, before=before)
-    planned = found.build(settings, where=f"attack {kind}").plan(splits.splits, seed=seed)
+    asked_for = found.build(settings, where=f"attack {kind}")
+    planned = asked_for.plan(splits.splits, seed=seed)
+    check_kind(asked_for, planned.plan)
     model = _model(subject, device, dtype or "float32", trust_remote_code, chat_template)
     attacked = any_subject(model, None if output_dir is None else fspath(output_dir), role=role, dtype=dtype)
     guide = None

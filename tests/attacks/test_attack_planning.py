@@ -226,3 +226,17 @@ def test_an_audit_names_further_attacks_with_settings_of_their_own():
     for wrong, said in (("squeeze", "no attack 'squeeze'"), ("quantize bits=5", "bits = '5': must be 4 or 8")):
         with pytest.raises(InputError, match=said):
             plan_all({**asked, "further": (wrong,)}, SPLITS, seed=0)
+
+
+def test_further_attacks_with_other_settings_have_them_in_their_names():
+    none = dict.fromkeys(("quantize", "in_context"), ())
+    further = ("relearn rate=1e-4 epochs=9", "gcg items=3 steps=10", "gcg items=3 steps=20", "gcg items=3 steps=20")
+    found = plan_all(settings(**none, relearn=("retain",), further=further), SPLITS, seed=0).attacks
+    names = ["relearn retain n=50", "relearn retain n=50 epochs=9 rate=0.0001", "gcg n=3", "gcg n=3 steps=20"]
+    assert [a.plan.name for a in found] == names
+    assert [attack_of(a.plan).steps for a in found[2:]] == [10, 20]
+
+
+def test_a_further_attack_without_a_name_is_refused():
+    with pytest.raises(InputError, match=r"further = .*an entry without a name"):
+        AuditSettings.build({"further": ["gcg", " "]})

@@ -12,8 +12,10 @@ import audited
 from vestige.artifacts.audits import read_plan
 from vestige.artifacts.layout import ProbeFolder, RunFolder
 from vestige.attacks import ATTACKS, find_attack
+from vestige.attacks.planning import plan_all
 from vestige.auditing import run as auditing
 from vestige.auditing.run import rejudge, run_audit
+from vestige.auditing.settings import AuditSettings
 from vestige.cli.app import app, attack_commands
 from vestige.cli.command import Given, group
 from vestige.cli.probe import PARTS, JudgeOptions, Place, PlaceOptions
@@ -34,9 +36,15 @@ from vestige.report import build_report
 PAGE = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
 PLUGIN = """
 from vestige.evals.qa import *
-from vestige.evals.qa import NAME, COLLECT_VERSION, SUMMARY_VERSION
+from vestige.evals.qa import COLLECT_VERSION, SUMMARY_VERSION
 from vestige.evals.qa import QASettings as SETTINGS
+from vestige.attacks.quantize import QuantizeSettings
 from vestige.methods.gd import GD
+
+NAME = "other"
+
+class Rounding(QuantizeSettings):
+    \"""Plans what another attack is called.\"""
 
 class Other(GD):
     \"""Something else.\"""
@@ -50,6 +58,7 @@ gone = plugged_out:Other
 [vestige.attacks]
 short = plugged_in:Other
 gcg = plugged_in:Other
+rounding = plugged_in:Rounding
 gone = plugged_out:Other
 
 [vestige.judges]
@@ -58,6 +67,7 @@ server = plugged_in:Other
 
 [vestige.evals]
 other = plugged_in
+copied = plugged_in
 short = json
 gone = plugged_out
 """
@@ -101,7 +111,7 @@ def shown(plug):
 def test_a_package_adds_a_method_and_an_evaluation_under_names_of_its_own(plugged):
     assert find_method("other").__name__ == "Other"
     assert build_method("other", {"retain_weight": 0.5}).identity()["retain_weight"] == 0.5
-    assert find_eval("other").NAME == "qa"
+    assert find_eval("other").NAME == "other"
 
 
 def test_no_package_changes_what_a_name_of_vestige_means(plugged):
@@ -114,6 +124,7 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
         (find_method, "gone", "plugged_out"),
         (find_eval, "gone", "plugged_out"),
         (find_eval, "short", "json has no NAME"),
+        (find_eval, "copied", "NAME in plugged_in is 'other'"),
         (find_eval, "othr", "did you mean 'other'"),
         (find_attack, "gone", "plugged_out"),
         (find_attack, "short", "plugged_in:Other is no attack"),
@@ -123,6 +134,12 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
     ]:
         with pytest.raises(InputError, match=said):
             find(name)
+
+
+def test_an_attack_that_plans_what_another_would_do_is_refused(plugged):
+    asked = AuditSettings(relearn=(), quantize=(), in_context=(), further=("rounding",)).model_dump()
+    with pytest.raises(InputError, match="plugged_in:Rounding plans an attack of the kind 'quantize'"):
+        plan_all(asked, {"forget": audited.FORGET}, seed=0)
 
 
 def test_what_packages_add_is_listed(plugged, monkeypatch):

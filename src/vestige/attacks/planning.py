@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from vestige.artifacts.audits import PlannedAttack
@@ -11,6 +11,7 @@ from vestige.attacks import ATTACKS, find_attack
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.settings import Settings
+from vestige.core.text import one_line
 from vestige.models.load import LoadedModel
 from vestige.training.checkpoints import Job
 
@@ -167,16 +168,36 @@ def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
     found: dict[str, Attack] = {}
     untested: list[str] = []
     own = [one for name in ATTACKS for one in find_attack(name).in_audit(asked)]
-    for one in (*own, *map(further, asked.get("further", ()))):
+    for n, one in enumerate((*own, *map(further, asked.get("further", ())))):
         try:
             attack = one.plan(splits, seed=seed)
         except InputError as error:
             untested.append(f"{one.called} was not tried: {error}")
             continue
+        check_kind(one, attack.plan)
+        if n >= len(own):
+            attack = _told_apart(attack, found)
         if attack.plan.name not in found:
             found[attack.plan.name] = attack
             untested += [f"{attack.plan.name}: {note}" for note in attack.notes]
     return Planned(tuple(found.values()), tuple(dict.fromkeys(untested)))
+
+
+def _told_apart(attack: Attack, found: Mapping[str, Attack]) -> Attack:
+    """The attack with the settings in its name by which it differs from one of `found` that has this name."""
+    other = found.get(attack.plan.name, attack).plan.settings
+    differing = [f"{key}={value}" for key, value in attack.plan.settings.items() if other.get(key) != value]
+    plan = replace(attack.plan, name=" ".join((attack.plan.name, *differing)))
+    if plan.name in found and found[plan.name].plan != plan:
+        raise InputError(f"two different attacks of this audit are called {one_line(plan.name)!r}; leave one out")
+    return replace(attack, plan=plan)
+
+
+def check_kind(settings: "AttackSettings", plan: PlannedAttack) -> None:
+    """Refuse a plan that names another attack than the one that made it: that other one would run."""
+    if find_attack(plan.kind) is not type(settings):
+        kind = f"{type(settings).__module__}:{type(settings).__name__}"
+        raise InputError(f"{kind} plans an attack of the kind {plan.kind!r}, which is another; see docs/extend.md")
 
 
 def further(text: str) -> AttackSettings:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from operator import not_
 from typing import Any, Literal, get_args
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from vestige.core.errors import InputError
 from vestige.data.mcq import MOST_OPTIONS
@@ -90,6 +90,13 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """Membership scores to compute."""
     gradient_norm: bool = False
     """Compute the gradient norm too: one backward pass an item."""
+
+    @field_validator("further")
+    @classmethod
+    def _named(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(one.split() for one in value):
+            raise ValueError("has an entry without a name; write each as NAME or NAME KEY=VALUE ...")
+        return value
 
 
 QUICK: Mapping[str, Any] = {

@@ -170,11 +170,13 @@ def attack_on(
     start: Path | None = None,
 ) -> None:
     """Plan the attack, make it on the subject, and say what changed; `guide` is the target, where one leads it."""
+    from vestige.attacks.planning import check_kind
     from vestige.steps.attack import AttackRequest
 
     evals = ask.settings(given, kind)
     splits = splits_from(source_from(given, data), forget, ask.retain, subject)
     attack = settings.plan(splits.splits, seed=who.seed)
+    check_kind(settings, attack.plan)
     leads = None if guide is None else who.guide(given, guide)
     request = AttackRequest(attack, evals, splits.forget, who.seed, guide=leads, start=start)
     attack_and_tell(who.subject(given, subject), splits, request, as_json=who.as_json)

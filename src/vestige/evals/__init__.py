@@ -43,4 +43,9 @@ def find_eval(name: str) -> "Evaluation[Any, Any]":
     # A module, whose names a test holds against the protocol's.
     if lacking := [n for n in (*Evaluation.__annotations__, *functions) if not hasattr(found, n)]:
         raise InputError(f"evaluation {name!r}: {module} has no {lacking[0]}; see docs/extend.md")
+    if name != found.NAME:
+        raise InputError(
+            f"evaluation {name!r}: the NAME in {module} is {found.NAME!r}, under which its records would be kept; "
+            "give it the entry point's name"
+        )
     return cast("Evaluation[Any, Any]", found)
