@@ -70,6 +70,14 @@ def test_values_stand_under_their_format_and_those_of_qa_get_one(run):
     }
 
 
+def test_an_evaluation_that_scores_what_another_scores_is_refused(run):
+    for path, value in (("q", 1.0), ("copy", 0.0)):
+        scores(run, path, {"a": {"exact_match": value}})
+    asked = (AskedPlace("ga", "", "", "qa", "q"), AskedPlace("ga", "", "", "other", "copy"))
+    with pytest.raises(InputError, match="qa and other both score generate/exact_match of the same item"):
+        read_case(run, plan(asked))
+
+
 def test_who_told_leaks_is_said_with_the_error(run):
     scores(run, "f", {"a": {"generate_plain/leaked": 0.0}})
     place = (AskedPlace("ga", "", "", "freeform", "f"),)

@@ -58,12 +58,13 @@ Values = dict[Source, dict[str, dict[str, float]]]
 def read_case(run: RunFolder, plan: AuditPlan) -> Case:
     """The scores, the bits carried, and what is known of the data set, of everything that the plan says is there."""
     values: Values = {}
+    scored_by: dict[tuple[Source, str, str], str] = {}
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stands_for = {who: _stands_for(folder) for who, folder in folders.items()}
     ranked = Ranked({}, {}, {})
     for place in plan.evaluations:
         stands = stands_for.get((place.subject, place.attack), {})
-        _add(values, place, read_scores(EvalFolder(run.path / place.path)), stands)
+        _add(values, scored_by, place, read_scores(EvalFolder(run.path / place.path)), stands)
         if place.eval == EXPOSURE:
             ranked = _with_ranks(ranked, plan, place, read_records(EvalFolder(run.path / place.path)), stands)
     prompts = {
@@ -149,7 +150,14 @@ def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
     return dict(read_json(folder.asked)) if folder.asked.exists() else {}
 
 
-def _add(values: Values, place: AskedPlace, rows: Iterator[dict[str, object]], stands_for: Mapping[str, str]) -> None:
+def _add(
+    values: Values,
+    scored_by: dict[tuple[Source, str, str], str],
+    place: AskedPlace,
+    rows: Iterator[dict[str, object]],
+    stands_for: Mapping[str, str],
+) -> None:
+    """Put in the values of one place; `scored_by` has the evaluation of each value by source, key and item."""
     source = Source(place.subject, place.attack, place.point)
     for row in rows:
         asked = str(row["item"])
@@ -157,6 +165,12 @@ def _add(values: Values, place: AskedPlace, rows: Iterator[dict[str, object]], s
         for metric, value in row.items():
             if metric != "item":
                 for where, key in _homes(source, metric):
+                    other = scored_by.setdefault((where, key, item), place.eval)
+                    if other != place.eval:
+                        raise InputError(
+                            f"the evaluations {other} and {place.eval} both score {key} of the same item; let the "
+                            "latter's `score` give a format of its own, as in 'format/metric'"
+                        )
                     values.setdefault(where, {}).setdefault(key, {})[item] = float(str(value))
 
 
