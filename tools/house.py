@@ -16,11 +16,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "Python files": (255, 255),
-    "lines of code": (45_400, 35_500),
-    "files with exactly one importer": (30, 30),
+    "Python files": (254, 255),
+    "lines of code": (45_200, 35_500),
+    "files with exactly one importer": (25, 30),
     "private functions of three lines or fewer, used once": (100, 100),
-    "lines of tests": (44_250, 28_000),
+    "lines of tests": (43_450, 28_000),
 }
 """Code lines are those without blanks, comments and docstrings."""
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
