@@ -1,5 +1,7 @@
 """The public names of Vestige and their homes: each is loaded when it is first used, and type checkers read it here."""
 
+__version__: str
+
 from .api import Audit as Audit
 from .api import Holes as Holes
 from .api import Model as Model
@@ -33,6 +35,7 @@ from .auditing.request import named_models as named_models
 from .auditing.run import rejudge as rejudge
 from .auditing.run import run_audit as run_audit
 from .auditing.settings import AuditSettings as AuditSettings
+from .core.errors import InputError as InputError
 from .core.items import Item as Item
 from .data.alternatives import with_alternatives as with_alternatives
 from .data.corpus import SourceSettings as SourceSettings

@@ -7,6 +7,7 @@ print as a note is in `notes`. Each function goes on where a stopped one ended, 
 """
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike, fspath
@@ -71,6 +72,10 @@ class Results:
         """A row for each estimate."""
         return _frame(self.rows)
 
+    def __repr__(self) -> str:
+        """One line: how many estimates there are, and where their evidence lies."""
+        return f"Results({len(self.rows)} estimates; evidence: {', '.join(map(str, self.evidence))})"
+
     def _repr_html_(self) -> str:
         columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
         return _table(columns, [[row.get(c) for c in columns] for row in self.rows])
@@ -101,6 +106,13 @@ class Audit:
         """A row for each verdict."""
         columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
         return _frame([{c: row[c] for c in columns} for row in self.verdicts])
+
+    def __repr__(self) -> str:
+        """One line: the folder, and how many claims of how many models pass, fail or stay open."""
+        counts = Counter(row["verdict"] for row in self.verdicts)
+        subjects = len({row["subject"] for row in self.verdicts})
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("holds", "fails", "inconclusive"))
+        return f"Audit({str(self.path)!r}: {subjects} {'model' if subjects == 1 else 'models'}, claims: {verdicts})"
 
     def report(self) -> Path:
         """Write the report's page, tables and figures; where the page is."""
@@ -142,7 +154,7 @@ def finetune(
     from vestige.studies.presets import TINY_FINETUNE
     from vestige.training.settings import TrainingSettings
 
-    base = TINY_FINETUNE.identity() if fspath(model) == "builtin:tiny" else {}
+    base = TINY_FINETUNE.identity() if _path(model) == "builtin:tiny" else {}
     corpus = _corpus(data)
     splits = named_splits(corpus, forget) if forget else None
     training = TrainingSettings.build({**base, **settings})
@@ -188,8 +200,8 @@ def unlearn(
     from vestige.training.settings import UnlearningSettings
 
     again, corpus = isinstance(find_method(method), FromStart), _corpus(data)
-    splits = named_splits(corpus, forget, retain=retain, before=forgotten_by(fspath(target)))
-    start = _model(target, device, dtype or own_dtype(fspath(target)) or "float32", trust_remote_code, chat_template)
+    splits = named_splits(corpus, forget, retain=retain, before=forgotten_by(_path(target)))
+    start = _model(target, device, dtype or own_dtype(_path(target)) or "float32", trust_remote_code, chat_template)
     if again and settings:
         raise InputError(f"{method} trains as the target was trained, so its settings are the target's; leave them out")
     request = unlearn_request(
@@ -199,7 +211,7 @@ def unlearn(
         lambda began: UnlearningSettings.build({**unlearning_defaults(began, method), **settings}),
         method_settings=method_settings,
         seed=seed,
-        reference=None if reference is None else fspath(reference),
+        reference=None if reference is None else _path(reference),
         recipe=recipe_without(start, corpus, splits) if again else None,
         save=save,
     )
@@ -243,7 +255,7 @@ def evaluate(
     corpus = _corpus(data)
     if forget is None and retain is not None:
         raise InputError("retain goes with forget; without it everything is one split")
-    before = forgotten_by(fspath(model))
+    before = forgotten_by(_path(model))
     splits = undivided(corpus) if forget is None else named_splits(corpus, forget, retain=retain, before=before)
     settings = _evals(evals)
     asked = _model(model, device, dtype or "float32", trust_remote_code, chat_template)
@@ -294,7 +306,7 @@ def attack(
         )
     if n is not None:
         settings = {found.amount or "n": n, **settings}
-    before, asked = forgotten_by(fspath(subject)), _evals(evals)
+    before, asked = forgotten_by(_path(subject)), _evals(evals)
     splits = named_splits(_corpus(data), forget, retain=retain, before=before)
     asked_for = found.build(settings, where=f"attack {kind}")
     planned = asked_for.plan(splits.splits, seed=seed)
@@ -304,7 +316,7 @@ def attack(
     guide = None
     if target is not None:
         beside = None if output_dir is None else f"{fspath(output_dir)}/target"
-        guide = any_subject(model.model_copy(update={"model": fspath(target)}), beside, role="target")
+        guide = any_subject(model.model_copy(update={"model": _path(target)}), beside, role="target")
     request = AttackRequest(planned, asked, splits.forget, seed, guide=guide)
     folder = run_attack(attacked, request)
     before_it = requests_of(splits, asked, seed, planned.tested)
@@ -323,11 +335,11 @@ def attack(
 def audit(
     *,
     target: "Named | Model",
-    unlearned: "Sequence[Named | Model]",
+    unlearned: "Named | Model | Sequence[Named | Model]",
     data: "Named | SourceSettings",
     forget: str,
     output_dir: Named,
-    retrained: "Sequence[Named | Model]" = (),
+    retrained: "Named | Model | Sequence[Named | Model]" = (),
     suppressed: "Named | Model | None" = None,
     retain: str | None = None,
     holdout: str | None = None,
@@ -355,18 +367,14 @@ def audit(
     from vestige.auditing.settings import QUICK, AuditSettings, check_quick
     from vestige.data.loaders import published_of
 
-    models = [fspath(m) for m in (target, *unlearned, *retrained, *([suppressed] if suppressed else []))]
-    control = fspath(suppressed) if suppressed else None
+    subjects, controls = _paths(unlearned), _paths(retrained)
+    control = _path(suppressed) if suppressed else None
+    models = [_path(target), *subjects, *controls, *([control] if control else [])]
     untested = check_quick([*settings, *(["--suppressed"] if control else [])]) if quick else ()
     asked = AuditSettings.build({**(QUICK if quick else {}), **settings}, where="settings of the audit")
     corpus = _corpus(data)
     request = AuditRequest(
-        models=named_models(
-            models[0],
-            [fspath(m) for m in unlearned],
-            [fspath(m) for m in retrained],
-            control,
-        ),
+        models=named_models(models[0], subjects, controls, control),
         splits=audit_splits(corpus, forget, models, asked, retain, holdout, alternatives),
         settings=asked,
         seed=seed,
@@ -574,9 +582,28 @@ def audit_splits(
     return replace(splits, splits={**splits.splits, "holdout": items})
 
 
+def _paths(models: "Named | Model | Sequence[Named | Model]") -> list[str]:
+    """One model or several, as paths; a text is one model and not a sequence of letters."""
+    return [_path(models)] if isinstance(models, str | PathLike | Model) else [_path(model) for model in models]
+
+
+def _path(model: "Named | Model") -> str:
+    if not isinstance(model, str | PathLike):
+        raise InputError(
+            f"a model is {type(model).__name__}; give its folder or its id on the hub. A model in memory goes into a "
+            "folder first, with its tokenizer: model.save_pretrained(folder), tokenizer.save_pretrained(folder)"
+        )
+    return fspath(model)
+
+
 def _corpus(data: "Named | SourceSettings") -> "Corpus":
     from vestige.data.corpus import SourceSettings, open_corpus
 
+    if not isinstance(data, SourceSettings | str | PathLike):
+        raise InputError(
+            f"data is {type(data).__name__}; give a path, a dataset id of the hub, or SourceSettings. Rows in memory "
+            "go into a file first: pandas' to_json(path, orient='records', lines=True), datasets' to_json(path)"
+        )
     return open_corpus(data if isinstance(data, SourceSettings) else SourceSettings(data=fspath(data)))
 
 
@@ -595,7 +622,7 @@ def _model(
     from vestige.models.load import ModelSettings
 
     return ModelSettings(
-        model=fspath(name),
+        model=_path(name),
         device=device,
         dtype=dtype,
         trust_remote_code=trust_remote_code,

@@ -315,6 +315,6 @@ def test_a_folder_that_holds_anothers_tables_is_refused_and_left_as_it_is(made, 
     other.write_text("mine")
     ended = vestige(*words(made, output_dir=str(tmp_path / "thesis")), code=None)
     assert isinstance(ended.exception, InputError)
-    assert "holds tables and was not made by Vestige" in str(ended.exception)
+    assert "holds tables and nothing of this command's" in str(ended.exception)
     assert [p.name for p in (tmp_path / "thesis").rglob("*") if p.is_file() and p.name != ".lock"] == ["results.csv"]
     assert other.read_text() == "mine"

@@ -66,7 +66,7 @@ def test_a_folder_in_which_others_files_stand_where_ours_would_go_is_refused(tmp
     out = tmp_path / "out"
     (out / "model").mkdir(parents=True)
     (out / "model/config.json").write_text("mine")
-    with pytest.raises(InputError, match="holds model and was not made by Vestige"):
+    with pytest.raises(InputError, match="holds model and nothing of this command's"):
         work(out, "new", fresh=fresh)
     assert (out / "model/config.json").read_text() == "mine"
 

@@ -1,6 +1,7 @@
 """The main commands as functions: from data to a verdict in Python, and what their results show."""
 
 import json
+import re
 
 import pytest
 from tests.judges.faulty_server import serving
@@ -41,6 +42,7 @@ def test_from_data_to_a_verdict(taught, data, tmp_path, few_resamples):
     given = {**data, "target": taught / "target", "unlearned": [forgot], "retrained": [retrained]}
     audit = api.audit(**given, output_dir=tmp_path / "run", evals=("qa",), workers=1, **QUICK)
     assert audit.failed == {}
+    assert re.fullmatch(r"Audit\('.*/run': 1 models?, claims: 0 holds, \d fails, \d inconclusive\)", repr(audit)), audit
     assert [(row["subject"], row["claim"]) for row in audit.verdicts][:2] == [
         ("ga", "not expressed"),
         ("ga", "not recoverable"),
@@ -98,6 +100,12 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
             api.attack(taught / "target", kind, **data, **given)
     with pytest.raises(InputError, match="holds no audit"):
         api.read_audit(tmp_path)
+    with pytest.raises(InputError, match="data is list; give a path"):
+        api.evaluate(taught / "target", data=[{"question": "q", "answer": "a"}])
+    with pytest.raises(InputError, match="a model is object; give its folder"):
+        api.evaluate(object(), data=data["data"])
+    with pytest.raises(InputError, match=r"^settings of the audit: delta \(0.5\) is above delta_wide \(0.2\)"):
+        api.audit(target="a", unlearned="b", **data, output_dir=tmp_path / "x", delta=0.5)
     assert not (tmp_path / "x").exists()
 
 

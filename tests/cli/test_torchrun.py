@@ -102,7 +102,7 @@ def test_a_dry_run_tells_the_memory_and_makes_nothing(made):
     ("words", "said"),
     [
         (["--forget", "edge:9_9"], "no edge '9_9' in"),  # what all processes see
-        (["--fresh"], "was not made by Vestige"),  # what only the one sees that looks at the folder
+        (["--fresh"], "and nothing of this command's"),  # what only the one sees that looks at the folder
     ],
 )
 def test_what_is_refused_is_said_once(made, tmp_path, words, said):

@@ -108,8 +108,8 @@ class _Place:
             own = own_entries(self.folder)
             if own and not any(found for name in made_by for found in self.folder.glob(name)):
                 raise InputError(
-                    f"{self.folder} holds {one_line(own[0].name, width=80)} and was not made by Vestige (it holds no "
-                    f"{' or '.join(made_by)}); choose another --output-dir"
+                    f"{self.folder} holds {one_line(own[0].name, width=80)} and nothing of this command's "
+                    f"({' or '.join(made_by)}); choose another --output-dir, such as {self.folder.name}/new"
                 )
             if fresh:
                 self._start_over(own)

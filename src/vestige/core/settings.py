@@ -143,7 +143,10 @@ def _explain(cls: type[Settings], error: ValidationError, shown: Callable[[str],
         # A form out of several is in the place too, as in ("lora_targets", "tuple[str, ...]").
         key = ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
         given = problem["input"]
-        if problem["type"] == "extra_forbidden":
+        if not problem["loc"]:
+            # A rule on several settings at once: it names them itself, and its input is all of them.
+            problems[_wrong(key, problem)] = []
+        elif problem["type"] == "extra_forbidden":
             problems[f"unknown key {one_line(key)!r}; {closest(key, list(cls.model_fields))}"] = []
         elif problem["type"] == "missing":
             problems[f"{shown(key)} is missing"] = []

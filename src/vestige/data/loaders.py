@@ -89,14 +89,16 @@ def hub_table(source: str, *, split: str, config: str | None, wanted: Collection
         raise InputError(f"{one_line(repr(source))}: neither a file, a folder nor a dataset id like owner/name")
     _check_reachable(source, match["id"], match["revision"])
     import datasets
+    from huggingface_hub.constants import HF_HUB_OFFLINE
 
     try:
         stored = datasets.load_dataset(match["id"], name=config, split=split, revision=match["revision"])
     # As above, and the network's errors too.
     except Exception as error:
+        offline = "; HF_HUB_OFFLINE is set, so only the cache was looked at" if HF_HUB_OFFLINE else ""
         raise InputError(
             f"{source}: no file or folder here, and the hub's dataset cannot be loaded ({_reason(error)}); "
-            "check --split and --config, or give a local file"
+            f"check --split and --data-config, or give a local file{offline}"
         ) from error
     return _table(source, stored, wanted)
 
