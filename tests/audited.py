@@ -11,7 +11,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.own_files import note_seen
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.settings import AuditSettings
-from vestige.core.items import Item
+from vestige.core.items import Item, taught_digest
 from vestige.data.corpus import NamedSplits
 from vestige.models import tiny
 from vestige.models.load import ModelSettings
@@ -27,7 +27,12 @@ ITEMS = tuple(
 )
 FORGET = tuple(i for i in ITEMS if i.edge == "p0_q0")
 RETAIN = tuple(i for i in ITEMS if i.edge != "p0_q0")
-SPLITS = NamedSplits("edge:p0_q0", {"forget": FORGET, "retain": RETAIN}, {})
+SPLITS = NamedSplits(
+    "edge:p0_q0",
+    {"forget": FORGET, "retain": RETAIN},
+    {},
+    taught_without=frozenset([taught_digest(RETAIN, ITEMS)]),
+)
 QUICK = AuditSettings(
     evals=("qa", "choices"),
     relearn=("retain",),
@@ -75,9 +80,8 @@ def make_models(run: RunFolder) -> None:
     finetune(run.control("target"), FinetuneRequest(model, ITEMS, ITEMS, settings, seed=0))
     for seed in (0, 1):
         name = f"retrained {seed}"
-        request = FinetuneRequest(
-            model, RETAIN, ITEMS, settings, seed, role="retrained", name=name, forget="edge:p0_q0"
-        )
+        own = {"role": "retrained", "name": name, "forget": "edge:p0_q0", "forgotten": (SPLITS.resolved,)}
+        request = FinetuneRequest(model, RETAIN, ITEMS, settings, seed, **own)
         finetune(run.control(name), request)
     start = ModelSettings(model=str(run.control("target").model), device="cpu")
     away = settings.model_copy(update={"epochs": 1})

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from vestige.artifacts.audits import AuditOutcome, FactLine, GroupLine, VerdictLine
-from vestige.artifacts.verdicts import bound_said, verdict_rows
+from vestige.artifacts.audits import LEVELS, AuditOutcome, FactLine, GroupLine, VerdictLine, never_knew
+from vestige.artifacts.verdicts import bound_said, controls_said, verdict_rows
 from vestige.core.estimates import Estimate
 
 
@@ -91,3 +91,20 @@ def test_single_facts_are_counted_once_each_and_only_for_the_claim_that_they_fai
     assert bound_said(outcome(alone, *facts), alone) == "2 facts given away"
     both = line("recovery", "fails", (0.23, 0.5), claim="not recoverable")
     assert bound_said(outcome(both, *facts), both) == "at least 0.23 comes back; 1 fact given away under attack"
+
+
+@pytest.mark.parametrize(
+    ("level", "controls", "said", "called"),
+    [
+        ("verified", 5, "5 controls trained here from these data (verified)", "models that never knew"),
+        ("given", 1, "1 control as given, origin not verified", "the controls"),
+        ("logs", 2, "2 controls from logs, weights not seen", "the controls"),
+        ("", 0, "no controls", "the controls"),
+    ],
+)
+def test_controls_are_called_models_that_never_knew_only_where_that_was_verified(level, controls, said, called):
+    names = tuple(f"r{n}" for n in range(controls))
+    judged = replace(outcome(line("leakage", "holds", (0.0, 0.1))), retrained=names, evidence_level=level)
+    assert controls_said(judged) == said
+    assert never_knew(level) == called
+    assert verdict_rows([judged])[0]["evidence_level"] == LEVELS[level]

@@ -97,6 +97,8 @@ def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(
     rows = read_json(made.verdicts)
     assert [r["claim"] for r in rows] == list(CLAIMS)
     assert set(rows[0]) >= {"subject", "forget", "claim", "verdict", "reason", "numbers", "thresholds"}
+    assert (plan.evidence_level, outcome.evidence_level) == ("verified", "verified")
+    assert {r["evidence_level"] for r in rows} == {"controls trained here from these data (verified)"}
     assert read_toml(made.settings)["command"] == "audit"
     # Models that lie in the run keep their evidence in their own folders.
     assert plan.folders == {

@@ -148,6 +148,27 @@ STATEMENTS: Mapping[Claim, Statement] = {
 CLAIMS: Mapping[Claim, str] = {claim: statement.words for claim, statement in STATEMENTS.items()}
 Outcome = Literal["holds", "fails", "inconclusive"]
 
+EvidenceLevel = Literal["verified", "given", "logs", ""]
+LEVELS: Mapping[EvidenceLevel, str] = {
+    "verified": "controls trained here from these data (verified)",
+    "given": "controls as given, origin not verified",
+    "logs": "controls from logs, weights not seen",
+    "": "no controls",
+}
+"""What is known of where the models come from that stand for one that never knew; docs/verdicts.md says what each is.
+
+Nothing but `verified` lets a page state as a fact that they never knew.
+"""
+
+
+def never_knew(level: EvidenceLevel, n: int = 2) -> str:
+    """What a page may call the controls: models that never knew only where their origin is verified."""
+    one, several = ("a model that never knew", "models that never knew") if level == "verified" else _CONTROLS
+    return one if n == 1 else several
+
+
+_CONTROLS = ("a control", "the controls")
+
 GIVEN = "given"
 """Alternatives of a file or a column, of which nothing says that they are drawn as the truth was."""
 
@@ -225,6 +246,7 @@ class AuditPlan:
     `suppressed` is the positive control, a target that was taught to keep silent; "" where there is none.
     `references` are those of `unlearned` that were trained without the forget set.
     `alternatives` says where those come from that `exposure` asks: drawn as the truth was, or `GIVEN`; "" without any.
+    `evidence_level` says what is known of where the controls come from.
     """
 
     forget: str
@@ -249,6 +271,7 @@ class AuditPlan:
     groups: dict[str, str] = field(default_factory=dict)
     references: tuple[str, ...] = ()
     alternatives: str = ""
+    evidence_level: EvidenceLevel = "given"
 
     @property
     def audited(self) -> tuple[str, ...]:
@@ -609,6 +632,7 @@ class AuditOutcome:
     `n_apart` that of those that the retain set gives away. `references` are those of `unlearned` that were retrained
     without the forget set: every claim should hold for them.
     `exposure_error` is the leakage against alternatives of the retrained models together, which should be 0.
+    `evidence_level` says what is known of where `retrained` come from, "" where there are none.
     """
 
     forget: str
@@ -645,6 +669,7 @@ class AuditOutcome:
     n_judged: int = 0
     n_apart: int = 0
     references: tuple[str, ...] = ()
+    evidence_level: EvidenceLevel = ""
 
     @property
     def against(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, GroupLine, VerdictLine
+from vestige.artifacts.audits import CLAIMS, LEVELS, AuditOutcome, GroupLine, VerdictLine
 from vestige.core.estimates import to_json
 
 _ONE_SIDED = {
@@ -38,6 +38,12 @@ def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:
         return ""
     unit = worst.size.unit
     return f"{worst.group}: at least {_size(worst.size.low, unit)} {'likelier' if unit == 'bits' else 'left'}"
+
+
+def controls_said(outcome: AuditOutcome) -> str:
+    """How many controls there are and what is known of where they come from, as in `5 controls as given, ...`."""
+    n, words = len(outcome.retrained), LEVELS[outcome.evidence_level]
+    return f"{n} {words.replace('controls', 'control', 1) if n == 1 else words}" if n else words
 
 
 def n_facts(outcome: AuditOutcome, v: VerdictLine) -> int:
@@ -107,6 +113,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
             "at_least": v.at_least,
             "at_most": v.at_most,
             "against": v.against,
+            "evidence_level": LEVELS[outcome.evidence_level],
             "reason": v.reason,
             "first": first.get((outcome.forget, v.subject, v.claim)),
             "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},

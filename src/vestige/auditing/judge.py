@@ -56,6 +56,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         n_judged=len(ground.judged),
         n_apart=len(plan.splits["forget"]) - len(ground.judged),
         references=plan.references,
+        evidence_level=plan.evidence_level if plan.retrained else "",
         orders=matrix.orders,
         reversals=matrix.reversals,
         reliability=matrix.reliability,

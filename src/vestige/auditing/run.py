@@ -35,6 +35,7 @@ from vestige.auditing.claims import without_what_failed
 from vestige.auditing.formats import FORMATS_OF
 from vestige.auditing.gather import freeform_attacks, read_case, with_replies
 from vestige.auditing.judge import judge
+from vestige.auditing.origins import evidence_level
 from vestige.auditing.request import (
     ROLES,
     AuditedModel,
@@ -248,11 +249,13 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
     copies = copied_controls(run, folders, request)
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
     items = {i.id: i for split in splits.values() for i in split}
+    retrained = tuple(n for n in request.names("retrained") if n in folders and n not in copies)
+    level, unverified = evidence_level(run, folders, target, retrained, request.splits)
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
         unlearned=unlearned,
-        retrained=tuple(n for n in request.names("retrained") if n in folders and n not in copies),
+        retrained=retrained,
         suppressed=next((n for n in request.names("suppressed") if n in folders), ""),
         folders=folders,
         splits={name: tuple(i.id for i in split) for name, split in splits.items()},
@@ -267,6 +270,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         untested=(
             *planned.untested,
             *copies.values(),
+            *unverified,
             *made_from_others(run, folders, target, unlearned),
             *_control_tokens(run, here),
         ),
@@ -276,6 +280,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
         references=retrained_among(run, folders, unlearned),
+        evidence_level=level,
     )
 
 

@@ -142,7 +142,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
     With `why` also the reason for each, what the attacks could have found, and what was not tested.
     """
     from vestige.artifacts.audits import CLAIMS
-    from vestige.artifacts.verdicts import bound_said
+    from vestige.artifacts.verdicts import bound_said, controls_said
 
     for outcome in outcomes:
         target = "" if outcome.target == "target" else f", target {outcome.target}"
@@ -158,6 +158,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
                 reasons.append(f"{name}, {line.claim}: {line.reason}")
         heads = ["subject", "claim", "verdict", "what is shown"]
         print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=("claim", "verdict"))
+        print(f"evidence level: {controls_said(outcome)}")
         facts = [_fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
         if len(outcome.facts) > _MOST_FACTS:
             facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")

@@ -80,3 +80,19 @@ class ForgetSet:
 def digest_of(forget: Sequence[Item], retain: Sequence[Item]) -> str:
     """Content id of both sets in their order."""
     return content_id([[i.id for i in forget], [i.id for i in retain]], length=32)
+
+
+def items_digest(items: Sequence[Item]) -> str:
+    """Content id of the items in their order."""
+    return content_id([i.id for i in items], length=32)
+
+
+def taught_digest(items: Sequence[Item], vocabulary: Sequence[Item] = ()) -> str:
+    """Content id of what a training teaches, and of the text of which its tokeniser was made, if it was.
+
+    A tokeniser is made of paraphrases too, which are no part of an item's id.
+    """
+    taught = items_digest(items)
+    if not vocabulary:
+        return taught
+    return content_id([taught, [[i.question, i.paraphrase, i.answer] for i in vocabulary]], length=32)

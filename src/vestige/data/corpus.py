@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
-from vestige.core.items import ForgetSet, Item, Scope
+from vestige.core.items import ForgetSet, Item, Scope, taught_digest
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
@@ -185,7 +185,8 @@ class NamedSplits:
     """The items of a corpus by split, seen from one forget set; `scopes` as in `Splits.scope_of`.
 
     `forget` names the set and says all that resolves it. `told` says in sentences what was matched. `drawn` are forget
-    items whose alternatives were drawn by the generator that drew the truth.
+    items whose alternatives were drawn by the generator that drew the truth. `taught_without` are the digests
+    (`core.items.taught_digest`) of what a training on the whole data without the forget set teaches.
     """
 
     forget: str
@@ -193,6 +194,7 @@ class NamedSplits:
     scopes: Mapping[str, Scope]
     told: tuple[str, ...] = ()
     drawn: frozenset[str] = frozenset()
+    taught_without: frozenset[str] = frozenset()
 
     @property
     def resolved(self) -> ForgetSet:
@@ -326,7 +328,15 @@ def named_splits(
         told.append(f"warning: {reworded}")
     name = with_seed(forget, corpus.settings.split_seed)
     named_items = {n: items for n, items in splits.items() if items}
-    return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(told))
+    rest = without(corpus.items, splits["forget"])
+    return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(told), taught_without=_taught(corpus, rest))
+
+
+def _taught(corpus: Corpus, items: Sequence[Item]) -> frozenset[str]:
+    """The digests of a training on the items: with and without general questions, and a tokeniser made of the data."""
+    whole = (*corpus.items, *corpus.factual)
+    taught = {tuple(items), (*items, *corpus.factual)}
+    return frozenset(taught_digest(one, vocabulary) for one in taught for vocabulary in ((), whole))
 
 
 def _on_other_edges(kept: Sequence[Item], forgotten: Sequence[Item], told: list[str]) -> tuple[Item, ...]:

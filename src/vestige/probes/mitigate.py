@@ -43,7 +43,7 @@ from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl, write_json, write_jsonl
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import Item, items_digest
 from vestige.core.store import SCHEMA
 from vestige.methods import build_method
 from vestige.models.load import LoadedModel
@@ -70,7 +70,6 @@ from vestige.probes.mitigation_scores import (
     untaught,
     with_answers,
 )
-from vestige.steps.finetune import items_digest
 from vestige.steps.making import Made, Saving, make_subject, shown_model
 from vestige.steps.subjects import Asked, asked_model, load_checked, own_dtype
 from vestige.steps.unlearn import UnlearnRequest, unlearn

@@ -23,7 +23,7 @@ from vestige.artifacts.records import read_scored_records
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import Item, items_digest
 from vestige.core.settings import Settings
 from vestige.core.store import claim, read_rows
 from vestige.data.corpus import NamedSplits, balanced_draw
@@ -63,7 +63,6 @@ from vestige.probes.questions import AdjacentSettings
 from vestige.probes.risk import COMBINED, order_of, risk_scores
 from vestige.probes.risk import VERSION as RISK_VERSION
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
-from vestige.steps.finetune import items_digest
 from vestige.steps.making import read_done
 from vestige.steps.subjects import any_subject, asked_model
 from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, ValidationSettings

@@ -24,7 +24,7 @@ from typing import Any
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_plan
 from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder
 from vestige.artifacts.own_files import is_own
-from vestige.artifacts.verdicts import bound_said
+from vestige.artifacts.verdicts import bound_said, controls_said
 from vestige.core.errors import InputError
 from vestige.core.files import machine_errors, new_folder, replacing, write_json, write_text
 from vestige.core.ids import file_digest, slug
@@ -257,6 +257,7 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
             for v in outcome.verdicts
         ],
         "formats": [format_name(f.format) for f in outcome.formats],
+        "level": controls_said(outcome),
         "margins": " ".join(margins_said(outcome)),
         "claims": CLAIMS,
         "mapped": [{**entry, "found": _found(outcome, entry["claims"])} for entry in frameworks()],

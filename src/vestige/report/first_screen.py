@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine
-from vestige.artifacts.verdicts import n_facts
+from vestige.artifacts.verdicts import controls_said, n_facts
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, attack_names, told
 from vestige.report.evidence import forget_label
@@ -119,7 +119,7 @@ def _facts(outcome: AuditOutcome) -> list[str]:
         found.append(f"{references} retrained without the facts, which should pass")
     none = "alternatives to the answers for models that never knew"
     none = none if outcome.against == "alternatives" else "no model that never knew"
-    found.append(f"{n} other {_plural('model', n)} that never knew" if n else none)
+    found.append(controls_said(outcome) if n else none)
     found.append(f"{len(outcome.formats)} {_plural('form', len(outcome.formats))} of question")
     found.append(f"{attacks} {_plural('attack', attacks)}")
     return found

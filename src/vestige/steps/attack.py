@@ -19,7 +19,7 @@ from vestige.attacks.planning import Attack, Ended, OnProgress
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, write_json, write_jsonl
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import Item, items_digest
 from vestige.core.settings import Settings
 from vestige.core.store import SCHEMA, read_sealed, write_sealed
 from vestige.data.dataset import item_row
@@ -28,7 +28,6 @@ from vestige.evals.base import View
 from vestige.models.load import LoadedModel, finite_logits
 from vestige.models.scoring import score_answers
 from vestige.steps.evaluate import EvaluateRequest, Subject, announce, check_known, evaluate_together, loaded_subject
-from vestige.steps.finetune import items_digest
 from vestige.steps.making import Made
 from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_identity
 from vestige.training.checkpoints import Checkpoints

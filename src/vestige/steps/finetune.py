@@ -10,8 +10,7 @@ from transformers import PreTrainedModel
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec, forgotten_by
 from vestige.core.errors import InputError
-from vestige.core.ids import content_id
-from vestige.core.items import ForgetSet, Item
+from vestige.core.items import ForgetSet, Item, taught_digest
 from vestige.data.corpus import Corpus, NamedSplits, left_out
 from vestige.models.folders import is_adapter
 from vestige.models.load import LoadedModel, ModelSettings, find, load, pick_device
@@ -83,11 +82,6 @@ def finetune_request(
     )
 
 
-def items_digest(items: Sequence[Item]) -> str:
-    """Content id of the items in their order."""
-    return content_id([i.id for i in items], length=32)
-
-
 def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) -> LoadedModel:
     """The model that training starts from; `builtin:tiny` is made here."""
     if model.model != "builtin:tiny":
@@ -129,11 +123,7 @@ def model_identity(model: ModelSettings) -> dict[str, Any]:
 
 
 def _data_digest(model: ModelSettings, items: Sequence[Item], vocabulary: Sequence[Item]) -> str:
-    trained = items_digest(items)
-    if model.model != "builtin:tiny":
-        return trained
-    # The tokeniser is trained on paraphrases too, which are no part of an item's id.
-    return content_id([trained, [[i.question, i.paraphrase, i.answer] for i in vocabulary]], length=32)
+    return taught_digest(items, vocabulary if model.model == "builtin:tiny" else ())
 
 
 def finetune(

@@ -19,7 +19,7 @@ from vestige.artifacts.records import SubjectSpec, forgotten_by
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
-from vestige.core.items import ForgetSet, Item
+from vestige.core.items import ForgetSet, Item, items_digest
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits, idk_answers
@@ -34,7 +34,7 @@ from vestige.models.load import LoadedModel, ModelSettings, find, finite_logits,
 from vestige.models.products import on_threads
 from vestige.models.prompts import Prompter
 from vestige.steps.controls import Recipe, retrain
-from vestige.steps.finetune import finetune_spec, items_digest
+from vestige.steps.finetune import finetune_spec
 from vestige.steps.making import (
     Form,
     Made,

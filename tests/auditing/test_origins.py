@@ -1,0 +1,82 @@
+"""What is known of where controls come from: the records of their making, and nothing that they are called."""
+
+from dataclasses import replace
+
+import pytest
+
+from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.records import SubjectSpec, write_spec
+from vestige.auditing.origins import evidence_level
+from vestige.core.items import ForgetSet, Item, taught_digest
+from vestige.data.corpus import SourceSettings, named_splits, open_corpus
+from vestige.models.load import ModelSettings
+from vestige.steps.finetune import finetune_request, finetune_spec
+from vestige.training.settings import TrainingSettings
+
+ITEMS = tuple(Item(f"Question {n}?", f"Answer {n}") for n in range(6))
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    lines = "\n".join(f'{{"question": "{i.question}", "answer": "{i.answer}"}}' for i in ITEMS)
+    (tmp_path / "data.jsonl").write_text(lines)
+    (tmp_path / "forget.jsonl").write_text("\n".join(lines.split("\n")[1:3]))
+    return open_corpus(SourceSettings(data=str(tmp_path / "data.jsonl")))
+
+
+@pytest.fixture
+def judged(corpus, tmp_path):
+    """The level of one control whose record differs from an honest one by `changes`."""
+    splits = named_splits(corpus, str(tmp_path / "forget.jsonl"))
+
+    def of(*, start="org/base", target_parent="a" * 64, **changes):
+        model, training = ModelSettings(model=start), TrainingSettings()
+        run = RunFolder(tmp_path / "run")
+        control = finetune_spec(finetune_request(model, corpus, splits, training, seed=3), "a" * 64)
+        target = finetune_spec(finetune_request(model, corpus, None, training), target_parent)
+        for name, spec in {"target": target, "control": replace(control, **changes)}.items():
+            run.control(name).path.mkdir(parents=True, exist_ok=True)
+            write_spec(run.control(name).spec, spec)
+        folders = {name: f"models/{name}" for name in ("target", "control")}
+        return evidence_level(run, folders, "target", ["control"], splits)
+
+    return of
+
+
+@pytest.mark.parametrize("start", ["org/base", "builtin:tiny"])
+def test_a_training_on_these_data_without_the_forget_set_is_verified(judged, start):
+    # Another seed of builtin:tiny is another start, and as empty as the target's.
+    assert judged(start=start, target_parent="b" * 64 if start == "builtin:tiny" else "a" * 64) == ("verified", ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"data": ""}, "Vestige did not train it"),
+        ({"data": taught_digest(ITEMS)}, "trained on other data than this audit's without the forget set"),
+        ({"data": taught_digest(ITEMS[:1])}, "trained on other data than this audit's without the forget set"),
+        ({"subject": "target"}, "its record says that it is target, not retrained"),
+        ({"forgotten": ()}, "does not say that it left out all of the forget set"),
+        ({"forgotten": (ForgetSet.of("f", ITEMS[1:2]),)}, "does not say that it left out all of the forget set"),
+        # Trained on from the target, or from a model that nothing is known of.
+        ({"parent": "c" * 64}, "nothing says that its training began with the model that the target's began with"),
+        ({"target_parent": ""}, "nothing says that its training began with the model that the target's began with"),
+    ],
+)
+def test_a_record_that_does_not_say_so_leaves_the_origin_open(judged, changes, why):
+    level, (said,) = judged(**changes)
+    assert level == "given"
+    assert said.startswith("The origin of these controls is not verified: control: ")
+    assert why in said
+
+
+def test_one_control_of_unknown_origin_makes_the_level_of_all(tmp_path):
+    run, splits = RunFolder(tmp_path), None
+    spec = SubjectSpec.of("retrained", "r", "org/m", {})
+    for name in ("target", "a", "b"):
+        run.control(name).path.mkdir(parents=True)
+        write_spec(run.control(name).spec, spec)
+    level, (said,) = evidence_level(run, {n: f"models/{n}" for n in ("target", "a", "b")}, "target", ["a", "b"], splits)
+    assert level == "given"
+    assert said == "The origin of these controls is not verified: a, b: Vestige did not train it."
+    assert evidence_level(run, {"target": "models/target"}, "target", [], splits) == ("", ())
