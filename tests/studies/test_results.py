@@ -1,5 +1,6 @@
 """The tables of a study against values worked out by hand; no model is asked."""
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from vestige.core.files import write_jsonl
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.studies.cells import Study, corpus_of
 from vestige.studies.engine import Board, Cell
+from vestige.studies.presets import TINY_FINETUNE
 from vestige.studies.results import Results
 from vestige.studies.settings import StudySettings
 from vestige.studies.tables import export, latex, markdown, tables_of, write_report
@@ -145,3 +147,28 @@ def test_tables_escape_what_acts_and_come_out_the_same(study: Study, tmp_path: P
     assert mean == pytest.approx(0.3095 + 0.2 * 2 / 6), "two of six sets are the contract that keeps more"
     with pytest.raises(InputError, match="no format"):
         export(study, tmp_path / "x.xls", "xls")
+
+
+def test_an_ignorant_target_and_a_goal_out_of_reach_are_told_beside_the_numbers(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Results(study).warnings == ()
+    goal = '[{ values = [1e-5, 1e-4], goal = "retain>=0.95" }]'
+    monkeypatch.setattr(sys.modules[__name__], "score", lambda *_: 0.01)
+    text = TEXT.replace("[{ values = [1e-5, 1e-4] }]", goal)
+    other = Study(StudySettings.build(tomllib.loads(text)), StudyFolder(tmp_path))
+    for cell in other.cells:
+        if cell.kind == "calibrate":
+            record(other, cell, {"rate": 1e-4, "reached": False})
+    results = Results(answered(text, tmp_path))
+    ignorant, *missed = results.warnings[:1], *results.warnings[-3:]
+    assert "scores 0.01 in qa.mrr on what edge:0_1 names in chain" in ignorant[0]
+    assert all("ga did not reach the goal retain>=0.95" in sentence for sentence in missed)
+    table = tables_of(results)[0]
+    assert table.notes == results.warnings
+    assert {row[2] for row in table.rows if row[1] == "ga"} == {"retain>=0.95 (not reached)"}
+
+
+def test_the_tiny_model_is_taught_in_a_study_as_by_finetune(study: Study) -> None:
+    model, data = study.settings.models[0], study.settings.data[0]
+    assert study.settings.teaching(model, data) == TINY_FINETUNE

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vestige.cli.options import AsJson
-from vestige.cli.output import refuse_torchrun, say
-from vestige.core.errors import InputError, PartialFailure
+from vestige.cli.output import refuse_torchrun, say, say_next
+from vestige.core.errors import GoalNotReached, InputError, PartialFailure
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -81,20 +81,30 @@ def run_command(
     _show(status(study), as_json=as_json)
     if failed:
         raise PartialFailure(f"{len(failed)} of {len(keys)} cells failed; the same command tries them again")
+    say_next("study report", file, *(("--output-dir", output_dir) if output_dir else ()))
 
 
 @study_app.command("report")
 def report_command(file: File, output_dir: Folder = None, as_json: AsJson = False) -> None:
-    """Write the tables and figures of FILE from the cells that are there. No model is loaded."""
+    """Write the tables and figures of FILE from the cells that are there. No model is loaded.
+
+    Ends with 7 where a target knows nothing of what was to be forgotten, or a goal for the rate was not reached; the
+    tables say so too.
+    """
     from vestige.cli.tables import print_json
+    from vestige.studies.results import Results
     from vestige.studies.studies import open_study_file
     from vestige.studies.tables import write_report
 
-    paths = [str(path) for path in write_report(open_study_file(file, output_dir))]
+    study = open_study_file(file, output_dir)
+    paths = [str(path) for path in write_report(study)]
+    warnings = Results(study).warnings
     if as_json:
-        print_json({"files": paths})
+        print_json({"files": paths, "warnings": list(warnings)})
     else:
         typer.echo("\n".join(paths))
+    if warnings:
+        raise GoalNotReached("; ".join(warnings))
 
 
 @study_app.command("export")
@@ -162,7 +172,7 @@ def _show(progress: "Progress", *, as_json: bool) -> None:
     ]
     print_table("", heads, rows, no_wrap=["kind"])
     typer.echo(f"{progress.done:,} of {progress.cells:,} cells are done")
-    if progress.left is not None:
+    if progress.left is not None and progress.done < progress.cells:
         typer.echo(f"work left for one process, by what was measured: {progress.left / 3600:.2f} hours")
     elif progress.done < progress.cells:
         typer.echo("work left: unknown until a cell of each kind was made")

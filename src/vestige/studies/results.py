@@ -29,6 +29,9 @@ RESAMPLES = 4_000
 COMMON = 0.8
 """Items are compared one by one where both sides have at least this share of theirs in common."""
 
+KNOWS = 0.05
+"""A target whose mean score on the forget set is below this has nothing to forget."""
+
 Matrix = Float[np.ndarray, "S N"]
 
 
@@ -285,6 +288,35 @@ class Results:
         report = self.study.settings.report
         found = (self.row(g, split, m) for g in self.groups for split in report.splits for m in report.metrics)
         return tuple(r for r in found if r is not None)
+
+    @cached_property
+    def unreached(self) -> frozenset[tuple[str, str, str, str, str]]:
+        """Model, data, forget set, method and goal of each search for a rate that did not reach its goal."""
+        board = Board(self.study.folder.state)
+        done = board.status().done
+        return frozenset(
+            (cell.given.model, cell.given.data, cell.given.forget, cell.given.method, cell.given.goal)
+            for cell in self.study.places
+            if cell.kind == "calibrate" and cell.key in done and not board.facts(cell.key)["made"]["reached"]
+        )
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes rows of the tables mean something else than they seem to, in sentences."""
+        metric = self.study.settings.report.metrics[0]
+        ignorant = [
+            f"the target {row.model} scores {row.value:.2f} in {metric} on what {row.forget} names in {row.data}: it "
+            "knows next to nothing of it, so no method can be seen to forget it; teach it longer ([finetune] epochs, "
+            "learning_rate)"
+            for row in self.rows
+            if row.method == "target" and row.metric == metric and row.split.startswith("forget") and not row.attack
+            if row.value < KNOWS
+        ]
+        missed = [
+            f"{method} did not reach the goal {goal} on {model}, {data}, {forget}: its rows show the nearest rate tried"
+            for model, data, forget, method, goal in sorted(self.unreached)
+        ]
+        return (*dict.fromkeys(ignorant), *missed)
 
     @cached_property
     def matched(self) -> dict[Group, Group]:

@@ -13,7 +13,7 @@ from vestige.core.text import closest, one_line
 from vestige.data.corpus import SourceSettings
 from vestige.models.address import is_address
 from vestige.studies.halving import parse_goal
-from vestige.studies.presets import PAPER_RATES
+from vestige.studies.presets import PAPER_RATES, TINY_FINETUNE
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 ATTACKS = {
@@ -299,8 +299,9 @@ class StudySettings(Settings):
                 raise InputError(f"{self.name}: {where} names {one_line(name)!r} among {what}; {closest(name, known)}")
 
     def teaching(self, model: StudyModel, data: StudyData) -> TrainingSettings:
-        """How a model is taught the data."""
-        values = {**self.finetune, **model.finetune, **data.finetune}
+        """How a model is taught the data; the built-in tiny model has defaults of its own, as in `finetune`."""
+        tiny = TINY_FINETUNE.identity() if model.model == "builtin:tiny" else {}
+        values = {**tiny, **self.finetune, **model.finetune, **data.finetune}
         return TrainingSettings.build(values, where=f"finetune of {model.label} on {data.name}")
 
     def training(self, model: StudyModel, method: StudyMethod, rate: float) -> UnlearningSettings:

@@ -116,11 +116,13 @@ def _scores(results: Results, data: str, metric: str) -> Table:
     rows = []
     for group in groups:
         own = [at.get((group, s)) for s in splits]
-        cells = [*[group.model] * several, group.forget, group.method, group.rate, *[group.attack] * attacked]
+        missed = (group.model, group.data, group.forget, group.method, group.rate) in results.unreached
+        rate = f"{group.rate} (not reached)" if missed else group.rate
+        cells = [*[group.model] * several, group.forget, group.method, rate, *[group.attack] * attacked]
         cells += ["" if r is None else scored(r) for r in own]
         rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in own if r}))))
     about = f"{metric_name(metric)} on {data}: mean, SD over seeds, 95 % interval over items and seeds"
-    return Table(about, (*head, "seeds"), tuple(rows))
+    return Table(about, (*head, "seeds"), tuple(rows), results.warnings)
 
 
 def scored(row: Row) -> str:
