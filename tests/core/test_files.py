@@ -189,3 +189,46 @@ def test_rows_come_back_as_they_went(tmp_path_factory, rows):
     path: Path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
     files.write_jsonl(path, rows)
     assert list(files.read_jsonl(path)) == rows
+
+
+def test_no_link_is_followed_when_something_is_written(tmp_path):
+    victim, run = tmp_path / "thesis.txt", tmp_path / "run"
+    victim.write_text("mine\n")
+    run.mkdir()
+
+    def linked(name):
+        (run / name).symlink_to(victim)
+        return run / name
+
+    linked(".page.html.partial")
+    files.write_text(run / "page.html", "a page")
+    assert (run / "page.html").read_text() == "a page"
+    linked(".model.partial")
+    linked(".model.replaced")
+    with files.new_folder(run / "model") as partial:
+        (partial / "x").write_text("x")
+    assert sorted(p.name for p in run.iterdir()) == ["model", "page.html"]
+    for write in (
+        lambda: files.append_lines(linked("log"), ["line\n"]),
+        lambda: files.drop_torn_line(linked("torn")),
+        lambda: files.locked(linked(".page.html.lock")).__enter__(),
+    ):
+        with pytest.raises(InputError, match="is a link, and nothing is written through a link"):
+            write()
+    linked("page.html.json")
+    files.write_json(run / "page.html.json", {})
+    assert victim.read_text() == "mine\n"
+
+
+def test_a_folder_with_a_linked_folder_is_refused_before_work_begins_in_it(tmp_path):
+    outside, run = tmp_path / "outside", tmp_path / "run"
+    outside.mkdir()
+    (run / "models").mkdir(parents=True)
+    # The folder itself may be reached through a link: that is its owner's word.
+    (tmp_path / "current").symlink_to(run)
+    with files.locked(tmp_path / "current/.lock"):
+        pass
+    (run / "models/x").symlink_to(outside)
+    with pytest.raises(InputError, match="run/models/x is a link"), files.locked(run / ".lock"):
+        pytest.fail("at work in a folder with a link")
+    assert not list(outside.iterdir())

@@ -35,7 +35,7 @@ def export_command(
     from vestige.artifacts.layout import RunFolder, SubjectFolder
     from vestige.artifacts.provenance import installed_versions
     from vestige.artifacts.records import read_spec
-    from vestige.core.files import write_text
+    from vestige.core.files import refuse_links, write_text
     from vestige.core.ids import slug
     from vestige.core.store import read_versioned
     from vestige.core.text import closest
@@ -49,6 +49,7 @@ def export_command(
     if not places:
         raise InputError(f"{run} holds no finished audit; run `vestige audit --output-dir {run}` first")
     outcomes = [read_outcome(place) for place in places]
+    refuse_links(run)
     home = output_dir or run / "exports"
     files: dict[Path, str] = {home / "junit.xml": junit(outcomes)} if to == "junit" else {}
     for place, outcome in zip(places, outcomes, strict=True) if to != "junit" else ():

@@ -2,6 +2,9 @@
 
 A file is written beside its place, flushed to the disk and renamed over its name; a folder likewise. A log grows
 by whole lines, and a line that a crash cut short is dropped when the log is opened again.
+
+No link is followed when something is written, and a folder in which work begins is refused if a folder in it is a link:
+who sent the folder could otherwise have any file of the reader's overwritten.
 """
 
 import contextlib
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vestige.core.errors import InputError, MachineError
+from vestige.core.text import one_line
 
 try:
     import fcntl
@@ -45,13 +49,47 @@ def machine_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder that holds a link to another folder, through which what is written would land elsewhere."""
+    for root, folders, _ in os.walk(folder):
+        for name in sorted(folders):
+            if (path := Path(root, name)).is_symlink():
+                raise InputError(_linked(path))
+
+
+def _linked(path: Path) -> str:
+    return (
+        f"{one_line(str(path), width=300)} is a link, and nothing is written through a link, since it may lead "
+        "anywhere; put what it leads to in its place, or choose another folder"
+    )
+
+
+def _opened(path: Path, flags: int) -> BinaryIO:
+    """The file, to be written; a link is refused."""
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            raise InputError(_linked(path)) from error
+        raise
+    return os.fdopen(handle, "ab" if flags & os.O_APPEND else "r+b" if flags & os.O_RDWR else "wb")
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all it holds, or the link that stands in its place and not what it leads to."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """What is written here is put at `path`, atomically: a reader sees the old file or the new one, never a part."""
     partial = path.with_name(f".{path.name}.partial")
     with machine_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)  # what a kill left, or a link that a stranger did
+        with _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -120,7 +158,7 @@ def drop_torn_line(path: Path) -> None:
     """Cut a log back to its last whole line, so that appending after a crash starts on a fresh one."""
     if not path.exists():
         return
-    with path.open("r+b") as file:
+    with _opened(path, os.O_RDWR) as file:
         content = file.read()
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
@@ -137,7 +175,7 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
     """Add whole lines to a log and flush them to the disk, so that a kill loses none that was reported."""
     with machine_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
+        with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as file:
             file.write("".join(lines).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -153,8 +191,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.partial")
     aside = path.with_name(f".{path.name}.replaced")
     with machine_errors(path):
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_folder(partial)
+        remove_folder(aside)
         partial.mkdir(parents=True)
         try:
             yield partial
@@ -169,15 +207,18 @@ def new_folder(path: Path) -> Iterator[Path]:
             os.replace(path, aside)
         os.replace(partial, path)
         sync_folder(path.parent)
-        shutil.rmtree(aside, ignore_errors=True)
+        remove_folder(aside)
 
 
 @contextlib.contextmanager
 def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[None]:
     """Hold a file's lock, so that two commands never write one place; a dead process's lock is gone with it.
 
-    Waits for as long as `patience_seconds` says (None: for ever), then raises InputError.
+    Waits for as long as `patience_seconds` says (None: for ever), then raises InputError. A folder that is locked as a
+    whole, by a lock in it, is refused if it holds links to folders.
     """
+    if lock.name == ".lock":
+        refuse_links(lock.parent)
     until = None if patience_seconds is None else time.monotonic() + patience_seconds
     while (handle := _take(lock)) is None:
         if until is not None and time.monotonic() > until:
@@ -228,7 +269,7 @@ def _take(lock: Path) -> BinaryIO | None:
     """The locked file; None while another holds it, or where its holder moved it away with its folder."""
     with machine_errors(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
-        handle = lock.open("wb")
+        handle = _opened(lock, os.O_WRONLY | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock.exists() and os.path.samestat(os.fstat(handle.fileno()), lock.stat()):

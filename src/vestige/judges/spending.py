@@ -200,7 +200,9 @@ class UnderWay(NamedTuple):
         with machine_errors(self._notes):
             self._notes.mkdir(parents=True, exist_ok=True)
             # Not flushed: what the system was given outlives the process, and only the loss of power takes it.
-            (self._notes / name).write_text(json_line(note))
+            (self._notes / name).unlink(missing_ok=True)
+            with (self._notes / name).open("x") as file:
+                file.write(json_line(note))
 
     def end(self, name: str) -> None:
         """Take the note away."""

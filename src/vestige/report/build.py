@@ -26,7 +26,7 @@ from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder
 from vestige.artifacts.own_files import is_own
 from vestige.artifacts.verdicts import bound_said, controls_said
 from vestige.core.errors import InputError
-from vestige.core.files import machine_errors, new_folder, replacing, write_json, write_text
+from vestige.core.files import machine_errors, new_folder, refuse_links, remove_folder, replacing, write_json, write_text
 from vestige.core.ids import file_digest, slug
 from vestige.core.text import one_line
 from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
@@ -65,6 +65,7 @@ def build_report(run: Path, *, verify: bool = False) -> Path:
     are read, without only those whose size, time or inode is another. One report is written at a time.
     """
     alone = replacing(RunFolder(run).report) if run.is_dir() else nullcontext()
+    refuse_links(run)
     with alone:
         if is_probe(ProbeFolder(run)):
             return _build_holes(ProbeFolder(run))
@@ -100,7 +101,7 @@ def _renewed(folder: Path) -> Iterator[Path]:
     """Fill a folder beside `folder`, and put its files in the place of those that an earlier report left there."""
     partial = folder.with_name(f".{folder.name}.partial")
     with machine_errors(folder):
-        shutil.rmtree(partial, ignore_errors=True)
+        remove_folder(partial)
         partial.mkdir(parents=True)
         try:
             yield partial
@@ -112,7 +113,7 @@ def _renewed(folder: Path) -> Iterator[Path]:
                 if old.is_file() and old.name not in new and is_own(Path(folder.name, old.name)):
                     old.unlink()
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            remove_folder(partial)
 
 
 SIGNS = ("o", "D", "s")

@@ -17,7 +17,7 @@ from vestige.attacks.in_context import asked_with_facts
 from vestige.attacks.placement import PromptSettings, asked_with_prompt
 from vestige.attacks.planning import Attack, Ended, OnProgress
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.files import begun, write_json, write_jsonl
+from vestige.core.files import begun, refuse_links, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item, items_digest
 from vestige.core.settings import Settings
@@ -63,6 +63,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
     identity, kind = attack_identity(subject, request), attack_of(plan)
     folder = subject.folder.attack(plan.name, content_id(identity, length=12))
     announced = [folder.spec.name, folder.shown.name, folder.asked.name]
+    refuse_links(subject.folder.path)
     with begun(folder.lock, announced):
         if not folder.done.exists():
             watch = Stopwatch()

@@ -24,7 +24,16 @@ from vestige.artifacts.records import (
     write_summary,
 )
 from vestige.core.errors import InputError
-from vestige.core.files import append_lines, begun, drop_torn_line, json_line, read_jsonl, write_json, write_jsonl
+from vestige.core.files import (
+    append_lines,
+    begun,
+    drop_torn_line,
+    json_line,
+    read_jsonl,
+    refuse_links,
+    write_json,
+    write_jsonl,
+)
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
@@ -143,6 +152,7 @@ def evaluate_together(
     same call, killed and made again, comes to the same bytes.
     """
     plans = [_planned(subject, request) for request in requests]
+    refuse_links(subject.folder.path)
     with ExitStack() as locks:
         # In one order, so that two processes never wait for each other.
         for place in {plan.place.path: plan.place for plan in sorted(plans, key=lambda p: p.place.path)}.values():
