@@ -31,7 +31,7 @@ CASES = {
     "data files": 400,
     "graph files": 250,
     "compiled folders": 200,
-    "checkpoints": 200,
+    "checkpoints": 100,
     "settings": 200,
     "run folders": 40,
     "folders of holes": 120,
@@ -208,8 +208,10 @@ def survive(
     tmp_path: Path,
     use: Callable[[Path], object],
     damaged: Callable[[random.Random, Path], str] = damage,
+    *,
+    sealed: bool = False,
 ) -> None:
-    """Damage copies of the folders, in turn, and use each; every one is used or refused."""
+    """Damage copies of the folders, in turn, and use each; every one is used or refused. `sealed` ones are refused."""
     found: Counter[str] = Counter()
     bad: dict[str, str] = {}
     longest = 0.0
@@ -232,4 +234,5 @@ def survive(
         shutil.rmtree(folder)
     print(f"{family}: {found.total()} cases, {dict(found)}, the longest {longest:.1f} s")
     assert not bad, "\n".join([f"{len(bad)} kinds", *bad.values()])
-    assert 0 < found["used"] < found.total(), "none was damaged, or none can be used"
+    assert found["used"] < found.total(), "none was damaged"
+    assert (found["used"] == 0) == sealed, "damage was not noticed, or none can be used"

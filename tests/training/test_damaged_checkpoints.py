@@ -8,6 +8,7 @@ from tests.audited import nano_config
 from tests.damaging import survive
 from transformers import LlamaForCausalLM
 
+from vestige.core.errors import InputError
 from vestige.core.settings import read_toml, to_toml
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.settings import TrainingSettings
@@ -46,7 +47,26 @@ def test_checkpoints(nano, whole, tmp_path):
             assert all(isinstance(value, float) for value in state.values())
             optimizer.step()
 
-    survive("checkpoints", [whole / "checkpoints"], tmp_path, restored)
+    survive("checkpoints", [whole / "checkpoints"], tmp_path, restored, sealed=True)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+def test_one_flipped_bit_is_refused_by_the_name_of_its_file(nano, tmp_path, name):
+    model = LlamaForCausalLM.from_pretrained(nano)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.tensor([[1, 2]])).logits.sum().backward()
+    optimizer.step()
+    own = Checkpoints(tmp_path)
+    own.save(1, model, optimizer, {"x": 1.0})
+    path = tmp_path / "step-1" / name
+    whole = bytearray(path.read_bytes())
+    assert own.restore(1, model, optimizer) == {"x": 1.0}
+    # The last bytes of a tensor, and in the JSON a digit.
+    at = len(whole) - 4 if name != "state.json" else whole.index(b"1.0")
+    whole[at] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(InputError, match=rf"{name} is damaged \(its checksum is another\)"):
+        own.restore(1, model, optimizer)
 
 
 def test_settings(whole, tmp_path):

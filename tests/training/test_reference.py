@@ -115,7 +115,9 @@ def test_a_damaged_file_is_computed_anew(fresh, rows, tmp_path):
     cache = ReferenceCache(tmp_path, "digest")
     first = references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache)
     for n, path in enumerate(sorted(tmp_path.glob("*/rows.safetensors"))):
-        path.write_bytes(path.read_bytes()[: 40 * n])
+        whole = path.read_bytes()
+        # One cut short, and others with the last number's last bit flipped.
+        path.write_bytes(whole[:40] if n == 1 else whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:])
     same(references(model, NEEDS, PLAN, source(rows), settings, layer=1, cache=cache), first)
 
 

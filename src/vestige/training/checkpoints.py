@@ -1,6 +1,7 @@
 """What an interrupted training needs to go on bit for bit: trained weights, optimiser and objective state, the step.
 
-Tensors lie in safetensors files; nothing is pickled. Schedule, data order and dropout follow from seed and step.
+Tensors lie in safetensors files; nothing is pickled. state.json holds the SHA-256 of each, and a checksum of itself, so
+that no flipped bit is trained on. Schedule, data order and dropout follow from seed and step.
 
 One training run: what is minimised, on which rows, in which order, and where its state is kept.
 """
@@ -20,7 +21,9 @@ from torch import Tensor, nn
 
 from vestige import losses
 from vestige.core.errors import InputError
-from vestige.core.files import new_folder, read_json, write_json
+from vestige.core.files import new_folder, read_json
+from vestige.core.ids import content_id, file_digest
+from vestige.core.store import write_sealed
 from vestige.core.text import one_line
 from vestige.training.batching import Plan, RowSource
 from vestige.training.parallel import ALONE, World, full, share_like
@@ -55,9 +58,8 @@ class Checkpoints:
         if not world.leads:
             return
         with new_folder(self.folder / f"step-{step}") as partial:
-            save_file(weights, partial / "model.safetensors")
-            save_file(moments, partial / "optimizer.safetensors")
-            write_json(partial / "state.json", {"step": step, "state": dict(state), "counts": counts})
+            body = {"step": step, "state": dict(state), "counts": counts}
+            keep_tensors(partial, {"model": weights, "optimizer": moments}, body)
         for old in self.folder.glob("step-*"):
             if old.name != f"step-{step}":
                 shutil.rmtree(old)
@@ -65,15 +67,14 @@ class Checkpoints:
     def restore(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
         """Put back what stood after `step` steps; the objective's state. A damaged file is refused by name."""
         folder = self.folder / f"step-{step}"
+        kept = _state(folder)
         with undamaged(folder / "state.json"):
-            kept = read_json(folder / "state.json")
             if kept["step"] != step:
                 raise ValueError(f"it is of step {kept['step']}")
             objective_state = {name: float(value) for name, value in _numbers(kept["state"]).items()}
             counts: dict[str, int] = _numbers(kept["counts"])
         put_back(model, folder / "model.safetensors")
-        with undamaged(folder / "optimizer.safetensors"):
-            moments = load_file(folder / "optimizer.safetensors")
+        moments = _tensors(folder / "optimizer.safetensors")
         for name, parameter in _trainable(model):
             prefix = f"{name}/"
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
@@ -114,6 +115,32 @@ def undamaged(path: Path) -> Iterator[None]:
         ) from error
 
 
+def keep_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], body: Mapping[str, Any]) -> None:
+    """Write each group of tensors to a file of its name, and `body` to state.json with the checksums of all."""
+    files = {name: folder / f"{name}.safetensors" for name in tensors}
+    for name, group in tensors.items():
+        save_file(dict(group), files[name])
+    write_sealed(folder / "state.json", dict(body), files.values())
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    """What state.json holds, if it is as it was written."""
+    with undamaged(folder / "state.json"):
+        state = dict(read_json(folder / "state.json"))
+        if state.pop("seal") != content_id(state, length=64):
+            raise ValueError("its checksum is another")
+    return state
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file that is as it was written."""
+    files = _state(path.parent)["files"]
+    with undamaged(path):
+        if file_digest(path) != files[path.name]:
+            raise ValueError("its checksum is another")
+        return load_file(path)
+
+
 def _numbers(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
         raise ValueError("its state holds something other than numbers by name")
@@ -130,9 +157,9 @@ def trained_weights(model: nn.Module, world: World = ALONE) -> dict[str, Tensor]
 
 
 def put_back(model: nn.Module, weights: Path) -> None:
-    """Give the trained parameters the values in a file of `trained_weights`."""
+    """Give the trained parameters the values in a file of `trained_weights`, beside which state.json lies."""
+    stored = _tensors(weights)
     with undamaged(weights):
-        stored = load_file(weights)
         for name, parameter in _trainable(model):
             if stored[name].shape != parameter.shape:
                 raise ValueError(f"{name} has another shape")

@@ -28,8 +28,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from vestige.core.errors import InputError
 from vestige.core.files import new_folder
 from vestige.core.ids import content_id
+from vestige.core.store import read_sealed, write_sealed
 from vestige.models.blocks import block_output
 from vestige.models.forward import batches_by_length, passes_by_length, right_padded, within_memory
 from vestige.models.head import (
@@ -75,12 +77,14 @@ class ReferenceCache:
         place = self.folder / f"references-{id_}"
         if place.exists():
             # Nothing is lost with a damaged file: what is computed in its place is the same.
-            with contextlib.suppress(OSError, SafetensorError, ValueError, KeyError):
+            with contextlib.suppress(OSError, SafetensorError, ValueError, KeyError, InputError):
+                read_sealed(place / "state.json")
                 return _unpacked(load_file(place / "rows.safetensors"))
         found = compute()
         if self.writes:
             with new_folder(place) as partial:
                 save_file(_packed(found), partial / "rows.safetensors")
+                write_sealed(partial / "state.json", {"about": id_}, [partial / "rows.safetensors"])
         return found
 
 

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import field_validator
-from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, new_folder, read_jsonl
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
-from vestige.training.checkpoints import put_back, trained_weights
+from vestige.training.checkpoints import keep_tensors, put_back, trained_weights
 from vestige.training.loop import (
     Choice,
     Condition,
@@ -140,7 +139,7 @@ class Trajectory:
             weights = trained_weights(model, self.world)
             if self.world.leads:
                 with new_folder(self._folder(now.step)) as unfinished:
-                    save_file(weights, unfinished / "model.safetensors")
+                    keep_tensors(unfinished, {"model": weights}, {"step": now.step})
             point = Point(now.step, now.epoch, self._agreed(self.score(model)))
             self.points[now.step] = point
             self._write(POLICY, point)
