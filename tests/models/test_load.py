@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from vestige.core.errors import InputError
 from vestige.models.ensemble import EnsembleModel
 from vestige.models.folders import weights_digest
-from vestige.models.load import ModelSettings, context_tokens, find, load, look_for, outline
+from vestige.models.load import ModelSettings, context_tokens, find, load, look_for, outline, places_of
 from vestige.models.tiny import tiny_model
 
 
@@ -254,6 +254,8 @@ def test_adapters_that_name_adapters_as_their_base_are_refused(adapter, tmp_path
         configured(adapter, "adapter_config.json", base_model_name_or_path=str(base))
         configured(tmp_path / "other", "adapter_config.json", base_model_name_or_path=str(adapter))
         refused(adapter, "as its base model, which is an adapter itself")
+        with pytest.raises(InputError, match="as its base model, which is an adapter itself"):
+            places_of(str(adapter))
 
 
 def test_an_adapter_that_names_a_module_to_import_is_refused(adapter):

@@ -172,18 +172,23 @@ def _place_of(settings: ModelSettings) -> _Place:
     folder, revision = find(settings.model)
     adapter = folder if is_adapter(folder) else None
     if adapter is not None:
-        base = base_name(adapter)
-        folder, revision = find(base)
-        if is_adapter(folder):
-            raise InputError(
-                f"{adapter / 'adapter_config.json'} names {one_line(base)} as its base model, which is an adapter "
-                "itself; merge the adapters, or name a whole model"
-            )
+        folder, revision = find(_whole_base(adapter))
     if not (folder / INDEX).is_file():
         return _Place(folder, {0: folder}, adapter, revision)
     if adapter is not None:
         raise InputError(f"{settings.model} is an adapter for an ensemble; an adapter belongs to one model")
     return _Place(folder, constituent_folders(folder), None, revision)
+
+
+def _whole_base(adapter: Path) -> str:
+    """The base model that an adapter names, which is none itself: an adapter of an adapter could be its own base."""
+    base = base_name(adapter)
+    if is_adapter(find(base)[0]):
+        raise InputError(
+            f"{adapter / 'adapter_config.json'} names {one_line(base)} as its base model, which is an adapter "
+            "itself; merge the adapters, or name a whole model"
+        )
+    return base
 
 
 def n_constituents(settings: ModelSettings) -> int:
@@ -333,7 +338,7 @@ def places_of(model: str) -> list[Path]:
     if path.suffix == ".gguf" and path.is_file():
         return [path]
     folder = find(model)[0]
-    return [folder, *(places_of(base_name(folder)) if is_adapter(folder) else [])]
+    return [folder, *(places_of(_whole_base(folder)) if is_adapter(folder) else [])]
 
 
 def look_for(settings: ModelSettings) -> None:
