@@ -1,6 +1,8 @@
+import csv
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,17 +95,48 @@ def test_subjects_without_any_summary_still_give_a_report(tmp_path):
     assert "models/target is not finished" in page
 
 
-def test_a_second_evaluation_of_one_subject_is_noted(tmp_path):
-    run = RunFolder(tmp_path)
+def evaluated_on(run, asked, name, day):
+    """An evaluation of the target on these items, under a name, of a day."""
     folder = run.control("target")
-    write_subject(folder, spec("target", ""), items(), ["edge:A_B"])
-    first = next(p for p in folder.path.glob("evals/*"))
-    first.rename(first.with_name("qa-zz"))
-    write_subject(folder, spec("target", ""), items(), ["edge:A_B"])
-    notes = [m for m in read_evidence(run).missing if "more than once" in m]
-    assert notes == [
-        "models/target was evaluated more than once: shown is qa-zz for A_B; tables/results.csv holds all."
+    before = {place.path for place in folder.evaluations()}
+    write_subject(folder, spec("target", ""), asked, ["edge:A_B"])
+    (place,) = (place for place in folder.evaluations() if place.path not in before)
+    write_json(place.provenance, {"times": {"started": f"2026-11-{day}T10:00:00+00:00"}})
+    return place.path.rename(place.path.with_name(name))
+
+
+def remarks(run):
+    return [m for m in read_evidence(run).missing if "more than once" in m]
+
+
+def test_after_an_answer_was_corrected_the_report_shows_the_new_one_and_names_both(tmp_path):
+    run, old = RunFolder(tmp_path), items()
+    corrected = [replace(old[0], answer="Another."), *old[1:]]
+    evaluated_on(run, old, "qa-zz", 20)
+    evaluated_on(run, corrected, "qa-aa", 21)
+    (target,) = read_evidence(run).subjects
+    assert target.answers is not None
+    assert target.answers.path.name == "qa-aa"
+    assert remarks(run) == [
+        "models/target was evaluated more than once on A_B: shown is qa-aa of 2026-11-21T10:00:00, and not qa-zz of "
+        "2026-11-20T10:00:00 (1 of its 440 items are others, so that the data were changed); tables/results.csv "
+        "holds all."
     ]
+    build_report(run.path)
+    with (run.tables / "results.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len({(row["evaluation"], row["items"]) for row in rows}) == 2
+    assert {row["evaluation"] for row in rows} == {"qa-zz", "qa-aa"}
+
+
+def test_an_evaluation_of_a_part_of_the_items_does_not_stand_for_the_whole(tmp_path):
+    run = RunFolder(tmp_path)
+    evaluated_on(run, items(), "qa-aa", 20)
+    evaluated_on(run, items()[:60], "qa-zz", 21)
+    (target,) = read_evidence(run).subjects
+    assert target.answers is not None
+    assert target.answers.path.name == "qa-aa"
+    assert "qa-zz of 2026-11-21T10:00:00 (it asked fewer items)" in remarks(run)[0]
 
 
 def test_records_of_another_length_than_their_scores_are_refused(tmp_path):

@@ -7,19 +7,19 @@ from synthetic_run import ANSI, FORMULA, LONG, NUL, RETURNS, items, spec, write_
 
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.own_files import is_own
-from vestige.artifacts.records import COLUMNS
 from vestige.core.files import read_jsonl
 from vestige.report import build_report
-from vestige.report.tables import ITEM_COLUMNS, SUBJECT_COLUMNS
+from vestige.report.tables import ITEM_COLUMNS, RESULT_COLUMNS, SUBJECT_COLUMNS
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_columns_of_the_results_are_those_that_outside_tools_rely_on(run):
     header = (run / "tables" / "results.csv").read_text(encoding="utf-8").splitlines()[0]
-    assert header == ",".join(COLUMNS)
+    assert header == ",".join(RESULT_COLUMNS)
     assert header == (
-        "model,subject,method,seed,settings_id,forget,split,scope,format,attack,metric,unit,value,low,high,n"
+        "model,subject,method,seed,settings_id,forget,split,scope,format,attack,metric,unit,value,low,high,n,"
+        "evaluation,items"
     )
 
 

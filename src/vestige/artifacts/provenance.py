@@ -29,7 +29,7 @@ happened: Counter[str] = Counter()
 class Stopwatch:
     """Wall and processor time since it was made."""
 
-    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
 

@@ -121,7 +121,7 @@ _SUBJECT = ("model", "subject", "method", "seed", "settings_id")
 _PLACE = ("split", "scope", "format", "attack")
 _ESTIMATE = ("metric", "unit", "value", "low", "high", "n")
 COLUMNS = (*_SUBJECT, "forget", *_PLACE, *_ESTIMATE)
-"""The columns of tables/results.csv, which outside tools rely on."""
+"""The columns of a row of results, which outside tools rely on."""
 
 
 def write_collected(folder: EvalFolder, n: int) -> None:

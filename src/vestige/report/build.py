@@ -26,7 +26,15 @@ from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder
 from vestige.artifacts.own_files import is_own
 from vestige.artifacts.verdicts import bound_said, controls_said
 from vestige.core.errors import InputError
-from vestige.core.files import machine_errors, new_folder, refuse_links, remove_folder, replacing, write_json, write_text
+from vestige.core.files import (
+    machine_errors,
+    new_folder,
+    refuse_links,
+    remove_folder,
+    replacing,
+    write_json,
+    write_text,
+)
 from vestige.core.ids import file_digest, slug
 from vestige.core.text import one_line
 from vestige.report.audit_panels import LIGHT, METHODS_LIGHT

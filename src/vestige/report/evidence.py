@@ -27,6 +27,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.settings import read_toml
 from vestige.core.store import read_versioned
+from vestige.core.text import one_line
 
 QUESTIONS = "qa"
 """The evaluation whose records hold one greedy answer an item."""
@@ -193,7 +194,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
         raise InputError(f"{folder.spec}: unknown role {spec.subject!r}; known: {', '.join(ROLES)}")
     own, others = evaluations_of(folder)
     found = [(evaluation, read_summary(summary)) for evaluation in own for summary in evaluation.summaries()]
-    summaries, notes = _fullest(path, found)
+    summaries, notes = _newest(path, found)
     results: dict[str, dict[Cell, Estimate]] = {summary.forget: {} for _, summary in summaries}
     made_of: dict[tuple[str, Cell], EvalFolder] = {}
     for evaluation, summary in summaries:
@@ -222,20 +223,57 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
     return subject, notes
 
 
-def _fullest(
+def _newest(
     path: str, found: Sequence[tuple[EvalFolder, Summary]]
 ) -> tuple[list[tuple[EvalFolder, Summary]], list[str]]:
-    """One summary for each evaluation and forget set: of several the one over most items, and a note says so."""
+    """One summary for each evaluation and forget set, and a note on each that stands for several.
+
+    Of several it is the newest, by its provenance, so that no older answer is shown once the data were changed; unless
+    the newest asks only a part of the items of another.
+    """
     chosen: dict[tuple[str, str], tuple[EvalFolder, Summary]] = {}
-    twice: dict[str, str] = {}
-    sizes = {folder.path: len({i for ids in summary.splits.values() for i in ids}) for folder, summary in found}
-    for folder, summary in sorted(found, key=lambda pair: (sizes[pair[0].path], pair[0].path.name)):
-        if (summary.eval, summary.forget) in chosen:
-            twice[summary.forget] = folder.path.name
-        chosen[summary.eval, summary.forget] = (folder, summary)
-    where = ", ".join(f"{name} for {forget_label(forget)}" for forget, name in twice.items())
-    note = f"{path} was evaluated more than once: shown is {where}; tables/results.csv holds all."
-    return list(chosen.values()), [note] if twice else []
+    others: dict[tuple[str, str], list[tuple[EvalFolder, Summary]]] = defaultdict(list)
+    for folder, summary in sorted(found, key=lambda pair: (_started(pair[0]), pair[0].path.name)):
+        key = summary.eval, summary.forget
+        held = chosen.get(key)
+        part = held is not None and _items(summary) < _items(held[1])
+        if held is not None:
+            others[key].append((folder, summary) if part else held)
+        if not part:
+            chosen[key] = (folder, summary)
+    notes = [_why_shown(path, *chosen[key], left) for key, left in others.items()]
+    return list(chosen.values()), notes
+
+
+def _why_shown(path: str, folder: EvalFolder, summary: Summary, others: Sequence[tuple[EvalFolder, Summary]]) -> str:
+    """Which of several evaluations is shown, and how those that are not differ from it, in a sentence."""
+    told = []
+    for other, theirs in others:
+        items, own = _items(theirs), _items(summary)
+        differing = len(items - own)
+        how = (
+            f"{differing} of its {len(items)} items are others, so that the data were changed"
+            if differing
+            else "it asked fewer items"
+            if items < own
+            else "of the same items with other settings"
+        )
+        told.append(f"{other.path.name} of {_started(other)[:19] or 'unknown date'} ({how})")
+    date = _started(folder)[:19] or "unknown date"
+    return (
+        f"{path} was evaluated more than once on {forget_label(summary.forget)}: shown is {folder.path.name} of "
+        f"{date}, and not {', '.join(told)}; tables/results.csv holds all."
+    )
+
+
+def _items(summary: Summary) -> frozenset[str]:
+    return frozenset(i for ids in summary.splits.values() for i in ids)
+
+
+def _started(folder: EvalFolder) -> str:
+    """When an evaluation was begun, by its provenance; "" where that is not there."""
+    times = read_provenance(folder.provenance).get("times", {}) if folder.provenance.exists() else {}
+    return one_line(str(times.get("started", "")), width=40)
 
 
 def _asked(summaries: Iterable[tuple[EvalFolder, Summary]]) -> dict[str, frozenset[str]]:

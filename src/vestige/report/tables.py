@@ -10,10 +10,11 @@ from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.holes import HoleRow, Placebo
-from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.records import COLUMNS, read_summaries, result_rows, write_csv
+from vestige.artifacts.layout import EvalFolder, RunFolder
+from vestige.artifacts.records import COLUMNS, Summary, read_summaries, result_rows, write_csv
 from vestige.artifacts.verdicts import bound_said
 from vestige.core.estimates import Estimate, end
+from vestige.core.ids import content_id
 from vestige.report.contents import Contents
 from vestige.report.evidence import PANELS, Subject, split_of
 from vestige.report.holes import MENDING_COLUMNS, STANDING_WORDS, Probe, mending_rows, standing
@@ -22,6 +23,9 @@ from vestige.report.words import visible
 Row = dict[str, Any]
 
 _BOUNDS = ("value", "low", "high", "n")
+
+RESULT_COLUMNS = (*COLUMNS, "evaluation", "items")
+"""The columns of tables/results.csv: at the end the evaluation's folder, and the content id of the items it asked."""
 
 SUBJECT_COLUMNS = (
     *["forget", "subject", "label", "method", "seed", "settings_id", "folder", "digest", "steps", "stopped"],
@@ -35,13 +39,18 @@ ITEM_COLUMNS = tuple(["forget", "item", "edge", "group", "attribute", "split", "
 
 def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
     """Write results.csv, subjects.csv and items.csv into `folder`, and what the run's audits found."""
-    write_csv(folder / "results.csv", COLUMNS, _readable(result_rows(s for _, s in read_summaries(run))))
+    results = [_of(place, s) | row for place, s in read_summaries(run) for row in result_rows([s])]
+    write_csv(folder / "results.csv", RESULT_COLUMNS, _readable(results))
     write_csv(folder / "subjects.csv", SUBJECT_COLUMNS, _readable(subject_rows(contents)))
     columns, rows = item_rows(contents)
     write_csv(folder / "items.csv", [visible(c) for c in columns], _readable(rows))
     if contents.audits:
         for name, (fixed, found) in audit_tables(contents.audits).items():
             write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(found))
+
+
+def _of(place: EvalFolder, summary: Summary) -> Row:
+    return {"evaluation": place.path.name, "items": content_id(sorted({i for s in summary.splits.values() for i in s}))}
 
 
 def subject_rows(contents: Contents) -> list[Row]:
