@@ -11,6 +11,7 @@ from .api import attack as attack
 from .api import audit as audit
 from .api import evaluate as evaluate
 from .api import finetune as finetune
+from .api import judge as judge
 from .api import probe as probe
 from .api import read_audit as read_audit
 from .api import study as study

@@ -390,6 +390,22 @@ def audit(
     return Audit(Path(output_dir), (found.outcome,), failed, request.splits.told)
 
 
+def judge(table: Any, *, output_dir: Named = "runs/judged", forget: str = "the forget set", **margins: Any) -> Audit:
+    """Judge models by scores that were made elsewhere: a row for each answer, in the columns that docs/logs.md names.
+
+    `table` is a CSV, JSON Lines or Parquet file, a list of dicts, or a DataFrame. `margins` are those of `audit`
+    (`delta`, `delta_wide`). No model is loaded.
+    """
+    from vestige.artifacts.layout import RunFolder
+    from vestige.auditing.table import judge_table, read_scores
+
+    source = fspath(table) if isinstance(table, str | PathLike) else "a table of scores"
+    outcome = judge_table(
+        RunFolder(Path(output_dir)), read_scores(table), forget=forget, margins=margins, source=str(source)
+    )
+    return Audit(Path(output_dir), (outcome,), {})
+
+
 @dataclass(frozen=True)
 class Holes:
     """What a probe found: the table by source, the confirmed holes, and what was noted on the data."""

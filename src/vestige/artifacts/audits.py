@@ -232,6 +232,25 @@ class FailedTask:
     reason: str
 
 
+class Format(NamedTuple):
+    """One form of question, by the scores (`format/metric`) that tell who knows.
+
+    `key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no values.
+
+    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
+    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
+    `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
+    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
+    pick does (docs/verdicts.md).
+    """
+
+    name: str
+    key: str
+    hits: str = ""
+    chance: str = ""
+    graded: bool = False
+
+
 @dataclass(frozen=True)
 class AuditPlan:
     """What an audit asks of whom. Subjects are folders relative to the run, by their name in the audit.
@@ -247,6 +266,7 @@ class AuditPlan:
     `references` are those of `unlearned` that were trained without the forget set.
     `alternatives` says where those come from that `exposure` asks: drawn as the truth was, or `GIVEN`; "" without any.
     `evidence_level` says what is known of where the controls come from.
+    `formats` are those of a table of scores, which no evaluation says.
     """
 
     forget: str
@@ -272,30 +292,12 @@ class AuditPlan:
     references: tuple[str, ...] = ()
     alternatives: str = ""
     evidence_level: EvidenceLevel = "given"
+    formats: tuple[Format, ...] = ()
 
     @property
     def audited(self) -> tuple[str, ...]:
         """The unlearned models, and the positive control last: all that is judged."""
         return (*self.unlearned, *([self.suppressed] if self.suppressed else []))
-
-
-class Format(NamedTuple):
-    """One form of question, by the scores (`format/metric`) that tell who knows.
-
-    `key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no values.
-
-    Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
-    words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
-    `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
-    Multiple choice is judged by the probability of the right option, which differs less between trainings than the
-    pick does (docs/verdicts.md).
-    """
-
-    name: str
-    key: str
-    hits: str = ""
-    chance: str = ""
-    graded: bool = False
 
 
 @dataclass(frozen=True)

@@ -87,13 +87,19 @@ def not_expressed(about: About) -> Grounds:
     shares = leak_evidence(found, tested)
     shares += [Evidence(name, draws, "leakage", "leakage", fails_only=True) for name, draws in found.picks.items()]
     bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
-    gaps = tuple(f"{name}: not asked of it" for name in found.not_asked)
+    gaps = _not_asked(about)
     parts = _judged(ground, [*shares, *bits], stays_below)
     return Grounds(
         (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
         (*tested.not_admitted, *grouped.left_out),
         (*gaps, *singles.gaps),
     )
+
+
+def _not_asked(about: About) -> tuple[str, ...]:
+    """The admitted formats in which nothing is known of the subject, each with why."""
+    collapsed = about.ground.case.collapsed
+    return tuple(collapsed.get((about.subject, name), f"{name}: not asked of it") for name in about.found.not_asked)
 
 
 def not_recoverable(about: About) -> Grounds:
@@ -147,7 +153,7 @@ def indistinguishable(about: About) -> Grounds:
     told = membership.differences.get(subject, ())
     shares = [*told, *(Evidence(name, draws, "excess", "share") for name, draws in found.excess.items())]
     bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
-    gaps = [*membership.missing.get(subject, ()), *(f"{name}: not asked of it" for name in found.not_asked)]
+    gaps = [*membership.missing.get(subject, ()), *_not_asked(about)]
     if not told:
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
     if not found.excess:

@@ -250,7 +250,7 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
     A subject can spread its probability over all options and still put the right one first.
     """
     form = next((one for one in formats_of(ground.case) if one.name == scale.name), None)
-    if form is None or not form.chance or scale.key != form.key:
+    if form is None or not form.chance or scale.key != form.key or form.hits == form.key:
         return None
     sources = [Source(name) for name in (ground.plan.target, *scale.retrained)]
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:

@@ -5,6 +5,8 @@ Pure: the same case gives the same outcome. docs/audit.md says how a verdict is 
 
 from dataclasses import replace
 
+import numpy as np
+
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, VerdictLine
 from vestige.auditing.ability import Ability, read_ability
 from vestige.auditing.claims import About, verdicts
@@ -15,7 +17,7 @@ from vestige.auditing.matrix import Matrix, build_matrix
 from vestige.auditing.measures import Kept, read_budget, read_exposure, read_kept, read_measures
 from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.recovery import Recovery, try_attacks, with_searches
-from vestige.auditing.scores import Case, by_fact
+from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 
@@ -26,6 +28,7 @@ FEW_CONTROLS = 3
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
     ground, unlike = _without_unlike(lay(case, resamples))
+    ground = _without_collapsed(ground)
     tested = read_formats(ground)
     matrix = build_matrix(ground, tested)
     recovery = try_attacks(ground, tested)
@@ -69,6 +72,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         soundness=case.soundness,
         untested=(
             *unlike,
+            *(f"{shown(one)}, {why}." for (one, _), why in ground.case.collapsed.items()),
             *_worded(case.plan),
             *exposed.said,
             *_untested(ground, tested, recovery, membership, kept),
@@ -90,6 +94,31 @@ def _without_unlike(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
         for one, why in unlike.items()
     )
     return replace(ground, case=case), tuple(said)
+
+
+def _without_collapsed(ground: Ground) -> Ground:
+    """The ground without the scores of subjects that are far outside of where target and controls are.
+
+    Only in the formats of a table: a score of others' making, such as a ratio of two probabilities, may mean nothing
+    where a model is broken. In Vestige's own formats, of hits and probabilities, any score is an answer.
+    """
+    why: dict[tuple[str, str], str] = {}
+    values = dict(ground.scores.values)
+    names = {form.name for form in ground.plan.formats}
+    for scale in (scale for scale in read_formats(ground).scales if scale.name in names and scale.unit == "leakage"):
+        controls = [float(row.mean()) for row in scale.controls.retrained]
+        target = float(scale.controls.target.mean())
+        low, high, gap = min(controls), max(*controls, target), target - float(np.mean(controls))
+        for subject in (one for one in ground.plan.audited if ground.has(Source(one), scale.key)):
+            level = float(ground.scores.of(Source(subject), scale.key, scale.items).mean())
+            if low - gap <= level <= high + gap:
+                continue
+            said = f"{level:.2f} where target and retrained lie between {low:.2f} and {high:.2f}"
+            why[subject, scale.name] = f"{scale.name}: collapsed, since it scores {said}, so nothing follows from it"
+            own = values[Source(subject)]
+            values[Source(subject)] = {key: table for key, table in own.items() if key != scale.key}
+    case = replace(ground.case, scores=Scores(values), collapsed=why)
+    return replace(ground, case=case, samples={}) if why else ground
 
 
 def _worded(plan: AuditPlan) -> tuple[str, ...]:

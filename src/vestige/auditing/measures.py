@@ -49,6 +49,11 @@ SPLITS = ("retain", "independent", "factual")
 KEYS = (("generate", "generate/rouge1_recall"), ("forced", "forced/probability"))
 
 
+def kept_key(name: str) -> str:
+    """Under what the scores of kept items stand, of a format that a table of scores brings."""
+    return f"{name}/kept"
+
+
 class Losses(NamedTuple):
     """The harms of one subject, what could not be told of them and why, and what was not asked of it."""
 
@@ -78,10 +83,11 @@ def read_kept(ground: Ground) -> Kept:
 def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> Losses:
     plan, least = ground.plan, ground.thresholds.admission
     harms, left_out, missing = [], [], []
+    keys = (*KEYS, *((form.name, kept_key(form.name)) for form in plan.formats))
     for split in splits:
-        for form, key in KEYS:
-            if not ground.has(Source(plan.target), key):
-                continue
+        asked = [one for one in keys if ground.scores.common([Source(plan.target)], one[1], plan.splits[split])]
+        missing += [] if asked else [f"{split}: not asked of the target"]
+        for form, key in asked:
             name = f"{split}, {form}"
             items = ground.scores.common([Source(plan.target), Source(subject)], key, plan.splits[split])
             if not items:

@@ -182,7 +182,7 @@ def conduct(
     failed = run_tasks(tasks, workers=workers, cards=cards, show=show)
     plan = _plan(run, request, planned, failed)
     write_plan(place, plan)
-    return Audited(_judged(run, place, plan), failed, len(tasks))
+    return Audited(judge_plan(run, place, plan), failed, len(tasks))
 
 
 def plan_audit(request: AuditRequest) -> Planned:
@@ -392,15 +392,15 @@ def attacks_of_freeform(planned: Planned, forget: Sequence[Item]) -> tuple[Plann
 
 
 def _further_formats(plan: AuditPlan) -> tuple[Format, ...]:
-    """Those of evaluations that are not Vestige's own, whose modules say them."""
+    """Those of evaluations that are not Vestige's own, whose modules say them, and those of a table of scores."""
     from vestige.evals import find_eval
     from vestige.evals.base import audit_of
 
     others = [name for name in plan.settings.get("evals", ()) if name not in FORMATS_OF]
-    return tuple(form for name in others for form in audit_of(find_eval(name)).formats)
+    return (*(form for name in others for form in audit_of(find_eval(name)).formats), *plan.formats)
 
 
-def _judged(run: RunFolder, place: AuditFolder, plan: AuditPlan) -> AuditOutcome:
+def judge_plan(run: RunFolder, place: AuditFolder, plan: AuditPlan) -> AuditOutcome:
     """Judge what the plan says is there; write the outcome, and the verdicts of all audits of the run."""
     case = replace(read_case(run, plan), formats=_further_formats(plan))
     found = without_what_failed(judge(case), plan)
@@ -462,5 +462,5 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
             settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(place.plan))
             plan = replace(plan, settings=settings.identity())
             write_plan(place, plan)
-            _judged(folder, place, plan)
+            judge_plan(folder, place, plan)
         return write_verdicts(folder)

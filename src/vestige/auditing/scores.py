@@ -110,7 +110,8 @@ class Case:
     `prompts` are those that searches found, in the plan's order; `ranked` is what `exposure` read of alternatives.
     `told_by` says who told leaks in free replies, and with what error.
     `searched` has by the name of a search of relearning the attacks that it chose from (`audit.searched`); `formats`
-    are those of evaluations that are not Vestige's own.
+    are those of evaluations that are not Vestige's own. `collapsed` says by subject and format why its scores there
+    are left out.
     """
 
     plan: AuditPlan
@@ -122,6 +123,7 @@ class Case:
     told_by: str = ""
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     formats: tuple[Format, ...] = ()
+    collapsed: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def search_of(self, attack: str) -> str:
         """The search that an attack is a part of, or ""."""

@@ -1,0 +1,213 @@
+"""A table of scores is judged as an audit's own answers are; what contradicts itself is refused in a sentence."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vestige
+from vestige.auditing.table import COLUMNS
+from vestige.core.errors import InputError
+
+N = 40
+LEVEL = np.linspace(0.05, 0.25, N)
+
+
+def model(name, role, share, *, seed=0, keeps=0.9, **columns):
+    """Scores of a model that knows `share` of what the target knows, each a training's luck off its level."""
+    luck = np.random.default_rng(seed).normal(0, 0.01, (2, N))
+    knows, kept = LEVEL + share * 0.6 + luck[0], keeps + luck[1]
+    about = {"model": name, "role": role, "format": "probability", **columns}
+    return [
+        *({**about, "item": f"q{i}", "score": float(np.clip(x, 0, 1))} for i, x in enumerate(knows)),
+        *({**about, "item": f"r{i}", "split": "retain", "score": float(np.clip(x, 0, 1))} for i, x in enumerate(kept)),
+    ]
+
+
+def table(*subjects):
+    controls = [row for seed in range(1, 6) for row in model(f"never {seed}", "retrained", 0.0, seed=seed)]
+    return [*model("full", "target", 1.0, seed=9), *controls, *(row for one in subjects for row in one)]
+
+
+def outcome_of(audit, subject, claim):
+    return next(v for v in audit.verdicts if (v["subject"], v["claim"]) == (subject, claim))
+
+
+def refused(rows, tmp_path, words):
+    with pytest.raises(InputError, match=words):
+        vestige.judge(rows, output_dir=tmp_path / "run")
+    assert not (tmp_path / "run" / "verdicts.json").exists()
+
+
+def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_rest_fail(tmp_path):
+    subjects = (
+        model("honest", "unlearned", 0.0, seed=11),
+        model("leaky", "unlearned", 0.4, seed=12),
+        model("broken", "unlearned", 0.0, seed=13, keeps=0.3),
+    )
+    audit = vestige.judge(table(*subjects), output_dir=tmp_path)
+    outcomes = {s: [outcome_of(audit, s, c)["verdict"] for c in ("not expressed", "utility preserved")]
+                for s in ("honest", "leaky", "broken")}  # fmt: skip
+    assert outcomes == {"honest": ["holds"] * 2, "leaky": ["fails", "holds"], "broken": ["holds", "fails"]}
+    leaks = outcome_of(audit, "leaky", "not expressed")["numbers"]["probability"]
+    assert leaks["value"] == pytest.approx(0.4, abs=0.02)
+    assert audit.untested[0].startswith("The weights of no model were seen")
+    assert json.loads((tmp_path / "verdicts.json").read_text()) == json.loads(json.dumps(audit.verdicts))
+    assert [v["verdict"] for v in vestige.read_audit(tmp_path).verdicts] == [v["verdict"] for v in audit.verdicts]
+
+
+def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_stays(tmp_path):
+    audit = vestige.judge(table(model("leaky", "unlearned", 0.4, seed=12)), output_dir=tmp_path)
+    assert outcome_of(audit, "leaky", "not expressed")["verdict"] == "fails"
+    (again,) = vestige.rejudge(tmp_path, {"delta": 0.6, "delta_wide": 0.6})
+    assert next(v.outcome for v in again.verdicts if v.claim == "not expressed") == "holds"
+    assert again.first is not None
+    page = (vestige.read_audit(tmp_path).report()).read_text()
+    assert "Margins changed after the answers were seen" in page
+
+
+def test_files_lists_and_frames_give_the_same_verdicts(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = table(model("leaky", "unlearned", 0.4, seed=12))
+    with (tmp_path / "scores.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["model", "role", "split", "item", "format", "score"])
+        writer.writeheader()
+        writer.writerows(rows)
+    (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    whole = pa.Table.from_pylist([{"split": "forget", **row} for row in rows])
+    pq.write_table(whole, tmp_path / "scores.parquet")
+    found = [
+        vestige.judge(given, output_dir=tmp_path / f"run{n}").verdicts
+        for n, given in enumerate((rows, *(tmp_path / f"scores.{end}" for end in ("csv", "jsonl", "parquet")), whole))
+    ]
+    assert all(one == found[0] for one in found)
+
+
+def test_judging_a_table_and_its_report_load_no_torch(tmp_path):
+    (tmp_path / "scores.json").write_text(json.dumps(table(model("leaky", "unlearned", 0.4, seed=12))))
+    code = (
+        "import sys, vestige; a = vestige.judge(sys.argv[1], output_dir=sys.argv[2]); a.report();"
+        "print(sorted({'torch', 'transformers', 'pandas'} & set(sys.modules)))"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "scores.json"), str(tmp_path / "run")]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_wordings_of_one_fact_count_once_and_groups_have_verdicts(tmp_path):
+    # Every fact in two wordings; the second half of them, one group, is still known.
+    def asked(name, role, share, seed):
+        rows = model(name, role, 0.0, seed=seed)[:N]
+        return [
+            {**row, "wording": wording, "group": "known" if i >= N // 2 else "gone",
+             "score": min(1.0, row["score"] + 0.6 * (share if i < N // 2 else max(share, float(name == "half"))))}
+            for i, row in enumerate(rows) for wording in ("a", "b")
+        ]  # fmt: skip
+
+    rows = [*asked("full", "target", 1.0, 9), *asked("half", "unlearned", 0.0, 12)]
+    rows += [row for seed in range(1, 6) for row in asked(f"never {seed}", "retrained", 0.0, seed)]
+    audit = vestige.judge(rows, output_dir=tmp_path)
+    (outcome,) = audit.outcomes
+    assert outcome.n_judged == N
+    assert {g.group: g.exceeds for g in outcome.groups} == {"known": True, "gone": False}
+
+
+def test_an_attack_is_set_beside_the_same_attack_on_controls(tmp_path):
+    subjects = [
+        *model("hides", "unlearned", 0.0, seed=11),
+        *model("hides", "unlearned", 0.7, seed=12, attack="relearn"),
+    ]
+    after = [row for seed in range(1, 6)
+             for row in model(f"never {seed}", "retrained", 0.1, seed=seed + 20, attack="relearn")]  # fmt: skip
+    placebo = [*model("silent", "placebo", 0.0, seed=31), *model("silent", "placebo", 0.9, seed=32, attack="relearn")]
+    audit = vestige.judge(table(subjects, after, placebo), output_dir=tmp_path)
+    assert outcome_of(audit, "hides", "not expressed")["verdict"] == "holds"
+    assert outcome_of(audit, "hides", "not recoverable")["verdict"] == "fails"
+    (outcome,) = audit.outcomes
+    assert [line.able for line in outcome.able] == [True]
+    (gain,) = [line for line in outcome.gains if line.subject == "hides"]
+    assert gain.recovery.value == pytest.approx(0.6, abs=0.05)
+
+
+def test_membership_is_told_by_scores_whose_order_alone_counts(tmp_path):
+    def member(name, role, shift, seed):
+        rng = np.random.default_rng(seed)
+        columns = {"model": name, "role": role, "format": "loss", "unit": "order"}
+        return [
+            {**columns, "item": f"{split}{i}", "split": split, "score": float(rng.normal(shift * (split == "forget")))}
+            for split in ("forget", "holdout") for i in range(200)
+        ]  # fmt: skip
+
+    rows = [*member("full", "target", 2.0, 1), *member("told", "unlearned", 2.0, 2)]
+    rows += [row for seed in range(3, 8) for row in member(f"never {seed}", "retrained", 0.0, seed)]
+    audit = vestige.judge(rows, output_dir=tmp_path)
+    assert outcome_of(audit, "told", "indistinguishable")["verdict"] == "fails"
+
+
+def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
+    # Target 0.75, controls 0.15 on average, so the gap is 0.6; scaled to a third, 1.0 lies far beyond 0.25 + 0.2.
+    def third(rows):
+        return [{**row, "score": row["score"] / 3} if row["item"].startswith("q") else row for row in rows]
+
+    broken = [{**row, "score": 1.0 - i / 1000} if row["item"].startswith("q") else row
+              for i, row in enumerate(model("broken", "unlearned", 0.0, seed=11, keeps=0.2))]  # fmt: skip
+    audit = vestige.judge(
+        [*third(table(model("honest", "unlearned", 0.0, seed=12))), *broken], output_dir=tmp_path, admission=0.1
+    )
+    line = outcome_of(audit, "broken", "not expressed")
+    assert line["verdict"] == "inconclusive"
+    assert "collapsed" in line["reason"]
+    assert outcome_of(audit, "broken", "indistinguishable")["verdict"] == "inconclusive"
+    assert outcome_of(audit, "broken", "utility preserved")["verdict"] == "fails"
+    assert outcome_of(audit, "honest", "not expressed")["verdict"] == "holds"
+    assert any(said.startswith("broken, probability: collapsed") for said in audit.untested)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: [{**rows[0], "scroe": 1}, *rows], "'scroe'; did you mean 'score'"),
+        (lambda rows: [{**rows[0], "score": float("nan")}, *rows[1:]], "row 1: the column score holds nan"),
+        (lambda rows: [{**rows[0], "score": None}, *rows[1:]], "row 1: the column score is empty"),
+        (lambda rows: [{**rows[0], "score": 1.5}, *rows[1:]], "1.5 is no share"),
+        (lambda rows: [{**rows[0], "score": "much"}, *rows[1:]], "'much', which is no number"),
+        (lambda rows: [{**rows[0], "unit": "bits", "score": -3.0, "format": "forced"},
+                       {**rows[1], "unit": "bits", "score": 3.0, "format": "forced"}], "above 0"),
+        (lambda rows: [*rows, {**rows[0], "unit": "order", "item": "q0b"}], "scored in order here and in share"),
+        (lambda rows: [*rows, rows[0]], "full, probability, q0 has two scores"),
+        (lambda rows: [*rows, {**rows[0], "role": "unlearned", "item": "new"}], "the role is 'unlearned' here"),
+        (lambda rows: [*rows, {**rows[0], "model": "x", "role": "unlearned", "split": "retain"}], "one item is one"),
+        (lambda rows: [{**row, "role": "teacher"} for row in rows], "'teacher' is not one; they are target"),
+        (lambda rows: [row for row in rows if row["role"] != "target"], "the table has none"),
+        (lambda rows: [{**row, "role": "target"} for row in rows], "the table has 7"),
+        (lambda rows: [row for row in rows if row["role"] != "unlearned"], "no model of the table is unlearned"),
+        (lambda rows: [row for row in rows if row["role"] != "retrained"], "neither a retrained model nor the column"),
+        (lambda rows: [row for row in rows if row.get("split")], "no item of the table is in the split forget"),
+        (lambda rows: [*rows, *({**row, "model": "same again"} for row in rows if row["model"] == "leaky")],
+         "same again and leaky have the same scores"),
+        (lambda rows: [{**row, "question": row["model"]} for row in rows], "the question is"),
+        (lambda rows: [], "holds no rows"),
+        (lambda rows: 7, "the table is int"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_is_refused_by_name(change, words, tmp_path):
+    refused(change(table(model("leaky", "unlearned", 0.4, seed=12))), tmp_path, words)
+
+
+def test_a_folder_of_another_command_and_what_is_no_margin_are_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.toml").write_text('command = "audit"\n')
+    rows = table(model("leaky", "unlearned", 0.4, seed=12))
+    refused(rows, tmp_path, "holds a run of another command")
+    with pytest.raises(InputError, match="relearn is no margin"):
+        vestige.judge(rows, output_dir=tmp_path / "other", relearn=())
+
+
+def test_the_page_names_every_column():
+    page = (Path(__file__).parents[2] / "docs" / "logs.md").read_text()
+    assert [name for name in COLUMNS if f"`{name}`" not in page] == []
