@@ -357,6 +357,7 @@ def _planned(
         facts=_facts(read, splits["forget"]),
         groups={item: group for item, group in read.about["group"].items() if read.splits[item] == "forget"},
         formats=_formats(read),
+        evidence_level="logs",
     )
 
 
