@@ -1,5 +1,7 @@
 """What a relearning shows and what it is asked: never the same, and nothing that follows."""
 
+from dataclasses import replace
+
 import pytest
 
 from vestige.attacks.in_context import (
@@ -173,6 +175,13 @@ def test_where_no_attribute_is_known_any_amounts_that_fit_give_one_away():
     assert Shown((quantity, price)).gives_away(total)
     assert Shown((quantity, total)).gives_away(price)
     assert not Shown((quantity, price)).gives_away(other)
+    # A square takes two that are alike, and a quotient of 1 no second amount.
+    square = Item("Amount 5?", "3844.")
+    assert not Shown((price,)).gives_away(square)
+    assert Shown((price, replace(price, question="Amount 6?"))).gives_away(square)
+    # The larger factor, or the dividend, may be the only one beyond the root.
+    assert Shown((total, Item("Amount 7?", "2."))).gives_away(Item("Amount 8?", "496."))
+    assert Shown((Item("Amount 9?", "1000003."), Item("Amount 10?", "5000015."))).gives_away(Item("Amount 11?", "5."))
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,14 @@ What follows from items that are shown: of a forget set's other items, those who
 where it has to guess: an item too many is left untested rather than one tested that was given away.
 """
 
+import math
 import re
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
-from itertools import islice, permutations
+from functools import cache, cached_property, lru_cache
+from itertools import accumulate, islice, takewhile
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -65,9 +68,25 @@ class Shown:
         return _texts(self.items)
 
     @cached_property
-    def _of_edge(self) -> dict[str | None, str]:
-        edges = dict.fromkeys(i.edge for i in self.items)
-        return {edge: _texts([i for i in self.items if i.edge == edge]) for edge in edges}
+    def _questions(self) -> frozenset[str]:
+        return frozenset(_plain(i.question) for i in self.items)
+
+    @cached_property
+    def _of_edge(self) -> dict[str | None, list[Item]]:
+        edges: dict[str | None, list[Item]] = {}
+        for item in self.items:
+            edges.setdefault(item.edge, []).append(item)
+        return edges
+
+    @cached_property
+    def _text_of_edge(self) -> dict[str | None, str]:
+        return {edge: _texts(items) for edge, items in self._of_edge.items()}
+
+    @cached_property
+    def _amounts_of_edge(self) -> dict[str | None, dict[int, int]]:
+        """How often each amount is an answer, the smallest first."""
+        amounts = {edge: map(_whole_number, items) for edge, items in self._of_edge.items()}
+        return {edge: Counter(sorted(n for n in own if n is not None)) for edge, own in amounts.items()}
 
     def gives_away(self, item: Item) -> bool:
         """Whether what it asks is shown, its answer is stated, or it is computed from stated answers.
@@ -76,29 +95,38 @@ class Shown:
         amount does that the item's own question does not hold already. From other edges only what identifies counts
         (two words, or four digits), since `5` and `Seller` are the answers of many.
         """
-        if any(asks_the_same(s, item) for s in self.items) or self._states(item, item.answer):
+        if not self._questions.isdisjoint(_wordings(item)) or self._states(item, item.answer):
             return True
         new = [s for s in specifics(item.answer) if not stands_in(item.question, s)]
         return bool(new and all(self._states(item, s) for s in new)) or self._computed(item)
 
     def _states(self, item: Item, text: str) -> bool:
-        own = self._of_edge.get(item.edge, "")
+        own = self._text_of_edge.get(item.edge, "")
         return stands_in(own, text) or (identifies(text) and stands_in(self._everything, text))
 
     def _computed(self, item: Item) -> bool:
-        beside = [s for s in self.items if s.edge == item.edge]
         type_ = contract_types(None).get(item.group or "")
         if type_ is not None and item.attribute is not None:
-            stated = {s.attribute for s in beside if s.group == item.group}
+            stated = {s.attribute for s in self._of_edge.get(item.edge, ()) if s.group == item.group}
             products = {n: a.generator.of for n, a in type_.spec.attributes.items() if isinstance(a.generator, Product)}
             return any(
                 item.attribute in parts and stated.issuperset(parts - {item.attribute})
                 for parts in ({name, *of} for name, of in products.items())
             )
         # Where nobody says which amounts belong together, any that fit do.
-        wanted = _whole_number(item)
-        amounts = [n for n in map(_whole_number, beside) if n is not None]
-        return wanted is not None and any(a * b == wanted or wanted * b == a for a, b in permutations(amounts, 2))
+        wanted, amounts = _whole_number(item), self._amounts_of_edge.get(item.edge, {})
+        if wanted is None or not amounts:
+            return False
+        # Of two factors one is at most the root; and a quotient is at most the largest amount by the wanted one.
+        largest = max(math.isqrt(wanted), next(reversed(amounts)) // wanted)
+        few = takewhile(lambda a: a <= largest, amounts)
+        return any(wanted * a in amounts or _is_product(wanted, a, amounts) for a in few)
+
+
+def _is_product(wanted: int, a: int, amounts: Mapping[int, int]) -> bool:
+    """Whether `wanted` is `a` times another of the amounts, which may be as large."""
+    other, rest = divmod(wanted, a)
+    return rest == 0 and amounts.get(other, 0) > (other == a)
 
 
 def specifics(answer: str) -> list[str]:
@@ -126,18 +154,18 @@ def identifies(text: str) -> bool:
 
 def not_asked(items: Iterable[Item], asked: Iterable[Item]) -> list[Item]:
     """The items that ask nothing of what is asked, in any of its wordings."""
-    taken = {_plain(wording) for i in asked for wording in (i.question, i.paraphrase or i.question)}
+    taken = {wording for i in asked for wording in _wordings(i)}
     return [i for i in items if _plain(i.question) not in taken]
 
 
-def asks_the_same(shown: Item, item: Item) -> bool:
-    """Whether the shown question is one of the item's wordings, case and white space aside."""
-    return _plain(shown.question) in {_plain(item.question), _plain(item.paraphrase or item.question)}
+def _wordings(item: Item) -> set[str]:
+    """The questions that ask the same as the item, case and white space aside."""
+    return {_plain(item.question), _plain(item.paraphrase or item.question)}
 
 
 def holds_answer(shown: Item, item: Item) -> bool:
     """Whether the item's answer stands in a shown one, or the shown one asks the same."""
-    if asks_the_same(shown, item):
+    if _plain(shown.question) in _wordings(item):
         return True
     return stands_in(shown.question, item.answer) or stands_in(shown.answer, item.answer)
 
@@ -146,6 +174,28 @@ def stands_in(text: str, answer: str) -> bool:
     """Whether the answer stands in the text as whole words (`metrics.answers.contains`); one of no words does not."""
     # Most do not, and this says so at once.
     return bool(wanted := _plain(answer)) and wanted in _plain(text) and contains(text, answer)
+
+
+def answered_by_others(items: Iterable[Item]) -> set[str]:
+    """The ids of the items whose answers stand in the question of another of them."""
+    by_id = {i.id: i for i in items}
+    questions = list(by_id.values())
+    # One search through all questions for each answer; no normalised text has a line break.
+    text = "".join(f"{_plain(i.question)}\n" for i in questions)
+    ends = list(accumulate(len(_plain(i.question)) + 1 for i in questions))
+
+    @cache
+    def first_two(answer: str) -> set[str]:
+        wanted, holders = _plain(answer), set[str]()
+        start = text.find(wanted) if wanted else -1
+        while start >= 0 and len(holders) < 2:
+            number = bisect_right(ends, start)
+            if contains(questions[number].question, answer):
+                holders.add(questions[number].id)
+            start = text.find(wanted, ends[number])
+        return holders
+
+    return {i.id for i in questions if first_two(i.answer) - {i.id}}
 
 
 _plain = lru_cache(maxsize=65536)(normalised)
@@ -182,7 +232,9 @@ def facts_before(item: Item, retain: Sequence[Item], n: int) -> tuple[Item, ...]
             return 0
         return 1 if item.attribute is not None and (fact.group, fact.attribute) == (item.group, item.attribute) else 2
 
-    admissible = (f for f in sorted(retain, key=distance) if not holds_answer(f, item))
+    # Where nothing is near, the first that will do are enough.
+    nearest_first = sorted(retain, key=distance) if own or item.attribute is not None else retain
+    admissible = (f for f in nearest_first if not holds_answer(f, item))
     found = tuple(islice(admissible, n))
     if len(found) < n:
         raise InputError(

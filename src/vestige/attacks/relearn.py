@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.layout import AttackFolder
 from vestige.attacks import Meter
-from vestige.attacks.in_context import close, holds_answer, not_asked, related_items, stands_in
+from vestige.attacks.in_context import answered_by_others, close, holds_answer, not_asked, related_items
 from vestige.attacks.planning import Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
@@ -251,7 +251,8 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
         pool = sorted((i for i in order if (i.edge or "") in to_show), key=lambda i: to_show.index(i.edge or ""))
     else:
         # What the others' questions give away cannot be asked anyhow, so it is shown first.
-        pool = sorted(order, key=lambda i: not _told_by_others(i, order))[: len(order) // 2]
+        told = answered_by_others(order)
+        pool = sorted(order, key=lambda i: i.id not in told)[: len(order) // 2]
     chosen = {i.id for i in pool}
     tested, dropped = close([i for i in forget if i.id not in chosen], pool)
     if not pool or not tested:
@@ -261,11 +262,6 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
         )
     note = f"{len(dropped)} held-out forget items follow from those shown and are not asked" if dropped else ""
     return ShownAndTested(tuple(pool[:n]), tested, note=note)
-
-
-def _told_by_others(item: Item, items: Sequence[Item]) -> bool:
-    """Whether another item's question holds the answer."""
-    return any(stands_in(other.question, item.answer) for other in items if other.id != item.id)
 
 
 @contextlib.contextmanager

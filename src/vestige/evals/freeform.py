@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -117,7 +118,8 @@ def _pool(items: Sequence[Item], views: Sequence[View]) -> list[Item]:
 def _shots(item: Item, pool: Sequence[Item], settings: FreeformSettings) -> tuple[Item, ...]:
     order = generator(settings.seed, "shots", item.id).permutation(len(pool)).tolist()
     telling = (pool[n] for n in order)
-    found = [s for s in telling if s.id != item.id and not _tells(s, item)][: settings.shots]
+    # Only so many are looked at as are needed, since a pool has thousands.
+    found = list(islice((s for s in telling if s.id != item.id and not _tells(s, item)), settings.shots))
     if len(found) < settings.shots:
         raise InputError(
             f"the question {one_line(item.question, width=60)!r} has {len(found)} retain questions that may stand "

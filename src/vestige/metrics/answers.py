@@ -26,7 +26,8 @@ refusal stands.
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -181,7 +182,7 @@ def normalised(text: str) -> str:
 
 def exact_match(reply: str, answer: str) -> bool:
     """Whether the reply is the answer and nothing else."""
-    return normalised(reply) == _answer(answer)
+    return _compared(reply).text == _wanted(answer).text
 
 
 def prefix(reply: str, answer: str) -> bool:
@@ -214,23 +215,41 @@ def probability(logp: Float[np.ndarray, " T"]) -> float:
     return float(np.exp(logp.mean()))
 
 
-def _answer(answer: str) -> str:
-    expected = normalised(answer)
-    if not expected:
+class _Compared(NamedTuple):
+    """A text after `normalised`, its tokens as one row, each between separators, and those tokens that are dates."""
+
+    text: str
+    row: str
+    dates: tuple[Token, ...]
+
+
+def _row(texts: Iterable[str]) -> str:
+    return "".join(f"{SEPARATOR}{text}" for text in texts) + SEPARATOR
+
+
+# One text is compared with many: a question with every answer, a reply with its answer by every rule.
+@lru_cache(maxsize=16384)
+def _compared(text: str) -> _Compared:
+    said = normalised(text)
+    parts = tokens(said)
+    return _Compared(said, _row(t.text for t in parts), tuple(t for t in parts if t.dates))
+
+
+def _wanted(answer: str) -> _Compared:
+    compared = _compared(answer)
+    if not compared.text:
         raise ValueError(f"the answer {answer!r} is nothing but white space and full stops, so nothing matches it")
-    return expected
+    return compared
 
 
 def _comparable(reply: str, answer: str) -> tuple[str, str]:
     """Both as rows of tokens, each between separators; an answer without any token is sought as it stands."""
-    expected, said = _answer(answer), normalised(reply)
-    wanted = tokens(expected)
-    if not wanted:
-        return said, expected
-    return (
-        "".join(f"{SEPARATOR}{t}" for t in aligned(tokens(said), wanted)) + SEPARATOR,
-        "".join(f"{SEPARATOR}{t.text}" for t in wanted) + SEPARATOR,
-    )
+    said, wanted = _compared(reply), _wanted(answer)
+    if wanted.row == SEPARATOR:
+        return said.text, wanted.text
+    if not (said.dates and wanted.dates):
+        return said.row, wanted.row
+    return _row(aligned(tokens(said.text), wanted.dates)), wanted.row
 
 
 _READ = 300
