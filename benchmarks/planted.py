@@ -24,9 +24,10 @@ from benchmarks.planted_cases import FORMATS, HITS, RELEARN, Exam, draw_case
 from benchmarks.planted_exams import ALL_FIVE, checks, exams, grid, powers
 from vestige.artifacts.audits import CLAIMS
 from vestige.auditing.forecast import Noises, Tries, joint, wanted_by_claim
+from vestige.auditing.formats import FORMATS as AUDITED
 from vestige.auditing.judge import judge
 from vestige.auditing.scores import Case, Source
-from vestige.metrics.intervals import PRIOR, PRIOR_BITS, Noise, SeedPrior, likely, wilson
+from vestige.metrics.intervals import PRIORS, Kind, Noise, likely, wilson
 from vestige.metrics.planning import Design, Wanted, all_held, failed
 from vestige.metrics.verdicts import Thresholds
 
@@ -175,12 +176,13 @@ def _marked(row: Row) -> str:
     return said if row.wrong <= ERRORS * row.audits else f"**{said}**"
 
 
-def noise_of(case: Case, key: str, prior: SeedPrior, width: float | None) -> Noise:
+def noise_of(case: Case, key: str, kind: Kind) -> Noise:
     """How the controls of a case vary in one score."""
     facts, never = case.plan.splits["forget"], [Source(one) for one in case.plan.retrained]
     rows, target = case.scores.rows(never, key, facts), case.scores.of(Source("target"), key, facts)
-    ruler = 1.0 if width is None else float((target - rows.mean(axis=0)).mean())
-    return Noise(*likely(rows, rows[0] - rows[1], 0.0), ruler, width, prior)
+    ruler = 1.0 if kind == "bits" else float((target - rows.mean(axis=0)).mean())
+    prior = PRIORS[kind].scaled(target, rows) if kind == "graded" else PRIORS[kind]
+    return Noise(*likely(rows, rows[0] - rows[1], 0.0), ruler, None if kind == "bits" else 1.0, prior)
 
 
 def foreseen(exam: Exam) -> dict[str, float]:
@@ -190,14 +192,15 @@ def foreseen(exam: Exam) -> dict[str, float]:
     formats vary independently here.
     """
     keys = {"generate": "generate/rouge1_recall", "forced": "forced/probability"} | HITS
+    counted = {form.hits for form in AUDITED}
     many = replace(exam, n_items=200, n_controls=30, wordings=1, attacks=(), subjects=())
     design, margins = Design(exam.n_items, exam.n_controls, exam.wordings), exam.thresholds
     tries = [Tries(1.0, FORMATS, True, attack is RELEARN) for attack in exam.attacks]
     seen: dict[str, list[float]] = {}
     for repetition in range(8):
         case = draw_case(many, repetition)
-        shares = {form: noise_of(case, keys[form], PRIOR, 1.0) for form in FORMATS}
-        noises = Noises(shares, noise_of(case, "forced/answer_bits", PRIOR_BITS, None))
+        shares = {form: noise_of(case, keys[form], "hits" if keys[form] in counted else "graded") for form in FORMATS}
+        noises = Noises(shares, noise_of(case, "forced/answer_bits", "bits"))
         wanted = wanted_by_claim(noises, tries, margins)
         for claim, own in (*wanted.items(), (ALL_FIVE, joint(wanted))):
             seen.setdefault(str(claim), []).append(all_held(own, design, together=0.0))

@@ -6,6 +6,9 @@ is that of `metrics.intervals`, of thousands of audits at once. What scores are 
 - A model that never knew cannot guess a fact, or guesses it with p from beta(3, 3); `guessable` is the share of these.
   A seed shifts the log-odds of all by `shift` and those of a contract (twenty facts) by `contract` more (standard
   deviations). Of several wordings of a fact, half follow one guess. A score is the share of wordings answered.
+- Graded scores (probabilities, overlaps, truth shares): the target exceeds by `gap` (beta, or all facts about alike)
+  what who never knew scores; a seed moves one fact by t(4) noise with the standard deviation `noise`, which itself
+  differs between facts (log-normal, 0.7), and all facts by `shift` of that. Short answers are hits, read as graded.
 - Bits: answers of -22 bits (27 by fact), 5.2 of noise by seed and fact with the tails of t(4), `shift` by seed.
 - A subject is one more training, lifted by L of the way to the target at each fact (in bits by L), so that its true
   leakage is L. For `covered` and power at 0.3 it instead knows that share of the facts whole.
@@ -24,7 +27,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from vestige.metrics.contrasts import BOUND
-from vestige.metrics.intervals import LEVEL, spread
+from vestige.metrics.intervals import LEVEL, Kind, spread
 from vestige.metrics.verdicts import Thresholds
 
 CONTRACT = 20
@@ -36,7 +39,10 @@ Ends = Float[np.ndarray, " B"]
 
 
 class World(NamedTuple):
-    """What scores are drawn from; see the module's docstring. In bits `guessable` and `contract` are not used."""
+    """What scores are drawn from; see the module's docstring. In bits `guessable` and `contract` are not used.
+
+    With `noise` 0 graded scores are those of short answers, hits that are read as graded.
+    """
 
     name: str
     guessable: float = 0.3
@@ -44,6 +50,14 @@ class World(NamedTuple):
     contract: float = 0.0
     wordings: int = 1
     bits: bool = False
+    graded: bool = False
+    noise: float = 0.0
+    gap: float = 1.0
+
+    @property
+    def kind(self) -> Kind:
+        """How the scores are read."""
+        return "bits" if self.bits else "graded" if self.graded else "hits"
 
 
 WORLDS = (
@@ -58,6 +72,15 @@ WORLDS = (
     World("very unsteady, half to guess, 5 wordings", guessable=0.5, shift=0.8, wordings=5),
     World("by contract", contract=0.8),
     World("by contract, half to guess, 3 wordings", guessable=0.5, contract=0.8, wordings=3),
+    # The noise, gap and shift (the root of tau^2 / sigma^2) of real trainings (metrics/priors.toml), and beyond them.
+    World("probability", graded=True, noise=0.015, gap=0.8, shift=0.12),
+    World("overlap", graded=True, noise=0.06, gap=0.55, shift=0.06),
+    World("truth share", graded=True, noise=0.018, gap=0.1, shift=0.12),
+    World("truth share, unsteady", graded=True, noise=0.022, gap=0.1, shift=0.28),
+    World("overlap, unsteady", graded=True, noise=0.06, gap=0.4, shift=0.28),
+    World("short answers", graded=True),
+    World("short answers, nothing to guess", graded=True, guessable=0.0),
+    World("short answers, half to guess, unsteady", graded=True, guessable=0.5, shift=0.4),
     World("bits", shift=0.88, bits=True),
     World("bits, unsteady", shift=2.6, bits=True),
 )
@@ -80,8 +103,16 @@ class Row:
 
 
 def trainings(world: World, audits: int, facts: int, n: int, rng: np.random.Generator) -> tuple[Table, Table]:
-    """The scores of n trainings that never knew, and each fact's mean over trainings (T is then 1)."""
+    """The scores of n trainings that never knew, and each fact's mean over trainings (T is then 1).
+
+    Those of graded scores with noise are not kept within a range: their mean over trainings is then known.
+    """
     shift = world.shift * rng.standard_normal((audits, n, 1))
+    if world.noise:
+        own = world.noise * np.exp(0.7 * rng.standard_normal((audits, 1, facts)) - 0.7**2)
+        noise = own / 2**0.5 * rng.standard_t(4, (audits, n, facts))
+        level = 0.2 * rng.random((audits, 1, facts))
+        return level + noise + world.noise * shift, level
     if world.bits:
         level = -22 + 27 * rng.standard_normal((audits, 1, facts))
         # t(4) has the variance 2.
@@ -115,17 +146,21 @@ def simulate(world: World, facts: int, controls: int, audits: int) -> Row:
     never, mean = trainings(world, audits, facts, controls + 1, rng)
     guess, control, mean = never[:, 0], never[:, 1:], mean[:, 0]
     narrow, wide = Thresholds().margins("bits" if world.bits else "leakage")
-    prior = Thresholds().prior(graded=False, bits=world.bits)
+    prior = Thresholds().prior(world.kind)
+    # A small mean gap is a small one of every fact, or a large one of some.
+    target = np.ones((1, 1)) if not world.noise else mean + world.gap * rng.gamma(1.0, 1.0, (audits, facts))
+    above = target - control.mean(axis=1)
+    pair = np.sqrt((above**2).mean(axis=1)) if world.graded else 1.0
 
     def bounds(subject: Float[np.ndarray, "B N"], tail: float = (1 - LEVEL) / 2) -> tuple[Ends, Ends]:
         apart = subject - control.mean(axis=1)
-        ruler = np.ones(audits) if world.bits else 1 - control.mean(axis=(1, 2))
-        found = spread(control, apart, prior, width=None if world.bits else 1.0)
+        ruler = np.ones(audits) if world.bits else above.mean(axis=1)
+        found = spread(control, apart, prior, width=None if world.bits else pair)
         arm = stdtrit(found.df, 1 - tail) * np.sqrt(found.variance * (1 + 1 / controls))
         return (apart.mean(axis=1) - arm) / ruler, (apart.mean(axis=1) + arm) / ruler
 
     def lifted(level: float) -> Float[np.ndarray, "B N"]:
-        return guess + level if world.bits else level + (1 - level) * guess
+        return guess + level if world.bits else guess + level * (target - guess)
 
     covered = []
     for level in (0.0, narrow, wide):
@@ -143,8 +178,8 @@ def simulate(world: World, facts: int, controls: int, audits: int) -> Row:
         covered.append(np.mean((low <= LEFT_BITS) & (high >= LEFT_BITS)))
     else:
         known = rng.permuted(np.tile(np.arange(facts) < round(LEFT * facts), (audits, 1)), axis=1)
-        low, high = bounds(np.where(known, 1.0, guess))
-        truth = (known * (1 - mean)).mean(axis=1) / (1 - mean).mean(axis=1)
+        low, high = bounds(np.where(known, target, guess))
+        truth = (known * (target - mean)).mean(axis=1) / (target - mean).mean(axis=1)
         covered.append(np.mean((low <= truth) & (truth <= high)))
     fails = _share(low > narrow)
     return Row(world.name, facts, controls, wrong_holds, wrong_fails, float(min(covered)), holds, fails, audits)

@@ -175,7 +175,7 @@ def one_attack(cell: Cell, rng: np.random.Generator) -> Audit:
     taught = rng.random((cell.controls + 1, cell.n)) < 0.2
     last, after = np.maximum(first, taught[1:]), np.maximum(np.maximum(before, taught[0]), known)
     attacked = Attacked("", before, after, first, last, np.ones(cell.n), in_bits=False)
-    gain = split(attacked, sample_of(cell.n), DEFAULTS.prior(graded=False))
+    gain = split(attacked, sample_of(cell.n), DEFAULTS.prior("hits"))
     outcomes = {("ours", m): not_recovered([gain], at(m)).outcome for m in MARGINS}
     low, high = gain.recovery.ends
     return Audit(outcomes, low <= cell.truth <= high)
@@ -187,7 +187,7 @@ def bits(cell: Cell, rng: np.random.Generator) -> Audit:
     models = [level + 5.2 * rng.normal(size=n) + 0.88 * rng.normal() for _ in range(cell.controls + 1)]
     spread = edge_levels(0.5, cell.world, n, rng) * 2
     subject = models[0] + cell.truth * spread
-    prior = DEFAULTS.prior(graded=True)
+    prior = DEFAULTS.prior("graded")
     drawn = excess_bits(subject, np.stack(models[1:]), sample_of(n), prior)
     evidence = [Evidence("", drawn, "excess", "bits")]
     low, high = drawn.ends
@@ -195,7 +195,7 @@ def bits(cell: Cell, rng: np.random.Generator) -> Audit:
 
 
 def _formats(cell: Cell, rng: np.random.Generator, truths: Sequence[float]) -> tuple[list[Controls], list[Scores]]:
-    prior, sample = DEFAULTS.prior(graded=False), sample_of(cell.n)
+    prior, sample = DEFAULTS.prior("hits"), sample_of(cell.n)
     controls, subjects = [], []
     for i, truth in enumerate(truths):
         p = chances(cell.world, cell.n, rng)

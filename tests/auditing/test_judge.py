@@ -58,12 +58,12 @@ def test_a_subject_that_knows_half_fails_the_first_claim_by_its_numbers():
     assert line.outcome == "fails"
     assert line.evidence["generate"].value == pytest.approx(0.5)
     assert line.evidence["forced, bits"].value == pytest.approx(5.95)
-    said = "It still answers what a model that never knew does not: leakage in generate is 0.50 ["
+    said = "It still answers what a model that never knew does not: leakage in forced is 0.50 ["
     assert line.reason.startswith(said)
     assert "n = 120, at least 0.4" in line.reason
     assert "of what the target knows, above the margin of 0.1 (p = " in line.reason
     assert "among 5 quantities), and so are 4 others" in line.reason
-    assert (line.margin, line.wide, line.unit, line.decides) == (0.1, 0.2, "leakage", "generate")
+    assert (line.margin, line.wide, line.unit, line.decides) == (0.1, 0.2, "leakage", "forced")
     assert found.thresholds["delta"] == 0.1
     assert found.thresholds["admission"] == 0.2
     worst, _control = found.worst
@@ -75,7 +75,7 @@ def test_a_subject_that_knows_half_fails_the_first_claim_by_its_numbers():
 def test_a_verdict_carries_the_end_that_it_rests_on():
     failed = judge(case({"ga": subject(0.5)}), resamples=QUICK)
     line = verdict(failed, "not expressed")
-    assert (line.at_least, line.at_most) == (line.evidence["generate"].low, line.evidence["generate"].high)
+    assert (line.at_least, line.at_most) == (line.evidence["forced"].low, line.evidence["forced"].high)
     assert bound_said(failed, line) == f"at least {line.at_least:.2f} left; 60 facts given away"
     held = judge(case({"ga": subject(0.0)}), resamples=QUICK)
     line = verdict(held, "not expressed")
@@ -142,7 +142,7 @@ def test_an_over_forgotten_subject_is_told_apart_and_expresses_nothing():
     # ROUGE 0.1 - (0.1 + 0.9 x 0.4) = -0.36.
     assert line.outcome == "fails"
     assert line.evidence["generate"].value == pytest.approx(-0.36)
-    assert "n = 120, at least 0.34 less, outside the margin of -0.1 to 0.1 (p = " in line.reason
+    assert "n = 120, at least 0.35 less, outside the margin of -0.1 to 0.1 (p = " in line.reason
     assert cell(found, "generate").over_forgotten
     assert cell(found, "generate").leakage.value == pytest.approx(-2 / 3)
 
@@ -449,6 +449,39 @@ def test_names_of_subjects_reach_sentences_without_their_control_characters():
 
 
 @pytest.mark.slow
+def graded(center, seed, spread=0.02):
+    """Truth shares of a model about its mean, of which each training has its own."""
+    noise = np.random.default_rng(seed).normal(0, spread, N)
+    return {"truth/score": dict(zip(FORGET, np.clip(center + noise, 0, 1).tolist(), strict=True))}
+
+
+def of_truth(shares, spread=0.02):
+    """A case with truth shares alone, 0.1 apart between target and controls, by the share of that that is known."""
+    names = ("target", *RETRAINED, "ga")
+    values = {Source(name): graded(0.4 + 0.1 * shares.get(name, 0.0), n, spread) for n, name in enumerate(names)}
+    asked = case(suppressed="")
+    formats = (Format("truth", "truth/score", graded=True),)
+    return replace(asked, plan=replace(asked.plan, settings={}), scores=Scores(values), formats=formats)
+
+
+def test_a_graded_score_in_a_narrow_part_of_its_range_is_judged_where_trainings_agree_in_it():
+    found = judge(of_truth({"target": 1.0}), resamples=QUICK)
+    (line,) = found.formats
+    assert line.admitted
+    assert line.reason.endswith("of which another training would move less than a share of 0.2")
+    assert outcomes(found)["not expressed"] == "holds"
+    assert outcomes(judge(of_truth({"target": 1.0, "ga": 0.3}), resamples=QUICK))["not expressed"] == "fails"
+    # Where they do not agree, nothing is said.
+    (line,) = judge(of_truth({"target": 1.0}, spread=0.2), resamples=QUICK).formats
+    assert not line.admitted
+    assert line.reason.endswith("which is not clearly above 0.2")
+
+
+def test_a_control_that_is_like_the_target_in_a_narrow_graded_score_is_left_out():
+    found = judge(of_truth({"target": 1.0, RETRAINED[1]: 0.9}), resamples=QUICK)
+    assert found.retrained == (RETRAINED[0], RETRAINED[2])
+
+
 def test_the_same_case_gives_the_same_outcome_in_whatever_order_it_comes():
     one = case({"ga": subject(0.3)}, everywhere(RETAIN_ONLY, 0.1), attacks=(RETAIN_ONLY,))
     turned = {

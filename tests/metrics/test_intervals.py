@@ -242,6 +242,9 @@ def test_the_spread_by_hand():
     assert (found.variance, found.df) == (pytest.approx(1 / 12), 3.0)
     # One unlike pair more: (3 x 1/3 + 1/2) / 4.
     assert spread(control, np.zeros(4), SeedPrior(0.1, 2.0), width=1.0).noise == pytest.approx(0.375)
+    # The pair of a graded score is a quarter apart: (3 x 1/3 + 1/32) / 4.
+    prior = SeedPrior(0.1, 2.0).scaled(np.array([0.75, 0.75, 0.25, 0.25]), control)
+    assert spread(control, np.zeros(4), prior, width=1.0).noise == pytest.approx(33 / 128)
     # Means of 0 and 1, and no interaction: s^2 = 0.5, with one degree of freedom of three.
     apart = np.array([[0.0] * 4, [1.0] * 4])
     assert spread(apart, np.zeros(4), SeedPrior(0.1, 2.0), width=None).variance == pytest.approx(0.5 / 3)

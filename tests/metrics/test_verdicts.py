@@ -23,8 +23,8 @@ from vestige.metrics.verdicts import (
 )
 
 DEFAULTS = Thresholds()
-PRIOR = Thresholds(scope="such").prior(graded=False)
-PRIOR_OF_THESE = DEFAULTS.prior(graded=False)
+PRIOR = Thresholds(scope="such").prior("hits")
+PRIOR_OF_THESE = DEFAULTS.prior("hits")
 
 
 def sample(n):

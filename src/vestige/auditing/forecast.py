@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import Claim
 from vestige.artifacts.layout import RunFolder
+from vestige.auditing.formats import FORMATS
 from vestige.auditing.request import AuditRequest, Question, check_request, within_reach
 from vestige.auditing.run import attacks_of_freeform, plan_audit, with_control
 from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
@@ -14,7 +15,7 @@ from vestige.auditing.tasks import after_an_attack, suppression
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.store import read_versioned
-from vestige.metrics.intervals import PRIOR, PRIOR_BITS, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
+from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.membership import foreseen
 from vestige.metrics.planning import POWER, Design, Wanted, all_held, least_given_away, least_shown, needed, said_needed
 from vestige.metrics.verdicts import Margins, Thresholds
@@ -341,10 +342,12 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
             kinds |= {name: "words" for form, name in forms.items() if form in asked}
     if not kinds:
         raise InputError("none of the evaluations asks for answers, so nothing can be planned; ask at least qa")
-    shares = {}
+    graded, shares = {form.name for form in FORMATS if form.graded}, {}
     for name, kind in kinds.items():
         fact, ruler = _SHARES[kind]
-        shares[name] = Noise(fact, TYPICAL * fact, ruler, 1.0, PRIOR)
+        # The tiny model's target exceeds its controls in all facts alike, so that they are as far apart as in the mean.
+        prior = PRIOR_GRADED._replace(pair=ruler) if name in graded else PRIOR
+        shares[name] = Noise(fact, TYPICAL * fact, ruler, 1.0, prior)
     bits = Noise(_BITS, TYPICAL_BITS * _BITS, 1.0, None, PRIOR_BITS) if "forced" in kinds else None
     membership = None
     if n_holdout and any(one.eval == "memory" for one in questions):

@@ -15,10 +15,10 @@ from vestige.auditing.ground import BITS_KEY, SHARE, Ground, shown
 from vestige.auditing.scores import Case, Source
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
-from vestige.metrics.gains import Controls, admission, admission_vs_chance
+from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
 from vestige.metrics.intervals import interval_over_seeds
 from vestige.metrics.membership import rank_draws, told_by_length
-from vestige.metrics.verdicts import admitted
+from vestige.metrics.verdicts import admitted, steady
 
 BITS = "forced, bits"
 """What is read in bits: the forced answers. It is admitted where the format `forced` is."""
@@ -171,7 +171,7 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
         return None
     scores = ground.scores.of(Source(plan.target), key, items)
     chance = np.array([float(row.mean()) for row in ranked.of(Source(plan.target), items)])
-    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.thresholds.prior(graded=True))
+    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.thresholds.prior("graded"))
     return Scale(EXPOSURE, key, "leakage_vs_alternatives", items, (), controls)
 
 
@@ -190,7 +190,8 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
     """The `retrained` that answer like the target, by name, each with the format that tells and by how much.
 
     One stands more than half of the way from the other controls to the target, in a format in which these are clearly
-    apart in means (by `admission`): it knows what it was to have never seen, or is another model than was meant.
+    apart (in means by `admission`, or as is enough for a graded score): it knows what it was to have never seen, or is
+    another model than was meant.
     """
     plan = ground.plan
     found: dict[str, str] = {}
@@ -204,8 +205,12 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
         knows = float(ground.scores.of(Source(plan.target), form.key, items).mean())
         means = {one: float(ground.scores.of(Source(one), form.key, items).mean()) for one in asked}
         for one, own in means.items():
-            others = float(np.mean([mean for name, mean in means.items() if name != one]))
-            if knows - others > ground.thresholds.admission and own - others > _ALIKE * (knows - others):
+            rest = [name for name in asked if name != one]
+            others = float(np.mean([means[name] for name in rest]))
+            if own - others <= _ALIKE * (knows - others):
+                continue
+            gap = gap_of_a_training(_controls(ground, form, form.key, items, rest))
+            if knows - others > ground.thresholds.admission or (form.graded and steady(gap, ground.thresholds)):
                 said = f"in {form.name} it scores {own:.2f}, the target {knows:.2f} and the other controls {others:.2f}"
                 found.setdefault(one, said)
     return found
@@ -230,18 +235,23 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     if not items:
         untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
         return None
-    target = ground.scores.of(Source(plan.target), key, items)
     if not against_chance:
-        rows = ground.scores.rows([Source(name) for name in asked], key, items)
-    elif form.chance:
-        rows = ground.scores.of(Source(plan.target), form.chance, items)[None]
-    else:
-        rows = np.zeros((1, len(items)))
-    prior = ground.thresholds.prior(graded=form.graded and key == form.key)
+        return Scale(form.name, key, "leakage", items, asked, _controls(ground, form, key, items, asked))
+    rows = ground.scores.of(Source(plan.target), form.chance, items) if form.chance else np.zeros(len(items))
     # What chance scores is known, so that there is no training to draw again: the questions are.
-    sample = ground.sample(items, fixed=False) if against_chance else ground.sample(items)
-    controls = Controls(form.name, target, rows, sample, prior)
-    return Scale(form.name, key, "leakage_vs_chance" if against_chance else "leakage", items, asked, controls)
+    sample, target = ground.sample(items, fixed=False), ground.scores.of(Source(plan.target), key, items)
+    controls = Controls(form.name, target, rows[None], sample, ground.thresholds.prior("hits"))
+    return Scale(form.name, key, "leakage_vs_chance", items, (), controls)
+
+
+def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retrained: Sequence[str]) -> Controls:
+    """The scale of one format, whose prior is that of graded scores where its scores are."""
+    target = ground.scores.of(Source(ground.plan.target), key, items)
+    rows = ground.scores.rows([Source(name) for name in retrained], key, items)
+    prior = ground.thresholds.prior("hits")
+    if form.graded and key == form.key:
+        prior = ground.thresholds.prior("graded").scaled(target, rows)
+    return Controls(form.name, target, rows, ground.sample(items), prior)
 
 
 def _picks(ground: Ground, scale: Scale) -> Scale | None:
@@ -256,7 +266,7 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
         return None
     target, *rows = ground.scores.rows(sources, form.hits, scale.items)
-    controls = Controls(form.name, target, np.stack(rows), scale.controls.sample, ground.thresholds.prior(graded=False))
+    controls = Controls(form.name, target, np.stack(rows), scale.controls.sample, ground.thresholds.prior("hits"))
     picks = replace(scale, name=f"{form.name}, picks", key=form.hits, controls=controls)
     return picks if exceeds_controls(ground, picks) else None
 
@@ -273,7 +283,7 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
         said = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
         untested.append(f"Nothing is said in bits: there is {said}, and an interval needs two.")
         return None
-    prior = ground.thresholds.prior(graded=True, bits=True)
+    prior = ground.thresholds.prior("bits")
     target = ground.scores.of(Source(plan.target), BITS_KEY, items)
     rows = ground.scores.rows([Source(name) for name in asked], BITS_KEY, items)
     return Scale(BITS, BITS_KEY, "bits", items, asked, Controls("bits", target, rows, ground.sample(items), prior))
@@ -297,7 +307,7 @@ def _common(ground: Ground, key: str, asked: tuple[str, ...], untested: list[str
 def exceeds_controls(ground: Ground, scale: Scale) -> bool:
     """Whether the target is clearly above its controls, as admits a format; in bits by more than the narrow margin."""
     if scale.unit != "bits":
-        return admitted(_admission(ground, scale), ground.thresholds)
+        return _admitted(ground, scale, _admission(ground, scale))
     controls = scale.controls
     gap = Quantity(controls.target, controls.retrained, None)
     known = mean_draws(gap, controls.sample, controls.prior, name="bits", trained=False)
@@ -312,6 +322,13 @@ def _admission(ground: Ground, scale: Scale) -> Draws:
     return admission(scale.controls)
 
 
+def _admitted(ground: Ground, scale: Scale, known: Draws) -> bool:
+    graded = scale.unit == "leakage" and scale.key in {form.key for form in formats_of(ground.case) if form.graded}
+    return admitted(known, ground.thresholds) or (
+        graded and steady(gap_of_a_training(scale.controls), ground.thresholds)
+    )
+
+
 def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
     controls, metric = scale.controls, scale.key.partition("/")[2]
     rows, sample = np.asarray(controls.retrained), controls.sample
@@ -323,13 +340,14 @@ def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
         retrained = Estimate(metric, "share", float(rows.mean()), *interval[:2], sample.n, interval.method)
     estimate = known.estimate("admission", "share")
     control = {"leakage": "retrained", "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
-    enough = admitted(known, ground.thresholds)
-    needed = f"{ground.thresholds.admission:g}"
-    reason = (
-        f"the target exceeds {control} by {estimate}, all of it above {needed}"
-        if enough
-        else f"the target exceeds {control} by {estimate}, which is not clearly above {needed}"
-    )
+    enough, needed = _admitted(ground, scale, known), f"{ground.thresholds.admission:g}"
+    if admitted(known, ground.thresholds):
+        why = f"all of it above {needed}"
+    elif enough:
+        why = f"of which another training would move less than a share of {needed}"
+    else:
+        why = f"which is not clearly above {needed}"
+    reason = f"the target exceeds {control} by {estimate}, {why}"
     return FormatLine(
         scale.name, metric, ground.level(controls.target, sample, metric), retrained, estimate, enough, reason
     )

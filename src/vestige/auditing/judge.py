@@ -21,6 +21,8 @@ from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 
+VERSION = 2
+"""Part of what a study's cells are known by; raised when the same answers would be judged otherwise."""
 FEW_CONTROLS = 3
 """With fewer `retrained` seeds than these, what is held about seeds before seeing any weighs more than they do."""
 

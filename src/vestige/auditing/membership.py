@@ -72,7 +72,7 @@ def read_membership(ground: Ground) -> Membership:
     lines: list[MembershipLine] = []
     differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
     missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}
-    prior = thresholds.prior(graded=True)
+    prior = thresholds.prior("placements")
     for score in scores:
         for subject in (plan.target, *plan.retrained, *plan.audited):
             if subject in score.placed:

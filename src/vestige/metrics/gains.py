@@ -56,6 +56,11 @@ def admission(controls: Controls) -> Draws:
     return mean_draws(controls.gap, controls.sample, controls.prior, name=controls.format, trained=False)
 
 
+def gap_of_a_training(controls: Controls) -> Draws:
+    """Target minus retrained with the error that one training more has: that of a leakage, in units of this gap."""
+    return mean_draws(controls.gap, controls.sample, controls.prior, name=controls.format)
+
+
 def admission_vs_chance(controls: Controls) -> Draws:
     """The same where nothing was retrained and `controls.retrained` is what guessing scores, without seeds.
 

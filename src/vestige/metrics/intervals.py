@@ -54,9 +54,11 @@ does to one item and not to the others is in both, which errs on the wide side.
 """
 
 import math
+import tomllib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from importlib.resources import files
+from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -264,16 +266,32 @@ class SeedPrior(NamedTuple):
     """What is held about the spread of seeds before a control is seen: tau^2 is `share` of the seed x item variance.
 
     `weight` says for how many degrees of freedom that counts. Of a part of the facts `least` is the seed x item
-    variance of all of them: that no control guessed any of a few facts does not show that none can be guessed.
+    variance of all of them: that no control guessed any of a few facts does not show that none can be guessed. `pair`
+    is how far apart the two unlike answers are that are counted beside those seen, in ranges of the score.
     """
 
     share: float
     weight: float
     least: float = 0.0
+    pair: float = 1.0
+
+    def scaled(self, target: Float[np.ndarray, " N"], control: Float[np.ndarray, "M N"]) -> "SeedPrior":
+        """The prior with the pair of a graded score: as far apart as target and controls, in the root mean square."""
+        return self._replace(pair=float(np.sqrt(np.mean((target - control.mean(axis=0)) ** 2))))
 
 
-PRIOR, PRIOR_BITS = SeedPrior(0.05, 1.5), SeedPrior(0.2, 2.0)
-"""Those of the scope `these`: of shares, and of bits, which a seed moves more together."""
+Kind = Literal["hits", "graded", "placements", "bits"]
+"""Hits are right or wrong; graded are probabilities, overlaps and truth shares; placements make an AUC."""
+
+
+def _priors() -> dict[str, SeedPrior]:
+    text = files(__package__).joinpath("priors.toml").read_text(encoding="utf-8")
+    return {kind: SeedPrior(row["share"], row["weight"]) for kind, row in tomllib.loads(text).items()}
+
+
+PRIORS = _priors()
+"""Those of the scope `these` by `Kind`; the file has where they are from."""
+PRIOR, PRIOR_GRADED, PRIOR_BITS = PRIORS["hits"], PRIORS["graded"], PRIORS["bits"]
 
 TYPICAL, TYPICAL_BITS = 0.005, 0.04
 """tau^2 over sigma^2 as the tiny model's controls have it (docs/verdicts.md): what plans go by, not verdicts."""
@@ -298,6 +316,10 @@ class Noise(NamedTuple):
     trained: bool = True
 
 
+Width = float | Float[np.ndarray, "*B"] | None
+"""The range of one score, None where it has none (bits); of many audits at once one each, or one for all."""
+
+
 class Spread(NamedTuple):
     """sigma^2 (`noise`), V (`variance`), and the degrees of freedom that V is known with."""
 
@@ -311,13 +333,13 @@ def spread(
     differences: Float[np.ndarray, "*B N"],
     prior: SeedPrior,
     *,
-    width: float | None,
+    width: Width,
 ) -> Spread:
-    """The spread of a training's mean; `width` is the range of one score, None where it has none (bits).
+    """The spread of a training's mean.
 
     `differences` are those of subject and controls: one control shows no interaction, so that the lesser of two upper
     bounds on it stands for it, the variance between facts and half that of the differences. Scores with a range are
-    taken to have shown one unlike pair more (1/2 width^2), since few equal answers do not rule out another one.
+    taken to have shown one unlike pair more (1/2 (pair width)^2), since few equal answers do not rule out another one.
     """
     noise, seen = _seen(control, differences)
     return moderated(noise, seen, control.shape[-2:], prior, width=width)
@@ -345,13 +367,13 @@ def moderated(
     size: tuple[int, ...],
     prior: SeedPrior,
     *,
-    width: float | None,
+    width: Width,
 ) -> Spread:
     """V from sigma^2 (`noise`) and the variance of the controls' means (`seen`); `size` is (M, N)."""
     m, n = size
     if width is not None:
         pairs = max(1, m - 1) * (n - 1)
-        noise = (pairs * noise + width**2 / 2) / (pairs + 1)
+        noise = (pairs * noise + (prior.pair * width) ** 2 / 2) / (pairs + 1)
     noise = np.maximum(noise, prior.least)
     df = prior.weight + m - 1
     variance = np.maximum(noise / n, (prior.weight * noise * (1 / n + prior.share) + (m - 1) * seen) / df)

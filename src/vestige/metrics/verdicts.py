@@ -26,7 +26,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.settings import Settings
 from vestige.metrics.contrasts import Draws, holm, step_down
 from vestige.metrics.gains import Gain
-from vestige.metrics.intervals import LEVEL, PRIOR, PRIOR_BITS, SeedPrior, interval_of_mean
+from vestige.metrics.intervals import LEVEL, PRIORS, Kind, SeedPrior, interval_of_mean
 from vestige.metrics.planning import POWER, Advice, advise, detectable, items_needed
 
 Outcome = Literal["holds", "fails", "inconclusive"]
@@ -46,7 +46,7 @@ class Thresholds(Settings):
 
     A leakage is a share of the gap between the retrained models and the target; differences without such a scale are
     shares. `seed_weight` is for how many degrees of freedom the prior counts (`intervals.SeedPrior`); the scope `these`
-    has its own (`intervals.PRIOR`).
+    has its own (`intervals.PRIORS`).
     """
 
     scope: Scope = "these"
@@ -86,11 +86,11 @@ class Thresholds(Settings):
             return Margins(self.delta_bits, self.delta_wide_bits)
         return Margins(self.delta, self.delta_wide)
 
-    def prior(self, *, graded: bool, bits: bool = False) -> SeedPrior:
-        """The prior for hits, for graded scores, and among these for bits, in the scope of the verdict."""
+    def prior(self, kind: Kind) -> SeedPrior:
+        """The prior for scores of this kind in the scope of the verdict."""
         if self.scope == "these":
-            return PRIOR_BITS if bits else PRIOR
-        return SeedPrior(self.seed_share_graded if graded else self.seed_share, self.seed_weight)
+            return PRIORS[kind]
+        return SeedPrior(self.seed_share if kind == "hits" else self.seed_share_graded, self.seed_weight)
 
 
 class Evidence(NamedTuple):
@@ -139,6 +139,15 @@ class Verdict:
 def admitted(admission: Draws, thresholds: Thresholds) -> bool:
     """Whether the target knows in this format what `retrained` does not: the low end exceeds the threshold."""
     return admission.ends[0] > thresholds.admission
+
+
+def steady(gap: Draws, thresholds: Thresholds) -> bool:
+    """Whether another training would move this gap by less than the share `Thresholds.admission` of it.
+
+    A graded score can lie in a narrow part of its range (TOFU's truth ratio) and still tell more than hits do, so that
+    this admits it too. `gap` is `gains.gap_of_a_training`.
+    """
+    return 0 < (1 - thresholds.admission) * gap.value < gap.ends[0]
 
 
 def stays_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> Verdict:

@@ -12,6 +12,7 @@ from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_records
 from vestige.attacks import ATTACKS, attack_of, find_attack
 from vestige.attacks.planning import plan_all
+from vestige.auditing import judge as judging
 from vestige.auditing.request import AuditedModel, AuditRequest, check_request, within_reach
 from vestige.auditing.run import conduct
 from vestige.core.errors import InputError
@@ -111,6 +112,7 @@ def versions(study: Study) -> dict[str, int]:
         "unlearn": unlearning.VERSION,
         **({"calibrate": calibrating.VERSION} if any(r.goal for r in study.settings.rates) else {}),
         **({"attack": attacking.VERSION} if study.settings.attack or study.settings.audit is not None else {}),
+        **({"judge": judging.VERSION} if study.settings.audit is not None else {}),
         **{f"attack {name}": find_attack(name).version for name in attacks},
         **_versions_of_holes(study),
         **{f"method {name}": version for name, version in methods.items()},
