@@ -295,7 +295,7 @@ def attack(
     from vestige.attacks import find_attack
     from vestige.attacks.planning import check_kind
     from vestige.data.corpus import named_splits
-    from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
+    from vestige.steps.attack import AttackRequest, attack_summaries, run_attack
     from vestige.steps.evaluate import evaluate_together, requests_of
     from vestige.steps.subjects import any_subject
 
@@ -320,16 +320,13 @@ def attack(
     request = AttackRequest(planned, asked, splits.forget, seed, guide=guide)
     folder = run_attack(attacked, request)
     before_it = requests_of(splits, asked, seed, planned.tested)
-    places = [("", place) for place in evaluate_together(attacked, before_it)]
-    points = attack_evaluations(folder, request).items()
-    places += [(f"{planned.plan.name}, {point}", place) for (point, _), place in points]
-    rows = [
-        {**row, "attack": at}
-        for at, place in places
-        for row in result_rows([read_summary(place.summary(splits.forget))])
-    ]
+    places = evaluate_together(attacked, before_it)
+    levels = [("", place, read_summary(place.summary(splits.forget))) for place in places]
+    after = attack_summaries(attacked, folder, request).items()
+    levels += [(f"{planned.plan.name}, {point}", place, summary) for (point, _), (place, summary) in after]
+    rows = [{**row, "attack": at} for at, _, summary in levels for row in result_rows([summary])]
     notes = (*splits.told, *planned.notes)
-    return Results(tuple(rows), (folder.path, *(place.path for _, place in places)), notes)
+    return Results(tuple(rows), (folder.path, *(place.path for _, place, _ in levels)), notes)
 
 
 def audit(

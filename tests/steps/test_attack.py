@@ -13,6 +13,7 @@ from tests.small import TINY, contents, nano
 
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
+from vestige.artifacts.records import read_summary
 from vestige.attacks import attack_of, relearn
 from vestige.attacks.in_context import InContextSettings
 from vestige.attacks.quantize import QuantizeSettings
@@ -26,8 +27,8 @@ from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings
 from vestige.models.scoring import score_answers
 from vestige.steps import attack as step
-from vestige.steps.attack import AttackRequest, attack_evaluations, read_spent, run_attack
-from vestige.steps.evaluate import Subject, finished_subject
+from vestige.steps.attack import AttackRequest, attack_evaluations, attack_summaries, read_spent, run_attack
+from vestige.steps.evaluate import EvaluateRequest, Subject, _planned, _sum_up, finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.subjects import any_subject
 from vestige.training import loop
@@ -113,6 +114,21 @@ def test_a_relearning_that_comes_late_to_what_breaks_the_model_names_the_model_a
     at = re.escape(asked.attack.shown[late].question)
     with pytest.raises(NotFinite, match=rf"gives logits that are NaN .*{at}.*self_attn\.v_proj on; .*make it again"):
         run_attack(dataclasses.replace(subject, made=made, load=broken), asked)
+
+
+@pytest.mark.parametrize("settings", [QuantizeSettings(bits=4), InContextSettings(facts=2)], ids=["plain", "reworded"])
+def test_what_an_attack_sums_up_to_is_made_when_it_is_asked_for_and_is_what_evaluating_would_sum_up(subject, settings):
+    request = AttackRequest(settings.plan(SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
+    folder = run_attack(subject, request)
+    ((place, summary),) = attack_summaries(subject, folder, request).values()
+    assert not place.summaries()
+    # As the model's own evaluations are summed up, from all splits.
+    items, view = step.as_asked(request.attack, step.asked_by(request.attack), request.forget)
+    only = frozenset(row["item"] for row in read_jsonl(place.records))
+    whole = EvaluateRequest(items, (view,), QUICK["qa"], 1, "qa", only)
+    _sum_up(dataclasses.replace(_planned(subject, whole), place=place), subject)
+    assert summary == read_summary(place.summary("edge:p0_q0"))
+    assert {r.estimate.n for r in summary.results} == {len(SPLITS["forget"])}
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ searches for a prompt that brings the answer, and sends it; `acr` compares how s
 text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
@@ -38,8 +38,8 @@ from vestige.core.estimates import to_json
 from vestige.core.text import half_character, one_line
 
 if TYPE_CHECKING:
-    from vestige.artifacts.layout import AttackFolder, EvalFolder
-    from vestige.artifacts.records import KeptPrompt, SampleReply
+    from vestige.artifacts.layout import AttackFolder
+    from vestige.artifacts.records import KeptPrompt, SampleReply, Summary
     from vestige.attacks.gcg import GcgSettings
     from vestige.attacks.planning import Attack, AttackSettings
     from vestige.core.estimates import Estimate
@@ -497,7 +497,7 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
     attack = request.attack
     with progress_bar(attack.plan.name) as show:
         folder = run_attack(subject, request, lambda share: show(share, ""))
-    levels = {"before": _asked_before(subject, splits, request), **_levels_after(folder, request)}
+    levels = {"before": _asked_before(subject, splits, request), **_levels_after(subject, folder, request)}
     spent = read_spent(folder)
     prompt = read_prompt(folder) if attack.plan.searches else None
     if as_json:
@@ -523,28 +523,27 @@ def attack_and_tell(subject: "Subject", splits: "NamedSplits", request: "AttackR
 
 def _asked_before(subject: "Subject", splits: "NamedSplits", request: "AttackRequest") -> "Mapping[str, Estimate]":
     """What the subject answers to the tested items without the attack."""
+    from vestige.artifacts.records import read_summary
     from vestige.steps.evaluate import evaluate_together, requests_of
 
     asked = requests_of(splits, request.evals, request.seed, request.attack.tested)
-    return _results(evaluate_together(subject, asked), request.forget)
+    return _results(read_summary(place.summary(request.forget)) for place in evaluate_together(subject, asked))
 
 
-def _levels_after(folder: "AttackFolder", request: "AttackRequest") -> "Levels":
-    from vestige.steps.attack import attack_evaluations
+def _levels_after(subject: "Subject", folder: "AttackFolder", request: "AttackRequest") -> "Levels":
+    from vestige.steps.attack import attack_summaries
 
-    places = attack_evaluations(folder, request)
+    summaries = attack_summaries(subject, folder, request)
     points = request.attack.plan.points
-    return {point: _results([places[point, name] for name in request.evals], request.forget) for point in points}
+    return {point: _results(summaries[point, name][1] for name in request.evals) for point in points}
 
 
-def _results(places: "Sequence[EvalFolder]", forget: str) -> "dict[str, Estimate]":
+def _results(summaries: "Iterable[Summary]") -> "dict[str, Estimate]":
     """The estimates over the tested items, by `format/metric`."""
-    from vestige.artifacts.records import read_summary
-
     return {
         f"{r.format}/{r.estimate.metric}": r.estimate
-        for place in places
-        for r in read_summary(place.summary(forget)).results
+        for summary in summaries
+        for r in summary.results
         if (r.split, r.scope) == ("forget", "all") and r.estimate.metric in METRICS
     }
 

@@ -130,14 +130,18 @@ def results(
     """The estimates of every split and scope of `view` and of every edge; `measure` says what a score's key means."""
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
     _check(by_id, view)
-    found = []
-    for (split, scope), ids in _groups(records, view).items():
-        for key in dict.fromkeys(m for i in ids for m in by_id[i][1]):
-            named = measure(key)
+    groups = _groups(records, view)
+    keys = {place: dict.fromkeys(m for i in ids for m in by_id[i][1]) for place, ids in groups.items()}
+    found: dict[tuple[str, str, str], Result] = {}
+    # One metric after the other, since the intervals of one over equally many items share their resamples.
+    for key in dict.fromkeys(key for own in keys.values() for key in own):
+        named, interval_seed = measure(key), derive_seed(seed, "interval", key, view.forget)
+        for (split, scope), ids in groups.items():
             rows = [(edge, s[key]) for edge, s in (by_id[i] for i in ids) if key in s]
-            interval_seed = derive_seed(seed, "interval", key, view.forget)
-            found.append(Result(split, scope, named.format, "", _estimate(named, rows, interval_seed)))
-    return tuple(found)
+            if rows:
+                estimate = _estimate(named, rows, interval_seed)
+                found[split, scope, key] = Result(split, scope, named.format, "", estimate)
+    return tuple(found[split, scope, key] for (split, scope), own in keys.items() for key in own)
 
 
 def _check(by_id: Mapping[str, object], view: View) -> None:

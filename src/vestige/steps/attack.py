@@ -12,12 +12,13 @@ from typing import Any
 
 from vestige.artifacts.layout import AttackFolder, EvalFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
+from vestige.artifacts.records import Summary, read_records
 from vestige.attacks import attack_of
 from vestige.attacks.in_context import asked_with_facts
 from vestige.attacks.placement import PromptSettings, asked_with_prompt
-from vestige.attacks.planning import Attack, Ended, OnProgress
+from vestige.attacks.planning import Attack, Ended, OnProgress, Splits
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.files import begun, refuse_links, write_json, write_jsonl
+from vestige.core.files import begun, read_json, refuse_links, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item, items_digest
 from vestige.core.settings import Settings
@@ -27,7 +28,15 @@ from vestige.evals import find_eval
 from vestige.evals.base import View
 from vestige.models.load import LoadedModel, finite_logits
 from vestige.models.scoring import score_answers
-from vestige.steps.evaluate import EvaluateRequest, Subject, announce, check_known, evaluate_together, loaded_subject
+from vestige.steps.evaluate import (
+    EvaluateRequest,
+    Subject,
+    announce,
+    check_known,
+    evaluate_together,
+    loaded_subject,
+    summary_of,
+)
 from vestige.steps.making import Made
 from vestige.steps.prompt_attack import PromptSearch, prompt_found, search_identity
 from vestige.training.checkpoints import Checkpoints
@@ -149,6 +158,20 @@ def attack_evaluations(folder: AttackFolder, request: AttackRequest) -> dict[tup
     }
 
 
+def attack_summaries(
+    subject: Subject, folder: AttackFolder, request: AttackRequest
+) -> dict[tuple[str, str], tuple[EvalFolder, Summary]]:
+    """Where the answers lie and what they sum up to, by point and evaluation, of an attack that is done."""
+    originals = read_json(folder.asked)
+    found = {}
+    for (point, name), place in attack_evaluations(folder, request).items():
+        asked = {originals[r["item"]]: r["item"] for r in read_records(place)}
+        splits = {n: tuple(asked[i.id] for i in own if i.id in asked) for n, own in _splits(request.attack).items()}
+        view = View(request.forget, {n: ids for n, ids in splits.items() if ids}, {})
+        found[point, name] = place, summary_of(place, name, subject.spec, view, request.seed)
+    return found
+
+
 def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
     """`bounds_bits`: upper bounds in bits on what was carried in, by name; `spent`: steps, items and tokens shown."""
     done = _done(folder)
@@ -178,10 +201,13 @@ def asked_by(attack: Attack) -> dict[str, Item]:
 
 def as_asked(attack: Attack, asked: Mapping[str, Item], forget: str) -> tuple[tuple[Item, ...], View]:
     """All items of the attack, those in `asked` as they are asked, and the forget set's view of them."""
-    splits = attack.splits or {"forget": attack.tested}
-    now = {name: [asked.get(i.id, i) for i in items] for name, items in splits.items()}
+    now = {name: [asked.get(i.id, i) for i in items] for name, items in _splits(attack).items()}
     items = tuple({i.id: i for of_split in now.values() for i in of_split}.values())
     return items, View(forget, {name: tuple(i.id for i in own) for name, own in now.items()}, {})
+
+
+def _splits(attack: Attack) -> Splits:
+    return attack.splits or {"forget": attack.tested}
 
 
 @dataclass
@@ -236,7 +262,7 @@ class _Work:
         only = frozenset(i.id for i in asked.values())
         who = self.attacked(point, load)
         evals, seed = self.request.evals, self.request.seed
-        requests = [EvaluateRequest(items, (view,), settings, seed, name, only) for name, settings in evals.items()]
+        requests = [EvaluateRequest(items, (view,), own, seed, name, only, summed=False) for name, own in evals.items()]
         found = evaluate_together(who, requests, lambda done, of: on_share(done / of))
         self.places[point] = {
             name: str(place.path.relative_to(self.folder.path)) for name, place in zip(evals, found, strict=True)

@@ -14,6 +14,7 @@ from vestige.artifacts.layout import EvalFolder, SubjectFolder
 from vestige.artifacts.own_files import check_files, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import (
+    Result,
     SubjectSpec,
     Summary,
     read_records,
@@ -58,7 +59,8 @@ class EvaluateRequest:
     """Which items to ask, how, and from which forget sets to sum up; `eval` names one.
 
     With `only`, those items alone are asked and summed up; the others are there for what an evaluation draws from them,
-    such as wrong options and questions to show. Without `summed` there are scores of items and no summaries.
+    such as wrong options and questions to show. Without `summed` there are scores of items, and a summary is made when
+    it is asked for (`summary_of`): its intervals take longer than asking a small model.
     """
 
     items: tuple[Item, ...]
@@ -226,9 +228,19 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     views = request.views if request.only is None else _restricted(request.views, request.only)
     for view in views if request.summed else ():
         results = evaluation.summarize(records, scores, view, seed=request.seed)
-        splits = {name: tuple(ids) for name, ids in view.splits.items()}
-        summary = Summary(evaluation.NAME, evaluation.SUMMARY_VERSION, subject.spec, view.forget, splits, results)
-        write_summary(place, summary)
+        write_summary(place, _summary(evaluation, subject.spec, view, results))
+
+
+def summary_of(place: EvalFolder, name: str, spec: SubjectSpec, view: View, seed: int) -> Summary:
+    """The summary of an evaluation that was collected without one, made from its records; nothing is written."""
+    evaluation, records = find_eval(name), read_records(place)
+    results = evaluation.summarize(records, [evaluation.score(r) for r in records], view, seed=seed)
+    return _summary(evaluation, spec, view, results)
+
+
+def _summary(evaluation: Evaluation[Any, Any], spec: SubjectSpec, view: View, results: tuple[Result, ...]) -> Summary:
+    splits = {name: tuple(ids) for name, ids in view.splits.items()}
+    return Summary(evaluation.NAME, evaluation.SUMMARY_VERSION, spec, view.forget, splits, results)
 
 
 def _restricted(views: Sequence[View], only: frozenset[str]) -> list[View]:
