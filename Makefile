@@ -38,11 +38,12 @@ check: setup  ## What CI checks before the tests: style, types, who imports whom
 	$(BIN)/python tools/house.py
 	$(BIN)/mkdocs build --quiet --strict
 
-docs: setup  ## Write docs/cli.md from the commands' own help and docs/methods.md from the methods
+docs: setup  ## Write settings.json and docs/cli.md from the commands, and docs/methods.md from the methods
 	$(BIN)/python tools/cli_page.py
 	$(BIN)/python tools/methods_page.py
 
 site: setup  ## Write the documentation as a website that works offline, into site/
+	$(BIN)/python tools/cli_page.py --check
 	$(BIN)/mkdocs build --strict
 
 fix: setup  ## Let the tools settle layout

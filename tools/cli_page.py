@@ -1,7 +1,7 @@
-"""Writes what the command line says of itself; `make check` fails when that is not what this would write.
+"""Writes what the command line says of itself; `--check` fails when settings.json is not what this would write.
 
 `src/vestige/cli/settings.json` holds the types, defaults and texts of all settings of commands, so that `--help` loads
-none of their modules, and docs/cli.md the commands' own help.
+none of their modules, and docs/cli.md (which is built and not kept) the commands' own help.
 """
 
 import json
@@ -37,7 +37,7 @@ Everything that Vestige does can be run from here and from Python. Progress goes
 | 7 | finished, and the goal that was asked for cannot be reached; the nearest is kept |
 | 130 | stopped; the same command goes on from there |
 
-This page is generated from `--help` (`make docs`).
+This page is built from `--help`.
 
 """
 
@@ -120,8 +120,7 @@ if __name__ == "__main__":
     if "--check" in sys.argv:
         if TABLE.read_text(encoding="utf-8") != wanted:
             sys.exit("src/vestige/cli/settings.json is not what the settings say; run `make docs`")
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page():
-            sys.exit("docs/cli.md is not what --help says; run `make docs`")
+        PAGE.write_text(page(), encoding="utf-8")
     elif settings_table() != json.loads(wanted):
         # Options are made when a command's module is read, so that the page takes another process.
         TABLE.write_text(wanted, encoding="utf-8")

@@ -114,12 +114,6 @@ def _prepare(at: Path) -> None:
     _lines(at / "trees.jsonl", [{**i, "perturbed_answer": wrong} for i in items])
     _lines(at / "forget.jsonl", [i for i in items if i["edge"] == audited.FORGET[0].edge])
     (at / "study.toml").write_text(STUDY)
-    turns = ["Who tunes the organ?", "Why?"]
-    (at / "mt/reference_answer").mkdir(parents=True)
-    asked = [{"question_id": n, "category": c, "turns": turns} for n, c in enumerate(("writing", "math"))]
-    _lines(at / "mt/question.jsonl", asked)
-    answers = [{"question_id": 1, "choices": [{"turns": ["A clockmaker.", "He can."]}]}]
-    _lines(at / "mt/reference_answer/gpt-4.jsonl", answers)
 
 
 def _lines(path: Path, rows: list[dict[str, object]]) -> None:

@@ -11,7 +11,7 @@ from vestige import losses
 from vestige.core.settings import described
 from vestige.methods import METHODS, PRESETS, find_method
 from vestige.methods.base import Method, preference
-from vestige.methods.listing import PROCEDURES, about, words
+from vestige.methods.listing import about, words
 from vestige.methods.steering import distance
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
@@ -94,8 +94,7 @@ def _others() -> str:
     presets = [
         f"- `{name}`: {p.about} `{p.method}` with {_told(p.settings)}. {p.paper}." for name, p in PRESETS.items()
     ]
-    procedures = [f"- `{p.name}`: {p.about} Needs {p.needs}. {p.paper}." for p in PROCEDURES]
-    return "Presets and procedures beside them:\n\n" + "\n".join([*presets, *procedures]) + "\n"
+    return "Presets beside them:\n\n" + "\n".join(presets) + "\n"
 
 
 def _told(settings: Any) -> str:

@@ -75,11 +75,6 @@ from .steps.evaluate import EvaluateRequest as EvaluateRequest
 from .steps.evaluate import finished_subject as finished_subject
 from .steps.evaluate import view_of as view_of
 from .steps.finetune import FinetuneRequest as FinetuneRequest
-from .steps.sisa import SisaForgetting as SisaForgetting
-from .steps.sisa import SisaSettings as SisaSettings
-from .steps.sisa import forget_in_shards as forget_in_shards
-from .steps.sisa import train_in_shards as train_in_shards
-from .steps.soundness import TrainedSettings as TrainedSettings
 from .steps.trajectory import TrajectoryRequest as TrajectoryRequest
 from .steps.trajectory import ValidationSettings as ValidationSettings
 from .steps.trajectory import answered_trajectory as answered_trajectory

@@ -115,7 +115,7 @@ class Audit:
         return f"Audit({str(self.path)!r}: {subjects} {'model' if subjects == 1 else 'models'}, claims: {verdicts})"
 
     def report(self) -> Path:
-        """Write the report's page, tables and figures; where the page is."""
+        """Write the report's page and tables; where the page is."""
         from vestige.report import build_report
 
         return build_report(self.path)

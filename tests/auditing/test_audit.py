@@ -14,7 +14,6 @@ import vestige
 from vestige.artifacts.audits import CLAIMS, read_outcome, read_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec, write_spec
-from vestige.attacks.enhanced import EnhancedSettings
 from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit, foresee_audit
 from vestige.auditing.request import (
@@ -35,18 +34,14 @@ from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import Item
 from vestige.core.settings import read_toml
 from vestige.core.store import SCHEMA
-from vestige.data.corpus import NamedSplits, everything
+from vestige.data.corpus import NamedSplits
 from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.metrics import intervals
 from vestige.models import tiny
-from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import ModelSettings, load
 from vestige.report.evidence import read_evidence
 from vestige.steps import attack as attacking
-from vestige.steps import dry_run
 from vestige.steps import evaluate as evaluating
-from vestige.steps.attack import AttackRequest
-from vestige.steps.dry_run import audit_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -125,44 +120,6 @@ def test_a_target_that_is_not_as_published_is_asked_nothing_else(run, tmp_path):
     assert not run.audit("edge:p0_q0").path.exists()
     assert again(run, published=(pack, row)).outcome.verdicts
     assert read_evidence(run).forgets == forgets, "figures are no forget set of the report"
-
-
-def test_on_cards_workers_are_placed_by_what_asking_and_relearning_hold(run, tmp_path, monkeypatch):
-    asked = AttackRequest(plan_audit(audited.request(run)).attacks[0], {}, "", 0)
-    settings = ModelSettings(model=audited.models(run)[0].model, device="cpu")
-    needs = audit_bytes(settings, everything([audited.SPLITS]), [asked])
-    weights = sum(p.nbytes for p in load(settings).model.parameters())
-    assert weights < min(needs.values())
-    # A prefix search has the target beside the subject, gradients are one for every weight, shards lie side by side.
-    guided = AttackRequest(EnhancedSettings(items=1).plan(audited.SPLITS.splits, seed=0), {}, "", 0)
-    more = audit_bytes(settings, everything([audited.SPLITS]), [guided], settings, gradients=True)
-    assert more == {"asking": needs["asking"] + weights, guided.attack.plan.name: needs["asking"] + weights}
-    one = load(settings)
-    EnsembleModel({0: one.model, 1: one.model}).save_pretrained(tmp_path)
-    one.tokenizer.save_pretrained(tmp_path)
-    both = audit_bytes(settings.model_copy(update={"model": str(tmp_path)}), everything([audited.SPLITS]), [asked])
-    assert both == {what: 2 * need for what, need in needs.items()}
-    seen = []
-
-    def watched(tasks, *, cards, **how):
-        seen.append(cards)
-        return audited.in_this_process(tasks, **how)
-
-    monkeypatch.setattr(study, "run_tasks", watched)
-    big = 2 * max(needs.values())
-    monkeypatch.setattr(study, "card_bytes", lambda device: (big, weights, big))
-    again(run, device="auto")
-    assert seen == [(0, 2)]
-    monkeypatch.setattr(study, "card_bytes", lambda device: (weights,))
-    with pytest.raises(InputError, match=r"^\w.* \(\w.*\) is estimated to need .* the card has"):
-        again(run, device="auto")
-    called = []
-    monkeypatch.setattr(dry_run, "audit_bytes", lambda *asked: called.append(asked) or {"asking": 1})
-    wanted = {"suppress": True, "kept_items": 1, "evals": ("qa", "memory"), "gradient_norm": True}
-    with pytest.raises(InputError, match=r"^making the positive control is estimated to need .* the card has"):
-        again(run, device="auto", settings=audited.QUICK.model_copy(update=wanted))
-    _, items, _, target, gradients = called[-1]
-    assert (len(items), target.model, gradients) == (len(audited.FORGET) + 1, settings.model, True)
 
 
 @pytest.mark.parametrize("controls", [True, False])

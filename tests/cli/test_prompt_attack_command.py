@@ -6,12 +6,12 @@ import shutil
 import pytest
 from tests.small import vestige
 from tokenizers.normalizers import Lowercase
+from transformers import LlamaForCausalLM
 
 from vestige.artifacts.records import KeptPrompt, PromptPart, SampleReply
 from vestige.cli import attack
 from vestige.cli.attack import NO_EVIDENCE, _beside_plain, bits_at_most, said_of
 from vestige.core.errors import InputError
-from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import ModelSettings, load
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -287,12 +287,10 @@ def test_a_prefix_needs_the_model_that_knows(taught):
     assert "--target" in refused.output
 
 
-def test_a_model_without_a_matrix_of_input_embeddings_is_refused(taught, tmp_path):
-    own = loaded(taught)
-    EnsembleModel({0: own.model}).save_pretrained(tmp_path)
-    own.tokenizer.save_pretrained(tmp_path)
+def test_a_model_without_a_matrix_of_input_embeddings_is_refused(taught, monkeypatch):
+    monkeypatch.setattr(LlamaForCausalLM, "get_input_embeddings", lambda model: None)
     with pytest.raises(InputError, match="has no matrix of input embeddings"):
-        run("gcg", [tmp_path], *TEXT, "--answer", "It is 9.")
+        run("gcg", [taught / "target"], *TEXT, "--answer", "It is 9.")
 
 
 @pytest.mark.parametrize("words", [[*TEXT, "--answer", "It is 9."], [*GCG, "--output-dir"]])

@@ -1,14 +1,12 @@
-"""The parts of the checks of a data set, by hand: words, nulls, guessers, decisions, gains, sanitising."""
+"""The parts of the checks of a data set, by hand: words, nulls, guessers, decisions."""
 
 import math
 
 import numpy as np
 import pytest
 
-from vestige.core.items import Item, Options
+from vestige.core.items import Item
 from vestige.data import soundness as guessers
-from vestige.data.corpus import NamedSplits
-from vestige.data.dataset import compile_dataset
 from vestige.data.findings import (
     Alike,
     Check,
@@ -27,10 +25,7 @@ from vestige.data.findings import (
     subject_words,
     undecided,
 )
-from vestige.data.loaders import load_items
-from vestige.data.mcq import Choice, Drawing, choices_of
-from vestige.steps.check_data import Sanitized, leaks, left_without, write_sanitized
-from vestige.steps.soundness import Models, gain, random_split, splits_check, taught_check, with_strangers
+from vestige.data.mcq import Choice
 
 SETTINGS = SoundnessSettings(permutations=2_000)
 
@@ -171,100 +166,3 @@ def test_the_nearest_question_answers_a_reworded_one():
     guess = guessers.nearest_question(retain, rare)
     asked = choice(0, ("Brick", "Straw"), 1, "The house of Abel, what is it made of?")
     np.testing.assert_array_equal(picks(guess(asked)), [0, 1])
-
-
-def test_a_gain_is_counted_against_the_items_own_options():
-    # Two models; after teaching the first prefers the right option of both questions, the second of none.
-    asked = [choice(n, ("a", "b"), 0) for n in range(2)]
-    flat = (np.array([-1.0, -1.0]),) * 2
-    right, wrong = (np.array([-1.0, -2.0]),) * 2, (np.array([-2.0, -1.0]),) * 2
-    found = gain([right, flat], [flat, flat], asked, SETTINGS, 0)
-    # shares 1, 0 against 1/2, 1/2 in one of two models: a gain of 1/4
-    assert found.effect.value == 0.25
-    assert (found.accuracy, found.chance) == (0.75, 0.5)
-    assert gain([wrong], [flat], asked, SETTINGS, 0).effect.value == -0.5
-
-
-def test_the_trained_check_takes_the_smaller_gain_and_the_greater_p():
-    asked = [choice(n, ("a", "b", "c", "d"), 0) for n in range(40)]
-    flat = (np.zeros(4),) * 40
-    knows = (np.array([0.0, -2.0, -2.0, -2.0]),) * 40
-    check, figures = taught_check(asked, [Models(flat, knows, flat)] * 3, SETTINGS, 0)
-    (line,) = decide([check], SETTINGS)
-    assert line.sound is False
-    assert figures["retain-only training/RGI"] == 1.0
-    # log2 of 1 / (1 + 3 e^-2) less log2 of 1/4
-    bits = math.log2(4 / (1 + 3 * math.exp(-2)))
-    assert figures["retain-only training/bits an answer over the base"] == pytest.approx(bits)
-    # What any teaching brings is no leak.
-    check, figures = taught_check(asked, [Models(flat, knows, knows)] * 3, SETTINGS, 0)
-    (line,) = decide([check], SETTINGS)
-    assert line.sound is True
-    assert (
-        figures["retain-only training/p over the base"]
-        < 0.01
-        < figures["retain-only training/p over unrelated training"]
-    )
-    assert check.outcome is not None
-    assert check.outcome.p == figures["retain-only training/p over unrelated training"]
-
-
-def test_random_splits_that_leak_are_held_against_chance():
-    line, figures = splits_check([0.001] * 5 + [0.5] * 15, SETTINGS)
-    assert line.sound is False
-    assert figures == {"random splits/share that leak": 0.25}
-    # P(at least 1 of 20) at 5 % each is 1 - 0.95^20 = 0.64
-    line, _ = splits_check([0.001] + [0.5] * 19, SETTINGS)
-    assert line.sound is True
-    assert line.p == pytest.approx(1 - 0.95**20)
-
-
-def test_a_random_split_has_whole_edges_and_the_same_items():
-    items = tuple(Item(f"q{n}", f"a{n}", f"e{n // 4}") for n in range(40))
-    splits = NamedSplits("edge:e0", {"forget": items[:4], "retain": items[4:]}, {})
-    drawn = random_split(splits, seed=3)
-    forget, retain = drawn.splits["forget"], drawn.splits["retain"]
-    assert {i.id for i in forget} | {i.id for i in retain} == {i.id for i in items}
-    assert len(forget) == 4
-    assert len({i.edge for i in forget}) == 1
-    assert drawn == random_split(splits, seed=3)
-    assert any(random_split(splits, seed=s).splits["forget"] != forget for s in range(5))
-
-
-def test_strangers_are_asked_about_under_new_names():
-    dataset = compile_dataset("sample1", seed=0)
-    asked = [c for c in choices_of(dataset.items, Drawing()).values() if isinstance(c, Choice) and c.edge == "A_B"]
-    new = with_strangers(asked, dataset, 1)
-    parties = set(dataset.contract_of["A_B"].values[k] for k in ("seller_name", "customer_name"))
-    assert len(new) == len(asked) == 20
-    for before, after in zip(asked, new, strict=True):
-        assert any(p in before.question for p in parties)
-        assert not any(p in after.question for p in parties)
-        assert (after.options, after.answer) == (before.options, before.answer)
-    assert new == with_strangers(asked, dataset, 1) != with_strangers(asked, dataset, 2)
-
-
-def test_sanitised_data_is_read_as_it_was_written(tmp_path):
-    options = Options(("yes", "no"), 1)
-    forget = tuple(Item(f"Is {n}?", "no", f"e{n}", "sales", options=options) for n in range(4))
-    retain = (Item("Is it?", "no", "r", "sales", options=Options(("no", "yes"), 0, ("never",))),)
-    found = [counted("copied questions", "said", {forget[1].id: 1.0}, 4)]
-    gone = leaks(found, decide(found, SETTINGS))
-    assert gone == {forget[1].id: ("copied questions",)}
-    splits = NamedSplits("f", {"forget": forget, "retain": retain}, {})
-    clean = left_without(Sanitized(splits, {}), gone, move=False, settings=SETTINGS, seed=0)
-    write_sanitized(tmp_path / "out", clean, forget, {}, {"passes": True})
-    assert load_items(tmp_path / "out" / "forget.jsonl") == (forget[0], *forget[2:])
-    assert load_items(tmp_path / "out" / "retain.jsonl") == retain
-    assert len(load_items(tmp_path / "out" / "data.jsonl")) == 4
-    (removed,) = (tmp_path / "out" / "removed.jsonl").read_text().splitlines()
-    assert "copied questions" in removed
-    assert forget[1].id in removed
-
-
-def test_options_are_moved_to_balanced_places():
-    forget = tuple(Item(f"Is {n}?", "b", options=Options(("a", "b", "c", "d"), 1)) for n in range(8))
-    splits = NamedSplits("f", {"forget": forget, "retain": ()}, {})
-    moved = left_without(Sanitized(splits, {}), {}, move=True, settings=SETTINGS, seed=0).splits.splits["forget"]
-    assert sorted(i.options.right for i in moved) == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert all(i.options.texts[i.options.right] == "b" for i in moved)

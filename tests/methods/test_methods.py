@@ -11,10 +11,9 @@ from fake_step import FakeStep, fake_step
 
 import vestige.methods
 from vestige.core.errors import InputError
-from vestige.methods import COMMANDS, METHODS, PRESETS, Preset, build_method, find_method
+from vestige.methods import METHODS, PRESETS, Preset, build_method, find_method
 from vestige.methods.base import AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.methods.kl import KL
-from vestige.methods.listing import PROCEDURES
 from vestige.training.step import KeepsState, Needs, ReadsLayer
 
 TRAINED = sorted(set(METHODS) - {"none"})
@@ -121,12 +120,6 @@ def test_folder_and_table_agree_and_files_stay_short():
 def test_an_unknown_method_is_named_with_the_nearest():
     with pytest.raises(InputError, match="unknown method 'gaa'; did you mean 'ga'"):
         find_method("gaa")
-
-
-def test_a_procedure_that_is_named_as_a_method_points_to_its_command():
-    with pytest.raises(InputError, match="sisa is no objective and has a command of its own: vestige sisa --help"):
-        find_method("sisa")
-    assert set(COMMANDS) == {p.name for p in PROCEDURES}
 
 
 def test_a_preset_is_its_method_with_other_defaults_which_words_win_over(monkeypatch):

@@ -1,10 +1,10 @@
-"""Agreement and variance components, against arithmetic and SciPy."""
+"""Agreement and t-tests, against arithmetic and SciPy."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from vestige.metrics.agreement import agreement, paired_test, prompt_parts, student_test, variance_parts, welch_test
+from vestige.metrics.agreement import agreement, paired_test, student_test, welch_test
 
 
 def test_agreement_by_hand_and_without_what_one_did_not_judge():
@@ -33,55 +33,6 @@ def test_a_judge_that_says_one_thing_only_has_no_correlation_rather_than_none_at
     assert found.n == 3
     with pytest.raises(ValueError, match="no item"):
         agreement(np.array([np.nan]), np.array([1.0]))
-
-
-def test_variance_parts_by_hand_where_only_one_source_varies():
-    seeds, gens, judges = np.array([0.0, 3, 6]), np.array([-1.0, 0, 1]), np.array([0.0, 2, 4])
-    # Seeds 0, 3, 6 have variance 9; judges 0, 2, 4 have 4; nothing else varies, so nothing is taken off.
-    only_seed = variance_parts(np.broadcast_to(seeds[:, None, None], (3, 3, 3)).copy())
-    assert only_seed == pytest.approx((9, 0, 0, 0, 0))
-    both = variance_parts(seeds[:, None, None] + judges[None, None, :] + np.zeros((3, 3, 3)))
-    assert both == pytest.approx((9, 0, 4, 0, 0))
-    # Generations -1, 0, 1 in each seed: variance 1 within, of which a third is taken off the seeds'.
-    nested = variance_parts(seeds[:, None, None] + gens[None, :, None] + np.zeros((3, 3, 3)))
-    assert nested == pytest.approx((9 - 1 / 3, 1, 0, 0, 0))
-
-
-def test_variance_parts_are_right_on_average():
-    rng, wanted, found = np.random.default_rng(2), (4.0, 1.0, 2.0, 0.5, 0.25), []
-    for _ in range(3000):
-        parts = [
-            rng.normal(0, np.sqrt(v), s)
-            for v, s in zip(wanted, ((3, 1, 1), (3, 3, 1), (1, 1, 3), (3, 1, 3), (3, 3, 3)), strict=True)
-        ]
-        found.append(variance_parts(sum(parts)))
-    error = np.std(found, axis=0) / np.sqrt(len(found))
-    assert (np.abs(np.mean(found, axis=0) - wanted) < 4 * error).all()
-
-
-def test_prompt_parts_by_hand_where_only_one_source_varies():
-    models, prompts, draws = np.array([0.0, 3, 6]), np.array([1.0, 3, 5, 7]), np.array([-1.0, 1])
-    zero = np.zeros((3, 2, 4))
-    # Models 0, 3, 6 have variance 9; prompts 1, 3, 5, 7 have 20/3; nothing else varies, so nothing is taken off.
-    assert prompt_parts(models[:, None, None] + zero) == pytest.approx((9, 0, 0, 0))
-    both = models[:, None, None] + prompts + zero
-    assert prompt_parts(both) == pytest.approx((9, 20 / 3, 0, 0))
-    # Draws of -1 and 1 have variance 2 within a cell, of which a half is taken off what models do to single prompts.
-    assert prompt_parts(both + draws[None, :, None]) == pytest.approx((9, 20 / 3, -1, 2))
-    # One model: what it does to single prompts is part of what prompts bring, 20/3 less half of 2.
-    assert prompt_parts((prompts + draws[:, None])[None]) == pytest.approx((None, 20 / 3 - 1, None, 2))
-    with pytest.raises(ValueError, match="two generations and two prompts, got 1 and 4"):
-        prompt_parts(zero[:, :1])
-
-
-def test_prompt_parts_are_right_on_average():
-    rng, wanted, found = np.random.default_rng(3), (4.0, 2.0, 1.0, 0.5), []
-    shapes = ((3, 1, 1), (1, 1, 5), (3, 1, 5), (3, 2, 5))
-    for _ in range(2000):
-        drawn = [rng.normal(0, np.sqrt(v), s) for v, s in zip(wanted, shapes, strict=True)]
-        found.append(prompt_parts(sum(drawn)))
-    error = np.std(found, axis=0) / np.sqrt(len(found))
-    assert (np.abs(np.mean(found, axis=0) - wanted) < 4 * error).all()
 
 
 def test_the_t_tests_are_scipys():

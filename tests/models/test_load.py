@@ -12,7 +12,6 @@ from tokenizers import pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
-from vestige.models.ensemble import EnsembleModel
 from vestige.models.folders import weights_digest
 from vestige.models.load import ModelSettings, context_tokens, find, load, look_for, outline, places_of
 from vestige.models.tiny import tiny_model
@@ -135,16 +134,6 @@ def test_a_model_is_there_with_its_weights_or_those_of_its_adapter_and_base(fold
     (adapter / "adapter_model.safetensors").write_bytes(held)
     (folder / "model.safetensors").unlink()
     refused(adapter, r"model: it holds no weights as \.safetensors")
-
-
-def test_an_ensemble_is_there_with_the_weights_of_all_its_constituents(tiny, tmp_path):
-    EnsembleModel({0: tiny.model, 1: tiny.model}).save_pretrained(tmp_path)
-    tiny.tokenizer.save_pretrained(tmp_path)
-    look_for(ModelSettings(model=str(tmp_path)))
-    rewritten(tmp_path / "shard-1" / "model.safetensors", without("model.norm.weight"))
-    refused(tmp_path, r"shard-1 lacks 1 of the tensors .*model\.norm\.weight")
-    (tmp_path / "shard-1" / "model.safetensors").unlink()
-    refused(tmp_path, r"shard-1: it holds no weights as \.safetensors")
 
 
 def without(*names):

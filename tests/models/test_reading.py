@@ -8,7 +8,6 @@ from families import FAMILIES, small_model
 from tests.near import near
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import LoadedModel
 from vestige.models.reading import PLAIN, Asking, Prompted, Way, read, way_of
 
@@ -85,20 +84,6 @@ def test_a_reply_ends_where_the_context_does():
     replies = [r.replied for r in read(model, [Prompted((3,) * n, (), 8) for n in (2, 6, 11)], asking, way=SHARED)]
     # 12 - 2 = 10 places for at most 8 tokens, then 6, then 1.
     assert [(len(r.ids), r.finish) for r in replies] == [(8, "length"), (6, "length"), (1, "length")]
-
-
-def test_an_ensemble_is_read_the_shared_way_too():
-    ensemble = EnsembleModel({0: small_model("llama"), 1: small_model("llama", attention_bias=False)}).eval()
-    with torch.no_grad():
-        for weight in ensemble.constituents[1].parameters():
-            weight.mul_(1.5)
-    assert way_of(ensemble) == SHARED
-    wanted = prompted(1)
-    shared, plain = read(ensemble, wanted, ASKING, way=SHARED), read(ensemble, wanted, ASKING, way=PLAIN)
-    for ours, theirs in zip(shared, plain, strict=True):
-        for a, b in zip(ours.texts, theirs.texts, strict=True):
-            assert a.logp == pytest.approx(b.logp, abs=1e-4)
-    assert [r.reply and r.reply.ids for r in shared] == [r.reply and r.reply.ids for r in plain]
 
 
 def forgetful(model):

@@ -19,7 +19,6 @@ from vestige.steps import unlearn as unlearn_step
 from vestige.steps.controls import Taught, recipe_from, recipe_of, recipe_without
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import read_done
-from vestige.steps.sisa import SisaSettings, train_in_shards
 from vestige.steps.unlearn import UnlearnRequest, scale_update, unlearn, unlearn_part, unlearn_spec
 from vestige.studies import demo
 from vestige.training.settings import TrainingSettings, UnlearningSettings
@@ -109,10 +108,7 @@ def test_a_recipe_is_refused_where_it_would_not_be_the_targets(target, tmp_path)
     # The tokeniser of the tiny model is trained on the vocabulary, whatever is taught.
     with pytest.raises(InputError, match="was taught other items than these 12"):
         recipe_of(target, Taught(ITEMS, ITEMS[1:]))
-    sharded, old = SubjectFolder(tmp_path / "sharded"), SubjectFolder(tmp_path / "old")
-    train_in_shards(sharded, taught(), SisaSettings(shards=2, slices=1))
-    with pytest.raises(InputError, match="was trained in shards; make it forget with `vestige sisa forget`"):
-        recipe_of(sharded, Taught(ITEMS, ITEMS))
+    old = SubjectFolder(tmp_path / "old")
     spec = read_spec(target.spec)
     for changed in (
         {"subject": "unlearned"},
@@ -202,14 +198,3 @@ def test_a_factor_of_zero_is_the_start_and_of_one_the_trained_model_to_the_last_
         scaled = copy.deepcopy(trained)
         scale_update(scaled, start, factor)
         assert weights_digest(scaled) == weights_digest(expected)
-
-
-@pytest.mark.slow
-def test_an_ensemble_is_not_trained_as_if_it_were_one_model(target, tmp_path):
-    sharded = SubjectFolder(tmp_path / "sharded")
-    train_in_shards(sharded, taught(), SisaSettings(shards=2, slices=1))
-    with pytest.raises(InputError, match="make it forget with `vestige sisa forget`"):
-        unlearn(SubjectFolder(tmp_path / "cell"), asked(sharded, "ga"))
-    # As a control it is a subject like any other.
-    made = unlearn(SubjectFolder(tmp_path / "same"), asked(sharded, "none"))
-    assert made.digest == read_done(sharded).digest

@@ -27,29 +27,22 @@ from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.evals import qa
 from vestige.evals.base import View
-from vestige.evals.harness import HarnessSettings
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.probes import holes as probe_step
 from vestige.probes import mitigation as mitigate_step
-from vestige.probes import prevent as prevent_step
 from vestige.probes.answering import AnswerSettings, Grader, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest
 from vestige.probes.latent import LatentSettings, Searching
 from vestige.probes.mitigation import MitigationRequest, MitigationSettings
-from vestige.probes.prevent import PreventRequest, PreventSettings
 from vestige.steps import attack as attack_step
-from vestige.steps import bench as bench_step
 from vestige.steps import finetune as finetune_step
-from vestige.steps import sisa as sisa_step
 from vestige.steps import unlearn as unlearn_step
 from vestige.steps.attack import AttackRequest, run_attack
-from vestige.steps.controls import Recipe
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import FinetuneRequest, finetune_spec
 from vestige.steps.making import Made, write_done
-from vestige.steps.sisa import SisaSettings
 from vestige.steps.subjects import any_subject, asked_model, origin_of
 from vestige.steps.unlearn import unlearn_spec
 from vestige.studies import calibrate as calibrate_step
@@ -60,9 +53,9 @@ from vestige.training.settings import TrainingSettings
 pytestmark = pytest.mark.slow
 
 ITEMS = tuple(Item(f"Which tree stands at post {n}?", f"birch {n}.", edge=f"e{n % 2}") for n in range(6))
-UNLEARNING = frozenset({"unlearn", "calibrate", "prevent"})
-TRAINING = frozenset({"finetune", "sisa"})
-EVERYTHING = frozenset({"evaluate", "attack", "probe", "bench", "mitigate"}) | UNLEARNING | TRAINING
+UNLEARNING = frozenset({"unlearn", "calibrate"})
+TRAINING = frozenset({"finetune"})
+EVERYTHING = frozenset({"evaluate", "attack", "probe", "mitigate"}) | UNLEARNING | TRAINING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,12 +68,11 @@ class Asked:
     longest: int = 4
     epochs: int = 2
     alike: float = 1.0
-    shards: int = 2
 
 
 @pytest.fixture(autouse=True, scope="module")
 def quick():
-    with nano(resamples=50), mock.patch.object(bench_step, "harness_version", return_value="0"):
+    with nano(resamples=50):
         yield
 
 
@@ -122,13 +114,10 @@ def made_in(place, asked):
         "evaluate": evaluate(subject, request).path.name,
         "attack": run_attack(subject, attacked).path.name,
         "probe": content_id(probe_step._filter_identity(probing(place, asked, who, forget, retain), [])),
-        "bench": content_id(bench_step.task_identity(who, "t", "rows", HarnessSettings(limit=asked.longest))),
         "mitigate": content_id(mending(place, asked, who, splits).identity([])),
         "unlearn": unlearn_spec(forgetting).id,
         "calibrate": content_id(calibrate_step.request_identity(calibrating(asked, forgetting, splits))),
-        "prevent": content_id(prevent_step.request_identity(preventing(asked, forgetting), "letters")),
         "finetune": finetune_spec(training, origin.digest).id,
-        "sisa": sisa_step.sisa_spec(Recipe(training, origin.digest), SisaSettings(shards=asked.shards, slices=2)).id,
     }
 
 
@@ -152,11 +141,6 @@ def calibrating(asked, unlearning, splits):
     questions = qa.QASettings(max_new_tokens=asked.longest)
     settings = CalibrateSettings(goal="forget<=0.5", validation_items=1)
     return CalibrateRequest(unlearning, NamedSplits("forget", splits, {}), questions, settings)
-
-
-def preventing(asked, unlearning):
-    settings = PreventSettings(max_new_tokens=asked.longest)
-    return PreventRequest(unlearning, asked.items[-1:], None, lambda: None, (), settings)
 
 
 def probing(place, asked, who, forget, retain):
@@ -239,13 +223,12 @@ def test_another_file_of_the_model_is_another_model_to_every_command(place, befo
 
 OTHER = (Item("Which tree stands at post 9?", "cedar 9.", edge="e9"), *ITEMS[1:])
 REQUESTS = {
-    "an item": ({"items": OTHER}, EVERYTHING - {"bench"}),
+    "an item": ({"items": OTHER}, EVERYTHING),
     "the split": ({"n_forget": 3}, {"attack", "probe", "mitigate"} | UNLEARNING),
     "the seed": ({"seed": 2}, {"attack", "probe", "mitigate"} | UNLEARNING | TRAINING),
-    "a setting of how it is asked": ({"longest": 5}, {"evaluate", "attack", "bench", "calibrate", "prevent"}),
+    "a setting of how it is asked": ({"longest": 5}, {"evaluate", "attack", "calibrate"}),
     "a setting of training": ({"epochs": 3}, UNLEARNING | TRAINING),
     "a setting of probing": ({"alike": 0.5}, {"probe", "mitigate"}),
-    "a setting of dividing": ({"shards": 3}, {"sisa"}),
     "nothing": ({}, set()),
 }
 
@@ -265,17 +248,13 @@ def test_another_judge_or_policy_is_another_probe_or_mending_alone(place, before
 
 
 VERSIONS = {
-    "evaluate": (qa, "COLLECT_VERSION", {"evaluate", "attack", "calibrate", "prevent"}),
+    "evaluate": (qa, "COLLECT_VERSION", {"evaluate", "attack", "calibrate"}),
     "attack": (attack_step, "VERSION", {"attack"}),
     "probe": (probe_step, "VERSION", {"probe"}),
-    "bench": (bench_step, "VERSION", {"bench"}),
     "unlearn": (unlearn_step, "VERSION", UNLEARNING),
     "finetune": (finetune_step, "VERSION", TRAINING),
-    "sisa": (sisa_step, "VERSION", {"sisa"}),
     "calibrate": (calibrate_step, "VERSION", {"calibrate"}),
     "mitigate": (mitigate_step, "VERSION", {"mitigate"}),
-    "prevent": (prevent_step, "VERSION", {"prevent"}),
-    "risk": (prevent_step, "RISK_VERSION", {"prevent"}),
 }
 
 

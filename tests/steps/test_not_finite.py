@@ -1,33 +1,24 @@
 """A model whose weights are finite and whose logits are not: one sentence, whatever is asked of it."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from vestige.artifacts.bench import BenchFolder
 from vestige.artifacts.holes import ADJACENT_USED, Sample
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import NotFinite
 from vestige.core.items import Item
-from vestige.data.bench_rows import Conversation
 from vestige.evals import EVALS, find_eval, qa
-from vestige.evals.harness import Asked as AskedTask
-from vestige.evals.mt_bench import MtBenchSettings
 from vestige.judges.base import Prompt
 from vestige.judges.local import LocalWriter
 from vestige.methods.base import Alternatives
 from vestige.models.generation import generate
-from vestige.models.load import LoadedModel, ModelSettings, finite_logits
+from vestige.models.load import LoadedModel, finite_logits
 from vestige.models.tiny import tiny_model, tiny_tokenizer
 from vestige.probes.answering import LocalAnswerer
 from vestige.probes.mitigation_scores import with_answers
-from vestige.steps import bench as benching
-from vestige.steps.bench import BenchRequest, Entrant, MtBenchRequest, bench
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate
 from vestige.steps.making import Made
-from vestige.steps.subjects import Asked
 from vestige.steps.unlearn import alternatives
 
 WRONG = tuple(f"{n}." for n in range(40, 60))
@@ -72,27 +63,6 @@ def test_minus_infinity_is_a_token_that_cannot_come(diverged):
     with finite_logits(subject):
         generate(model, [subject.prompter.prompt("What?")], end_ids=(1,), max_new_tokens=2)
     assert not model._forward_hooks
-
-
-def test_a_task_of_the_harness_is_not_scored_on_them(diverged, tmp_path, monkeypatch):
-    def run_task(loaded, name, task, settings, *, bars):
-        loaded.model(input_ids=torch.tensor([loaded.prompter.prompt(ITEMS[0].question)]))
-        pytest.fail("logits that are no numbers were scored")
-
-    listed = SimpleNamespace(asked=lambda name: AskedTask(name, (name,), False), task=lambda name, rows: rows)
-    monkeypatch.setattr(benching, "Catalogue", lambda: listed)
-    monkeypatch.setattr(benching, "harness_version", lambda: "0")
-    monkeypatch.setattr(benching, "run_task", run_task)
-    entrant = Entrant("diverged", lambda: Asked(diverged, "weights", ModelSettings(model="diverged")))
-    with pytest.raises(NotFinite, match=SAID):
-        bench(BenchFolder(tmp_path), [entrant], BenchRequest(tasks=("t",)))
-
-
-def test_a_conversation_is_not_held_in_them(diverged, tmp_path):
-    held = MtBenchRequest((Conversation("0", "math", (ITEMS[0].question,), ("x",)),), MtBenchSettings(), lambda: None)
-    entrant = Entrant("diverged", lambda: Asked(diverged, "weights", ModelSettings(model="diverged")))
-    with pytest.raises(NotFinite, match=SAID):
-        bench(BenchFolder(tmp_path), [entrant], BenchRequest(mt_bench=held))
 
 
 def test_nothing_is_taught_that_was_sampled_of_them(diverged):

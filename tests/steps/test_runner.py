@@ -4,13 +4,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from vestige.core.errors import InputError, MachineError
-from vestige.steps.runner import Task, card_bytes, placed, run_tasks, workers_for
+from vestige.steps.runner import Task, run_tasks, workers_for
 
 
 def write(path, text, report):
@@ -111,48 +110,6 @@ def test_on_gpus_there_is_one_process_a_card(monkeypatch, device, asked, cards, 
             workers_for(device, asked, on_cpu=2)
 
 
-def test_only_cuda_devices_are_cards(monkeypatch):
-    assert card_bytes("cpu:0") == ()
-    monkeypatch.setattr("vestige.models.load.pick_device", torch.device)
-    assert card_bytes("mps:0") == ()
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda n: SimpleNamespace(total_memory=n + 1))
-    assert (card_bytes("cuda"), card_bytes("cuda:1")) == ((1, 2), (2,))
-
-
-def test_a_device_that_there_is_not_has_no_memory():
-    with pytest.raises(InputError, match="device 'gpu' cannot be used"):
-        card_bytes("gpu")
-
-
-GB = 10**9
-
-
-@pytest.mark.parametrize(
-    ("need", "cards", "asked", "expected"),
-    [
-        (16 * GB, (80 * GB, 80 * GB), None, (0, 1)),  # one worker a card, as long as nobody asks for more
-        (16 * GB, (80 * GB, 80 * GB), 1, (0,)),
-        (16 * GB, (80 * GB, 40 * GB), 5, (0, 1, 0, 1, 0)),  # four fit on the one, two on the other
-        (16 * GB, (24 * GB, 12 * GB, 24 * GB), None, (0, 2)),  # the small card gets no worker
-        (72 * GB, (80 * GB,), None, (0,)),  # nine tenths of it
-        (
-            73 * GB,
-            (80 * GB, 40 * GB),
-            None,
-            r"relearn \(target\) is estimated to need 73.0 GB, and the cards have 80.0, ",
-        ),
-        (16 * GB, (80 * GB, 40 * GB), 7, "7 workers were asked for, and 6 fit"),
-    ],
-)
-def test_workers_are_placed_on_cards_by_the_memory_of_the_largest_task(need, cards, asked, expected):
-    if isinstance(expected, tuple):
-        assert placed("relearn (target)", need, cards, asked) == expected
-    else:
-        with pytest.raises(InputError, match=expected):
-            placed("relearn (target)", need, cards, asked)
-
-
 def see_card(folder, name, other, report):
     (Path(folder) / name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
     until = time.monotonic() + 120
@@ -163,17 +120,17 @@ def see_card(folder, name, other, report):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("visible", "cards", "seen"),
-    [(None, (), {"0", "1"}), ("4,7,9", (), {"4", "7"}), ("4,7,9", (2, 1), {"7", "9"}), (None, (3, 3), {"3"})],
+    ("visible", "seen"),
+    [(None, {"0", "1"}), ("4,7,9", {"4", "7"})],
 )
-def test_each_process_sees_the_card_that_it_works_on(tmp_path, monkeypatch, visible, cards, seen):
+def test_each_process_sees_the_card_that_it_works_on(tmp_path, monkeypatch, visible, seen):
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     pair = (("a", "b"), ("b", "a"))
     tasks = [Task(n, see_card, {"folder": str(tmp_path), "name": n, "other": o}) for n, o in pair]
-    assert run_tasks(tasks, workers=2, cards=cards) == {}
+    assert run_tasks(tasks, workers=2) == {}
     assert {path.read_text() for path in tmp_path.iterdir()} == seen
 
 

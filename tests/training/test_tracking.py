@@ -1,21 +1,9 @@
-"""What a training tells: its log, whose measurements are told apart from its numbers, and a tracker if asked."""
-
-import sys
-from types import SimpleNamespace
+"""What a training tells: its log, whose measurements are told apart from its numbers."""
 
 import pytest
 
-from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
-from vestige.training.loop import MEASURED, Hooks, TrainingLog, flat, reproducible, tracked, train
-
-
-def fake_tracker(told: list) -> SimpleNamespace:
-    return SimpleNamespace(
-        init=lambda **words: told.append(("init", words)),
-        log=lambda values, step: told.append((step, values)),
-        finish=lambda: told.append("finish"),
-    )
+from vestige.training.loop import MEASURED, TrainingLog, reproducible, train
 
 
 def test_a_line_holds_the_step_its_terms_and_what_it_took(fresh, make_job):
@@ -52,57 +40,3 @@ def test_a_process_that_does_not_lead_leaves_the_file_alone(tmp_path):
     log.write()
     assert path.read_text() == '{"step": 1, "loss": 3.0}\n'
     assert log.loss == 9.0
-
-
-def test_groups_are_flattened_for_a_tracker():
-    line = {"step": 3, "terms": {"forget": -2.0, "retain": 1.0}, "state": {}, "rate": 1e-3}
-    assert flat(line) == {"terms/forget": -2.0, "terms/retain": 1.0, "rate": 1e-3}
-
-
-@pytest.mark.parametrize(
-    ("to", "run"),
-    [("wandb", {"id": "abc", "name": "kl edge"}), ("trackio", {"name": "kl edge abc"})],
-)
-def test_every_line_goes_to_the_tracker_that_was_asked_for(fresh, make_job, monkeypatch, to, run):
-    told: list = []
-    monkeypatch.setitem(sys.modules, to, fake_tracker(told))
-    job = make_job(epochs=1)
-    with tracked(to, name="kl edge", id_="abc", config={"epochs": 1}) as send:
-        train(fresh().model, job, Hooks(on_line=send))
-    assert told[0] == ("init", {"project": "vestige", "config": {"epochs": 1}, "resume": "allow", **run})
-    assert told[1:-1] == [(line["step"], flat(line)) for line in read_jsonl(job.log)]
-    assert told[-1] == "finish"
-
-
-def test_a_tracker_is_told_that_the_run_ended_also_when_it_failed(monkeypatch):
-    told: list = []
-    monkeypatch.setitem(sys.modules, "trackio", fake_tracker(told))
-    with pytest.raises(KeyError), tracked("trackio", name="a", id_="b", config={}):
-        raise KeyError
-    assert told[-1] == "finish"
-
-
-def test_no_tracker_is_imported_unless_asked_for(monkeypatch):
-    def refuse(name):
-        raise AssertionError(name)
-
-    monkeypatch.setattr("importlib.import_module", refuse)
-    with tracked(None, name="a", id_="b", config={}) as send:
-        send({"step": 1})
-
-
-def test_a_tracker_that_is_missing_or_unknown_is_named_with_the_way_out(monkeypatch):
-    monkeypatch.setitem(sys.modules, "trackio", None)
-    with (
-        pytest.raises(
-            InputError,
-            match=r"needs the package trackio, which cannot be imported \(.*\): pip install 'vestige\[trackio\]'",
-        ),
-        tracked("trackio", name="a", id_="b", config={}),
-    ):
-        pass
-    with (
-        pytest.raises(InputError, match="no tracker 'mlflow'; known: trackio, wandb"),
-        tracked("mlflow", name="a", id_="b", config={}),
-    ):
-        pass

@@ -730,8 +730,6 @@ class Soundness:
     `digest` is that of the items of both splits in their order. `left_out` says in sentences which checks do not apply
     to this data; `leaking` has, by failed check, the ids of the forget items that it found, or that its guesser solves;
     `figures` are further numbers, and `needs` says how many items the margin takes, where open checks have fewer.
-    `sanitized` are the lines of the data without what leaks, on seeds of their own,
-    where such data was asked for.
     """
 
     forget: str
@@ -742,7 +740,6 @@ class Soundness:
     leaking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
     needs: str = ""
-    sanitized: tuple[SoundnessLine, ...] | None = None
 
 
 def exit_code(lines: tuple[SoundnessLine, ...]) -> int:

@@ -1,4 +1,4 @@
-"""An audit's verdicts as others read them: JUnit, a model card, Every Eval Ever, Hugging Face's results, Inspect's log.
+"""An audit's verdicts as others read them: JUnit, a model card, Every Eval Ever, Hugging Face's results.
 
 Pure: from outcomes and what is known of the models. Names, selectors and reasons are others' text and act nowhere.
 """
@@ -17,14 +17,11 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.verdicts import bound_said
 from vestige.core.estimates import Estimate
-from vestige.core.ids import content_id, slug
+from vestige.core.ids import slug
 from vestige.core.text import one_line, sentence
 
 EEE_SCHEMA = "0.3.0"
 """The version of Every Eval Ever's schema (eval.schema.json) that `eee` fulfils."""
-
-INSPECT_LOG = 2
-"""The version of Inspect's eval log that `inspect_log` writes."""
 
 _LEVELS = ("fails", "inconclusive", "holds")
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -153,58 +150,6 @@ def _iso(when: datetime) -> str:
     return when.astimezone(UTC).isoformat(timespec="seconds")
 
 
-def inspect_log(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) -> dict[str, Any]:
-    """Inspect's log of one model and forget set: a sample a claim, and the quantities that the verdicts rest on."""
-    lines = [v for v in outcome.verdicts if v.subject == subject]
-    untested = [one_line(said, width=500) for said in outcome.untested]
-    told = {"target": one_line(outcome.target, width=200), "untested": untested, "thresholds": outcome.thresholds}
-    run = content_id([facts.digest, outcome.forget, _iso(when)])
-    counts = {level: _metric(level, sum(v.outcome == level for v in lines)) for level in _LEVELS}
-    measured = [
-        _score(v.claim, {name: _metric(name, estimate.value) for name, estimate in v.evidence.items()}) for v in lines
-    ]
-    return {
-        "version": INSPECT_LOG,
-        "status": "success",
-        "eval": {
-            "run_id": run,
-            "created": _iso(when),
-            "task": "vestige_audit",
-            "task_id": run,
-            "dataset": {"name": one_line(outcome.forget, width=200), "samples": len(lines)},
-            "model": one_line(facts.model, width=200) or one_line(subject, width=200),
-            "config": {},
-            "packages": {"vestige": facts.version},
-            "metadata": {
-                "subject": one_line(subject, width=200),
-                "digest": "" if facts.served else facts.digest,
-                **told,
-            },
-        },
-        "results": {
-            "total_samples": len(lines),
-            "completed_samples": len(lines),
-            "scores": [_score("verdicts", counts), *measured],
-        },
-        "stats": {"started_at": _iso(when), "completed_at": _iso(when)},
-        "samples": [_sample(outcome, v) for v in lines],
-    }
-
-
-def _metric(name: str, value: float) -> dict[str, Any]:
-    return {"name": name, "value": value}
-
-
-def _score(name: str, metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": name, "scorer": "vestige audit", "metrics": dict(metrics)}
-
-
-def _sample(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
-    beside = {"bound": bound_said(outcome, v), "margin": v.margin, "wide": v.wide, "unit": v.unit, "against": v.against}
-    said = {"value": v.outcome, "explanation": one_line(v.reason, width=500), "metadata": beside}
-    return {"id": v.claim, "epoch": 1, "input": CLAIMS[v.claim], "target": "holds", "scores": {"verdict": said}}
-
-
 def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
     """The verdict itself."""
     levels: dict[str, Any] = {"score_type": "levels", "level_names": list(_LEVELS), "has_unknown_level": False}
@@ -261,4 +206,4 @@ def _of(outcome: AuditOutcome, v: VerdictLine, name: str) -> dict[str, Any]:
     return {"evaluation_result_id": said, "evaluation_name": said, "source_data": data}
 
 
-FORMS = ("junit", "card", "eee", "hf", "inspect")
+FORMS = ("junit", "card", "eee", "hf")

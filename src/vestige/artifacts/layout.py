@@ -17,7 +17,7 @@
                                         search.json prompt.json of a searched prompt;
                                         points/<point>/evals/ as above, done.json
     audit/<forget>/                     asked/<task>.json plan.json outcome.json
-    soundness.json verdicts.json  tables/*.csv  figures/*.svg  report.html
+    soundness.json verdicts.json  tables/*.csv  report.html
 
 The folder of a search for knowledge holes::
 
@@ -26,7 +26,7 @@ The folder of a search for knowledge holes::
     searches/<source>/                  one search for prompts: attempts.jsonl iterations.jsonl policy/ answers/
     answers/  judge/                    what models answered, and what a judge on a server replied
     tested.jsonl holes.jsonl map.json provenance.json summary.json
-    report.html tables/ figures/        rebuilt by `vestige report`
+    report.html tables/                 rebuilt by `vestige report`
     mitigation/<way>-<id>/              one mending: asked.json used.jsonl answers/ judged/ scored/ subject/ anew/
                                         rounds/<n>/ of an iterative one, each with subject/ and anew/; table.json
     variance/answers.jsonl              one line for each prompt, model and generation: the answer, and its scores
@@ -108,12 +108,6 @@ class SubjectFolder:
     """Size, times and inode of the model's files when this machine last knew them to be the model of `done`."""
     lock = Entry(".lock")
     """Held by the process that is making the subject."""
-    cost = Entry("cost.json")
-    """Of a model trained in shards: the steps that were taken, and those that it takes from the start."""
-
-    def slice(self, shard: int, number: int) -> "SubjectFolder":
-        """A model trained in shards: one shard's constituent after slice `number` (from 0)."""
-        return SubjectFolder(self.path / "slices" / f"shard-{shard}-slice-{number}")
 
     def attack(self, name: str, id_: str) -> "AttackFolder":
         """The folder of one attack on this subject."""
@@ -221,8 +215,6 @@ class ProbeFolder:
     """The report, one offline page."""
     tables = Entry("tables")
     """The report's tables as CSV."""
-    figures = Entry("figures")
-    """The report's figures as SVG."""
     summary = Entry("summary.json")
     """Written last: the table of holes, and the identity of what it was made from."""
     provenance = Entry("provenance.json")
@@ -245,11 +237,6 @@ class ProbeFolder:
     def mitigation(self, name: str) -> "MitigationFolder":
         """The folder of one mending of the unlearned model, under its way and id."""
         return MitigationFolder(self.path / "mitigation" / slug(name))
-
-    @property
-    def variance(self) -> "VarianceFolder":
-        """Where the measurement of how far scores vary lies."""
-        return VarianceFolder(self.path / "variance")
 
     def mitigations(self) -> "list[MitigationFolder]":
         """The mendings that are finished, in the order of their names."""
@@ -294,22 +281,6 @@ class MitigationFolder:
 
 
 @dataclass(frozen=True)
-class VarianceFolder:
-    """The part of a probe's folder that the measurement of variance has."""
-
-    path: Path
-
-    answers = Entry("answers.jsonl")
-    """One line for each answer, with all scores that it got."""
-    judged = Entry("judged")
-    """What judges said, kept before it is used."""
-    provenance = Entry("provenance.json")
-    """Versions, hardware, command and times."""
-    summary = Entry("summary.json")
-    """Written last: the table, and the identity of what it was made from."""
-
-
-@dataclass(frozen=True)
 class RunFolder:
     """One run: its settings, data, subjects and what is rebuilt from their summaries."""
 
@@ -329,8 +300,6 @@ class RunFolder:
     """The report, one offline page."""
     tables = Entry("tables")
     """The tables as CSV."""
-    figures = Entry("figures")
-    """The figures as SVG."""
     verdicts = Entry("verdicts.json")
     """All verdicts of the run: a list of subject, forget set, claim, verdict, reason, numbers, thresholds."""
     soundness = Entry("soundness.json")
@@ -385,6 +354,9 @@ class StudyState:
 @dataclass(frozen=True)
 class StudyFolder(RunFolder):
     """One or several studies whose cells are shared: a run's folders for data and models, and the state of cells."""
+
+    figures = Entry("figures")
+    """The figures as SVG."""
 
     @property
     def state(self) -> StudyState:

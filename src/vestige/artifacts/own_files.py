@@ -19,11 +19,20 @@ from vestige.core.ids import file_digest
 from vestige.core.text import one_line
 
 _TOP = {
-    *("spec.json", "provenance.json", "done.json", "cost.json", "train", "checkpoints", "model", "slices", "evals"),
+    *("spec.json", "provenance.json", "done.json", "train", "checkpoints", "model", "evals"),
     *("attacks", "under-way", "run.toml", "data", "models", "cells", "audit", "soundness", "soundness.json"),
-    *(".soundness.lock", "verdicts.json", "tables", "figures", "report.html", "holes", "asked.json", "target"),
-    *("candidates", "calibration.json", "risk.jsonl", "arms", "probes", "harms.jsonl", "prevention.csv"),
-    *("prevention.json", "study.json", "ablation", "mitigation", "general", "evidence", "tables.md"),
+    *(".soundness.lock", "verdicts.json", "tables", "report.html", "holes", "asked.json", "target"),
+    *(
+        "candidates",
+        "calibration.json",
+        "probes",
+        "study.json",
+        "ablation",
+        "mitigation",
+        "general",
+        "evidence",
+        "tables.md",
+    ),
 }
 """What Vestige puts at the top of a folder that takes --fresh."""
 
@@ -32,26 +41,24 @@ _WITHIN = (
     *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "chat_template.jinja"),
     *("additional_chat_templates/*.jinja", "tokenizer*.json", "tokenizer.model", "special_tokens_map.json"),
     *("added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model"),
-    *("adapter_config.json", "ensemble.json", "model/*.py", "README.md", "*/state.json"),
+    *("adapter_config.json", "model/*.py", "README.md", "*/state.json"),
     # of evaluations, attacks, trainings, audits and judges
-    *("spec.json", "provenance.json", "done.json", "cost.json", "identity.json", "collected.json", "asked.json"),
+    *("spec.json", "provenance.json", "done.json", "identity.json", "collected.json", "asked.json"),
     *("asked-*.json", "records.jsonl", "unfinished.jsonl", "scores.jsonl", "summary-*.json", "summary.json"),
     *("shown.jsonl", "search.json", "prompt.json", "train/metrics.jsonl", "train/trajectory.jsonl", "score.json"),
     *("asked/*.json", "plan.json", "outcome.json", "trained/*.json", "judge/??/*.json", "judge/under-way"),
     *("judge/under-way/*", "judge/replies.jsonl", "lost.jsonl"),
-    # of probes, mitigation, variance and prevention
+    # of probes and mitigation
     *("adjacent.jsonl", "attempts.jsonl", "iterations.jsonl", "answers/*.jsonl", "judged/*.jsonl", "scored/*.jsonl"),
-    *("tested.jsonl", "holes.jsonl", "map.json", "used.jsonl", "table.json", "answers.jsonl", "added.jsonl"),
+    *("tested.jsonl", "holes.jsonl", "map.json", "used.jsonl", "table.json", "answers.jsonl"),
     *("mitigation/*.json", "general/*.json"),
     # of compiled data
     *("manifest.json", "pistol.json", "edges.csv", "items.jsonl", "holdout.jsonl", "factual.jsonl", "contracts.jsonl"),
     *("khop.jsonl", "nodes.json", "graph.json", "contract_types/*.toml", "contract_types/*.txt.j2"),
-    # of the report, which replaces these in its two folders
+    # of the report, which replaces these
     *("report.html", "tables/table-*.csv"),
     *(f"tables/{name}.csv" for name in ("results", "subjects", "items", "holes", "hole_sources", "mitigation")),
     *(f"tables/{name}.csv" for name in ("verdicts", "leakage", "gains", "curves", "budget")),
-    *(f"figures/{name}-*.svg" for name in ("leakage", "recovery", "gains", "levels", "tradeoff", "graph")),
-    *("figures/hole-map.svg", "figures/hole-map-*.svg"),
     *(".lock", ".*.lock", "work/*.lock"),
 )
 """What Vestige puts into the folders there, as the end of a path."""
@@ -91,9 +98,8 @@ def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
 _READ = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json"),
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "*.py"),
-    *("chat_template.json", "ensemble.json"),
+    *("chat_template.json",),
 )
-_FOLDERS = ("shard-*", "additional_chat_templates")
 
 Files = Mapping[str, Mapping[str, str]]
 """SHA-256 by file and place: a folder, with the files' paths in it, or a file that is a model by itself, under ''.
@@ -121,7 +127,8 @@ def digests_of(subject: SubjectFolder, places: Iterable[Path]) -> dict[str, dict
 def _listed(place: Path) -> list[str]:
     if not place.is_dir():
         return [""]
-    folders = [place, *(f for kind in _FOLDERS for f in place.glob(kind) if f.is_dir())]
+    templates = place / "additional_chat_templates"
+    folders = [place, templates] if templates.is_dir() else [place]
     files = [p for folder in folders for p in folder.iterdir() if p.is_file()]
     return sorted(str(p.relative_to(place)) for p in files if any(fnmatch(p.name, kind) for kind in _READ))
 

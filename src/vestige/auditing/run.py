@@ -44,7 +44,6 @@ from vestige.auditing.request import (
     beyond_context,
     check_request,
     limited,
-    model_settings,
     not_asked_for,
     questions_of,
     within_reach,
@@ -57,7 +56,6 @@ from vestige.auditing.tasks import (
     found_by,
     making_name,
     published_task,
-    suppression,
     task_name,
 )
 from vestige.core.errors import InputError, PartialFailure
@@ -68,11 +66,10 @@ from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import read_versioned
 from vestige.core.text import closest, one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
-from vestige.data.corpus import NamedSplits, everything
+from vestige.data.corpus import NamedSplits
 from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
 from vestige.metrics.verdicts import Thresholds
-from vestige.models.address import is_address
-from vestige.steps.runner import State, Task, card_bytes, placed, run_tasks, workers_for
+from vestige.steps.runner import State, Task, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -114,45 +111,13 @@ def run_audit(
     check_request(request)
     request = within_reach(request)
     with locked(folder.lock):
-        cards = _cards(request, workers)
-        workers = len(cards) or workers_for(request.device, workers, on_cpu=2)
+        workers = workers_for(request.device, workers, on_cpu=2)
         _keep_settings(folder, request)
         if request.published is not None:
             first = Task("published figures", published_task, {"run": str(folder.path), "request": request})
-            for error in run_tasks([first], workers=1, cards=cards[:1], show=show).values():
+            for error in run_tasks([first], workers=1, show=show).values():
                 raise error
-        return conduct(folder, request, workers=workers, cards=cards, show=show)
-
-
-def _cards(request: AuditRequest, workers: int | None) -> tuple[int, ...]:
-    """On which card each worker works, by the memory of the largest task; nothing on a CPU, or where none is loaded."""
-    if not (sizes := card_bytes(request.device)):
-        return ()
-    from vestige.steps.attack import AttackRequest
-    from vestige.steps.dry_run import audit_bytes, control_bytes
-    from vestige.steps.subjects import own_dtype
-
-    planned = plan_audit(request)
-    attacks = [AttackRequest(a, {}, request.splits.forget, request.seed) for a in planned.attacks]
-    items = everything([limited(request.splits, request.settings.kept_items, seed=request.seed)])
-    gradients = any(getattr(question.settings, "gradient_norm", False) for question in planned.questions)
-    needs: list[tuple[int, str]] = []
-    here = [m for m in request.models if m.model and not is_address(m.model)]
-    read = {m.name: model_settings(replace(request, dtype=own_dtype(m.model) or request.dtype), m) for m in here}
-    target = next((read[m.name] for m in here if m.role == "target"), None)
-    for name, settings in read.items():
-        for what, need in audit_bytes(settings, items, attacks, target, gradients).items():
-            needs.append((need, f"{what} ({one_line(name, width=60)})"))
-    if not needs:
-        return ()
-    if any(not m.model for m in with_control(request, planned).models):
-        needs.append((control_bytes(suppression(request, "", "")), "making the positive control"))
-    need, task = max(needs)
-    if request.device not in ("auto", "cuda"):
-        # The one card that was named, which its one worker takes by its name.
-        placed(task, need, sizes)
-        return ()
-    return placed(task, need, sizes, workers)
+        return conduct(folder, request, workers=workers, show=show)
 
 
 def _keep_settings(run: RunFolder, request: AuditRequest) -> None:
@@ -169,7 +134,6 @@ def conduct(
     request: AuditRequest,
     *,
     workers: int,
-    cards: Sequence[int] = (),
     show: Callable[[State], None] = lambda _: None,
 ) -> Audited:
     """`run_audit` for a caller that holds the run's lock and has checked the request."""
@@ -179,7 +143,7 @@ def conduct(
     planned = plan_audit(request)
     request = with_control(request, planned)
     tasks = audit_tasks(run, request, planned.questions, planned.attacks)
-    failed = run_tasks(tasks, workers=workers, cards=cards, show=show)
+    failed = run_tasks(tasks, workers=workers, show=show)
     plan = _plan(run, request, planned, failed)
     write_plan(place, plan)
     return Audited(judge_plan(run, place, plan), failed, len(tasks))

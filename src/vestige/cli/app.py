@@ -26,19 +26,18 @@ def report_command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write report.html, tables/ and figures/ of RUN, and say where they are. No model is loaded."""
+    """Write report.html and tables/ of RUN, and say where they are. No model is loaded."""
     from vestige.artifacts.layout import RunFolder
     from vestige.report import build_report
 
     page = build_report(run, verify=verify)
     folder = RunFolder(run)
     tables = sorted(str(p) for p in folder.tables.glob("*.csv"))
-    figures = sorted(str(p) for p in folder.figures.glob("*.svg"))
     if as_json:
-        typer.echo(json.dumps({"report": str(page), "tables": tables, "figures": figures}, indent=2))
+        typer.echo(json.dumps({"report": str(page), "tables": tables}, indent=2))
     else:
         typer.echo(f"report: {page}")
-        typer.echo(f"{len(tables)} tables in {folder.tables}, {len(figures)} figures in {folder.figures}")
+        typer.echo(f"{len(tables)} tables in {folder.tables}")
 
 
 # What a person can mend by naming another path.
@@ -67,14 +66,8 @@ probe_app = group(
         "filter": "probe:filter_command",
         "harm": "probe_repair:harm_command",
         "mitigate": "probe_repair:mitigate_command",
-        "prevent": "probe_repair:prevent_command",
-        "variance": "probe_variance:variance_command",
     },
     default="all",
-)
-sisa_app = group(
-    "Exact unlearning: train a model in shards, and train again those that hold what is to be forgotten.",
-    {"train": "training:sisa_train_command", "forget": "training:sisa_forget_command"},
 )
 app = group(
     "Audit LLM unlearning: what remains, what else was lost, and whether the answer can be trusted.",
@@ -93,13 +86,10 @@ app = group(
         "export": "export:export_command",
         "attack": attack_app,
         "probe": probe_app,
-        "sisa": sisa_app,
-        "bench": "evaluate:bench_command",
         "study": "study:study_app",
         "list": "setup:list_command",
         "models": "models:models_app",
         "doctor": "doctor:doctor_command",
-        "view": "export:view_command",
         "evidence": "export:evidence_command",
     },
     name="vestige",

@@ -12,7 +12,6 @@ from vestige.cli.command import Given, Part, command
 from vestige.cli.options import (
     MODEL,
     SOURCE,
-    TRAINING,
     Alternatives,
     AsJson,
     Data,
@@ -21,11 +20,10 @@ from vestige.cli.options import (
     Retain,
     Seed,
     data_words,
-    model_from,
     say_notes,
     source_from,
 )
-from vestige.cli.output import progress_bar, refuse_torchrun, say_next
+from vestige.cli.output import refuse_torchrun, say_next
 from vestige.cli.probe import PARTS, JudgeOptions, Place, PlaceOptions
 from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import InputError, PartialFailure
@@ -36,10 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vestige.artifacts.audits import Soundness, SoundnessLine
-    from vestige.core.items import Item
     from vestige.judges.alternatives import Alternatives as Written
-    from vestige.models.load import ModelSettings
-    from vestige.steps.soundness import TrainedSettings
 
 
 _SECONDS_BETWEEN_LINES = 2.0
@@ -48,7 +43,6 @@ _SECONDS_BETWEEN_LINES = 2.0
 COMPILE = Part("vestige.data.folder:CompileSettings", "Settings")
 ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})
 CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")
-TAUGHT = TRAINING._replace(name="training")
 
 
 @command(COMPILE)
@@ -112,29 +106,13 @@ def _summary(manifest: dict[str, Any], folder: Path) -> list[str]:
     return [*lines, f"written to {one_line(str(folder), width=400)}"]
 
 
-EPOCHS = 20
-"""For builtin:tiny: enough to learn most of the retain set of sample dataset 1, in about a minute a training."""
-
-
-@command(CHECKS, TAUGHT, ROWS, MODEL)
+@command(CHECKS, ROWS)
 def check_data_command(
     data: Data,
     forget: Forget,
     output_dir: OutputDir,
     retain: Retain = None,
     alternatives: Alternatives = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Train this model on the retain set and ask it the forget set: builtin:tiny, or any model."),
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="With --model: training seeds, and the same number of controls.")] = 3,
-    splits: Annotated[int, typer.Option(help="With --model: random splits of the same size, a training each.")] = 20,
-    unrelated: Annotated[
-        Path | None, typer.Option(help="With --model: items of the control's training; general facts by default.")
-    ] = None,
-    sanitize: Annotated[
-        Path | None, typer.Option(help="Write the data without the items that leak, and check it again.")
-    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
     *,
@@ -153,9 +131,6 @@ def check_data_command(
     from vestige.data.findings import SoundnessSettings
 
     given.refuse_others()
-    own = given.part("training")
-    if model is None and (own or unrelated):
-        raise InputError("--training... and --unrelated need --model: they are for the trained check")
     corpus = open_corpus(source_from(given, data))
     matched = with_alternatives(corpus, named_splits(corpus, forget, retain=retain), alternatives)
     wanted = say_notes(matched, alternatives=alternatives is not None)
@@ -164,49 +139,21 @@ def check_data_command(
 
     from vestige.steps.check_data import CheckRequest, check_data
 
-    trained = None
-    if model is not None:
-        asked = model_from(given, model)
-        trained = _trained(asked, own, _control(unrelated), seeds=seeds, splits=splits)
-    request = CheckRequest(wanted, settings, seed, corpus.dataset, trained, sanitize)
-    with progress_bar("checking") as show:
-        found = check_data(RunFolder(output_dir), request, show)
+    found = check_data(RunFolder(output_dir), CheckRequest(wanted, settings, seed))
     if as_json:
         print_json(found)
     else:
-        _print(found, output_dir, sanitize)
+        _print(found, output_dir)
         say_next("audit", "--plan", *data_words(given, data, forget))
     raise typer.Exit(exit_code(found.lines))
 
 
-def _control(source: Path | None) -> "tuple[Item, ...]":
-    from vestige.data.corpus import factual_items
-    from vestige.data.loaders import load_items
-
-    return factual_items() if source is None else load_items(source)
-
-
-def _trained(
-    model: "ModelSettings", own: dict[str, object], unrelated: "tuple[Item, ...]", *, seeds: int, splits: int
-) -> "TrainedSettings":
-    from vestige.steps.soundness import TrainedSettings
-    from vestige.studies.presets import TINY_FINETUNE
-    from vestige.training.settings import TrainingSettings
-
-    tiny = {**TINY_FINETUNE.identity(), "epochs": EPOCHS} if model.model == "builtin:tiny" else {}
-    training = TrainingSettings.build({**tiny, **own}, where="settings of the trainings")
-    return TrainedSettings(model, training, unrelated, seeds, splits)
-
-
-def _print(found: "Soundness", output_dir: Path, sanitize: Path | None) -> None:
+def _print(found: "Soundness", output_dir: Path) -> None:
     _table(f"{found.forget}: can this data set tell?", found.lines)
     if found.needs:
         typer.echo(found.needs)
     for sentence in found.left_out:
         typer.echo(f"does not apply: {one_line(sentence, width=300)}")
-    if sanitize is not None and found.sanitized is not None:
-        _table(f"{sanitize}: without what leaks, on a seed of its own", found.sanitized)
-        typer.echo(f"removed items and reasons: {sanitize / 'removed.jsonl'}")
     typer.echo(f"result in {output_dir / 'soundness.json'}")
 
 

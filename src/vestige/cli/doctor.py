@@ -76,7 +76,7 @@ def _packages() -> Iterator[Finding]:
     )
 
 
-_EXTRAS = ("excel", "lmeval", "bitsandbytes", "trackio", "wandb")
+_EXTRAS = ("excel", "bitsandbytes")
 
 
 def _unmet(name: str, within: Callable[[str], bool]) -> str:

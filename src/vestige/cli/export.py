@@ -1,4 +1,4 @@
-"""What others read of a run: `export`, `view` (reports in a browser while runs go on), `evidence` (a bundle)."""
+"""What others read of a run: `export` and `evidence` (a bundle)."""
 
 import json
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ def export_command(
         str,
         typer.Option(
             help="junit (one XML file, for CI), card (Markdown for model cards), eee (Every Eval Ever), hf (README.md "
-            "and .eval_results/ for the model's repository on the Hugging Face Hub), inspect (a log of Inspect)."
+            "and .eval_results/ for the model's repository on the Hugging Face Hub)."
         ),
     ],
     dataset: Annotated[
@@ -31,7 +31,7 @@ def export_command(
     Verdicts are written as they were judged; no model is loaded.
     """
     from vestige.artifacts.audits import read_outcome, read_plan
-    from vestige.artifacts.exports import FORMS, ModelFacts, card, eee, hub_results, inspect_log, junit
+    from vestige.artifacts.exports import FORMS, ModelFacts, card, eee, hub_results, junit
     from vestige.artifacts.layout import RunFolder, SubjectFolder
     from vestige.artifacts.provenance import installed_versions
     from vestige.artifacts.records import read_spec
@@ -71,7 +71,7 @@ def export_command(
                 results = hub_results(outcome, subject, facts, str(dataset), when)
                 files[home / name / ".eval_results" / "vestige.yaml"] = results
             else:
-                found = (eee if to == "eee" else inspect_log)(outcome, subject, facts, when)
+                found = eee(outcome, subject, facts, when)
                 files[home / f"{name}.json"] = json.dumps(found, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     for path, text in files.items():
         write_text(path, text)
@@ -80,24 +80,6 @@ def export_command(
         return
     for path in files:
         typer.echo(str(path))
-
-
-def view_command(
-    runs: Annotated[Path, typer.Argument(help="The folder of a run, or a folder of runs.")],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")] = 0,
-) -> None:
-    """Serve the reports of RUNS to this machine's browser, side by side and up to date, until stopped by Ctrl-C.
-
-    Writes nothing and answers this machine only.
-    """
-    from vestige.report.view import serve
-
-    with serve(runs, port) as server:
-        typer.echo(f"view: http://127.0.0.1:{server.server_port}/")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            typer.echo("stopped")
 
 
 def evidence_command(

@@ -66,7 +66,6 @@ Parallel = Annotated[
     str | None,
     typer.Option(help="Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of it)."),
 ]
-ReportTo = Annotated[str | None, typer.Option(help="Also send the log of the training to trackio or wandb.")]
 Save = Annotated[str, typer.Option(help="merged: a whole model; adapter: the LoRA adapter alone, for peft.")]
 SubjectName = Annotated[str, typer.Argument(help="A folder of `vestige finetune` or `unlearn`, or any model.")]
 BaseModel = Annotated[

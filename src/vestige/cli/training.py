@@ -1,10 +1,9 @@
-"""Commands that train models: `vestige finetune`, `unlearn`, `calibrate`, `sisa train` and `sisa forget`."""
+"""Commands that train models: `vestige finetune`, `unlearn` and `calibrate`."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -20,12 +19,10 @@ from vestige.cli.options import (
     BaseModel,
     Data,
     DryRun,
-    Forget,
     Fresh,
     LeftOut,
     OutputDir,
     Parallel,
-    ReportTo,
     Retrained,
     Save,
     Seed,
@@ -47,7 +44,6 @@ from vestige.cli.output import output_in, progress_bar, refuse_torchrun, say, sa
 from vestige.cli.probe import PARTS, Place, PlaceOptions, judge_words
 from vestige.cli.tables import print_json, print_table
 from vestige.core.errors import GoalNotReached, InputError
-from vestige.core.ids import content_id
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
@@ -56,16 +52,15 @@ if TYPE_CHECKING:
     from vestige.steps.dry_run import Forecast
     from vestige.steps.making import Made
     from vestige.studies.calibrate import CalibrateSettings, Calibration
-    from vestige.training.loop import Line, Progress
+    from vestige.training.loop import Progress
     from vestige.training.parallel import Kind, World
 
-    Make: TypeAlias = Callable[[SubjectFolder, Callable[[Progress], None], World, Callable[[Line], None]], Made]
+    Make: TypeAlias = Callable[[SubjectFolder, Callable[[Progress], None], World], Made]
 
 WATCH = Part("vestige.training.trajectory:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
 CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "trajectory")
 HARM = ("judge", "limits")
 """Parts that only a judge of harm takes."""
-SHARDS = Part("vestige.steps.sisa:SisaSettings", "Shards")
 
 
 @dataclass(frozen=True)
@@ -94,24 +89,19 @@ class Trained:
 
     parallel: Parallel = None
     save: Save = "merged"
-    report_to: ReportTo = None
     dry_run: DryRun = False
 
 
 @dataclass(frozen=True)
 class Making:
-    """A subject to be made: what `make` does in words, what it is made from, and its name and settings in a tracker."""
+    """A subject to be made: what `make` does in words, and what it is made from."""
 
     what: str
     inputs: tuple[str | None, ...]
-    name: str
-    id: str
-    config: Mapping[str, Any]
     make: "Make"
 
     def run(self, output: Output, trained: Trained, kind: "Kind | None", then: "Callable[[Made], None]") -> None:
         """Make it and say what it is, `then` what follows; of several processes one writes, shows and speaks."""
-        from vestige.training.loop import tracked
         from vestige.training.parallel import joined
 
         with joined(kind) as world, contextlib.ExitStack() as held:
@@ -119,14 +109,11 @@ class Making:
                 held.enter_context(output.held(*self.inputs))
                 say(self.what)
             world.wait()
-            to = trained.report_to if world.leads else None
             show = held.enter_context(progress_bar(self.what.partition(": ")[0], shown=world.leads))
-            send = held.enter_context(tracked(to, name=self.name, id_=self.id, config=self.config))
             made = self.make(
                 output.subject,
                 lambda p: show(p.step / p.n_steps, f"epoch {p.epoch}, loss {p.loss:.3f}"),
                 world,
-                send,
             )
         if world.leads:
             _tell_made(output, made)
@@ -162,9 +149,8 @@ def print_forecast(forecast: "Forecast", *, as_json: bool) -> None:
         f"{forecast.n_trained:,} of {forecast.n_parameters:,} parameters trained\n"
         f"memory of each process on {forecast.device}, estimated; nothing was trained:"
     )
-    for name in ("parameters", "gradients", "optimizer", "activations", "kept", "peak"):
-        shown = "reference" if name == "kept" else name
-        typer.echo(f"  {shown:<12}{getattr(memory, name) / 1e6:>12,.1f} MB")
+    for name in ("parameters", "gradients", "optimizer", "activations", "peak"):
+        typer.echo(f"  {name:<12}{getattr(memory, name) / 1e6:>12,.1f} MB")
 
 
 def _tell_made(output: Output, made: "Made") -> None:
@@ -215,9 +201,6 @@ def finetune_command(
     making = Making(
         f"fine-tuning: learning rate {asked.learning_rate:g}",
         (model, data, forget),
-        request.name,
-        content_id([str(output.output_dir.resolve()), request.name, seed, asked.identity()], length=12),
-        asked.identity(),
         lambda folder, *hooks: finetune(folder, request, *hooks),
     )
     following = ("evaluate", output.output_dir, *data_words(given, data, forget))
@@ -282,7 +265,7 @@ def unlearn_command(
     forget_nll, retain_nll, and harm with --harm-judge. The curve is in train/trajectory.jsonl. Exit code 7: no
     checkpoint met --choose; the nearest is kept.
     """
-    from vestige.steps.unlearn import unlearn, unlearn_spec
+    from vestige.steps.unlearn import unlearn
     from vestige.training.parallel import pick_kind, planned_world
     from vestige.training.trajectory import TrajectorySettings
 
@@ -305,13 +288,9 @@ def unlearn_command(
         harm = _of_harm(harm_judge, Place(PlaceOptions(output.output_dir, seed), given, words.method, "trajectory"))
     trajectory = trajectory_from(watch, validation, retrained, model, splits, seed=seed, harm=harm)
     request = replace(request, trajectory=trajectory)
-    spec = unlearn_spec(request)
     making = Making(
         rate_in_words(request),
         (target, data, words.forget, words.retain, words.reference, base, retrained),
-        request.name,
-        spec.id,
-        spec.settings,
         lambda folder, *hooks: unlearn(folder, request, *hooks),
     )
     questions = data_words(given, data, words.forget)
@@ -479,109 +458,4 @@ def _tell_calibration(found: "Calibration", cpu_seconds: float, *, as_json: bool
             )
     typer.echo(
         f"spent: {found.n_steps} steps, {found.n_tokens} tokens, {cpu_seconds:.0f} processor seconds, losers included"
-    )
-
-
-@command(SHARDS, TRAINING, SOURCE, MODEL)
-def sisa_train_command(
-    model: BaseModel,
-    data: Data,
-    forget: LeftOut = None,
-    train_factual: TrainFactual = False,
-    seed: Seed = 0,
-    *,
-    output: Output,
-    given: Given,
-) -> None:
-    """Train MODEL on a data set in shards: one model per shard, and one combined answer.
-
-    Which shard an item is in follows from the item and the seed. Memory and time to answer grow with the shards, and
-    disk space with shards times slices.
-    """
-    refuse_torchrun("sisa")
-    given.refuse_others()
-    asked = finetuning(given, model)
-    corpus, splits = _to_teach(given, data, forget, factual=train_factual)
-
-    from vestige.steps.finetune import finetune_request
-    from vestige.steps.sisa import SisaSettings, train_in_shards
-
-    settings, start = given.build(SisaSettings), model_from(given, model)
-    name = f"retrained {splits.forget} in shards" if splits else "target in shards"
-    request = finetune_request(start, corpus, splits, asked, name=name, seed=seed, factual=train_factual)
-    with output.held(model, data, forget), progress_bar("training in shards") as show:
-        made = train_in_shards(output.subject, request, settings, partial(_show_step, show))
-    _tell_shards(output, made)
-    say_next("sisa", "forget", output.output_dir, *data_words(given, data, "FORGET"), "--output-dir", "FORGOTTEN")
-
-
-@command(SOURCE, MODEL._replace(renamed={**MODEL.renamed, "dtype": "", "chat_template": ""}))
-def sisa_forget_command(
-    target: Annotated[Path, typer.Argument(help="A folder of `vestige sisa train`, or of an earlier forgetting.")],
-    data: Data,
-    forget: Forget,
-    *,
-    output: Output,
-    given: Given,
-) -> None:
-    """Turn TARGET into the model that training without the forget set gives, byte for byte.
-
-    DATA is what TARGET was trained on; what TARGET forgot before stays forgotten. Only shards that hold items to
-    forget are trained again, from the slice at which the first of them came in. TARGET itself still knows everything:
-    delete it when it is no longer needed.
-    """
-    refuse_torchrun("sisa")
-    from vestige.data.corpus import left_out, named_splits, open_corpus, without
-
-    given.refuse_others()
-    corpus = open_corpus(source_from(given, data))
-
-    from vestige.artifacts.layout import SubjectFolder
-    from vestige.artifacts.records import forgotten_by
-    from vestige.steps.controls import Taught
-    from vestige.steps.sisa import SisaForgetting, forget_in_shards
-
-    before = forgotten_by(str(target))
-    splits = say_notes(named_splits(corpus, forget, before=before))
-    gone = {i for one in before for i in one.items}
-    taught = without(corpus.items, [i for i in corpus.items if i.id in gone])
-    known = {i.id for i in taught}
-    kept = (i for i in left_out(corpus, splits) if i.id in known)
-    model = model_from(given, str(target))
-    request = SisaForgetting(
-        target=SubjectFolder(target),
-        forget=splits.forget,
-        taught=Taught(taught, (*corpus.items, *corpus.factual), corpus.factual),
-        kept=(*kept, *corpus.factual),
-        device=model.device,
-        trust_remote_code=model.trust_remote_code,
-    )
-    with output.held(str(target), data, forget), progress_bar("training shards again") as show:
-        made = forget_in_shards(output.subject, request, partial(_show_step, show))
-    _tell_shards(output, made)
-    say_next("evaluate", output.output_dir, *data_words(given, data, forget))
-
-
-def _show_step(show: Callable[[float, str], None], now: "Progress") -> None:
-    show(now.step / now.n_steps, f"step {now.step}, loss {now.loss:.3f}")
-
-
-def _tell_shards(output: Output, made: "Made") -> None:
-    """What the ensemble took, as JSON or in one sentence."""
-    from vestige.steps.sisa import read_cost
-
-    cost = read_cost(output.subject)
-    if output.as_json:
-        told = {
-            "output_dir": str(output.output_dir),
-            "digest": made.digest.id,
-            "steps": cost.steps_trained,
-            "steps_from_the_start": cost.steps,
-            "slices": cost.slices_trained,
-            "slices_in_all": cost.slices,
-        }
-        return print_json(told)
-    typer.echo(
-        f"{output.output_dir}: {cost.steps_trained} of the {cost.steps} steps that it takes from the start "
-        f"({cost.slices_trained} of {cost.slices} slices); model {made.digest.id[:12]}"
     )

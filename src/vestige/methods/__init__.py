@@ -57,16 +57,11 @@ PRESETS = {
     ),
 }
 
-COMMANDS = ("sisa",)
-"""Ways to forget that are no objective: each is a command."""
-
 
 def find_method(name: str) -> type[Method]:
     """The method of that name, of a preset, of another package, or `package.module:Class`; loads no other file."""
     if name in PRESETS:
         return _of_preset(name)
-    if name in COMMANDS:
-        raise InputError(f"{name} is no objective and has a command of its own: vestige {name} --help")
     known = {**installed("methods"), **METHODS}
     module, _, attribute = known.get(name, name).partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):

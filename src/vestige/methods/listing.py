@@ -17,22 +17,11 @@ class Listed(NamedTuple):
     paper: str
 
 
-PROCEDURES = (
-    Listed(
-        "sisa",
-        "Exact: the target is an ensemble over shards of its data, and those that held what to forget are made again.",
-        "the training data, sharded before the target is made",
-        "Bourtoule et al., Machine Unlearning, 1912.03817",
-    ),
-)
-"""Ways to forget that are no objective, so that `--method` does not know them: the names of `COMMANDS`."""
-
-
 def listed() -> list[Listed]:
     """All methods, those of other packages too, presets and procedures."""
     names = {**METHODS, **installed("methods")}
     methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in names]
-    return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()], *PROCEDURES]
+    return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()]]
 
 
 def about(method: type[Method]) -> str:

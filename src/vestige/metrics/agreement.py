@@ -43,19 +43,6 @@ class Parts(NamedTuple):
     rest: float
 
 
-class PromptParts(NamedTuple):
-    """Variance of a single answer's score, by source; as estimated by moments, so that below 0 means "none found".
-
-    `model_by_prompt` is which prompts a model does worse on than its siblings, `generation` what drawing the answer
-    again changes. With a single model `model` and `model_by_prompt` are None, and the latter is part of `prompt`.
-    """
-
-    model: float | None
-    prompt: float
-    model_by_prompt: float | None
-    generation: float
-
-
 def agreement(first: Float[np.ndarray, " N"], second: Float[np.ndarray, " N"]) -> Agreement:
     """Agreement of two judges; NaN is "not judged", and an item counts only if both judged it.
 
@@ -77,57 +64,6 @@ def agreement(first: Float[np.ndarray, " N"], second: Float[np.ndarray, " N"]) -
         difference=float(gap.mean()),
         spearman=float(np.corrcoef(rankdata(a), rankdata(b))[0, 1]) if spread else None,
         kappa=float(1 - (gap**2).mean() / expected) if spread else None,
-    )
-
-
-def variance_parts(scores: Float[np.ndarray, "S G J"]) -> Parts:
-    """Components of variance of the balanced design: generations nested in seeds, judges crossed with both.
-
-    From expected mean squares: E MS(S) = e + J g + G sj + G J s; E MS(G in S) = e + J g; E MS(J) = e + G sj + S G j;
-    E MS(S x J) = e + G sj; E MS(rest) = e (Searle, Casella and McCulloch, Variance Components, 1992).
-    """
-    s, g, j = scores.shape
-    if min(s, g, j) < 2:
-        raise ValueError(f"the design needs two of each, got {s} seeds, {g} generations, {j} judges")
-    grand, by_seed, by_judge = scores.mean(), scores.mean((1, 2)), scores.mean((0, 1))
-    by_run, by_pair = scores.mean(2), scores.mean(1)
-    ms_seed = g * j * np.sum((by_seed - grand) ** 2) / (s - 1)
-    ms_run = j * np.sum((by_run - by_seed[:, None]) ** 2) / (s * (g - 1))
-    ms_judge = s * g * np.sum((by_judge - grand) ** 2) / (j - 1)
-    ms_pair = g * np.sum((by_pair - by_seed[:, None] - by_judge + grand) ** 2) / ((s - 1) * (j - 1))
-    rest = scores - by_run[..., None] - by_pair[:, None, :] + by_seed[:, None, None]
-    ms_rest = np.sum(rest**2) / (s * (g - 1) * (j - 1))
-    return Parts(
-        seed=float((ms_seed - ms_run - ms_pair + ms_rest) / (g * j)),
-        generation=float((ms_run - ms_rest) / j),
-        judge=float((ms_judge - ms_pair) / (s * g)),
-        seed_by_judge=float((ms_pair - ms_rest) / g),
-        rest=float(ms_rest),
-    )
-
-
-def prompt_parts(scores: Float[np.ndarray, "S G N"]) -> PromptParts:
-    """Components of variance of single answers: models crossed with prompts, generations drawn anew for each of both.
-
-    From expected mean squares: E MS(S) = e + G sn + G N s; E MS(N) = e + G sn + S G n; E MS(S x N) = e + G sn;
-    E MS(within) = e. A generation is no level of its own: what is drawn for one prompt has nothing to do with the next.
-    """
-    s, g, n = scores.shape
-    if min(g, n) < 2:
-        raise ValueError(f"the design needs two generations and two prompts, got {g} and {n}")
-    cells = scores.mean(1)
-    by_model, by_prompt, grand = cells.mean(1), cells.mean(0), cells.mean()
-    within = float(np.sum((scores - cells[:, None, :]) ** 2) / (s * n * (g - 1)))
-    ms_prompt = float(s * g * np.sum((by_prompt - grand) ** 2) / (n - 1))
-    if s == 1:
-        return PromptParts(None, (ms_prompt - within) / g, None, within)
-    ms_model = float(g * n * np.sum((by_model - grand) ** 2) / (s - 1))
-    ms_cell = float(g * np.sum((cells - by_model[:, None] - by_prompt + grand) ** 2) / ((s - 1) * (n - 1)))
-    return PromptParts(
-        model=(ms_model - ms_cell) / (g * n),
-        prompt=(ms_prompt - ms_cell) / (s * g),
-        model_by_prompt=(ms_cell - within) / g,
-        generation=within,
     )
 
 

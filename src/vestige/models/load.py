@@ -26,7 +26,6 @@ from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
 from vestige.models.address import ENGINES, is_address, shown_address
 from vestige.models.engine import Engine, Local
-from vestige.models.ensemble import INDEX, EnsembleModel, constituent_folders
 from vestige.models.folders import (
     ModelDigest,
     base_name,
@@ -61,8 +60,8 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 class ModelSettings(Settings):
     """Which weights, in which number format, on which device.
 
-    `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter, an
-    ensemble's folder, a `.gguf` file, a built-in, or the address of a served model (`models.address`).
+    `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter, a
+    `.gguf` file, a built-in, or the address of a served model (`models.address`).
     """
 
     model: str
@@ -155,10 +154,9 @@ def pick_dtype(name: str) -> torch.dtype:
 
 @dataclass(frozen=True)
 class _Place:
-    """The folders of a model: of its weights (one for each constituent of an ensemble) and of its adapter."""
+    """The folders of a model: of its weights and of its adapter."""
 
     folder: Path
-    weights: dict[int, Path]
     adapter: Path | None
     revision: str
 
@@ -173,11 +171,7 @@ def _place_of(settings: ModelSettings) -> _Place:
     adapter = folder if is_adapter(folder) else None
     if adapter is not None:
         folder, revision = find(_whole_base(adapter))
-    if not (folder / INDEX).is_file():
-        return _Place(folder, {0: folder}, adapter, revision)
-    if adapter is not None:
-        raise InputError(f"{settings.model} is an adapter for an ensemble; an adapter belongs to one model")
-    return _Place(folder, constituent_folders(folder), None, revision)
+    return _Place(folder, adapter, revision)
 
 
 def _whole_base(adapter: Path) -> str:
@@ -189,11 +183,6 @@ def _whole_base(adapter: Path) -> str:
             "itself; merge the adapters, or name a whole model"
         )
     return base
-
-
-def n_constituents(settings: ModelSettings) -> int:
-    """How many models an ensemble consists of; any other model is one."""
-    return len(_place_of(settings).weights)
 
 
 def load(settings: ModelSettings) -> LoadedModel:
@@ -209,8 +198,7 @@ def load(settings: ModelSettings) -> LoadedModel:
     device = pick_device(settings.device)
     place = _place_of(settings)
     checked = _checked(settings, place)
-    models = {n: _weights(folder, settings) for n, folder in place.weights.items()}
-    model = EnsembleModel(models) if (place.folder / INDEX).is_file() else models[0]
+    model = _weights(place.folder, settings)
     if place.adapter is not None:
         model = _with_adapter(model, place.adapter)
     check_finite(model, place.adapter or place.folder)
@@ -228,29 +216,27 @@ def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True
     place = _place_of(settings)
     found = _checked(settings, place, whole=whole)
     own = [] if place.adapter is None else [(place.adapter, "adapter_model.safetensors")]
-    for folder, file in (*((folder, "model.safetensors") for folder in place.weights.values()), *own):
+    for folder, file in ((place.folder, "model.safetensors"), *own):
         if finite and any(folder.glob("*.safetensors")):
             check_stored_finite(stored_tensors(folder, file), folder)
     return found
 
 
 def _checked(settings: ModelSettings, place: _Place, *, whole: bool = True) -> LoadedModel:
-    """The model on the meta device (of an ensemble, its first) with its tokeniser, after all checks of its folders."""
+    """The model on the meta device with its tokeniser, after all checks of its folders."""
     trust, dtype = settings.trust_remote_code, pick_dtype(settings.dtype)
-    shapes = []
-    for folder in place.weights.values():
-        config = read_config(folder, trust_remote_code=trust)
-        there = whole or any(folder.glob("*.safetensors"))
-        stored = stored_tensors(folder) if there else {}
-        shapes.append(meta_model(config, folder, len(stored), dtype=dtype, trust_remote_code=trust))
-        if there:
-            check_tensors(folder, shapes[-1], config, stored)
+    folder = place.folder
+    config = read_config(folder, trust_remote_code=trust)
+    there = whole or any(folder.glob("*.safetensors"))
+    stored = stored_tensors(folder) if there else {}
+    shape = meta_model(config, folder, len(stored), dtype=dtype, trust_remote_code=trust)
+    if there:
+        check_tensors(folder, shape, config, stored)
     if place.adapter is not None and (whole or any(place.adapter.glob("*.safetensors"))):
-        check_adapter(place.adapter, shapes[0])
+        check_adapter(place.adapter, shape)
     tokenizer, template = read_tokenizer(place.tokenizer, settings)
-    for shape in shapes:
-        check_tokenizer(tokenizer, shape, place.tokenizer)
-    found = LoadedModel(shapes[0], tokenizer, settings.model, place.revision, template)
+    check_tokenizer(tokenizer, shape, place.tokenizer)
+    found = LoadedModel(shape, tokenizer, settings.model, place.revision, template)
     assert found.prompter.digest  # A template that cannot be rendered is refused here.
     return found
 
@@ -326,7 +312,7 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
     if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
     # A subject's folder holds its weights in model/.
-    within = any((path / "model" / name).is_file() for name in ("config.json", "adapter_config.json", INDEX))
+    within = any((path / "model" / name).is_file() for name in ("config.json", "adapter_config.json"))
     return (path / "model" if within else path), ""
 
 

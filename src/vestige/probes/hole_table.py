@@ -29,7 +29,6 @@ from jaxtyping import Float
 
 from vestige.artifacts.holes import (
     Diversity,
-    GradedAnswer,
     Hole,
     HoleGroup,
     HoleMap,
@@ -69,7 +68,7 @@ _LABEL_TOKENS, _PLACE_TOKENS = 512, 64
 _TOLD = packaged_toml("vestige.probes", "asking.toml")["groups"]
 
 
-R = TypeVar("R", Tested, GradedAnswer)
+R = TypeVar("R", Tested, Tested)
 
 
 class NamedGroup(NamedTuple):

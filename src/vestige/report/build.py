@@ -1,6 +1,6 @@
 """Builds the report of a run from what its evaluations left, and the evidence bundle for a privacy office.
 
-Tables and figures are written first, the page last. Of a search for knowledge holes the table in the form of the
+Tables are written first, the page last. Of a search for knowledge holes the table in the form of the
 paper's Table 1, every hole, and the hole map as SVG for print are written. Numbers are in full; text from models and
 data sets has what acts unseen spelt out (`visible`). Map coordinates are those of `artifacts.holes.HoleMap`, in units
 of embeddings of length 1, the same across and up.
@@ -35,15 +35,11 @@ from vestige.core.files import (
     write_json,
     write_text,
 )
-from vestige.core.ids import file_digest, slug
+from vestige.core.ids import file_digest
 from vestige.core.text import one_line
-from vestige.report.audit_panels import LIGHT, METHODS_LIGHT
 from vestige.report.contents import Contents, read_contents, scores_digest
-from vestige.report.figures import saved, short_name, write_audit_figures, write_figures
 from vestige.report.first_screen import WORDS, first_screen, margins_said
 from vestige.report.holes import (
-    COLOURS,
-    Probe,
     is_probe,
     read_probe,
 )
@@ -65,7 +61,7 @@ LOCK_SECONDS = 60.0
 
 
 def build_report(run: Path, *, verify: bool = False) -> Path:
-    """Write tables/, figures/ and report.html of the run, or of the search for holes, in `run`; say where the page is.
+    """Write tables/ and report.html of the run, or of the search for holes, in `run`; say where the page is.
 
     The same run gives the same bytes. What an earlier report left in the two folders goes; files of other names stay.
     A run that is partly finished gives a report that says what is missing; one without any subject is
@@ -86,10 +82,6 @@ def _build_run(folder: RunFolder, *, verify: bool) -> Path:
         write_tables(tables, folder, contents)
         if contents.probes:
             write_hole_tables(tables, contents.probes)
-    with _renewed(folder.figures) as figures:
-        write_figures(figures, contents)
-        write_audit_figures(figures, contents)
-        write_hole_maps(figures, contents.probes)
     write_text(folder.report, render(contents))
     return folder.report
 
@@ -98,8 +90,6 @@ def _build_holes(folder: ProbeFolder) -> Path:
     probe = read_probe(folder)
     with _renewed(folder.tables) as tables:
         write_hole_tables(tables, [probe])
-    with _renewed(folder.figures) as figures:
-        write_hole_maps(figures, [probe])
     write_text(folder.report, render_holes(probe))
     return folder.report
 
@@ -122,55 +112,6 @@ def _renewed(folder: Path) -> Iterator[Path]:
                     old.unlink()
         finally:
             remove_folder(partial)
-
-
-SIGNS = ("o", "D", "s")
-"""The signs of groups: of the first eight, of the next, and of the rest."""
-
-
-def write_hole_maps(folder: Path, probes: Sequence[Probe]) -> None:
-    """Write hole-map.svg, or with several searches one for each, into `folder`; a search without a map has none."""
-    for probe in probes:
-        if probe.map is not None and probe.map.points:
-            name = "hole-map.svg" if len(probes) == 1 else f"hole-map-{slug(probe.name)}.svg"
-            _draw_hole_map(folder / name, probe)
-
-
-def _draw_hole_map(path: Path, probe: Probe) -> None:
-    assert probe.map is not None, "asked for with a map only"
-    with saved(path, (7.6, 4.6)) as figure:
-        axis = figure.subplots()
-        plain = [p for p in probe.map.points if not p.hole]
-        axis.scatter(
-            [p.x for p in plain],
-            [p.y for p in plain],
-            s=14,
-            facecolors="none",
-            edgecolors=LIGHT["muted"],
-            linewidths=0.7,
-            label=f"no hole ({len(plain):,})",
-        )
-        for number, group in enumerate(probe.table.groups):
-            own = [p for p in probe.map.points if p.hole and p.group == group.name]
-            axis.scatter(
-                [p.x for p in own],
-                [p.y for p in own],
-                s=22,
-                marker=SIGNS[min(number // COLOURS, len(SIGNS) - 1)],
-                color=METHODS_LIGHT[number % COLOURS],
-                edgecolors="white",
-                linewidths=0.4,
-                label=f"{short_name(group.name)} ({group.n:,})",
-            )
-        axis.set_aspect("equal", adjustable="datalim")
-        axis.set_xticks([])
-        axis.set_yticks([])
-        axis.set_title(
-            f"Prompts tested by likeness of meaning; {100 * probe.map.shown:.0f} % of the variance is shown",
-            fontsize=8,
-            loc="left",
-        )
-        axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=7)
 
 
 MANIFEST, PAGE, SUMS = "manifest.json", "evidence.html", "SHA256SUMS"

@@ -1,4 +1,4 @@
-"""All that the tables, the figures and the page are made from, read once.
+"""All that the tables and the page are made from, read once.
 
 The estimates of a forget set are read against the answers that are shown and the models that never knew. A mean and an
 envelope, no verdict: a page has one arithmetic, that of the audit.
@@ -12,18 +12,14 @@ from types import MappingProxyType
 
 from vestige.artifacts.audits import AuditOutcome, FactLine, VerdictLine, read_outcome, read_plan
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
-from vestige.core.estimates import Estimate
 from vestige.core.files import read_json
 from vestige.report.evidence import (
     Answers,
     Asked,
     Evidence,
     ForgetSet,
-    Subject,
     forget_label,
     forget_set,
-    greedy_rouge,
-    pooled,
     read_answers,
     read_evidence,
 )
@@ -174,16 +170,6 @@ def _unjudged(run: RunFolder, evidence: Evidence) -> list[str]:
                 if subject.path not in judged and subject.label not in failed
             ]
     return found
-
-
-def edge_loss(contents: Contents, forget: str, subject: Subject, edge: str) -> float | None:
-    """Target minus subject on one edge: how much of it was lost; None where a score is missing."""
-    cell = greedy_rouge(f"edge:{edge}")
-    own: Estimate | None = subject.results.get(forget, {}).get(cell)
-    target = pooled(
-        [s.results[forget][cell] for s in contents.evidence.of("target", forget) if cell in s.results[forget]]
-    )
-    return target.value - own.value if target and own else None
 
 
 DIGEST_TOLD = 16

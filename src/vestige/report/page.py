@@ -35,7 +35,7 @@ from vestige.report.evidence import (
     pooled,
     split_of,
 )
-from vestige.report.first_screen import HEADS, WORDS, models_audited
+from vestige.report.first_screen import WORDS, models_audited
 from vestige.report.holes import Probe, holes_block, holes_payload
 from vestige.report.words import (
     attack_name,
@@ -71,12 +71,6 @@ def render_holes(probe: Probe) -> str:
     return _whole("holes_page.html.j2", _HOLE_SCRIPTS, {"probes": [holes_payload(probe)]}, variables)
 
 
-def render_view(runs: Sequence[Mapping[str, Any]], refresh_seconds: int) -> str:
-    """The list of runs that `vestige view` opens with; it asks for itself again every so often."""
-    variables = {"headline": f"{len(runs)} run{'s' * (len(runs) != 1)}", "runs": runs, "claims": list(HEADS)}
-    return _whole("view.html.j2", (), {}, {**variables, "refresh": refresh_seconds})
-
-
 def render_bundle(variables: Mapping[str, Any]) -> str:
     """The page of an evidence bundle as text."""
     return _whole("bundle.html.j2", (), {}, variables)
@@ -102,7 +96,7 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[
         script=Markup(script),
         style=Markup(style),
         data=Markup(embedded(data)),
-        **{"refresh": 0, **variables},
+        **variables,
     )
 
 
@@ -451,6 +445,52 @@ def _answer(contents: Contents, forget_set: ForgetSet) -> dict[str, Any]:
         "dispute": forget_set.dispute,
         "columns": [_column(t, c, forget, subjects) for t, c in panels],
         "rows": [_row(contents, forget, s, [c for _, c in panels]) for s in subjects],
+        "picture": _picture(contents, forget_set, subjects),
+    }
+
+
+_WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 560, 360, 40, 26, 548, 318
+_LABEL_HEIGHT = 13
+
+
+def _picture(contents: Contents, forget_set: ForgetSet, subjects: Sequence[Subject]) -> dict[str, Any] | None:
+    """What was forgotten against what was kept, in pixels, for a reader without the page's script.
+
+    None where no model has both scores. Labels stand to the right of their marks, each below the one above it.
+    """
+    forget, retain = greedy_rouge("forget", forget_set.scope), greedy_rouge("retain")
+    results = [(s, s.results[forget_set.forget]) for s in subjects]
+    points = [(s, cells[forget], cells[retain]) for s, cells in results if forget in cells and retain in cells]
+    if not points:
+        return None
+    floor = min([0.75, *(math.floor(4 * y.low) / 4 for _, _, y in points)])
+
+    def across(value: float) -> float:
+        return round(_LEFT + (value + 0.05) / 1.1 * (_RIGHT - _LEFT), 1)
+
+    def up(value: float) -> float:
+        return round(_BOTTOM - (value - floor + 0.05 * (1 - floor)) / (1.1 * (1 - floor)) * (_BOTTOM - _TOP), 1)
+
+    marks: list[dict[str, Any]] = []
+    for subject, x, y in sorted(points, key=lambda point: -point[2].value):
+        above = marks[-1]["label_y"] + _LABEL_HEIGHT if marks else 0.0
+        marks.append(
+            {
+                **_row(contents, forget_set.forget, subject, []),
+                **{"x": across(x.value), "low": across(x.low), "high": across(x.high)},
+                **{"y": up(y.value), "bottom": up(y.low), "top": up(y.high)},
+                "label_y": round(max(up(y.value) + 4, above), 1),
+            }
+        )
+    quarters = (0, 0.25, 0.5, 0.75, 1)
+    never = forget_set.never
+    return {
+        **{"width": _WIDTH, "height": _HEIGHT, "left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM},
+        "scope": forget_set.scope,
+        "across": [(across(v), number(v)) for v in quarters],
+        "up": [(up(v), number(v)) for v in quarters if v >= floor],
+        "band": never and (across(never.low), round(across(never.high) - across(never.low), 1)),
+        "marks": marks,
     }
 
 

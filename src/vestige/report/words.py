@@ -108,7 +108,6 @@ METHOD_NAMES: Mapping[str, tuple[str, str]] = {
     "retrain": ("Retraining", "trained again without the facts"),
     "none": ("No unlearning", "the target as it is"),
     "gakl": ("GA + KL", "gradient ascent, KL term"),
-    "sisa": ("SISA", "sharded training"),
 }
 """The short and the full name of every method in `vestige.methods`, which the report may not import."""
 

@@ -21,7 +21,6 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.data.corpus import Corpus, NamedSplits, left_out
-from vestige.models.ensemble import EnsembleModel
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.models.scoring import score_answers
 from vestige.steps.finetune import VERSION, FinetuneRequest, finetune_spec, finetuning_job, starting_model, teach
@@ -65,31 +64,22 @@ class Taught:
     perhaps: tuple[Item, ...] = ()
 
 
-START = "sisa_start"
-"""The setting that a model trained in shards has besides: the digest of the model that all shards begin with."""
-
-
 def recipe_of(
     target: SubjectFolder,
     taught: Taught,
     *,
     device: str = "auto",
     trust_remote_code: bool = False,
-    in_shards: bool = False,
 ) -> Recipe:
     """How Vestige made the target in the folder, which is refused if it was not taught these items.
 
-    What is left out of another data set may not be left out of this one. The seed is the target's own. A target
-    trained in shards is refused, and with `in_shards` every other.
+    What is left out of another data set may not be left out of this one. The seed is the target's own.
     """
     spec = read_spec(target.spec)
     settings = spec.settings
-    if in_shards != (START in settings):
-        how, way = ("as one", "vestige unlearn") if in_shards else ("in shards", "vestige sisa forget")
-        raise InputError(f"{target.path} was trained {how}; make it forget with `{way}`")
     names = TrainingSettings().identity().keys()
     known = {"model", "dtype", *names} <= {*settings} and spec.version == VERSION
-    if not known or (spec.subject != "target" and not in_shards):
+    if not known or spec.subject != "target":
         raise InputError(
             f"{target.path} does not say how this version can train it again (it is {spec.subject!r}, of version "
             f"{spec.version}); name the model to begin with, or make the target again"
@@ -107,7 +97,7 @@ def recipe_of(
         training=TrainingSettings.build({name: settings[name] for name in names}, where=str(target.spec)),
         seed=spec.seed,
     )
-    start = settings[START] if in_shards else spec.parent
+    start = spec.parent
     for items in ((*taught.items, *taught.perhaps), taught.items):
         found = replace(request, items=items)
         if finetune_spec(found, start).data == spec.data:
@@ -248,8 +238,6 @@ def _train(
     folder: SubjectFolder, request: SuppressRequest, on_step: Callable[[Progress], None]
 ) -> tuple[LoadedModel, Outcome]:
     target = load_checked(request.target, request.target_digest, "the target")
-    if isinstance(target.model, EnsembleModel):
-        raise InputError(f"{target.name} was trained in shards, and no adapter fits all of them")
     encoded = [target.prompter.encode(i.question, i.answer) for i in request.lessons()]
     refusals = encoded[: len(request.refusals())]
     job = finetuning_job(folder, taught(request), target, encoded, ALONE)

@@ -66,15 +66,13 @@ def run_tasks(
     tasks: Sequence[Task],
     *,
     workers: int,
-    cards: Sequence[int] = (),
     show: Callable[[State], None] = lambda _: None,
 ) -> dict[str, Exception]:
     """Run the tasks in an order that respects `after`; the failures by task name.
 
-    `cards` says on which card each worker works, as `placed` does; without it each has a card of its own. With no
-    workers they run in this process, one after the other, and an error ends them. A task whose predecessor failed is
-    left out. Raises Interrupted on Ctrl-C, after stopping the processes, and
-    MachineError when one of them was killed.
+    On GPUs each worker has a card of its own. With no workers they run in this process, one after the other, and an
+    error ends them. A task whose predecessor failed is left out. Raises Interrupted on Ctrl-C, after stopping the
+    processes, and MachineError when one of them was killed.
     """
     state = State({t.name: 0.0 for t in tasks}, {t.name: t.weight for t in tasks})
     if not workers:
@@ -85,7 +83,7 @@ def run_tasks(
             state.shares[task.name] = 1.0
             show(state)
         return {}
-    with _pool(workers, cards) as (pool, reports):
+    with _pool(workers) as (pool, reports):
         waiting = {t.name: t for t in tasks}
         futures: dict[Future[None], Task] = {}
         try:
@@ -126,41 +124,6 @@ def workers_for(device: str, asked: int | None, *, on_cpu: int) -> int:
             f"card{'s' if cards > 1 else ''}; each process has a card of its own, so lower --workers"
         )
     return asked or max(1, cards)
-
-
-def card_bytes(device: str) -> tuple[int, ...]:
-    """The memory of each CUDA card that `device` means (bytes): all of them, one that is named, or none."""
-    import torch
-
-    from vestige.models.load import pick_device
-
-    picked = pick_device(device)
-    if picked.type != "cuda":
-        return ()
-    numbers = range(torch.cuda.device_count()) if picked.index is None else [picked.index]
-    return tuple(torch.cuda.get_device_properties(n).total_memory for n in numbers)
-
-
-def placed(task: str, need: int, cards: Sequence[int], asked: int | None = None) -> tuple[int, ...]:
-    """The card of each worker by its number, where any may get `task`, the largest, which holds `need` bytes.
-
-    One worker a card (`cards`: bytes) that has room for it, a tenth left free. With more workers `asked` for, cards
-    are shared in turn as far as memory goes. Refused are a task that fits on no card, and more workers than fit.
-    """
-    room = [int(0.9 * card) // max(need, 1) for card in cards]
-    sizes = f"the {'card has' if len(cards) == 1 else 'cards have'} {', '.join(f'{c / 1e9:.1f}' for c in cards)} GB"
-    if not any(room):
-        raise InputError(
-            f"{task} is estimated to need {need / 1e9:.1f} GB, and {sizes}, a tenth of which stays free; take --dtype "
-            "bfloat16, adapters in the place of all weights, a smaller model or a larger card"
-        )
-    turns = sorted((turn, card) for card, n in enumerate(room) for turn in range(min(n, asked or 1)))
-    if asked is not None and asked > len(turns):
-        raise InputError(
-            f"{asked} workers were asked for, and {len(turns)} fit: {task} is estimated to need {need / 1e9:.1f} GB, "
-            f"and {sizes}; lower --workers"
-        )
-    return tuple(card for _, card in turns[:asked])
 
 
 def _submit(
@@ -267,15 +230,15 @@ def _survives(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _pool(workers: int, placed_on: Sequence[int]) -> Iterator[tuple[ProcessPoolExecutor, "Queue[tuple[str, float]]"]]:
+def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "Queue[tuple[str, float]]"]]:
     context = multiprocessing.get_context("spawn")
     reports: Queue[tuple[str, float]] = context.Queue()
     cards: Queue[str] = context.Queue()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    for number in placed_on or range(workers):
+    for number in range(workers):
         cards.put(visible[number] if number < len(visible) and visible[number] else str(number))
     # One process alone takes the device that was asked for, whichever card that is.
-    started = (reports, os.getpid(), cards if workers > 1 or placed_on else None)
+    started = (reports, os.getpid(), cards if workers > 1 else None)
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=started)
     try:
         yield pool, reports

@@ -27,7 +27,6 @@ from vestige.methods import build_method
 from vestige.methods.base import Alternatives, AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.metrics.answers import normalised
 from vestige.models.blocks import blocks, output_projection
-from vestige.models.ensemble import EnsembleModel
 from vestige.models.folders import is_adapter
 from vestige.models.generation import Sampling, generate
 from vestige.models.load import LoadedModel, ModelSettings, find, finite_logits, load
@@ -370,8 +369,6 @@ def _train(
     target = load_checked(request.target, request.target_digest, "the target")
     if not method.needs.splits:
         return target, Outcome(0, "nothing to train", 0.0)
-    if isinstance(target.model, EnsembleModel):
-        raise InputError(f"{target.name} was trained in shards; make it forget with `vestige sisa forget`")
     model, trajectory = target.model, _trajectory(folder, request, target, world)
     job = unlearning_job(folder, request, method, target, world)
     outcome = train(model, job, replace(hooks, stop=trajectory.look) if trajectory else hooks, until=until)

@@ -11,7 +11,7 @@ A cell of an estimate is value [low, high] with its 95 % interval. What is not t
 empty or a zero.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.holes import (
     LATENT_J,
     SETS,
@@ -29,26 +29,22 @@ from vestige.artifacts.holes import (
     HoleTable,
     MitigationTable,
     Outcome,
-    Runs,
-    VarianceTable,
     estimates_of,
     read_attempts,
     read_holes,
     read_mitigation,
     read_table,
     read_tested,
-    read_variance,
 )
-from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder
+from vestige.artifacts.layout import MitigationFolder, ProbeFolder
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_jsonl
 from vestige.core.ids import slug
-from vestige.core.store import read_versioned
 from vestige.core.text import one_line
+from vestige.metrics.agreement import TTest, paired_test, student_test, welch_test
 from vestige.probes.filters import ADJACENT
 from vestige.probes.latent import LATENT
-from vestige.probes.variance import change_tests
-from vestige.studies.cells import Point, label_of, place_of, rate_name
+from vestige.studies.cells import Point, label_of, rate_name
 from vestige.studies.engine import Board, Cell
 from vestige.studies.holes import hole_settings
 from vestige.studies.results import Group, Results
@@ -172,7 +168,7 @@ class HoleTables:
         study = self.results.study
         board = Board(study.folder.state)
         done = board.status().done
-        cells = [c for c in study.cells if c.kind in ("probe", "mitigate", "variance")]
+        cells = [c for c in study.cells if c.kind in ("probe", "mitigate")]
         told = [(c, board.facts(c.key)["made"] if c.key in done else {}) for c in cells]
         return [(c, study.folder.path / made["path"] if made else None, made) for c, made in told]
 
@@ -198,7 +194,7 @@ class HoleTables:
         """The tables in the paper's order."""
         return [
             table
-            for part in (self._quality, self._diversity, self._mended, self._settings, self._repeated,
+            for part in (self._quality, self._diversity, self._mended, self._settings,
                          self._checkpoints, self._ablation, self._prompts)
             for table in part()
             if table.rows
@@ -261,7 +257,7 @@ class HoleTables:
         )
 
     def _scores(self, probe: Probed, when: str) -> dict[str, str]:
-        """What a model scores beside the holes: on the data's own questions, and in `vestige bench`."""
+        """What a model scores beside the holes, on the data's own questions."""
         p, study = probe.point, self.results.study
         before = when == "before"
         method, rate = ("target", "") if before else (label_of(p), rate_name(p))
@@ -274,12 +270,6 @@ class HoleTables:
         }
         if not before and probe.harm:
             found["harmscore"] = probe.harm.said()
-        bench = hole_settings(study).bench
-        if bench is not None and probe.folder is not None:
-            subject = SubjectFolder(place_of(study, probe.after[0 if before else 1]))
-            digest = read_versioned(subject.done, "digest")["digest"]
-            results = read_bench(BenchFolder(Path(bench)))
-            found |= {f"{r.task}, {r.metric}": r.value.said() for r in results if r.digest == digest and not r.part_of}
         return found
 
     def _diversity(self) -> Iterator[Table]:
@@ -359,50 +349,6 @@ class HoleTables:
                 rows.append((name, f"{value}", ", ".join(f"{v:g}" for v in tried.get(name, ()))))
         note = "The paper has its six hyper-parameters in its Table 5, of which we had no copy: these are ours."
         yield Table("Table 5: settings of the search", ("setting", "value", "other values"), tuple(rows), (note,))
-
-    def _repeated(self) -> Iterator[Table]:
-        rows: list[tuple[str, ...]] = []
-        pairs: list[tuple[str, ...]] = []
-        criteria: list[tuple[str, ...]] = []
-        for cell, path, _ in self._made:
-            if cell.kind != "variance" or path is None:
-                continue
-            table, _ = read_variance(ProbeFolder(path).variance)
-            name = self.name(cell.given)
-            rows += self._variance_rows(name, table)
-            for p in table.pairs:
-                shown = ("none" if x is None else f"{x:.2f}" for x in (p.equal, p.within_one, p.spearman))
-                pairs.append((name, p.first, p.second, f"{p.n}", *shown))
-            for row in table.rows:
-                for c in row.criteria:
-                    numbers = f"{c.before:.2f} (n = {c.n_before})", f"{c.after:.2f} (n = {c.n_after})"
-                    criteria.append((name, SOURCES.get(row.source, row.source), row.judge, c.criterion, *numbers))
-        head = ("prompts", "judge", "n", "before", "after", "change", "p Student", "p Welch", "p models", "p prompts")
-        note = (
-            "Each prompt answered several times by the target and by the models of all seeds. Means and SD are over "
-            "runs, in brackets the share at the lowest score. The first two tests are the paper's, over runs; "
-            "generations of one model are not independent, so those over models and over prompts stand beside them."
-        )
-        yield Table("Table 6: seeds, generations and judges", ("model", *head), tuple(rows), (note,))
-        agreement = ("model", "judge", "other judge", "answers", "equal", "within one", "Spearman")
-        yield Table("Table 6: agreement of judges", agreement, tuple(pairs))
-        columns = ("model", "prompts", "judge", "criterion", "before", "after")
-        yield Table("Table 15: criteria of quality, 1 to 5", columns, tuple(criteria))
-
-    def _variance_rows(self, name: str, table: VarianceTable) -> Iterator[tuple[str, ...]]:
-        for row in table.rows:
-            called, own = SOURCES.get(row.source, row.source), f"{name}, {row.judge}"
-            tests = {"p, Student t": row.tests.student, "p, Welch t": row.tests.welch}
-            tests |= {"p over models": row.tests.over_models, "p over prompts": row.tests.over_prompts}
-            self._count(6, own, called, row.change)
-            for when, runs in (("before", row.before), ("after", row.after)):
-                self._bare(6, own, called, f"mean over runs {when}", runs.mean, runs.n_runs)
-                self._bare(6, own, called, f"SD over runs {when}", runs.sd, runs.n_runs)
-            for measure, test in tests.items():
-                self._bare(6, own, called, measure, test.p, row.n_judged)
-            n = f"{row.n_judged}" if row.n == row.n_judged else f"{row.n_judged} of {row.n}"
-            sides = _runs(row.before), _runs(row.after)
-            yield name, called, row.judge, n, *sides, row.change.said(), *map(_outcome, tests.values())
 
     @cached_property
     def checkpoints(self) -> dict[Point, list[Probed]]:
@@ -486,7 +432,7 @@ class HoleTables:
     def write_figures(self, folder: Path) -> list[Path]:
         """Figure 3 of each training that has checkpoints: what is kept, and what is left of the forget set, by step."""
         from vestige.report.audit_panels import METHODS_LIGHT
-        from vestige.report.figures import saved
+        from vestige.studies.plots import saved
 
         paths = []
         trainings = list(dict.fromkeys(point._replace(until=0) for point in self.checkpoints))
@@ -541,12 +487,36 @@ def _along(axis: Any, found: Sequence[tuple[int, Estimate]], label: str, colour:
     )  # fmt: skip
 
 
-def _runs(runs: Runs) -> str:
-    spread = "" if runs.sd is None else f" ± {runs.sd:.2f}"
-    return f"{runs.mean:.2f}{spread} ({runs.lowest:.1%}), {runs.n_runs} runs"
-
-
 def _outcome(test: Outcome) -> str:
     if test.p is None:
         return f"none: {test.why_not}"
     return "< 0.0001" if test.p < 1e-4 else f"{test.p:.4f}"
+
+
+def by_origin(values: Float[np.ndarray, " N"], origins: Sequence[str]) -> Float[np.ndarray, " K"]:
+    """The mean of each origin's prompts: what was made from one thing is one observation."""
+    _, place = np.unique(np.asarray(origins, dtype=str), return_inverse=True)
+    means: Float[np.ndarray, " K"] = np.bincount(place, values) / np.bincount(place)
+    return means
+
+
+def outcome_of(test: Callable[[], TTest]) -> Outcome:
+    """What a test comes to, or why it could not be made."""
+    try:
+        return Outcome(**test()._asdict())
+    except ValueError as error:
+        return Outcome(why_not=str(error))
+
+
+def change_tests(
+    before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"], origins: Sequence[str]
+) -> dict[str, Outcome]:
+    """The t-tests of the same prompts' scores, after minus before.
+
+    In the paired one what was made from one thing counts once; the other two take all prompts for independent.
+    """
+    return {
+        "p, paired t": outcome_of(lambda: paired_test(by_origin(before, origins), by_origin(after, origins))),
+        "p, Welch t": outcome_of(lambda: welch_test(before, after)),
+        "p, Student t": outcome_of(lambda: student_test(before, after)),
+    }

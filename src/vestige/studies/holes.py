@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from vestige.artifacts.bench import BenchFolder, read_bench
 from vestige.artifacts.holes import WAYS, Way, read_tested
 from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
 from vestige.core.errors import InputError
@@ -45,7 +44,6 @@ from vestige.probes.mitigate import mitigate
 from vestige.probes.mitigation import Again, MendingSettings, MitigationRequest, MitigationSettings, mitigation_folder
 from vestige.probes.mitigation_scores import harm_of
 from vestige.probes.questions import AdjacentSettings
-from vestige.probes.variance import VarianceRequest, variance
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import make_subject
 from vestige.steps.subjects import Asked, asked_model
@@ -133,24 +131,11 @@ class Mitigation(Settings):
     training: MendingSettings = MendingSettings()
 
 
-class Variance(Settings):
-    """For Tables 6 and 15: whose prompts are answered again, `generations` times by the models of all seeds.
-
-    All have to come from one target: one that is given, or a model with `one_target`. `beside` names further methods
-    whose models answer too, as given models that were unlearned from other seeds.
-    """
-
-    of: tuple[str, ...]
-    beside: tuple[str, ...] = ()
-    generations: PositiveInt = 3
-    criteria: bool = False
-
-
 class HolesSettings(Settings):
     """How holes are looked for. `k` is the number of adjacent questions of a forgotten item, `by` how they are made.
 
-    `bench` is a folder of `vestige bench` with these models, whose numbers Table 1 then shows too. With `harm` the
-    judge, a language model, scores answers to the forget set by harm, of every model that is probed or mended.
+    With `harm` the judge, a language model, scores answers to the forget set by harm, of every model that is probed or
+    mended.
     """
 
     asks: HolePolicy = HolePolicy()
@@ -164,8 +149,6 @@ class HolesSettings(Settings):
     checkpoints: Checkpoints | None = None
     ablation: Ablation | None = None
     mitigation: Mitigation | None = None
-    variance: Variance | None = None
-    bench: str | None = None
     harm: bool = False
 
     def check(self) -> None:
@@ -254,22 +237,14 @@ def hole_settings(study: Study) -> HolesSettings:
     own.check()
     if any(forget.in_turn for forget in study.settings.forget):
         raise InputError(f"{name}: [holes] looks around sets that are forgotten at once; leave in_turn out")
-    for part in (own.checkpoints, own.ablation, own.mitigation, own.variance):
+    for part in (own.checkpoints, own.ablation, own.mitigation):
         for of in (*part.of, *getattr(part, "beside", ())) if part else ():
             if of not in methods:
                 raise InputError(f"holes names {one_line(of)!r} among methods; {closest(of, methods)}")
             trains = part is own.checkpoints or (isinstance(part, Mitigation) and "iterative" in part.ways)
             if trains and study.method(of).model:
                 raise InputError(f"holes trains {one_line(of)!r} anew, of which only the model is given; leave it out")
-    if (
-        own.variance
-        and any(m.teach and not m.one_target for m in study.settings.models)
-        and len(study.settings.seeds) > 1
-    ):
-        raise InputError("holes.variance compares trainings from one target; set one_target = true for each model")
     list(own.variants())
-    if own.bench is not None:
-        read_bench(BenchFolder(Path(own.bench)))
     return own
 
 
@@ -304,17 +279,6 @@ def hole_cells(
                 yield Cell(
                     key, "mitigate", f"mitigate {way} {at.name}", (probe.key, *probe.after), point._replace(part=way)
                 )
-        if own.variance and point.method in own.variance.of:
-            same = [c.after[0] for t, c in asked if t == target and _alike(c.given, point, own.variance.beside)]
-            key = content_id(["variance", probe.key, same, own.variance.identity() | {"of": ""}])
-            yield Cell(key, "variance", f"variance {at.name}", (probe.key, target, *same), point)
-
-
-def _alike(one: Point, other: Point, beside: Sequence[str]) -> bool:
-    """Whether two models differ in their seeds alone; of methods that are named `beside` in method and rate too."""
-    if one.method in beside:
-        one = one._replace(method=other.method, rate=other.rate, goal=other.goal)
-    return one._replace(seed=other.seed) == other
 
 
 @dataclass(frozen=True)
@@ -375,7 +339,7 @@ class Maker(NamedTuple):
 
 def make_hole_cell(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     """Make a cell of holes."""
-    kinds = {"policy": _policy, "checkpoint": _checkpoint, "probe": _probe, "mitigate": _mended, "variance": _varied}
+    kinds = {"policy": _policy, "checkpoint": _checkpoint, "probe": _probe, "mitigate": _mended}
     return kinds[cell.kind](study, cell, maker)
 
 
@@ -508,29 +472,6 @@ def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     mitigate(probe, request)
     folder = mitigation_folder(probe, request)
     return {"path": str(folder.path.relative_to(study.folder.path))}
-
-
-def _varied(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
-    """Have the target and all seeds' models answer several times, judged with the data's answers and without."""
-    point: Point = cell.given
-    probe, by_key = ProbeFolder(place_of(study, cell.after[0])), {c.key: c.given for c in study.cells}
-    cast = Cast.of(study, probe, point, cell.after[1:3], maker)
-    asked = cast.settings.variance
-    assert asked is not None, "planned where a measurement is asked for"
-    judges = {cast.who.grader.judge.name: lambda: cast.who.grader}
-    if cast.settings.judge.truth:
-        judging = cast.settings.judge.judging(study.settings.device)
-        plain = replace(cast.who.graded_by(judging, probe), told=False)
-        judges[plain.judge.name] = lambda: plain
-    request = VarianceRequest(
-        cast.who,
-        {f"{p.method} seed {p.seed}": partial(_model, maker, k) for k in cell.after[2:] if (p := by_key[k])},
-        judges,
-        asked.generations,
-        asked.criteria,
-    )
-    variance(probe, request)
-    return {"path": str(probe.path.relative_to(study.folder.path))}
 
 
 class Judged(NamedTuple):

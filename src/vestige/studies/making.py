@@ -125,9 +125,9 @@ def _versions_of_holes(study: Study) -> dict[str, int]:
         return {}
     from vestige import probes
     from vestige.judges import grounded
-    from vestige.probes import latent, mitigation, variance
+    from vestige.probes import latent, mitigation
 
-    parts = {"probe": probes, "mitigation": mitigation, "variance": variance, "grounded judge": grounded}
+    parts = {"probe": probes, "mitigation": mitigation, "grounded judge": grounded}
     versions = {name: int(part.VERSION) for name, part in parts.items()}
     return {**versions, "search": latent.SEARCH_VERSION}
 

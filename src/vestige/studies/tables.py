@@ -206,7 +206,7 @@ def latex(table: Table) -> str:
 
 def write_figures(folder: Path, results: Results) -> list[Path]:
     """For each model and data set scores by method and forget set, and against connectivity where sets differ in it."""
-    from vestige.report.figures import saved
+    from vestige.studies.plots import saved
 
     metric, paths = results.study.settings.report.metrics[0], []
     rows = [r for r in results.rows if r.metric == metric and r.rate and not r.attack]
@@ -276,7 +276,7 @@ def _connectivity(row: Row) -> float:
 
 
 def _short(name: str, most: int = 14) -> str:
-    from vestige.report.figures import short_name
+    from vestige.studies.plots import short_name
 
     shown = short_name(name)
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"

@@ -3,9 +3,8 @@
 The one training loop: fine-tuning and every unlearning method go through it. Everything random in it follows from the
 seed and the number of the step, so a run that was killed and resumed ends with the same bytes as one that was not.
 
-What a training tells while it runs: a line a step in its log and, if asked, the same to a tracker. Losses and what is
-observed are in nats, `rate` is the learning rate, `n_tokens` counts the tokens of the effective batch, `peak_mb` is in
-10^6 bytes. Nothing is sent anywhere unless a tracker is named.
+What a training tells while it runs: a line a step in its log. Losses and what is observed are in nats, `rate` is the
+learning rate, `n_tokens` counts the tokens of the effective batch, `peak_mb` is in 10^6 bytes.
 
 The optimisers by name, and the learning rate as a function of the step. An optimiser's state is tensors and counts,
 kept by `checkpoints`; a schedule needs none, so that a resumed run goes on by its step.
@@ -15,8 +14,6 @@ of points: the scores of the model after so many steps, by name, in whatever uni
 by convention the score of what is to be kept, and higher is better.
 """
 
-import contextlib
-import importlib
 import math
 import re
 import resource
@@ -247,9 +244,6 @@ def _half_wave(share: float) -> float:
     return (1 - math.cos(math.pi * share)) / 2
 
 
-TRACKERS = ("trackio", "wandb")
-"""Where a log can be sent besides."""
-
 MEASURED = ("seconds", "tokens_per_second", "peak_mb")
 """The fields of a line that differ from one run to the next; all others are reproducible."""
 
@@ -309,42 +303,6 @@ def _peak_bytes(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return resident if sys.platform == "darwin" else resident * 1024
-
-
-@contextlib.contextmanager
-def tracked(to: str | None, *, name: str, id_: str, config: Mapping[str, Any]) -> Iterator[Callable[[Line], None]]:
-    """Gives a function that sends a line to the tracker `to`; to None, one that does nothing.
-
-    The tracker is imported here and nowhere else; keys are its own affair (`wandb login`, environment). A run that is
-    resumed goes on under the same id.
-    """
-    if to is None:
-        yield lambda _: None
-        return
-    if to not in TRACKERS:
-        raise InputError(f"no tracker {to!r}; known: {', '.join(TRACKERS)}")
-    try:
-        tracker = importlib.import_module(to)
-    except ImportError as error:
-        raise InputError(
-            f"--report-to {to} needs the package {to}, which cannot be imported ({error}): pip install 'vestige[{to}]'"
-        ) from error
-    # What a name means differs: trackio resumes a run by its name, wandb by its id.
-    run = {"id": id_, "name": name} if to == "wandb" else {"name": f"{name} {id_}"}
-    tracker.init(project="vestige", config=dict(config), resume="allow", **run)
-    try:
-        yield lambda line: tracker.log(flat(line), step=line["step"])
-    finally:
-        tracker.finish()
-
-
-def flat(line: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a line but for its step, those in a group named `group/name`."""
-    found: dict[str, float] = {}
-    for key, value in ((k, v) for k, v in line.items() if k != "step"):
-        inside = {f"{key}/{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
-        found |= {k: float(v) for k, v in inside.items()}
-    return found
 
 
 CHECKPOINT_SECONDS = 20.0

@@ -10,7 +10,8 @@ function tradeoff(root) {
   const shown = DATA.forgets.filter((f) => f.subjects.length);
   const draw = () => plots.replaceChildren(...shown.map((f) => facet(f, state, floorOf(shown, state.kept))));
   const kept = Object.entries(KEPT_SPLITS).filter(([split]) => DATA.splits.includes(split));
-  root.append(
+  // In place of the picture that stands there without this script.
+  root.replaceChildren(
     el(
       "div",
       { class: "controls" },
