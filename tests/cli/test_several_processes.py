@@ -13,8 +13,6 @@ OUT = ["--data", "none.jsonl", "--forget", "f.jsonl", "--output-dir", "out"]
     "words",
     [
         ["calibrate", "target", "--method", "ga", "--reach", "forget<=0.3", *OUT],
-        ["sisa", "train", "builtin:tiny", *OUT],
-        ["sisa", "forget", "target", *OUT],
         ["evaluate", "target", *OUT],
         ["demo", "--output-dir", "out"],
         ["audit", "--target", "a", "--unlearned", "b", *OUT],

@@ -60,5 +60,5 @@ def table(run: Path, name: str) -> list[dict[str, str]]:
 
 def bytes_of(run: Path) -> dict[str, bytes]:
     """Every file that a report wrote."""
-    made = [run / "report.html", *(run / "tables").iterdir(), *(run / "figures").iterdir()]
+    made = [run / "report.html", *(run / "tables").iterdir()]
     return {str(p.relative_to(run)): p.read_bytes() for p in sorted(made)}

@@ -19,7 +19,7 @@ def test_the_command_says_where_everything_is(run):
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         f"report: {run / 'report.html'}",
-        f"3 tables in {run / 'tables'}, 6 figures in {run / 'figures'}",
+        f"3 tables in {run / 'tables'}",
     ]
 
 
@@ -29,7 +29,6 @@ def test_as_json_it_is_one_document_with_every_file(run):
     told = json.loads(done.stdout)
     assert told["report"] == str(run / "report.html")
     assert sorted(told["tables"]) == sorted(str(p) for p in (run / "tables").iterdir())
-    assert sorted(told["figures"]) == sorted(str(p) for p in (run / "figures").iterdir())
 
 
 def test_a_folder_that_is_no_run_is_an_error_of_the_input(tmp_path):

@@ -38,7 +38,7 @@ def first_screen(page):
 
 def test_the_same_search_gives_the_same_bytes(folder):
     first = bytes_of(folder)
-    assert list(first) == ["figures/hole-map.svg", "report.html", "tables/hole_sources.csv", "tables/holes.csv"]
+    assert list(first) == ["report.html", "tables/hole_sources.csv", "tables/holes.csv"]
     build_report(folder)
     assert bytes_of(folder) == first
 
@@ -137,7 +137,6 @@ def test_a_folder_of_before_there_were_maps_is_still_read(tmp_path):
     page = build_report(path).read_text(encoding="utf-8")
     assert "There is no map in this folder" in page
     assert "target aaaaaaaaaaaa" in first_screen(page)
-    assert not list((path / "figures").iterdir())
 
 
 def test_a_search_that_is_not_finished_is_refused_with_the_way_out(tmp_path):
@@ -155,7 +154,6 @@ def test_a_run_shows_its_holes_under_the_labels_of_its_models(tmp_path):
     assert '<section id="holes-0"' in page
     assert "unlearned dpo" in first_screen(page)
     assert (run / "tables" / "holes.csv").exists()
-    assert (run / "figures" / "hole-map.svg").exists()
 
 
 def test_what_mending_costs_stands_in_the_page_and_in_a_table(tmp_path):

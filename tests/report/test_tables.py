@@ -95,8 +95,8 @@ def test_a_label_that_acts_does_not_act_as_the_name_of_a_column(tmp_path):
 
 def test_files_of_others_in_the_reports_folders_stay_and_those_of_an_earlier_report_go(tmp_path):
     run = write_run(tmp_path / "demo", forgets=("edge:A_B",))
-    of_others = [run / name for name in ("tables/notes.csv", "figures/drafts/mine.svg", "figures/notes.txt")]
-    of_ours = [run / name for name in ("tables/gains.csv", "figures/gains-x.svg", "figures/graph-stale.svg")]
+    of_others = [run / name for name in ("tables/notes.csv", "tables/drafts/mine.csv", "figures/mine.svg")]
+    of_ours = [run / "tables/gains.csv"]
     for path in (*of_others, *of_ours):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("before")
@@ -107,8 +107,6 @@ def test_files_of_others_in_the_reports_folders_stay_and_those_of_an_earlier_rep
 
 
 def test_what_a_report_writes_is_known_as_vestiges_own(run, audited):
-    written = [
-        p.relative_to(of) for of in (run, audited) for where in ("tables", "figures") for p in (of / where).glob("*")
-    ]
-    assert len(written) > 10
+    written = [p.relative_to(of) for of in (run, audited) for p in (of / "tables").glob("*")]
+    assert len(written) >= 10
     assert [p for p in written if not is_own(p)] == []

@@ -18,7 +18,7 @@ class Listed(NamedTuple):
 
 
 def listed() -> list[Listed]:
-    """All methods, those of other packages too, presets and procedures."""
+    """All methods, those of other packages too, and presets."""
     names = {**METHODS, **installed("methods")}
     methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in names]
     return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()]]
