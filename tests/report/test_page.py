@@ -167,11 +167,15 @@ def test_without_its_script_the_page_shows_what_was_forgotten_against_what_was_k
     assert len(pictures) == len(contents.forget_sets)
     for finding, picture in zip(contents.forget_sets, pictures, strict=True):
         forget, retain = greedy_rouge("forget", finding.scope), greedy_rouge("retain")
-        results = [s.results[finding.forget] for s in contents.evidence.subjects if finding.forget in s.results]
+        results = [
+            s.results[finding.forget]
+            for role in ("target", "retrained", "unlearned")
+            for s in contents.evidence.of(role, finding.forget)
+        ]
         # 0 and 1 of the forget set lie at 40 + 508 * 0.05 / 1.1 and 508 / 1.1 = 461.8 further to the right.
-        wanted = sorted(f"{40 + 508 * (r[forget].value + 0.05) / 1.1:.1f}" for r in results if {forget, retain} <= {*r})
-        drawn = re.findall(r'<circle cx="([\d.]+)"', picture)
-        assert [float(x) for x in sorted(drawn)] == pytest.approx([float(x) for x in wanted], abs=0.051)
+        wanted = sorted(40 + 508 * (r[forget].value + 0.05) / 1.1 for r in results if {forget, retain} <= {*r})
+        drawn = sorted(float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture))
+        assert drawn == pytest.approx(wanted, abs=0.051)
         assert len(drawn) > 2
         heights = [float(y) for y in re.findall(r'class="label [\w-]+" x="[\d.]+" y="([\d.]+)"', picture)]
         assert all(b - a >= 13 for a, b in pairwise(heights)), "no label covers another"
