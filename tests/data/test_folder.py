@@ -1,4 +1,4 @@
-"""Compiled folders: the same bytes twice, the stream equal to memory, changes noticed, nothing lost."""
+"""Compiled folders: the same bytes twice, changes noticed, nothing lost."""
 
 import csv
 import hashlib
@@ -8,11 +8,10 @@ import networkx as nx
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data import drawing
 from vestige.data import folder as folders
-from vestige.data.corpus import SourceSettings, named_splits, open_corpus
+from vestige.data.corpus import SourceSettings, open_corpus
 from vestige.data.dataset import compile_dataset
-from vestige.data.folder import CompileSettings, compile_to_folder, read_dataset, stream_items, write_dataset
+from vestige.data.folder import CompileSettings, compile_to_folder, read_dataset, write_dataset
 from vestige.data.graph import Edge, build_graph
 from vestige.data.pistol import read_pistol, write_pistol
 
@@ -129,87 +128,32 @@ def test_a_pistol_file_can_be_kept_as_a_folder(tmp_path):
     assert (tmp_path / "d" / "pistol.json").read_bytes() == (tmp_path / "p.json").read_bytes()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("temporal", [False, True])
-@pytest.mark.parametrize("graph", ["sample1", "scale-free:37"])
-def test_the_stream_writes_the_rows_and_edges_that_memory_does(tmp_path, monkeypatch, graph, temporal):
-    monkeypatch.setattr(drawing, "CHUNK", 16)
-    monkeypatch.setattr(folders, "_PIECE", 5)
-    common = {"seed": 3, "temporal": temporal}
-    whole = compile_to_folder(graph, tmp_path / "whole", CompileSettings(**common, stream=False))
-    rows = compile_to_folder(graph, tmp_path / "rows", CompileSettings(**common, stream=True))
-    for name in ("pistol.json", "edges.csv"):
-        assert (tmp_path / "rows" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert rows["counts"].items() <= whole["counts"].items()
-    assert rows["connectivity"] == whole["connectivity"]
-    assert (whole["left_out"], rows["left_out"]) == ([], list(folders.LEFT_OUT))
-
-
-def test_mixed_types_keep_their_order_across_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(drawing, "CHUNK", 16)
-    # Every third contract is employment, over three chunks.
+def test_mixed_types_keep_their_order(tmp_path):
+    # Every third contract is employment.
     n = 40
     rows = [Edge(f"c{i}", f"x{i}", "employment" if i % 3 == 0 else "sales") for i in range(n)]
-    compile_to_folder(build_graph("g", rows), tmp_path / "d", CompileSettings(stream=True))
+    compile_to_folder(build_graph("g", rows), tmp_path / "d", CompileSettings())
     edges = [json.loads(line.rstrip(",\n"))["edge"] for line in (tmp_path / "d" / "pistol.json").open() if "{" in line]
     assert edges == [f"c{i}_x{i}" for i in range(n) for _ in range(20)]
 
 
-def test_hostile_labels_survive_the_stream(tmp_path):
+def test_hostile_labels_are_written_and_read_back(tmp_path):
     graph = build_graph("g", [Edge('q"uote', "back\\slash"), Edge("100%", "{x}"), Edge("né", "东")])
-    for stream in (True, False):
-        compile_to_folder(graph, tmp_path / str(stream), CompileSettings(stream=stream))
-    texts = [(tmp_path / s / "pistol.json").read_bytes() for s in ("True", "False")]
-    assert texts[0] == texts[1]
-    edges = dict.fromkeys(row["edge"] for row in json.loads(texts[0]))
+    compile_to_folder(graph, tmp_path / "d", CompileSettings())
+    edges = dict.fromkeys(row["edge"] for row in json.loads((tmp_path / "d" / "pistol.json").read_bytes()))
     assert list(edges) == ['q"uote_back\\slash', "100%_{x}", "né_东"]
+    assert list(read_dataset(tmp_path / "d").items_of_edge) == list(edges)
 
 
-def test_large_graphs_are_streams_unless_told_otherwise(tmp_path, monkeypatch):
-    monkeypatch.setattr(folders, "STREAM_ABOVE", 19)
-    told = []
-    manifest = compile_to_folder(
-        "sample1", tmp_path / "d", CompileSettings(), progress=lambda d, of: told.append((d, of))
-    )
-    assert manifest["stream"] is True
-    assert told == [(20, 20)]
-    assert compile_to_folder("sample1", tmp_path / "e", CompileSettings(stream=False))["stream"] is False
-
-
-@pytest.mark.parametrize(("graph", "temporal"), [("sample1", False), ("scale-free:37", True)])
-def test_a_stream_is_drawn_again_as_memory_has_it(tmp_path, monkeypatch, graph, temporal):
-    common = {"seed": 3, "temporal": temporal}
-    compile_to_folder(graph, tmp_path / "whole", CompileSettings(**common, stream=False))
-    compile_to_folder(graph, tmp_path / "rows", CompileSettings(**common, stream=True))
-    whole, rows = read_dataset(tmp_path / "whole"), read_dataset(tmp_path / "rows")
-    # One chunk holds it all, so that wrong answers come from the same contracts.
-    assert (rows.items, rows.holdout, rows.contracts) == (whole.items, whole.holdout, whole.contracts)
-    assert tuple(stream_items(tmp_path / "rows")) == whole.items
-    monkeypatch.setattr(drawing, "CHUNK", 16)
-    compile_to_folder(graph, tmp_path / "whole", CompileSettings(**common | {"seed": 4}, stream=False), fresh=True)
-    compile_to_folder(graph, tmp_path / "rows", CompileSettings(**common | {"seed": 4}, stream=True), fresh=True)
-    whole, part = read_dataset(tmp_path / "whole"), read_dataset(tmp_path / "rows", 25)
-    assert (part.graph.n_edges, part.contracts, part.holdout) == (2, whole.contracts[:2], whole.holdout)
-    assert [i.paraphrase for i in part.items] == [i.paraphrase for i in whole.items[:40]]
-    assert all(len({i.answer, *i.perturbed}) == 6 for i in part.items)
-    assert part.items == tuple(stream_items(tmp_path / "rows"))[:40]
-
-
-def test_a_large_stream_is_read_in_part_and_one_that_cannot_be_drawn_again_is_refused(tmp_path, monkeypatch):
-    folder = tmp_path / "d"
-    compile_to_folder("sample1", folder, CompileSettings(stream=True))
-    monkeypatch.setattr("vestige.data.folder.STREAM_ABOVE", 19)
-    with pytest.raises(InputError, match=r"400 questions about 20 contracts.*--limit"):
-        open_corpus(SourceSettings(data=str(folder)))
-    corpus = open_corpus(SourceSettings(data=str(folder), limit="0.1"))
-    assert (len(corpus.items), len(corpus.dataset.contracts)) == (40, 2)
-    with pytest.raises(InputError, match="no edge"):
-        named_splits(corpus, "edge:C_D")
-    assert {i.edge for i in named_splits(corpus, "edge:A_B").splits["retain"]} == {"A_C"}
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"compiler": 0}))
-    with pytest.raises(InputError, match="another version"):
-        read_dataset(folder)
+def test_a_part_of_the_questions_is_read_and_more_contracts_than_fit_are_refused(tmp_path):
+    compile_to_folder("sample1", tmp_path / "d", CompileSettings())
+    corpus = open_corpus(SourceSettings(data=str(tmp_path / "d"), limit="0.1"))
+    assert {i.edge for i in corpus.items} == {"A_B", "A_C"}
+    with pytest.raises(InputError, match=r"give the number of edges, 1 to 10,000"):
+        compile_to_folder("star:10001", tmp_path / "e", CompileSettings())
+    rows = [Edge("hub", str(n)) for n in range(10_001)]
+    with pytest.raises(InputError, match=r"10,001 contracts; at most 10,000 are compiled"):
+        compile_to_folder(build_graph("g", rows), tmp_path / "e", CompileSettings())
 
 
 @pytest.mark.parametrize("name", ["items.jsonl", "edges.csv", "contract_types/sales.toml"])
@@ -276,5 +220,5 @@ def test_a_failed_compilation_leaves_the_old_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(folders, "edges_csv", fail)
     with pytest.raises(RuntimeError, match="pulled the plug"):
-        compile_to_folder("sample1", folder, CompileSettings(seed=1, stream=True), fresh=True)
+        compile_to_folder("sample1", folder, CompileSettings(seed=1), fresh=True)
     assert contents(folder) == before

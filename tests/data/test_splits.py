@@ -2,12 +2,11 @@
 
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from vestige.core.errors import InputError
 from vestige.data.corpus import split, split_by
-from vestige.data.dataset import compile_dataset, n_entailed, n_entailed_of_contracts
+from vestige.data.dataset import compile_dataset, n_entailed_of_contracts
 from vestige.data.graph import named_graph
 from vestige.data.selectors import select_edges
 
@@ -147,7 +146,7 @@ def test_names_and_addresses_that_retained_edges_teach_match_the_paper_by_part()
 
 
 @pytest.mark.parametrize("name", ["sample1", "sample2", "scale-free:40", "star:5"])
-def test_entailed_answers_are_counted_the_same_in_three_ways(name):
+def test_entailed_answers_are_counted_the_same_one_by_one_and_at_once(name):
     dataset = compile_dataset(name, seed=1)
     graph = dataset.graph
     ids = graph.edge_ids()
@@ -155,11 +154,7 @@ def test_entailed_answers_are_counted_the_same_in_three_ways(name):
         {e: sum(s == "entailed" for s in split(dataset, [e]).scope_of.values()) for e in ids} if len(ids) > 1 else {}
     )
     from_contracts = n_entailed_of_contracts(dataset)
-    number = {label: n for n, label in enumerate(graph.nodes)}
-    types = [dataset.types[t] for t in graph.types]
-    parties = np.array([[number[c.parties[r]] for r in dataset.types[c.type].roles] for c in dataset.contracts])
-    from_graph = dict(zip(ids, n_entailed(graph, types, parties).tolist(), strict=True))
-    assert one_by_one == from_contracts == from_graph
+    assert from_contracts == {**dict.fromkeys(ids, 0), **one_by_one}
 
 
 def test_splits_partition_the_items(sample1):

@@ -1,7 +1,6 @@
 """Commands about data: `vestige compile`, `vestige check-data` and `vestige alternatives`."""
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from vestige.judges.alternatives import Alternatives as Written
 
 
-_SECONDS_BETWEEN_LINES = 2.0
-
-
 COMPILE = Part("vestige.data.folder:CompileSettings", "Settings")
 ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})
 CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")
@@ -68,27 +64,13 @@ def compile_command(
     given.refuse_others()
     settings = given.build(CompileSettings)
     folder = Path("data") / slug(Path(graph).stem) if output_dir is None else output_dir
-    manifest = compile_to_folder(graph, folder, settings, fresh=fresh, progress=_Lines())
+    manifest = compile_to_folder(graph, folder, settings, fresh=fresh)
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), **manifest}, indent=2, ensure_ascii=False))
     else:
         for line in _summary(manifest, folder):
             typer.echo(line)
         say_next("finetune", "MODEL", "--data", folder, "--output-dir", "TARGET")
-
-
-class _Lines:
-    """Progress as plain lines on stderr, one every two seconds; a quick compilation prints none."""
-
-    def __init__(self) -> None:
-        """Start the clock."""
-        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
-
-    def __call__(self, done: int, of: int) -> None:
-        """Print a line if it is time for one."""
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
-            typer.echo(f"compiled {done:,} of {of:,} contracts", err=True)
 
 
 def _summary(manifest: dict[str, Any], folder: Path) -> list[str]:
@@ -101,8 +83,6 @@ def _summary(manifest: dict[str, Any], folder: Path) -> list[str]:
         lines.append(
             f"  {name}: {c['contracts']:,} contracts, connectivity {c['mean']:.2f} ({c['least']} to {c['greatest']})"
         )
-    if manifest["left_out"]:
-        lines.append(f"  a stream, without {', '.join(manifest['left_out'])}")
     return [*lines, f"written to {one_line(str(folder), width=400)}"]
 
 

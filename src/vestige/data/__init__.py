@@ -2,7 +2,7 @@
 
 from vestige.data.corpus import Splits, split, split_by
 from vestige.data.dataset import Contract, Dataset, compile_dataset
-from vestige.data.folder import CompileSettings, compile_to_folder, read_dataset, stream_items, write_dataset
+from vestige.data.folder import CompileSettings, compile_to_folder, read_dataset, write_dataset
 from vestige.data.graph import Edge, Graph, build_graph, from_networkx, load_graph
 from vestige.data.pistol import read_pistol, write_pistol
 from vestige.data.selectors import select_edges
@@ -24,7 +24,6 @@ __all__ = [
     "select_edges",
     "split",
     "split_by",
-    "stream_items",
     "write_dataset",
     "write_pistol",
 ]

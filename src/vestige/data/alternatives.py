@@ -38,7 +38,7 @@ from vestige.data.contract_type import (
 )
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Contract, Dataset
-from vestige.data.drawing import Drawing, chunk_bounds, day_number, day_texts
+from vestige.data.drawing import Drawing, day_number, day_texts
 from vestige.data.facts import fact_of
 from vestige.data.findings import plain
 from vestige.data.graph import with_holdout
@@ -157,13 +157,13 @@ class _Known:
             return None
         drawing = Drawing(with_holdout(data.graph), data.types, data.seed, data.temporal)
         contracts = [data.contract_of.get(edge) for edge in data.graph.edge_ids()]
-        for start, stop in chunk_bounds(data.graph.n_edges):
-            for sheet in drawing.sheets(start, stop):
-                for place, edge in enumerate(sheet.edges.tolist()):
-                    contract = contracts[edge]
-                    values = {name: sheet.columns[name][place] for name in sheet.type.spec.attributes}
-                    if contract is None or values != contract.values:
-                        return None
+        for sheet in drawing.sheets():
+            for place, edge in enumerate(sheet.edges.tolist()):
+                # Those beyond the graph are the holdout's.
+                contract = contracts[edge] if edge < len(contracts) else None
+                values = {name: sheet.columns[name][place] for name in sheet.type.spec.attributes}
+                if edge < len(contracts) and (contract is None or values != contract.values):
+                    return None
         return drawing
 
     def drawn(self, item: Item, n: int) -> tuple[str, ...]:

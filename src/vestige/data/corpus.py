@@ -30,7 +30,7 @@ from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.data.dataset import Dataset, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
-from vestige.data.folder import MANIFEST, read_dataset, read_manifest
+from vestige.data.folder import MANIFEST, read_dataset
 from vestige.data.loaders import Pack, load_items, n_first, pack_named, parse_limit
 from vestige.data.pistol import read_pistol
 from vestige.data.selectors import check_edges, is_selector, select_edges, select_items, with_seed
@@ -210,9 +210,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
     path = Path(settings.data).expanduser()
     dataset, limit = None, None if settings.limit is None else parse_limit(settings.limit)
     if (path / MANIFEST).is_file():
-        if limit is not None:
-            limit = n_first(limit, read_manifest(path)["counts"]["items"])
-        dataset = read_dataset(path, limit)
+        dataset = read_dataset(path)
     elif settings.question_key is None and _is_pistol(path):
         dataset = read_pistol(path)
     if dataset is not None:

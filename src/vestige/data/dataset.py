@@ -1,7 +1,6 @@
 """The data set compiler: contracts, questions and answers, and what retained contracts give away.
 
-The data set compiler: a graph becomes contracts, and contracts become questions and answers. Compiled data is kept in
-memory here; `streaming` writes a large graph's rows without.
+The data set compiler: a graph becomes contracts, and contracts become questions and answers.
 
 With the temporal feature, later contracts of the same parties supersede earlier ones. Wrong answers are of the right
 kind: the values that the same attribute has in other contracts, or could have had.
@@ -19,23 +18,17 @@ teach 4 of the 20 answers of A_B.)
 Questions across contracts: k of them in a row, each sharing an entity with the next. The entity asked about is
 described and not named: "the seller in the sales contract dated D1 with the customer in the sales contract dated D2
 with X". An entity signs at most one contract a day, so each step means one contract, and the answer is unique.
-
-Question rows as text: the twenty rows of a contract come from one list of pieces, joined once. A row is one line of
-JSON with the keys question, answer, edge, in PISTOL's order.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import repeat
 from pathlib import Path
-from string import Formatter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
@@ -46,15 +39,13 @@ from vestige.data.contract_type import (
     EDGE,
     N_WRONG,
     SUPERSEDED,
-    Choice,
     ContractType,
-    Permutation,
     candidate_values,
     contract_types,
     known_type,
 )
-from vestige.data.drawing import WRONG_DRAWN, Drawing, Sheet, chunk_bounds
-from vestige.data.graph import Graph, load_graph, with_holdout
+from vestige.data.drawing import WRONG_DRAWN, Drawing
+from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout
 
 DATED = f" as of {{{AS_OF}}}?"
 """How a question ends that is asked as of a day."""
@@ -68,111 +59,6 @@ def dated(template: str, type_: ContractType) -> str:
 def json_text(text: str) -> str:
     """`text` as it stands between the quotes of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-@dataclass(frozen=True)
-class _Pieces:
-    """A template taken apart: literal texts and, between every two of them, the name of what stands there."""
-
-    literals: list[str]
-    names: list[str]
-
-    @classmethod
-    def of(cls, template: str, *, escape: Callable[[str], str] = str) -> "_Pieces":
-        """A template with names in braces."""
-        parts = (
-            cls([escape(text), ""] if name else [escape(text)], [name] if name else [])
-            for text, name, _, _ in Formatter().parse(template)
-        )
-        return cls.joined(parts)
-
-    @classmethod
-    def joined(cls, parts: "Iterable[_Pieces]") -> "_Pieces":
-        """Several, one after the other."""
-        literals, names = [""], []
-        for part in parts:
-            literals[-1] += part.literals[0]
-            literals += part.literals[1:]
-            names += part.names
-        return cls(literals, names)
-
-    def fill(self, columns: Mapping[str, list[str]]) -> list[str]:
-        """A text for each row of the columns."""
-        # One join a text sizes it once and copies; filling a %-format of 80 fields takes 1.7 times as long.
-        between = ((repeat(text), columns[name]) for text, name in zip(self.literals, self.names, strict=False))
-        parts = [part for pair in between for part in pair]
-        return list(map("".join, zip(*parts, repeat(self.literals[-1]), strict=False)))
-
-
-@dataclass(frozen=True)
-class RowFormat:
-    """All question rows of one contract type."""
-
-    type: ContractType
-    temporal: bool
-
-    def _templates(self, question: Callable[[Any], str]) -> list[str]:
-        """The questions' templates in order, dated where contracts have successors."""
-        texts = [question(attribute) for attribute in self.type.spec.attributes.values()]
-        return [dated(text, self.type) for text in texts] if self.temporal else texts
-
-    @cached_property
-    def _filled(self) -> "_Pieces":
-        """All rows of a contract, with the columns that fill them."""
-        parts: list[_Pieces] = []
-        for template, (name, attribute) in zip(
-            self._templates(lambda a: str(a.question)), self.type.spec.attributes.items(), strict=True
-        ):
-            parts.append(_Pieces([(",\n" if parts else "") + '{"question": "'], []))
-            parts.append(_Pieces.of(template, escape=json_text))
-            parts.append(_Pieces(['", "answer": "'], []))
-            parts.append(_Pieces(_Pieces.of(attribute.answer, escape=json_text).literals, [name]))
-            parts.append(_Pieces(['", "edge": "', '"}'], [EDGE]))
-        return _Pieces.joined(parts)
-
-    @cached_property
-    def _to_escape(self) -> frozenset[str]:
-        """Columns that can hold a quote or a backslash: those from lists of people's own, and edge ids."""
-        lists = {
-            name
-            for name, attribute in self.type.spec.attributes.items()
-            if isinstance(attribute.generator, Choice | Permutation)
-            and any(json_text(value) != value for value in attribute.generator.values)
-        }
-        return frozenset(lists | {EDGE})
-
-    def rows(self, columns: Mapping[str, list[str]]) -> list[str]:
-        """The question rows of each contract, a line each, with `,` between them."""
-        used = set(self._filled.names)
-        return self._filled.fill({n: _escaped(columns[n]) if n in self._to_escape else columns[n] for n in used})
-
-    def paraphrases(self, columns: Mapping[str, list[str]]) -> list[list[str]]:
-        """The paraphrased questions of each contract."""
-        texts = []
-        for template in self._templates(lambda a: str(a.paraphrase)):
-            texts.append(_Pieces.of(template).fill(columns))
-        return [list(of_contract) for of_contract in zip(*texts, strict=True)]
-
-
-def _escaped(texts: list[str]) -> list[str]:
-    # Labels are printable, so that quotes and backslashes are all that JSON has to escape.
-    together = "".join(texts)
-    return texts if '"' not in together and "\\" not in together else [json_text(text) for text in texts]
-
-
-def rows_of_chunk(drawing: Drawing, start: int, stop: int) -> Iterator[tuple[Sheet, list[str]]]:
-    """The sheets of a chunk with the question rows of each contract."""
-    for sheet in drawing.sheets(start, stop):
-        yield sheet, RowFormat(sheet.type, drawing.temporal).rows(sheet.columns)
-
-
-def items_of(sheet: Sheet, rows: list[str]) -> list[list[Item]]:
-    """The items of each contract, read back from its question rows, so that there is one source of both."""
-    attributes = list(sheet.type.spec.attributes)
-    return [
-        [Item(**row, group=sheet.type.name, attribute=name) for row, name in zip(contract, attributes, strict=True)]
-        for contract in (json.loads(f"[{text}]") for text in rows)
-    ]
 
 
 HOPS = (1, 2, 3)
@@ -347,121 +233,62 @@ def compile_dataset(
 
 def compile_planned(drawing: Drawing, graph: Graph) -> Dataset:
     """The data set of a plan."""
-    found = _drawn(drawing, graph, *chunk_bounds(drawing.graph.n_edges))
-    values = [found.values[n] for n in range(drawing.graph.n_edges)]
-    return _dataset(drawing, graph, found, khop_questions(graph, drawing, values))
-
-
-def compile_part(drawing: Drawing, graph: Graph, n_items: int) -> Dataset:
-    """The first contracts of a plan that have `n_items` questions between them, as a data set; no questions across.
-
-    Wrong answers are those of `items_in_chunks`, so they do not depend on how much is read.
-    """
-    found, n_edges, last = _Drawn(), 0, graph.n_edges
-    for start, stop in chunk_bounds(drawing.graph.n_edges):
-        # Of what was not asked for, what lies outside the graph alone.
-        if n_edges and stop <= last:
-            continue
-        chunk = _drawn(drawing, graph, (start, stop))
-        for number in range(start, min(stop, last)) if not n_edges else ():
-            n_items -= len(chunk.items[number])
-            if n_items <= 0:
-                n_edges = number + 1
-                break
-        found.update(chunk)
-    n_edges = n_edges or last
-    part = replace(
-        graph,
-        ends=graph.ends[:n_edges],
-        type_of=graph.type_of[:n_edges],
-        ids=None if graph.ids is None else graph.ids[:n_edges],
-    )
-    return _dataset(drawing, part, found, (), holdout_from=last)
-
-
-def items_in_chunks(drawing: Drawing, graph: Graph) -> Iterator[tuple[Item, ...]]:
-    """All items of a plan with paraphrases and wrong answers, those of some contracts at a time, in bounded memory.
-
-    Wrong answers come from contracts of the same chunk first: values of all contracts would have to be held.
-    """
-    for start, stop in chunk_bounds(graph.n_edges):
-        chunk = _drawn(drawing, graph, (start, stop))
-        yield tuple(item for number in range(start, stop) for item in chunk.items[number])
-
-
-def _drawn(drawing: Drawing, graph: Graph, *chunks: tuple[int, int]) -> "_Drawn":
-    found = _Drawn()
-    for start, stop in chunks:
-        found.draw(drawing, start, stop)
-    found.add_wrong_answers(drawing, graph.n_edges)
-    return found
-
-
-@dataclass
-class _Drawn:
-    """Contracts by the numbers of their edges: attribute values, items, dates of what they supersede."""
-
-    values: dict[int, dict[str, str]] = field(default_factory=dict)
-    items: dict[int, list[Item]] = field(default_factory=dict)
-    superseded: dict[int, str] = field(default_factory=dict)
-
-    def draw(self, drawing: Drawing, start: int, stop: int) -> None:
-        """Those of the edges start .. stop - 1, which lie within one chunk; without wrong answers."""
-        for sheet, rows in rows_of_chunk(drawing, start, stop):
-            contents = zip(*(sheet.columns[name] for name in sheet.type.spec.attributes), strict=True)
-            for number, content in zip(sheet.edges.tolist(), contents, strict=True):
-                self.values[number] = dict(zip(sheet.type.spec.attributes, content, strict=True))
-            self.items |= dict(zip(sheet.edges.tolist(), _paraphrased(drawing, sheet, rows), strict=True))
-            self.superseded |= dict(zip(sheet.edges.tolist(), sheet.columns.get(SUPERSEDED, ()), strict=False))
-
-    def add_wrong_answers(self, drawing: Drawing, n_edges: int) -> None:
-        """Those of the graph's `n_edges` contracts alone, so that none outside it is ever shown, and of the others."""
-        for inside in (True, False):
-            part = [n for n in sorted(self.values) if (n < n_edges) is inside]
-            _add_wrong_answers(drawing, part, self.values, self.items)
-
-    def update(self, other: "_Drawn") -> None:
-        """Take over what another one holds."""
-        self.values |= other.values
-        self.items |= other.items
-        self.superseded |= other.superseded
-
-
-def _dataset(
-    drawing: Drawing, graph: Graph, found: _Drawn, khop: tuple[KHop, ...], *, holdout_from: int | None = None
-) -> Dataset:
-    outside = range(graph.n_edges if holdout_from is None else holdout_from, drawing.graph.n_edges)
-    contracts = (_contract(drawing, n, found.values[n], found.superseded.get(n, "")) for n in range(graph.n_edges))
+    values: dict[int, dict[str, str]] = {}
+    items: dict[int, list[Item]] = {}
+    superseded: dict[int, str] = {}
+    for sheet in drawing.sheets():
+        for place, number in enumerate(sheet.edges.tolist()):
+            texts = {name: column[place] for name, column in sheet.columns.items()}
+            values[number] = {name: texts[name] for name in sheet.type.spec.attributes}
+            items[number] = _items_of_contract(sheet.type, texts, temporal=drawing.temporal)
+            superseded[number] = texts.get(SUPERSEDED, "")
+    inside, outside = range(graph.n_edges), range(graph.n_edges, drawing.graph.n_edges)
+    # Wrong answers come from contracts of the same side, so that none outside the graph is ever shown.
+    _add_wrong_answers(drawing, inside, values, items)
+    _add_wrong_answers(drawing, outside, values, items)
     return Dataset(
         name=graph.name,
         graph=graph,
-        items=tuple(item for n in range(graph.n_edges) for item in found.items[n]),
-        contracts=tuple(contracts),
-        holdout=tuple(item for n in outside for item in found.items[n]),
-        khop=khop,
+        items=tuple(item for number in inside for item in items[number]),
+        contracts=tuple(_contract(drawing, number, values[number], superseded[number]) for number in inside),
+        holdout=tuple(item for number in outside for item in items[number]),
+        khop=khop_questions(graph, drawing, [values[number] for number in range(drawing.graph.n_edges)]),
         seed=drawing.seed,
         temporal=drawing.temporal,
         types={type_.name: type_ for type_ in drawing.used_types},
     )
 
 
+def _items_of_contract(type_: ContractType, texts: Mapping[str, str], *, temporal: bool) -> list[Item]:
+    """The questions about one contract, with paraphrases; without wrong answers."""
+
+    def fill(template: str) -> str:
+        return (dated(template, type_) if temporal else template).format_map(texts)
+
+    return [
+        Item(
+            question=fill(attribute.question),
+            answer=type_.answer(name, texts[name]),
+            edge=texts[EDGE],
+            group=type_.name,
+            attribute=name,
+            paraphrase=fill(attribute.paraphrase),
+        )
+        for name, attribute in type_.spec.attributes.items()
+    ]
+
+
 def plan(graph: Graph | str | Path, *, seed: int, temporal: bool, own_types: Path | None) -> tuple[Drawing, Graph]:
     """What is drawn (holdout contracts included), and the graph that is compiled."""
     if not isinstance(graph, Graph):
         graph = load_graph(graph, seed=seed)
+    if graph.n_edges > MAX_EDGES:
+        raise InputError(f"{graph.name}: {graph.n_edges:,} contracts; at most {MAX_EDGES:,} are compiled")
     types = contract_types(own_types)
     for name in graph.types:
         known_type(types, name)
     graph = with_successors(graph) if temporal else graph
     return Drawing(with_holdout(graph), types, seed, temporal), graph
-
-
-def _paraphrased(drawing: Drawing, sheet: Sheet, rows: list[str]) -> list[list[Item]]:
-    others = RowFormat(sheet.type, drawing.temporal).paraphrases(sheet.columns)
-    return [
-        [replace(item, paraphrase=paraphrase) for item, paraphrase in zip(asked, asked_otherwise, strict=True)]
-        for asked, asked_otherwise in zip(items_of(sheet, rows), others, strict=True)
-    ]
 
 
 def _add_wrong_answers(
@@ -602,16 +429,3 @@ def n_entailed_of_contracts(dataset: Dataset) -> dict[str, int]:
         for contract in dataset.contracts
         for type_ in [dataset.types[contract.type]]
     }
-
-
-def n_entailed(graph: Graph, types: Sequence[ContractType], parties: Int[np.ndarray, "E 2"]) -> Int[np.ndarray, " E"]:
-    """The same counted on a graph whose contracts are not at hand; `types` stand in the order of the graph's.
-
-    An edge has one for each address of a party that some other contract of that party states as well.
-    `parties` are the nodes in the order of the roles.
-    """
-    states = np.array([[role in type_.addresses.values() for role in type_.roles] for type_ in types])
-    stated = states[graph.type_of]
-    times = np.bincount(parties[stated], minlength=graph.n_nodes)
-    counts: Int[np.ndarray, " E"] = (stated & (times[parties] > 1)).sum(axis=1)
-    return counts

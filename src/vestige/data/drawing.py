@@ -1,13 +1,12 @@
 """Names, parties, days and attribute values of contracts, drawn from the seed.
 
-Who signs each contract, in which role and on which day; then its attribute values, a chunk of edges at a time. Parties
-and days have to be drawn for all contracts at once. An entity signs at most one contract a day. So "the contract with X
-as of DATE" means one contract, and no two questions coincide. Two contracts of the same parties are only told apart by
-time (the temporal feature): the later supersedes the earlier, and a question says as of which day it asks.
+Who signs each contract, in which role and on which day; then its attribute values. An entity signs at most one contract
+a day. So "the contract with X as of DATE" means one contract, and no two questions coincide. Two contracts of the same
+parties are only told apart by time (the temporal feature): the later supersedes the earlier, and a question says as of
+which day it asks.
 
-Values are drawn in chunks, so that memory stays bounded. A number or a choice depends on the seed, the contract type,
-the attribute and the edge's number, and on no other edge; key dates and the addresses of single contracts depend on the
-graph. Columns are lists of text with one entry a contract.
+A number or a choice depends on the seed, the contract type, the attribute and the edge's number, and on no other edge;
+key dates and the addresses of single contracts depend on the graph. Columns are lists of text, one entry a contract.
 
 Axes: E edges. Days count from 1970-01-01.
 
@@ -374,13 +373,10 @@ def _parties(
 WRONG_DRAWN = 2 * N_WRONG
 """Fresh values that are drawn for the wrong answers to one question."""
 
-CHUNK = 2048
-"""Edges that are drawn together: 7 MB of question rows."""
-
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """The contracts of one type in one chunk: their edge numbers, and a column for each attribute.
+    """The contracts of one type: their edge numbers, and a column for each attribute.
 
     Further columns: the name of the party in each role (under the role), `edge`, and with the temporal
     feature `as_of` and `superseded_date` (empty where nothing is superseded).
@@ -439,10 +435,10 @@ class Drawing:
         """The names of entities that play a role of a type."""
         return self.names.of_kind(type_.kinds[role], nodes)
 
-    def sheets(self, start: int, stop: int) -> Iterator[Sheet]:
-        """The contracts of the edges start .. stop - 1, which lie within one chunk, a sheet for each type."""
+    def sheets(self) -> Iterator[Sheet]:
+        """All contracts, a sheet for each type."""
         for index, type_ in enumerate(self.used_types):
-            edges = start + np.flatnonzero(self.graph.type_of[start:stop] == index)
+            edges = np.flatnonzero(self.graph.type_of == index)
             if len(edges):
                 yield Sheet(type_, edges, self._columns(type_, edges))
 
@@ -485,10 +481,9 @@ class Drawing:
         return columns
 
     def _words(self, type_: ContractType, name: str, edges: Int[np.ndarray, " n"]) -> np.ndarray:
-        """A random word for each edge: the chunk's own stream, read at the edge's place in it."""
-        chunk = int(edges[0]) // CHUNK
-        rng = generator(self.seed, "attribute", type_.name, name, chunk)
-        words: np.ndarray = random_words(rng, int(edges[-1]) - chunk * CHUNK + 1)[edges - chunk * CHUNK]
+        """A random word for each edge, which further edges do not change."""
+        rng = generator(self.seed, "attribute", type_.name, name, 0)
+        words: np.ndarray = random_words(rng, int(edges[-1]) + 1)[edges]
         return words
 
     def _integers(self, type_: ContractType, edges: Int[np.ndarray, " n"]) -> dict[str, Int[np.ndarray, " n"]]:
@@ -552,9 +547,3 @@ def _taken(values: tuple[str, ...], places: Int[np.ndarray, " n"]) -> list[str]:
 
 def _integer_texts(numbers: Int[np.ndarray, " n"]) -> list[str]:
     return list(map(str, numbers.tolist()))
-
-
-def chunk_bounds(n_edges: int) -> Iterator[tuple[int, int]]:
-    """First edge and end of each chunk."""
-    for start in range(0, n_edges, CHUNK):
-        yield start, min(start + CHUNK, n_edges)

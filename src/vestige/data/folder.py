@@ -3,7 +3,6 @@
 A compiled data set on disk: written whole with a manifest, read back against it.
 
 pistol.json       every question row in PISTOL's published form
-nodes.json        of a stream: name, parts and nodes of its graph, in their order
 edges.csv         edge, type, connectivity, component, n_entailed, first, second, supersedes
 items.jsonl       items with paraphrase and wrong answers      holdout.jsonl  the same outside the graph
 contracts.jsonl   attributes and full text                     khop.jsonl     questions across contracts
@@ -14,20 +13,16 @@ manifest.json     seed, settings, counts, digests; written last
 The manifest of a compiled folder: what made it, what it holds, and the digest of every file.
 
 It is written last, and reading starts with it: a file that is missing or was changed is refused by name.
-
-From a graph to a folder: the whole data set in memory, or for large graphs its rows as a stream.
-
-Both write the same question rows and the same edges; a stream leaves out what needs all contracts at hand.
 """
 
 import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from vestige.artifacts.own_files import refuse_strangers
 from vestige.artifacts.provenance import installed_versions
@@ -43,23 +38,18 @@ from vestige.data.dataset import (
     Contract,
     Dataset,
     KHop,
-    compile_part,
     compile_planned,
     item_row,
-    items_in_chunks,
-    n_entailed,
     n_entailed_of_contracts,
     plan,
-    rows_of_chunk,
 )
-from vestige.data.drawing import Drawing, chunk_bounds
-from vestige.data.graph import Edge, Graph, build_graph, shown, with_holdout
+from vestige.data.graph import Edge, Graph, build_graph, shown
 from vestige.data.pistol import pistol_row, pistol_text
 
 SCHEMA = 1
 """Version of the folder's files. Another one is refused, never guessed at."""
 
-COMPILER = 1
+COMPILER = 2
 """Version of the compiler: the same settings give the same bytes as long as it stays the same."""
 
 MANIFEST = "manifest.json"
@@ -153,20 +143,18 @@ CONTRACTS, KHOP, GRAPH, TYPES, FACTUAL = (
     "contract_types",
     "factual.jsonl",
 )
-NODES = "nodes.json"
 EDGE_COLUMNS = ("edge", "type", "connectivity", "component", "n_entailed", "first", "second", "supersedes")
 
 _AGAIN = "compile again with --fresh"
 
 
-def identity(graph: Graph, seed: int, *, temporal: bool, stream: bool, types: Sequence[ContractType]) -> dict[str, Any]:
+def identity(graph: Graph, seed: int, *, temporal: bool, types: Sequence[ContractType]) -> dict[str, Any]:
     """What decides the bytes of a folder."""
     return {
         "compiler": COMPILER,
         "name": graph.name,
         "seed": seed,
         "temporal": temporal,
-        "stream": stream,
         "graph": graph.digest,
         "types": {type_.name: type_.digest for type_ in sorted(types, key=lambda t: t.name)},
     }
@@ -183,7 +171,7 @@ def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
         files = FilesWritten(partial)
         files.write(PISTOL, pistol_text(map(pistol_row, (*dataset.items, *dataset.factual))))
         columns = [entailed.get(id_) for id_ in ids], [earlier.get(id_) for id_ in ids]
-        files.write(EDGES, edges_csv(graph, *columns))
+        files.write(EDGES, [edges_csv(graph, *columns)])
         files.write(ITEMS, (json_line(item_row(item)) for item in dataset.items))
         files.write(HOLDOUT, (json_line(item_row(item)) for item in dataset.holdout))
         files.write(FACTUAL, (json_line(item_row(item)) for item in dataset.factual))
@@ -199,12 +187,11 @@ def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
             "khop": len(dataset.khop),
             "factual": len(dataset.factual),
         }
-        about = identity(graph, dataset.seed, temporal=dataset.temporal, stream=False, types=used)
+        about = identity(graph, dataset.seed, temporal=dataset.temporal, types=used)
         return files.finish(
             {
                 **about,
                 "digest": dataset.digest,
-                "left_out": [],
                 "unknown": list(dataset.unknown),
                 "counts": counts,
                 "connectivity": graph.connectivity_by_type(),
@@ -219,51 +206,31 @@ def write_types(files: FilesWritten, types: Sequence[ContractType]) -> None:
         files.write(f"{TYPES}/{type_.name}.txt.j2", [type_.template])
 
 
-def edges_csv(graph: Graph, entailed: Sequence[int | None], supersedes: Sequence[str | None]) -> Iterator[str]:
-    """edges.csv in pieces. What is not known is an empty cell."""
-    yield ",".join(EDGE_COLUMNS) + "\n"
-    for start, stop in chunk_bounds(graph.n_edges):
-        buffer = io.StringIO(newline="")
-        ends = graph.ends[start:stop]
-        csv.writer(buffer, lineterminator="\n").writerows(
-            zip(
-                graph.edge_ids(start, stop),
-                [graph.types[t] for t in graph.type_of[start:stop].tolist()],
-                graph.connectivity[start:stop].tolist(),
-                graph.components[start:stop].tolist(),
-                entailed[start:stop],
-                [graph.nodes[n] for n in ends[:, 0].tolist()],
-                [graph.nodes[n] for n in ends[:, 1].tolist()],
-                supersedes[start:stop],
-                strict=True,
-            )
+def edges_csv(graph: Graph, entailed: Sequence[int | None], supersedes: Sequence[str | None]) -> str:
+    """edges.csv. What is not known is an empty cell."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(EDGE_COLUMNS)
+    writer.writerows(
+        zip(
+            graph.edge_ids(),
+            [graph.types[t] for t in graph.type_of.tolist()],
+            graph.connectivity.tolist(),
+            graph.components.tolist(),
+            entailed,
+            [graph.nodes[n] for n in graph.ends[:, 0].tolist()],
+            [graph.nodes[n] for n in graph.ends[:, 1].tolist()],
+            supersedes,
+            strict=True,
         )
-        yield buffer.getvalue()
+    )
+    return buffer.getvalue()
 
 
-def nodes_json(graph: Graph) -> Iterator[str]:
-    """What of a graph its edges do not say."""
-    parts = {str(number): name for number, name in graph.parts.items()}
-    yield json.dumps({"name": graph.name, "parts": parts, "nodes": graph.nodes}, ensure_ascii=False) + "\n"
-
-
-def read_dataset(folder: Path, most: int | None = None) -> Dataset:
-    """The data set in a compiled folder, once every file has the digest that the manifest gives.
-
-    Of a stream at most so many questions are read, rounded up to whole contracts; without `most` one of more than
-    `STREAM_ABOVE` contracts is refused.
-    """
+def read_dataset(folder: Path) -> Dataset:
+    """The data set in a compiled folder, once every file has the digest that the manifest gives."""
     manifest = read_manifest(folder)
     check_files(folder, manifest)
-    if manifest.get("stream"):
-        drawing, graph = _stream(folder, manifest)
-        n = manifest["counts"]["items"]
-        if most is None and graph.n_edges > STREAM_ABOVE:
-            raise InputError(
-                f"{folder}: holds {n:,} questions about {graph.n_edges:,} contracts, too many to hold in memory; read "
-                "the first ones with --limit, as in --limit 20000"
-            )
-        return compile_part(drawing, graph, n if most is None else most)
     about = typed(folder / MANIFEST, _About, manifest, again=_AGAIN)
     graph = _graph_in(folder / GRAPH)
     khop = zip(_items(folder / KHOP), read_rows(folder / KHOP, _Across), strict=True)
@@ -283,35 +250,6 @@ def read_dataset(folder: Path, most: int | None = None) -> Dataset:
             unknown=about.unknown,
         ),
     )
-
-
-def stream_items(folder: Path) -> Iterator[Item]:
-    """Every item of a compiled stream, with paraphrase and wrong answers, in bounded memory."""
-    manifest = read_manifest(folder)
-    check_files(folder, manifest)
-    for items in items_in_chunks(*_stream(folder, manifest)):
-        yield from items
-
-
-def _stream(folder: Path, manifest: Mapping[str, Any]) -> tuple[Drawing, Graph]:
-    """What a stream was drawn from: its graph, and the seed and types that draw the same rows again."""
-    if NODES not in manifest["files"] or manifest.get("compiler") != COMPILER:
-        raise InputError(f"{folder}: a stream of another version of Vestige, which cannot be drawn again; {_AGAIN}")
-    stored = typed(folder / NODES, _Nodes, read_json(folder / NODES), again=_AGAIN)
-    with (folder / EDGES).open(encoding="utf-8", newline="") as file:
-        edges = [Edge(row["first"], row["second"], row["type"], row["edge"]) for row in csv.DictReader(file)]
-    graph = build_graph(one_line(stored.name, width=200), edges, parts=stored.parts, nodes=stored.nodes)
-    if graph.digest != manifest["graph"]:
-        raise InputError(f"{folder / EDGES}: not the graph that was compiled; {_AGAIN}")
-    types = read_types(folder / TYPES)
-    return Drawing(with_holdout(graph), types, int(manifest["seed"]), bool(manifest["temporal"])), graph
-
-
-@dataclass(frozen=True)
-class _Nodes:
-    name: str
-    parts: dict[int, str]
-    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -434,17 +372,6 @@ def _graph_in(path: Path) -> Graph:
     return build_graph(name, edges, parts=stored.graph.parts, nodes=[node.id for node in stored.nodes])
 
 
-STREAM_ABOVE = 10_000
-"""Graphs with more edges are written as a stream unless told otherwise."""
-
-
-LEFT_OUT = ("paraphrase", "perturbed", "text", "holdout", "khop", "graph")
-"""What a stream does not write. All but questions across contracts are drawn again when it is read."""
-
-_PIECE = 64
-"""Contracts whose rows are written together: 0.2 MB, which fit the processor's cache."""
-
-
 class CompileSettings(Settings):
     """How a graph is compiled."""
 
@@ -454,24 +381,10 @@ class CompileSettings(Settings):
     """Let later contracts of the same parties supersede earlier ones."""
     contract_types: Path | None = None
     """A folder of further contract types: NAME.toml, NAME.txt.j2."""
-    stream: bool | None = None
-    """Write questions and edges only, in bounded memory; the default above 10,000 contracts."""
-
-
-class Progress(Protocol):
-    """Told how far the writing of rows has come."""
-
-    def __call__(self, done: int, of: int) -> None:
-        """`done` of `of` contracts are written."""
 
 
 def compile_to_folder(
-    source: str | Path | Graph,
-    folder: Path,
-    settings: CompileSettings,
-    *,
-    fresh: bool = False,
-    progress: Progress | None = None,
+    source: str | Path | Graph, folder: Path, settings: CompileSettings, *, fresh: bool = False
 ) -> dict[str, Any]:
     """Compile a graph into a folder and give back the manifest.
 
@@ -479,51 +392,7 @@ def compile_to_folder(
     `fresh`.
     """
     drawing, graph = plan(source, seed=settings.seed, temporal=settings.temporal, own_types=settings.contract_types)
-    stream = graph.n_edges > STREAM_ABOVE if settings.stream is None else settings.stream
-    about = identity(graph, settings.seed, temporal=settings.temporal, stream=stream, types=drawing.used_types)
+    about = identity(graph, settings.seed, temporal=settings.temporal, types=drawing.used_types)
     with replacing(folder):
         manifest = already_there(folder, about, fresh=fresh)
-        if manifest is not None:
-            return manifest
-        if not stream:
-            return write_dataset(compile_planned(drawing, graph), folder)
-        return _write_stream(drawing, graph, folder, about, progress)
-
-
-def _write_stream(
-    drawing: Drawing, graph: Graph, folder: Path, about: dict[str, Any], progress: Progress | None
-) -> dict[str, Any]:
-    """Rows and edges, a chunk at a time."""
-    signing = drawing.signing
-    entailed = n_entailed(graph, drawing.used_types, signing.parties[: graph.n_edges]).tolist()
-    earlier: list[str | None] = [None] * graph.n_edges
-    if signing.supersedes is not None:
-        replaced = signing.supersedes[: graph.n_edges].tolist()
-        earlier = [None if n < 0 else graph.edge_ids(n, n + 1)[0] for n in replaced]
-    sizes = [len(type_.spec.attributes) for type_ in drawing.used_types]
-    counts = {
-        "entities": graph.n_nodes,
-        "contracts": graph.n_edges,
-        "items": sum(size * int((graph.type_of == t).sum()) for t, size in enumerate(sizes)),
-    }
-    with new_folder(folder) as partial:
-        files = FilesWritten(partial)
-        files.write(PISTOL, pistol_text(_rows(drawing, graph, progress)))
-        files.write(EDGES, edges_csv(graph, entailed, earlier))
-        files.write(NODES, nodes_json(graph))
-        write_types(files, drawing.used_types)
-        about = {**about, "left_out": list(LEFT_OUT), "unknown": [], "counts": counts}
-        return files.finish({**about, "connectivity": graph.connectivity_by_type()})
-
-
-def _rows(drawing: Drawing, graph: Graph, progress: Progress | None) -> Iterator[str]:
-    """The question rows of each chunk, in the order of the edges."""
-    for start, stop in chunk_bounds(graph.n_edges):
-        rows = [""] * (stop - start)
-        for sheet, of_contracts in rows_of_chunk(drawing, start, stop):
-            for number, text in zip((sheet.edges - start).tolist(), of_contracts, strict=True):
-                rows[number] = text
-        for first in range(0, len(rows), _PIECE):
-            yield ",\n".join(rows[first : first + _PIECE])
-        if progress is not None:
-            progress(stop, graph.n_edges)
+        return manifest if manifest is not None else write_dataset(compile_planned(drawing, graph), folder)

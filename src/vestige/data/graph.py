@@ -1,7 +1,7 @@
 """Graphs of contracts: in memory, from files of one's own, and the families that Vestige knows by name.
 
-A graph of contracts: nodes are entities, edges are the contracts that they sign. Kept as arrays, so that a million
-edges take megabytes. Axes: E edges in the order of the source, N nodes.
+A graph of contracts: nodes are entities, edges are the contracts that they sign. Axes: E edges in
+the order of the source, N nodes.
 
 Graphs of one's own: edge lists (.csv, .tsv, .txt), GraphML and node-link JSON, and networkx graphs. The files are read
 here and not by networkx, which gives back an undirected edge with its ends in the order of the nodes and the edges
@@ -275,7 +275,7 @@ def with_holdout(graph: Graph) -> Graph:
     )
 
 
-MAX_EDGES = 50_000_000
+MAX_EDGES = 10_000
 _REWIRED = 0.1
 
 Ends = Int[np.ndarray, "E 2"]
