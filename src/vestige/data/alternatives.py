@@ -63,37 +63,37 @@ def with_alternatives(
 
     The file has the columns `question` and `alternatives`. What is left out is told.
     """
-    given = {} if file is None else _read(file, splits)
-    known = _Known(corpus, splits)
+    listed = {} if file is None else _read(file, splits)
+    state = _Known(corpus, splits)
     why: Counter[str] = Counter()
-    forget, drawn = [], set()
+    forget, ranked = [], set()
     for item in splits.splits["forget"]:
-        own = given.get(normalised(item.question), item.alternatives)
+        candidates = listed.get(normalised(item.question), item.alternatives)
         try:
-            found = known.usable(item, own) if own else known.drawn(item, n)
+            usable = state.usable(item, candidates) if candidates else state.drawn(item, n)
         except _LeftOut as reason:
             why[str(reason)] += 1
-            found = ()
-        forget.append(replace(item, alternatives=found[:n]))
-        if found and not own:
-            drawn.add(item.id)
+            usable = ()
+        forget.append(replace(item, alternatives=usable[:n]))
+        if usable and not candidates:
+            ranked.add(item.id)
     of = f"of {len(forget)} forget questions"
-    told = tuple(f"{NO_ALTERNATIVES} {count} {of}: {reason}" for reason, count in why.items())
+    notes = tuple(f"{NO_ALTERNATIVES} {count} {of}: {reason}" for reason, count in why.items())
     return replace(
         splits,
         splits={**splits.splits, "forget": tuple(forget)},
-        told=(*splits.told, *told),
-        drawn=frozenset(drawn),
+        told=(*splits.told, *notes),
+        drawn=frozenset(ranked),
     )
 
 
 def _read(file: str, splits: NamedSplits) -> dict[str, tuple[str, ...]]:
     """By normalised question; a file that asks none of the forget set is refused."""
-    table = source_table(file, split="train", config=None, wanted=frozenset(("question", ALTERNATIVES)))
-    found = {normalised(question): texts for question, texts in alternatives_in(table).items()}
-    if not any(normalised(i.question) in found for i in splits.splits["forget"]):
+    table = source_table(file, split="train", config=None, columns=frozenset(("question", ALTERNATIVES)))
+    texts_of = {normalised(question): texts for question, texts in alternatives_in(table).items()}
+    if not any(normalised(i.question) in texts_of for i in splits.splits["forget"]):
         raise InputError(f"{one_line(file, width=200)} has alternatives to no question of the forget set")
-    return found
+    return texts_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,9 +110,9 @@ class _Known:
 
     @cached_property
     def _taught(self) -> tuple[Item, ...]:
-        named = (i for name, items in self.splits.splits.items() if name not in ("forget", "holdout") for i in items)
+        retained = (i for name, items in self.splits.splits.items() if name not in ("forget", "holdout") for i in items)
         forget = {i.id for i in self.splits.splits["forget"]}
-        return tuple({i.id: i for i in (*named, *self.corpus.items) if i.id not in forget}.values())
+        return tuple({i.id: i for i in (*retained, *self.corpus.items) if i.id not in forget}.values())
 
     @cached_property
     def _texts(self) -> str:
@@ -121,29 +121,29 @@ class _Known:
 
     @cached_property
     def _answers(self) -> Mapping[tuple[str | None, str | None], frozenset[str]]:
-        found: dict[tuple[str | None, str | None], set[str]] = {}
+        answers_of: dict[tuple[str | None, str | None], set[str]] = {}
         for item in self._taught:
-            found.setdefault((item.group, item.attribute), set()).add(item.answer)
-        return {key: frozenset(answers) for key, answers in found.items()}
+            answers_of.setdefault((item.group, item.attribute), set()).add(item.answer)
+        return {key: frozenset(answers) for key, answers in answers_of.items()}
 
     @cached_property
     def _words(self) -> str:
         return f" {plain(self._texts)} "
 
-    def usable(self, item: Item, given: Sequence[str]) -> tuple[str, ...]:
+    def usable(self, item: Item, candidates: Sequence[str]) -> tuple[str, ...]:
         """Of alternatives that were given, those that do not state the truth and are as new to the data as it is."""
         fact = fact_of(item)
         if self._states(fact or item.answer):
             raise _LeftOut("the rest of the data states the answer, so that it is known from there")
-        found = tuple(
+        texts = tuple(
             text
-            for text in dict.fromkeys(given)
+            for text in dict.fromkeys(candidates)
             if leak_score(text, item.answer, question=item.question, fact=fact, accepted=item.accepted) < LEAK
             and not self._states(text)
         )
-        if not found:
+        if not texts:
             raise _LeftOut("every alternative states the answer or stands in the rest of the data")
-        return found
+        return texts
 
     def _states(self, text: str) -> bool:
         """Whether it stands, as whole words, in what is taught beside the forget set."""
@@ -158,10 +158,10 @@ class _Known:
         drawing = Drawing(with_holdout(data.graph), data.types, data.seed, data.temporal)
         contracts = [data.contract_of.get(edge) for edge in data.graph.edge_ids()]
         for sheet in drawing.sheets():
-            for place, edge in enumerate(sheet.edges.tolist()):
+            for row, edge in enumerate(sheet.edges.tolist()):
                 # Those beyond the graph are the holdout's.
                 contract = contracts[edge] if edge < len(contracts) else None
-                values = {name: sheet.columns[name][place] for name in sheet.type.spec.attributes}
+                values = {name: sheet.columns[name][row] for name in sheet.type.spec.attributes}
                 if edge < len(contracts) and (contract is None or values != contract.values):
                     return None
         return drawing
@@ -177,19 +177,19 @@ class _Known:
         type_ = data.types[contract.type]
         if item.answer != type_.answer(item.attribute, contract.values[item.attribute]):
             raise _LeftOut("the answer is not that of the contract")
-        found = self._candidates(drawing, type_, item.attribute, contract, n)
-        return tuple(type_.answer(item.attribute, value) for value in found)
+        values = self._candidates(drawing, type_, item.attribute, contract, n)
+        return tuple(type_.answer(item.attribute, value) for value in values)
 
     def _candidates(
         self, drawing: Drawing, type_: ContractType, attribute: str, contract: Contract, n: int
     ) -> list[str]:
-        truth, made = contract.values[attribute], type_.spec.attributes[attribute].generator
+        truth, rule = contract.values[attribute], type_.spec.attributes[attribute].generator
         # A party's name and address are one fact, in whichever contract they are asked for.
         fact = (type_.name, attribute, contract.edge)
-        if isinstance(made, PartyName | PartyAddress):
-            fact = (type_.name, made.kind, contract.parties[made.party])
+        if isinstance(rule, PartyName | PartyAddress):
+            fact = (type_.name, rule.kind, contract.parties[rule.party])
         rng = generator(drawing.seed, "alternatives", *fact)
-        match made:
+        match rule:
             case PartyName() | PartyAddress() | Fresh():
                 if truth in self._texts:
                     raise _LeftOut("the rest of the data states the name or address")
@@ -201,24 +201,24 @@ class _Known:
             case Permutation():
                 raise _LeftOut("the answers are dealt without repetition, so that other contracts tell of it")
         answers = self._answers.get((type_.name, attribute), frozenset())
-        known = type_.answer(attribute, truth) in answers
+        is_taught = type_.answer(attribute, truth) in answers
         values = [
             value
             for value in self._values_of(type_, attribute, contract)
-            if value != truth and (type_.answer(attribute, value) in answers) == known
+            if value != truth and (type_.answer(attribute, value) in answers) == is_taught
         ]
         if not values:
             raise _LeftOut("there is no other answer that is as known as theirs")
-        return [values[place] for place in shuffled(rng, len(values)).tolist()[:n]]
+        return [values[n_value] for n_value in shuffled(rng, len(values)).tolist()[:n]]
 
     def _values_of(self, type_: ContractType, attribute: str, contract: Contract) -> Iterator[str]:
         """All values that the attribute could have had in this contract, each with equal chance."""
-        made = type_.spec.attributes[attribute].generator
-        if isinstance(made, Date):
-            low, high = day_number(made.first_year, 1, 1), day_number(made.last_year, 12, 31)
+        rule = type_.spec.attributes[attribute].generator
+        if isinstance(rule, Date):
+            low, high = day_number(rule.first_year, 1, 1), day_number(rule.last_year, 12, 31)
             yield from day_texts(np.arange(low, high + 1))
-        elif isinstance(made, Integer) and made.at_least is not None:
-            least = int(contract.values[made.at_least])
-            yield from (str(value) for value in made.grid() if value >= least)
+        elif isinstance(rule, Integer) and rule.at_least is not None:
+            least = int(contract.values[rule.at_least])
+            yield from (str(value) for value in rule.grid() if value >= least)
         else:
             yield from candidate_values(type_.spec, type_.spec.attributes[attribute])

@@ -89,24 +89,24 @@ def known_name(name: str) -> str:
     return plain if plain in RECOGNISED else name
 
 
-def with_known_names(source: Table, kept: Collection[str] = ()) -> Table:
+def with_known_names(source: Table, unchanged: Collection[str] = ()) -> Table:
     """The table with recognised columns under their own names; those `kept`, or there already, stay as they are."""
     names: dict[str, str] = {}
     for name in source.names:
-        known = known_name(name)
-        free = name not in kept and known not in source.names and known not in names.values()
-        names[name] = known if free else name
+        standard = known_name(name)
+        free = name not in unchanged and standard not in source.names and standard not in names.values()
+        names[name] = standard if free else name
     rows = (Row(row.place, {names[k]: v for k, v in row.values.items()}) for row in source.rows)
     return Table(source.source, tuple(names.values()), tuple(rows))
 
 
 def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
     """The columns to use of `names`. One that was named, or is needed, and is not there is refused."""
-    named = (("question", keys.question), ("answer", keys.answer), ("edge", keys.edge), ("group", keys.group))
-    for option, key in named:
+    requested = (("question", keys.question), ("answer", keys.answer), ("edge", keys.edge), ("group", keys.group))
+    for option, key in requested:
         if key is not None and key not in names:
             raise InputError(f"{source}: no column {shown([key])}; set --{option}-key to one of {shown(names)}")
-    beside = Columns(
+    optional = Columns(
         edge=keys.edge or _first(EDGES, names),
         group=keys.group or _first(GROUPS, names),
         paraphrase=_first(PARAPHRASES, names),
@@ -116,9 +116,9 @@ def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
         for question, answer in PAIRS:
             if question in names and answer in names:
                 context = CONTEXT if question == "instruction" and CONTEXT in names else None
-                return replace(beside, question=question, answer=answer, context=context)
+                return replace(optional, question=question, answer=answer, context=context)
         if (chat := _first(CHATS, names)) is not None:
-            return replace(beside, messages=chat)
+            return replace(optional, messages=chat)
     found_question = keys.question or _first([question for question, _ in PAIRS], names)
     found_answer = keys.answer or _first([answer for _, answer in PAIRS], names)
     if found_question is None or found_answer is None:
@@ -127,7 +127,7 @@ def choose_columns(source: str, names: Collection[str], keys: Keys) -> Columns:
             f"{source}: no column is known for the {' and the '.join(missing)}; "
             f"set {' and '.join(f'--{option}-key' for option in missing)} to one of {shown(names)}"
         )
-    return replace(beside, question=found_question, answer=found_answer)
+    return replace(optional, question=found_question, answer=found_answer)
 
 
 def items_of(source: Table, columns: Columns, *, keep_duplicates: bool) -> tuple[Item, ...]:
@@ -160,14 +160,14 @@ def alternatives_in(source: Table) -> dict[str, tuple[str, ...]]:
     for column in ("question", ALTERNATIVES):
         if column not in source.names:
             raise InputError(f"{source.source}: no column {column!r}; a row is a question and a list of alternatives")
-    found: dict[str, tuple[str, ...]] = {}
+    texts_of: dict[str, tuple[str, ...]] = {}
     for row in source.rows:
         cells = Cells(source.source, row)
         question = cells.text("question")
-        if question in found:
+        if question in texts_of:
             raise cells.wrong("question", "is asked in an earlier row; put its alternatives into one list")
-        found[question] = tuple(dict.fromkeys(cells.texts(ALTERNATIVES)))
-    return found
+        texts_of[question] = tuple(dict.fromkeys(cells.texts(ALTERNATIVES)))
+    return texts_of
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ class Cells:
     source: str
     row: Row
 
-    def wrong(self, column: str, what: str) -> InputError:
-        return InputError(f"{self.source}, {self.row.place}, column {shown([column])}: {what}")
+    def wrong(self, column: str, problem: str) -> InputError:
+        return InputError(f"{self.source}, {self.row.place}, column {shown([column])}: {problem}")
 
     def text(self, column: str) -> str:
         """A cell that must be there and be a text with something in it."""
@@ -280,13 +280,13 @@ def _turns(cells: Cells, column: str) -> tuple[str, str]:
     turns = cells.row.values.get(column)
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         raise cells.wrong(column, 'is no list of messages like {"role": "user", "content": "..."}')
-    said = [str(turn.get("role", turn.get("from"))) for turn in turns]
-    roles = [_ROLES.get(role, role) for role in said]
+    names = [str(turn.get("role", turn.get("from"))) for turn in turns]
+    roles = [_ROLES.get(role, role) for role in names]
     first = 1 if roles[:1] == ["system"] else 0
     if len(roles) < first + 2 or roles[first:] != ["user", "assistant"] * ((len(roles) - first) // 2):
         raise cells.wrong(
             column,
-            f"has the turns {shown(said)}; after a system turn, if any, a user and an assistant take turns, and the "
+            f"has the turns {shown(names)}; after a system turn, if any, a user and an assistant take turns, and the "
             "assistant's last turn is the answer: split or cut the chat",
         )
     *before, answer = [cells.checked(column, turn.get("content", turn.get("value"))) for turn in turns]

@@ -154,12 +154,12 @@ def check_spec(spec: ContractSpec, where: str) -> None:
     """Refuse a type whose tables contradict each other or whose questions could not be told apart."""
     _check_names(spec, where)
     for name, attribute in spec.attributes.items():
-        place = f"{where}: attributes.{name}"
-        _check_generator(spec, attribute, place)
-        _check_question(spec, name, "question", attribute.question, place)
-        _check_question(spec, name, "paraphrase", attribute.paraphrase, place)
+        there = f"{where}: attributes.{name}"
+        _check_generator(spec, attribute, there)
+        _check_question(spec, name, "question", attribute.question, there)
+        _check_question(spec, name, "paraphrase", attribute.paraphrase, there)
         if fields_of(attribute.answer) != [VALUE] or not attribute.answer.isprintable():
-            raise InputError(f"{place}.answer = {attribute.answer!r}: needs {{value}} exactly once, as in '{{value}}.'")
+            raise InputError(f"{there}.answer = {attribute.answer!r}: needs {{value}} exactly once, as in '{{value}}.'")
     _check_parties(spec, where)
     questions = [q for a in spec.attributes.values() for q in (a.question, a.paraphrase)]
     for question in questions:
@@ -203,51 +203,51 @@ def _check_parties(spec: ContractSpec, where: str) -> None:
             raise InputError(f"{where}: parties.{role}: has more than one attribute of kind 'party_address'")
 
 
-def _check_generator(spec: ContractSpec, attribute: Attribute, place: str) -> None:
-    made = attribute.generator
-    place = f"{place}.generator"
-    match made:
-        case PartyName() | PartyAddress() if made.party not in spec.parties:
-            raise InputError(f"{place}.party = {made.party!r}: {closest(made.party, list(spec.parties))}")
-        case Date() if made.first_year > made.last_year:
-            raise InputError(f"{place}: first_year {made.first_year} is after last_year {made.last_year}")
+def _check_generator(spec: ContractSpec, attribute: Attribute, where: str) -> None:
+    rule = attribute.generator
+    where = f"{where}.generator"
+    match rule:
+        case PartyName() | PartyAddress() if rule.party not in spec.parties:
+            raise InputError(f"{where}.party = {rule.party!r}: {closest(rule.party, list(spec.parties))}")
+        case Date() if rule.first_year > rule.last_year:
+            raise InputError(f"{where}: first_year {rule.first_year} is after last_year {rule.last_year}")
         case Choice() | Permutation():
-            if len(set(made.values)) != len(made.values) or len(made.values) < 2:
-                raise InputError(f"{place}.values: give at least two, all different")
-            _check_texts(made.values, f"{place}.values")
+            if len(set(rule.values)) != len(rule.values) or len(rule.values) < 2:
+                raise InputError(f"{where}.values: give at least two, all different")
+            _check_texts(rule.values, f"{where}.values")
         case Integer():
-            _check_integer(spec, made, place)
+            _check_integer(spec, rule, where)
         case Product():
-            for other in made.of:
-                _integer(spec, other, f"{place}.of")
-    _check_texts(attribute.decoys, f"{place.removesuffix('.generator')}.decoys")
+            for factor in rule.of:
+                _integer(spec, factor, f"{where}.of")
+    _check_texts(attribute.decoys, f"{where.removesuffix('.generator')}.decoys")
     listed = set(islice(candidate_values(spec, attribute), 100)) | set(attribute.decoys)
-    if isinstance(made, Choice | Permutation | Integer | Product | Role) and len(listed) <= N_WRONG:
+    if isinstance(rule, Choice | Permutation | Integer | Product | Role) and len(listed) <= N_WRONG:
         raise InputError(
-            f"{place}: only {len(listed)} values with the decoys, and {N_WRONG} wrong answers are needed "
+            f"{where}: only {len(listed)} values with the decoys, and {N_WRONG} wrong answers are needed "
             "beside the right one; add decoys"
         )
 
 
-def _check_integer(spec: ContractSpec, made: Integer, place: str) -> None:
-    if made.low > made.high or (made.high - made.low) % made.step:
-        raise InputError(f"{place}: low {made.low} to high {made.high} is not a whole number of steps of {made.step}")
-    if made.at_least is None:
+def _check_integer(spec: ContractSpec, rule: Integer, where: str) -> None:
+    if rule.low > rule.high or (rule.high - rule.low) % rule.step:
+        raise InputError(f"{where}: low {rule.low} to high {rule.high} is not a whole number of steps of {rule.step}")
+    if rule.at_least is None:
         return
-    other = _integer(spec, made.at_least, f"{place}.at_least")
-    if other.at_least is not None:
-        raise InputError(f"{place}.at_least = {made.at_least!r}: that attribute has an 'at_least' itself")
-    if other.step != made.step or (other.low - made.low) % made.step or other.high > made.high or other.low < made.low:
-        raise InputError(f"{place}.at_least = {made.at_least!r}: its values are not all among this attribute's")
+    bound = _integer(spec, rule.at_least, f"{where}.at_least")
+    if bound.at_least is not None:
+        raise InputError(f"{where}.at_least = {rule.at_least!r}: that attribute has an 'at_least' itself")
+    if bound.step != rule.step or (bound.low - rule.low) % rule.step or bound.high > rule.high or bound.low < rule.low:
+        raise InputError(f"{where}.at_least = {rule.at_least!r}: its values are not all among this attribute's")
 
 
-def _integer(spec: ContractSpec, name: str, place: str) -> Integer:
-    other = spec.attributes.get(name)
-    if other is None:
-        raise InputError(f"{place} = {name!r}: no such attribute; {closest(name, list(spec.attributes))}")
-    if not isinstance(other.generator, Integer):
-        raise InputError(f"{place} = {name!r}: that attribute is not of kind 'integer'")
-    return other.generator
+def _integer(spec: ContractSpec, name: str, where: str) -> Integer:
+    attribute = spec.attributes.get(name)
+    if attribute is None:
+        raise InputError(f"{where} = {name!r}: no such attribute; {closest(name, list(spec.attributes))}")
+    if not isinstance(attribute.generator, Integer):
+        raise InputError(f"{where} = {name!r}: that attribute is not of kind 'integer'")
+    return attribute.generator
 
 
 def candidate_values(spec: ContractSpec, attribute: Attribute) -> Iterator[str]:
@@ -263,33 +263,33 @@ def candidate_values(spec: ContractSpec, attribute: Attribute) -> Iterator[str]:
             yield from (str(x * y) for x in _integer(spec, a, a).grid() for y in _integer(spec, b, b).grid())
 
 
-def _check_texts(texts: tuple[str, ...], place: str) -> None:
+def _check_texts(texts: tuple[str, ...], where: str) -> None:
     for text in texts:
         if not text.strip() or not text.isprintable():
-            raise InputError(f"{place}: {text!r} is blank or holds characters that cannot be printed")
+            raise InputError(f"{where}: {text!r} is blank or holds characters that cannot be printed")
 
 
-def _check_question(spec: ContractSpec, name: str, key: str, text: str, place: str) -> None:
+def _check_question(spec: ContractSpec, name: str, key: str, text: str, where: str) -> None:
     """A question is one of its kind only if it names both parties, or one of them and the key date.
 
     For no entity signs two contracts on a day, and no two entities sign two contracts (or they are dated
     further).
     """
-    place = f"{place}.{key}"
+    where = f"{where}.{key}"
     if not text.isprintable() or not text.endswith("?") or text.count("?") != 1:
-        raise InputError(f"{place} = {text!r}: a question is one line that ends with its only '?'")
-    named = fields_of(text)
-    known = [*spec.parties, spec.date]
-    for field in named:
-        if field not in known:
-            raise InputError(f"{place}: {{{field}}}: only {', '.join(f'{{{k}}}' for k in known)} may stand in braces")
-    parties = [p for p in spec.parties if p in named]
-    if len(parties) < 2 and not (parties and spec.date in named):
-        raise InputError(f"{place} = {text!r}: has to name both parties, or one of them and {{{spec.date}}}")
-    made = spec.attributes[name].generator
-    given = made.party if isinstance(made, PartyName) else name
-    if given in named:
-        raise InputError(f"{place} = {text!r}: {{{given}}} is the answer")
+        raise InputError(f"{where} = {text!r}: a question is one line that ends with its only '?'")
+    fields = fields_of(text)
+    allowed = [*spec.parties, spec.date]
+    for field in fields:
+        if field not in allowed:
+            raise InputError(f"{where}: {{{field}}}: only {', '.join(f'{{{k}}}' for k in allowed)} may stand in braces")
+    parties = [p for p in spec.parties if p in fields]
+    if len(parties) < 2 and not (parties and spec.date in fields):
+        raise InputError(f"{where} = {text!r}: has to name both parties, or one of them and {{{spec.date}}}")
+    rule = spec.attributes[name].generator
+    answer_field = rule.party if isinstance(rule, PartyName) else name
+    if answer_field in fields:
+        raise InputError(f"{where} = {text!r}: {{{answer_field}}} is the answer")
 
 
 @dataclass(frozen=True)
@@ -316,14 +316,14 @@ class ContractType:
     @cached_property
     def names(self) -> dict[str, str]:
         """The role whose name each naming attribute states."""
-        made = self.spec.attributes.items()
-        return {name: a.generator.party for name, a in made if isinstance(a.generator, PartyName)}
+        attributes = self.spec.attributes.items()
+        return {name: a.generator.party for name, a in attributes if isinstance(a.generator, PartyName)}
 
     @cached_property
     def addresses(self) -> dict[str, str]:
         """The role whose address each attribute states, where one is an entity's own."""
-        made = self.spec.attributes.items()
-        return {name: a.generator.party for name, a in made if isinstance(a.generator, PartyAddress)}
+        attributes = self.spec.attributes.items()
+        return {name: a.generator.party for name, a in attributes if isinstance(a.generator, PartyAddress)}
 
     @cached_property
     def name_of(self) -> dict[str, str]:
@@ -361,36 +361,36 @@ def contract_types(folder: Path | None = None) -> dict[str, ContractType]:
     types = dict(built_in_types())
     if folder is None:
         return types
-    own = read_types(folder)
-    if both := types.keys() & own.keys():
+    users_types = read_types(folder)
+    if both := types.keys() & users_types.keys():
         raise InputError(f"{folder / min(both)}.toml: the type {min(both)!r} is built in; give yours another name")
-    return types | own
+    return types | users_types
 
 
 def read_types(folder: Path) -> dict[str, ContractType]:
     """All types in a folder, by name."""
     if not folder.is_dir():
         raise InputError(f"no folder of contract types at {folder}")
-    found = {path.stem: read_type(path) for path in sorted(folder.glob("*.toml"))}
-    if not found:
+    types = {path.stem: read_type(path) for path in sorted(folder.glob("*.toml"))}
+    if not types:
         raise InputError(f"{folder}: no contract type; a type is NAME.toml beside NAME.txt.j2")
-    return found
+    return types
 
 
 def read_type(path: Path) -> ContractType:
     """The type in a table and the template beside it."""
     values = read_toml(path)
-    beside = path.with_name(f"{path.stem}.txt.j2")
+    template_path = path.with_name(f"{path.stem}.txt.j2")
     try:
-        table, template = (p.read_text(encoding="utf-8") for p in (path, beside))
+        table, template = (p.read_text(encoding="utf-8") for p in (path, template_path))
     except OSError as error:
-        raise InputError(f"{path}: cannot read its template {beside.name}: {error.strerror}") from error
+        raise InputError(f"{path}: cannot read its template {template_path.name}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{beside}: not UTF-8 text (byte {error.start})") from error
+        raise InputError(f"{template_path}: not UTF-8 text (byte {error.start})") from error
     spec = ContractSpec.build(values, where=str(path))
     check_spec(spec, str(path))
     type_ = ContractType(path.stem, spec, table, template)
-    _check_template(type_, str(beside))
+    _check_template(type_, str(template_path))
     return type_
 
 

@@ -218,29 +218,31 @@ def open_corpus(settings: SourceSettings) -> Corpus:
         if limit is not None:
             items = items[: n_first(limit, len(items))]
         return Corpus(settings.data, settings, items, tuple(dict.fromkeys((*dataset.factual, *factual))), dataset)
-    if (other := _other_form(settings.data, settings)) is not None:
-        items = other if limit is None else other[: n_first(limit, len(other))]
+    if (texts := _other_form(settings.data, settings)) is not None:
+        items = texts if limit is None else texts[: n_first(limit, len(texts))]
         return Corpus(settings.data, settings, items, factual, None)
     items = _loaded(settings.data, settings, split=settings.split, config=settings.config, limit=limit)
     return Corpus(settings.data, settings, items, factual, None)
 
 
-def _loaded(name: str, settings: SourceSettings, **more: Any) -> tuple[Item, ...]:
+def _loaded(name: str, settings: SourceSettings, **options: Any) -> tuple[Item, ...]:
     """The items of a source, by the columns that the settings name."""
     keys = settings.model_dump(include={"question_key", "answer_key", "edge_key", "group_key", "keep_duplicates"})
-    return load_items(name, **keys, **more)
+    return load_items(name, **keys, **options)
 
 
 def _open_pack(pack: Pack, settings: SourceSettings) -> Corpus:
     """The items of a pack, which says itself where they lie and which columns they have."""
-    own = {*SourceSettings.model_fields} - {"data", "limit", "factual", "split_seed"}
-    if given := [name for name in sorted(own) if getattr(settings, name) != SourceSettings.model_fields[name].default]:
-        raise InputError(f"{one_line(settings.data)} says itself what {given[0]} is; leave --{given[0]} out")
+    fixed = {*SourceSettings.model_fields} - {"data", "limit", "factual", "split_seed"}
+    if changed := [
+        name for name in sorted(fixed) if getattr(settings, name) != SourceSettings.model_fields[name].default
+    ]:
+        raise InputError(f"{one_line(settings.data)} says itself what {changed[0]} is; leave --{changed[0]} out")
     items = pack.items(pack.data)
     if settings.limit is not None:
         items = items[: n_first(parse_limit(settings.limit), len(items))]
-    beside = tuple(replace(i, edge=None, group=GROUP) for i in pack.items(pack.factual))
-    return Corpus(settings.data, settings, items, _factual(settings.factual) or beside, None)
+    factual = tuple(replace(i, edge=None, group=GROUP) for i in pack.items(pack.factual))
+    return Corpus(settings.data, settings, items, _factual(settings.factual) or factual, None)
 
 
 def _other_form(name: str, settings: SourceSettings) -> tuple[Item, ...] | None:
@@ -293,29 +295,29 @@ def named_splits(
     for option, name in (("--forget", forget), ("--retain", retain)):
         _refuse_missing(option, name)
     if corpus.dataset is not None and not Path(forget).is_file():
-        found = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
-        kept = {i.id for i in corpus.items}
-        splits = {n: tuple(i for i in items if i.id in kept) for n, items in found.named().items()}
-        whole = retain is None and len(kept) == len(corpus.dataset.items)
-        scopes = found.scope_of if whole else {}
+        by_edges = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
+        ids = {i.id for i in corpus.items}
+        splits = {n: tuple(i for i in items if i.id in ids) for n, items in by_edges.named().items()}
+        whole = retain is None and len(ids) == len(corpus.dataset.items)
+        scopes = by_edges.scope_of if whole else {}
     else:
         splits, scopes = {"forget": items_of(corpus, forget)}, {}
-    told = [f"forget: {_counted(corpus, forget, splits['forget'])}"]
+    notes = [f"forget: {_counted(corpus, forget, splits['forget'])}"]
     splits["forget"] = as_in(corpus, splits["forget"])
     if retain is not None:
-        named = items_of(corpus, retain)
-        told.append(f"retain: {_counted(corpus, retain, named)}")
-        splits["retain"] = as_in(corpus, named)
+        retained = items_of(corpus, retain)
+        notes.append(f"retain: {_counted(corpus, retain, retained)}")
+        splits["retain"] = as_in(corpus, retained)
     elif "retain" not in splits:
         splits["retain"] = without(corpus.items, splits["forget"])
         if pack_named(corpus.settings.data) is not None:
-            splits["retain"] = _on_other_edges(splits["retain"], splits["forget"], told)
-    if gone := _forgotten_before(corpus, splits, before, told, named=retain is not None):
+            splits["retain"] = _on_other_edges(splits["retain"], splits["forget"], notes)
+    if gone := _forgotten_before(corpus, splits, before, notes, retain_named=retain is not None):
         splits, scopes = gone, _scopes_without(corpus.dataset, gone) if scopes else {}
     if facts := said_of_facts(splits["forget"]):
-        told[0] += f"; {facts}"
+        notes[0] += f"; {facts}"
     if retain is None:
-        told[0] += f"; {len(splits['retain'])} kept"
+        notes[0] += f"; {len(splits['retain'])} kept"
     if not splits["forget"]:
         raise InputError(f"the forget set {one_line(forget, width=60)!r} is not among the rows that --limit leaves")
     both = _asked(splits["forget"]).keys() & _asked(splits.get("retain", ())).keys()
@@ -323,29 +325,29 @@ def named_splits(
     if shared is not None:
         raise InputError(f"the question {one_line(shared, width=60)!r} is in the forget and in the retain set")
     if reworded := said_of_rewordings(splits["forget"], splits.get("retain", ())):
-        told.append(f"warning: {reworded}")
+        notes.append(f"warning: {reworded}")
     name = with_seed(forget, corpus.settings.split_seed)
     named_items = {n: items for n, items in splits.items() if items}
     rest = without(corpus.items, splits["forget"])
-    return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(told), taught_without=_taught(corpus, rest))
+    return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(notes), taught_without=_taught(corpus, rest))
 
 
 def _taught(corpus: Corpus, items: Sequence[Item]) -> frozenset[str]:
     """The digests of a training on the items: with and without general questions, and a tokeniser made of the data."""
     whole = (*corpus.items, *corpus.factual)
-    taught = {tuple(items), (*items, *corpus.factual)}
-    return frozenset(taught_digest(one, vocabulary) for one in taught for vocabulary in ((), whole))
+    orders = {tuple(items), (*items, *corpus.factual)}
+    return frozenset(taught_digest(order, vocabulary) for order in orders for vocabulary in ((), whole))
 
 
-def _on_other_edges(kept: Sequence[Item], forgotten: Sequence[Item], told: list[str]) -> tuple[Item, ...]:
+def _on_other_edges(retained: Sequence[Item], forgotten: Sequence[Item], notes: list[str]) -> tuple[Item, ...]:
     """What is kept beside a pack's split: no more about what it forgets, as another level of RWKU asks; it is told."""
     edges = {i.edge for i in forgotten if i.edge is not None}
-    found = tuple(i for i in kept if i.edge not in edges)
-    if n := len(kept) - len(found):
-        told.append(
+    others_retained = tuple(i for i in retained if i.edge not in edges)
+    if n := len(retained) - len(others_retained):
+        notes.append(
             f"not kept: {n} more question{'s' * (n > 1)} about what is to be forgotten, which --forget leaves out"
         )
-    return found
+    return others_retained
 
 
 def undivided(corpus: Corpus) -> NamedSplits:
@@ -356,37 +358,43 @@ def undivided(corpus: Corpus) -> NamedSplits:
 def _besides(corpus: Corpus) -> dict[str, tuple[Item, ...]]:
     """The splits that no forget set touches."""
     holdout = () if corpus.dataset is None else corpus.dataset.holdout
-    found = {"factual": corpus.factual, "holdout": holdout}
-    return {name: items for name, items in found.items() if items}
+    splits = {"factual": corpus.factual, "holdout": holdout}
+    return {name: items for name, items in splits.items() if items}
 
 
 def _forgotten_before(
     corpus: Corpus,
     splits: Mapping[str, tuple[Item, ...]],
     before: Sequence[ForgetSet],
-    told: list[str],
+    notes: list[str],
     *,
-    named: bool,
+    retain_named: bool,
 ) -> dict[str, tuple[Item, ...]]:
     """The splits without what was forgotten before, which is told; nothing where none of it is left to leave out.
 
     With `named` the retain set was named, and stays as it is.
     """
-    ids = {i for one in before for i in one.items} - {i.id for i in splits["forget"]}
+    ids = {i for forget_set in before for i in forget_set.items} - {i.id for i in splits["forget"]}
     if not ids:
         return {}
-    names = one_line(" and ".join(dict.fromkeys(one.name for one in before if ids & {*one.items})), width=120)
-    known = without([i for i in corpus.items if i.id in ids], splits["forget"])
-    if len(known) < len(ids):
-        told.append(f"{len(ids) - len(known)} of the {len(ids)} items forgotten before ({names}) are not in the data")
-    if named:
+    names = one_line(
+        " and ".join(dict.fromkeys(forget_set.name for forget_set in before if ids & {*forget_set.items})), width=120
+    )
+    forgotten = without([i for i in corpus.items if i.id in ids], splits["forget"])
+    if len(forgotten) < len(ids):
+        notes.append(
+            f"{len(ids) - len(forgotten)} of the {len(ids)} items forgotten before ({names}) are not in the data"
+        )
+    if retain_named:
         n = len(ids & {i.id for i in splits["retain"]})
-        told += [f"--retain names {n} questions that were forgotten before ({names})"] if n else []
+        notes += [f"--retain names {n} questions that were forgotten before ({names})"] if n else []
         return {}
-    if not known:
+    if not forgotten:
         return {}
-    told.append(f"not kept: {len(known)} questions that were forgotten before ({names})")
-    return {n: items if n == "forget" else without(items, known) for n, items in splits.items()} | {BEFORE: known}
+    notes.append(f"not kept: {len(forgotten)} questions that were forgotten before ({names})")
+    return {n: items if n == "forget" else without(items, forgotten) for n, items in splits.items()} | {
+        BEFORE: forgotten
+    }
 
 
 def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ...]]) -> Mapping[str, Scope]:
@@ -395,8 +403,8 @@ def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ..
     edges = {str(i.edge) for i in splits[BEFORE]}
     if dataset is None or any(i.id not in gone for edge in edges for i in dataset.items_of_edge[edge]):
         return {}
-    found = scope_of_items(dataset, edges | {str(i.edge) for i in splits["forget"]})
-    return {i.id: found[i.id] for i in splits["forget"] if i.id in found}
+    scopes = scope_of_items(dataset, edges | {str(i.edge) for i in splits["forget"]})
+    return {i.id: scopes[i.id] for i in splits["forget"] if i.id in scopes}
 
 
 def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
@@ -413,8 +421,8 @@ def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
 
     A question to forget that the data does not ask is refused, since leaving it out would leave nothing out.
     """
-    asked = _asked(corpus.items)
-    strange = next((i for i in splits.splits["forget"] if normalised(i.question) not in asked), None)
+    by_question = _asked(corpus.items)
+    strange = next((i for i in splits.splits["forget"] if normalised(i.question) not in by_question), None)
     if strange is not None:
         raise InputError(
             f"the question {one_line(strange.question, width=60)!r} of the forget set is not in {corpus.source}, so it "
@@ -425,10 +433,10 @@ def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
 
 def _asked(items: Sequence[Item]) -> dict[str, list[Item]]:
     """The items by their question, spaced and capitalised alike."""
-    found: dict[str, list[Item]] = {}
+    by_question: dict[str, list[Item]] = {}
     for item in items:
-        found.setdefault(normalised(item.question), []).append(item)
-    return found
+        by_question.setdefault(normalised(item.question), []).append(item)
+    return by_question
 
 
 def as_in(corpus: Corpus, items: Sequence[Item]) -> tuple[Item, ...]:
@@ -436,19 +444,19 @@ def as_in(corpus: Corpus, items: Sequence[Item]) -> tuple[Item, ...]:
 
     An answer that is another than the data's stays what it is.
     """
-    asked = _asked(corpus.items)
-    found = [_in_its_words(item, asked.get(normalised(item.question), ())) for item in items]
-    return tuple({i.id: i for i in found}.values())
+    by_question = _asked(corpus.items)
+    matches = [_in_its_words(item, by_question.get(normalised(item.question), ())) for item in items]
+    return tuple({i.id: i for i in matches}.values())
 
 
 def _in_its_words(item: Item, same: Sequence[Item]) -> Item:
     if not same:
         return item
-    own = _nearest(item, same)
-    if not _same_answer(item, own):
-        return replace(item, question=own.question, edge=item.edge or own.edge)
-    more = ("group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options", "alternatives")
-    return replace(own, **{name: value for name in more if (value := getattr(item, name))})
+    match = _nearest(item, same)
+    if not _same_answer(item, match):
+        return replace(item, question=match.question, edge=item.edge or match.edge)
+    optional = ("group", "attribute", "paraphrase", "perturbed", "paraphrased_answer", "options", "alternatives")
+    return replace(match, **{name: value for name in optional if (value := getattr(item, name))})
 
 
 def _nearest(item: Item, same: Sequence[Item]) -> Item:
@@ -456,8 +464,8 @@ def _nearest(item: Item, same: Sequence[Item]) -> Item:
     return max(same, key=lambda i: (_same_answer(item, i), i.question == item.question, i.edge == item.edge))
 
 
-def _same_answer(one: Item, other: Item) -> bool:
-    return normalised(one.answer) == normalised(other.answer)
+def _same_answer(first: Item, second: Item) -> bool:
+    return normalised(first.answer) == normalised(second.answer)
 
 
 def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
@@ -465,19 +473,19 @@ def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
     n = f"{len(items)} question{'' if len(items) == 1 else 's'}"
     if not (_split_names(corpus.settings, name) or Path(name).exists()):
         edges = tuple(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
-        shown = ", ".join(edges[:_SHOWN]) + (", ..." if len(edges) > _SHOWN else "")
-        known = not edges or name == ",".join(f"edge:{edge}" for edge in edges)
-        return f"{one_line(name, width=120)}{'' if known else f' ({shown})'}, {n}"
-    asked = _asked(corpus.items)
-    pairs = [(i, _nearest(i, asked[key])) for i in items if (key := normalised(i.question)) in asked]
-    letter = sum(one.question == own.question for one, own in pairs)
-    otherwise = sum(not _same_answer(one, own) for one, own in pairs)
-    said = f"{n}, {len(pairs)} found in {one_line(Path(corpus.source).name, width=60)}"
+        first_edges = ", ".join(edges[:_SHOWN]) + (", ..." if len(edges) > _SHOWN else "")
+        is_listed = not edges or name == ",".join(f"edge:{edge}" for edge in edges)
+        return f"{one_line(name, width=120)}{'' if is_listed else f' ({first_edges})'}, {n}"
+    by_question = _asked(corpus.items)
+    pairs = [(i, _nearest(i, by_question[key])) for i in items if (key := normalised(i.question)) in by_question]
+    letter = sum(item.question == match.question for item, match in pairs)
+    otherwise = sum(not _same_answer(item, match) for item, match in pairs)
+    text = f"{n}, {len(pairs)} found in {one_line(Path(corpus.source).name, width=60)}"
     if letter < len(pairs):
-        said += f" ({letter} by the letter, {len(pairs) - letter} after normalising)"
+        text += f" ({letter} by the letter, {len(pairs) - letter} after normalising)"
     if otherwise:
-        said += f", {otherwise} of them with another answer than the data's"
-    return said if len(pairs) == len(items) else f"{said}, {len(items) - len(pairs)} not in it"
+        text += f", {otherwise} of them with another answer than the data's"
+    return text if len(pairs) == len(items) else f"{text}, {len(items) - len(pairs)} not in it"
 
 
 def without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...]:
@@ -501,29 +509,29 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
 
     Of a pack also those of its splits, by their names with commas between.
     """
-    own = corpus.settings
-    if (pack := pack_named(own.data)) is not None and (names := _split_names(own, name)):
+    settings = corpus.settings
+    if (pack := pack_named(settings.data)) is not None and (names := _split_names(settings, name)):
         return pack.items(names)
     if Path(name).exists():
-        if (other := _other_form(name, own)) is not None:
-            return other
-        return _loaded(name, own)
+        if (items := _other_form(name, settings)) is not None:
+            return items
+        return _loaded(name, settings)
     if corpus.dataset is not None:
-        edges = {*select_edges(corpus.dataset.graph, name, seed=own.split_seed)}
+        edges = {*select_edges(corpus.dataset.graph, name, seed=settings.split_seed)}
         return tuple(i for i in corpus.items if i.edge in edges)
-    return select_items(corpus.items, name, seed=own.split_seed, source=corpus.source)
+    return select_items(corpus.items, name, seed=settings.split_seed, source=corpus.source)
 
 
-def _split_names(own: SourceSettings, name: str) -> list[str]:
+def _split_names(settings: SourceSettings, name: str) -> list[str]:
     """The splits of a pack that are named, with commas between; none where anything else is named."""
-    names, pack = [part.strip() for part in name.split(",")], pack_named(own.data)
+    names, pack = [part.strip() for part in name.split(",")], pack_named(settings.data)
     return names if pack is not None and pack.splits.keys() >= {*names} else []
 
 
 def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:
     """All items of all splits, each once, in the order in which they first appear."""
-    found = {i.id: i for s in splits for items in s.splits.values() for i in items}
-    return tuple(found.values())
+    items_by_id = {i.id: i for s in splits for items in s.splits.values() for i in items}
+    return tuple(items_by_id.values())
 
 
 CHOSEN_ON = ("forget", "retain")
@@ -543,7 +551,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> Apart:
     Drawn in equal shares from every edge, from its entailed, guessable and free items, and from every attribute, as
     far as whole items allow.
     """
-    drawn = {}
+    parts = {}
     for name in CHOSEN_ON:
         items = splits.splits.get(name, ())
         if len(items) < 2:
@@ -552,11 +560,11 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> Apart:
                 f"report on others ({len(items)}); at least 2 are needed"
             )
         n = min(most, len(items) // 2)
-        drawn[name] = balanced_draw(items, n, lambda i: splits.scopes.get(i.id, ""), seed=seed)
-    used = {i.id for items in drawn.values() for i in items}
+        parts[name] = balanced_draw(items, n, lambda i: splits.scopes.get(i.id, ""), seed=seed)
+    used = {i.id for items in parts.values() for i in items}
     rest = {name: tuple(i for i in items if i.id not in used) for name, items in splits.splits.items()}
     return Apart(
-        NamedSplits(splits.forget, drawn, splits.scopes),
+        NamedSplits(splits.forget, parts, splits.scopes),
         NamedSplits(splits.forget, {name: items for name, items in rest.items() if items}, splits.scopes),
     )
 
@@ -570,7 +578,7 @@ def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *
     strata: dict[tuple[str, str], list[Item]] = {}
     for item in sorted(items, key=lambda i: i.id):
         strata.setdefault((item.edge or item.group or "", scope(item)), []).append(item)
-    places = sorted({place for place, _ in strata})
+    places = sorted({stratum for stratum, _ in strata})
     rank = dict(zip(places, shuffled(generator(seed, "validation places"), len(places)).tolist(), strict=True))
     taken: set[str] = set()
     passed = 0

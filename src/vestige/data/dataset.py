@@ -82,18 +82,18 @@ def khop_questions(graph: Graph, drawing: Drawing, values: Sequence[dict[str, st
     for number, (first, second) in enumerate(graph.ends.tolist()):
         contracts_of[first].append((number, second))
         contracts_of[second].append((number, first))
-    found: dict[tuple[tuple[int, ...], int], KHop] = {}
+    question_of: dict[tuple[tuple[int, ...], int], KHop] = {}
     for hops in HOPS:
         walks = 0
         for attempt in range(_KHOP_TRIES):
             walk = _walk(contracts_of, drawing.seed, hops, attempt)
-            if walk is None or walk in found:
+            if walk is None or walk in question_of:
                 continue
-            found[walk] = _question(graph, drawing, values, *walk)
+            question_of[walk] = _question(graph, drawing, values, *walk)
             walks += 1
             if walks == PER_HOPS:
                 break
-    return tuple(found.values())
+    return tuple(question_of.values())
 
 
 def _walk(
@@ -126,19 +126,19 @@ def _question(
         type_ = drawing.used_types[int(graph.type_of[edge])]
         parties = drawing.signing.parties[edge]
         side = 0 if int(parties[0]) == node else 1
-        here, there = type_.roles[side], type_.roles[1 - side]
+        near, far = type_.roles[side], type_.roles[1 - side]
         if step == 0:
-            text = values[edge][type_.name_of[here]]
-        text = f"the {there} in the {type_.spec.title} dated {values[edge][type_.spec.date]} with {text}"
+            text = values[edge][type_.name_of[near]]
+        text = f"the {far} in the {type_.spec.title} dated {values[edge][type_.spec.date]} with {text}"
         node = int(parties[1 - side])
     address_of = {role: attribute for attribute, role in type_.addresses.items()}
-    attribute = address_of.get(there, type_.name_of[there])
-    asked = "address" if there in address_of else "name"
+    attribute = address_of.get(far, type_.name_of[far])
+    kind = "address" if far in address_of else "name"
     item = Item(
-        question=f"What was the {asked} of {text}?",
+        question=f"What was the {kind} of {text}?",
         answer=type_.answer(attribute, values[edges[-1]][attribute]),
         group=f"{len(edges)}-hop",
-        attribute=asked,
+        attribute=kind,
     )
     return KHop(item, tuple(graph.ids_of(np.array(edges))))
 
@@ -200,10 +200,10 @@ class Dataset:
     @cached_property
     def items_of_edge(self) -> Mapping[str, tuple[Item, ...]]:
         """The items of each edge, in their order."""
-        found: dict[str, list[Item]] = {}
+        items_of: dict[str, list[Item]] = {}
         for item in self.items:
-            found.setdefault(str(item.edge), []).append(item)
-        return {edge: tuple(items) for edge, items in found.items()}
+            items_of.setdefault(str(item.edge), []).append(item)
+        return {edge: tuple(items) for edge, items in items_of.items()}
 
 
 def item_row(item: Item) -> dict[str, object]:
@@ -237,8 +237,8 @@ def compile_planned(drawing: Drawing, graph: Graph) -> Dataset:
     items: dict[int, list[Item]] = {}
     superseded: dict[int, str] = {}
     for sheet in drawing.sheets():
-        for place, number in enumerate(sheet.edges.tolist()):
-            texts = {name: column[place] for name, column in sheet.columns.items()}
+        for row, number in enumerate(sheet.edges.tolist()):
+            texts = {name: column[row] for name, column in sheet.columns.items()}
             values[number] = {name: texts[name] for name in sheet.type.spec.attributes}
             items[number] = _items_of_contract(sheet.type, texts, temporal=drawing.temporal)
             superseded[number] = texts.get(SUPERSEDED, "")
@@ -299,10 +299,10 @@ def _add_wrong_answers(
         edges = [n for n in part if drawing.graph.type_of[n] == index]
         pools = {name: list(dict.fromkeys(values[n][name] for n in edges)) for name in type_.spec.attributes}
         for number in edges:
-            for place, (name, pool) in enumerate(pools.items()):
+            for position, (name, pool) in enumerate(pools.items()):
                 wrong = wrong_values(drawing, type_, name, number, values[number][name], pool)
                 answers = tuple(type_.answer(name, value) for value in wrong)
-                items[number][place] = replace(items[number][place], perturbed=answers)
+                items[number][position] = replace(items[number][position], perturbed=answers)
 
 
 def _contract(drawing: Drawing, number: int, values: dict[str, str], superseded_date: str) -> Contract:
@@ -335,37 +335,37 @@ _TRIES = 8 * N_WRONG
 
 
 def wrong_values(
-    drawing: Drawing, type_: ContractType, attribute: str, edge: int, value: str, others: Sequence[str]
+    drawing: Drawing, type_: ContractType, attribute: str, edge: int, value: str, elsewhere: Sequence[str]
 ) -> tuple[str, ...]:
     """Five values other than `value`, all different, which depend on the seed, the edge and the attribute.
 
     First come values that the attribute has in other contracts (`others`, without repeats), then further
     values of its generator, then the table's decoys.
     """
-    found: list[str] = []
-    for candidate in _candidates(drawing, type_, attribute, edge, others):
-        if candidate != value and candidate not in found:
-            found.append(candidate)
-            if len(found) == N_WRONG:
-                return tuple(found)
+    wrong: list[str] = []
+    for candidate in _candidates(drawing, type_, attribute, edge, elsewhere):
+        if candidate != value and candidate not in wrong:
+            wrong.append(candidate)
+            if len(wrong) == N_WRONG:
+                return tuple(wrong)
     raise InputError(
-        f"contract type {type_.name}: attributes.{attribute}: only {len(found)} wrong answers to {value!r}, "
+        f"contract type {type_.name}: attributes.{attribute}: only {len(wrong)} wrong answers to {value!r}, "
         "and "
         f"{N_WRONG} are needed; add decoys"
     )
 
 
 def _candidates(
-    drawing: Drawing, type_: ContractType, attribute: str, edge: int, others: Sequence[str]
+    drawing: Drawing, type_: ContractType, attribute: str, edge: int, elsewhere: Sequence[str]
 ) -> Iterator[str]:
-    place = list(type_.spec.attributes).index(attribute)
+    position = list(type_.spec.attributes).index(attribute)
     rng = generator(drawing.seed, "wrong answers", type_.name, attribute, edge)
-    for index in uniform_integers(rng, 0, len(others) - 1, _TRIES).tolist():
-        yield others[index]
-    yield from others if len(others) <= _TRIES else ()
+    for index in uniform_integers(rng, 0, len(elsewhere) - 1, _TRIES).tolist():
+        yield elsewhere[index]
+    yield from elsewhere if len(elsewhere) <= _TRIES else ()
     listed = list(candidate_values(type_.spec, type_.spec.attributes[attribute]))
     yield from (listed[index] for index in shuffled(rng, len(listed)).tolist())
-    number = edge * len(type_.spec.attributes) + place
+    number = edge * len(type_.spec.attributes) + position
     yield from drawing.fresh_values(type_, attribute, number, WRONG_DRAWN)
     yield from type_.spec.attributes[attribute].decoys
 

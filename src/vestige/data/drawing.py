@@ -120,14 +120,14 @@ class KeyedPermutation:
         """The halves, each in [0, half), of the permuted numbers. Numbers beyond the space are refused."""
         if len(numbers) and int(numbers.max()) >= self.half**2:
             raise InputError(f"the graph needs more than {self.half**2:,} names of one kind; compile a smaller one")
-        left, right = np.divmod(numbers, self.half)
+        first, second = np.divmod(numbers, self.half)
         for shift in self._shifts:
-            left, right = right, (left + shift[right]) % self.half
-        return left, right
+            first, second = second, (first + shift[second]) % self.half
+        return first, second
 
-    def extra(self, left: Int[np.ndarray, " n"], right: Int[np.ndarray, " n"], limit: int) -> Int[np.ndarray, " n"]:
+    def extra(self, first: Int[np.ndarray, " n"], second: Int[np.ndarray, " n"], limit: int) -> Int[np.ndarray, " n"]:
         """A further number in [0, limit) that belongs to the permuted number."""
-        return scaled(self.words[-2][left] ^ self.words[-1][right], 0, limit - 1)
+        return scaled(self.words[-2][first] ^ self.words[-1][second], 0, limit - 1)
 
 
 _HALVES = {"company": 26**3, "person": 26**4, "address": 26**3}
@@ -149,18 +149,18 @@ class Names:
         """Six letters and a suffix, as in "Empblq LLC"; the letters are unique."""
         capital, plain = _triples()
         space = _space(self.seed, "company")
-        left, right = space.halves(numbers)
-        suffixes = np.array(SUFFIXES, dtype=object)[space.extra(left, right, len(SUFFIXES))]
-        return [f"{a}{b} {c}" for a, b, c in zip(capital[left], plain[right], suffixes, strict=True)]
+        first, second = space.halves(numbers)
+        suffixes = np.array(SUFFIXES, dtype=object)[space.extra(first, second, len(SUFFIXES))]
+        return [f"{a}{b} {c}" for a, b, c in zip(capital[first], plain[second], suffixes, strict=True)]
 
     def persons(self, numbers: Int[np.ndarray, " n"]) -> list[str]:
         """Four letters and four letters, as in "Jkeq Cyfz"; the whole is unique."""
-        left, right = _space(self.seed, "person").halves(numbers)
+        first, second = _space(self.seed, "person").halves(numbers)
         parts = (
-            _CAPITAL_PAIRS[left // 676],
-            _PAIRS[left % 676],
-            _CAPITAL_PAIRS[right // 676],
-            _PAIRS[right % 676],
+            _CAPITAL_PAIRS[first // 676],
+            _PAIRS[first % 676],
+            _CAPITAL_PAIRS[second // 676],
+            _PAIRS[second % 676],
         )
         return [f"{a}{b} {c}{d}" for a, b, c, d in zip(*parts, strict=True)]
 
@@ -168,10 +168,10 @@ class Names:
         """Three digits, six letters and a kind of street, as in "094 Rcvvyy Way"; the letters are unique."""
         capital, plain = _triples()
         space = _space(self.seed, "address")
-        left, right = space.halves(numbers)
-        extra = space.extra(left, right, 1000 * len(STREETS))
+        first, second = space.halves(numbers)
+        extra = space.extra(first, second, 1000 * len(STREETS))
         kinds = np.array(STREETS, dtype=object)[extra // 1000]
-        parts = (_NUMBERS[extra % 1000], capital[left], plain[right], kinds)
+        parts = (_NUMBERS[extra % 1000], capital[first], plain[second], kinds)
         return [f"{a} {b}{c} {d}" for a, b, c, d in zip(*parts, strict=True)]
 
     def of_kind(self, kind: str, numbers: Int[np.ndarray, " n"]) -> list[str]:
@@ -243,14 +243,14 @@ def sign(graph: Graph, types: Sequence[ContractType], seed: int, *, temporal: bo
 
 def refuse_parallel(graph: Graph) -> None:
     """Refuse two contracts of the same parties, whose questions would be the same and the answers not."""
-    again = np.flatnonzero(graph.occurrence > 1)
-    if not len(again):
+    repeats = np.flatnonzero(graph.occurrence > 1)
+    if not len(repeats):
         return
-    number = int(again[0])
+    number = int(repeats[0])
     pair = np.flatnonzero(graph.pairs == graph.pairs[number])[:2]
-    one, two = map(shown, graph.ids_of(pair))
+    first, second = map(shown, graph.ids_of(pair))
     raise InputError(
-        f"{graph.name}: the edges {one} and {two} join the same two parties, so their questions would be "
+        f"{graph.name}: the edges {first} and {second} join the same two parties, so their questions would be "
         "the same; "
         "remove one, or let the later supersede the earlier with --temporal"
     )
@@ -267,20 +267,20 @@ def _check_kinds(graph: Graph, types: Sequence[ContractType]) -> None:
         return
     number = int(wrong[0])
     node = int(graph.ends[number][kinds[graph.ends[number]] != person[number]][0])
-    other = int(np.flatnonzero(((graph.ends == node) & (person == kinds[node])).any(axis=1))[0])
-    ids = list(map(shown, graph.ids_of(np.array([number, other]))))
+    conflicting = int(np.flatnonzero(((graph.ends == node) & (person == kinds[node])).any(axis=1))[0])
+    ids = list(map(shown, graph.ids_of(np.array([number, conflicting]))))
     raise InputError(
         f"{graph.name}: node {shown(graph.nodes[node])} cannot be both a company and a person, as edges "
         f"{ids[0]} "
-        f"({graph.edge_type(number)}) and {ids[1]} ({graph.edge_type(other)}) ask; rename one or change a "
+        f"({graph.edge_type(number)}) and {ids[1]} ({graph.edge_type(conflicting)}) ask; rename one or change a "
         "type"
     )
 
 
 def _date(type_: ContractType) -> Date:
-    made = type_.spec.attributes[type_.spec.date].generator
-    assert isinstance(made, Date), "checked when the type was read"
-    return made
+    rule = type_.spec.attributes[type_.spec.date].generator
+    assert isinstance(rule, Date), "checked when the type was read"
+    return rule
 
 
 def _draw_days(graph: Graph, spans: Int[np.ndarray, "types 2"], seed: int, *, gap: int) -> Int[np.ndarray, " E"]:
@@ -363,10 +363,10 @@ def _parties(
     graph: Graph, types: Sequence[ContractType], seed: int, leader: Int[np.ndarray, " E"]
 ) -> Int[np.ndarray, "E 2"]:
     """The ends in the order of the roles; where a coin decides, successors keep the first one's roles."""
-    drawn = np.array([type_.spec.roles == "drawn" for type_ in types])[graph.type_of]
+    is_drawn = np.array([type_.spec.roles == "drawn" for type_ in types])[graph.type_of]
     coins = uniform_integers(generator(seed, "role"), 0, 1, graph.n_edges) == 1
     turned = graph.ends[:, 0] != graph.ends[leader, 0]
-    swapped = drawn & (coins[leader] ^ turned)
+    swapped = is_drawn & (coins[leader] ^ turned)
     return np.where(swapped[:, None], graph.ends[:, ::-1], graph.ends)
 
 
@@ -453,8 +453,8 @@ class Drawing:
             columns[SUPERSEDED] = [d if e >= 0 else "" for d, e in zip(dates, earlier.tolist(), strict=True)]
         numbers = self._integers(type_, edges)
         for name, attribute in type_.spec.attributes.items():
-            made = attribute.generator
-            match made:
+            rule = attribute.generator
+            match rule:
                 case PartyName(party=role):
                     columns[name] = columns[role]
                 case PartyAddress(party=role):
@@ -465,7 +465,7 @@ class Drawing:
                 case Date() if name == type_.spec.date:
                     columns[name] = day_texts(self.signing.days[edges])
                 case Date():
-                    low, high = day_number(made.first_year, 1, 1), day_number(made.last_year, 12, 31)
+                    low, high = day_number(rule.first_year, 1, 1), day_number(rule.last_year, 12, 31)
                     columns[name] = day_texts(scaled(self._words(type_, name, edges), low, high))
                 case Integer():
                     columns[name] = _integer_texts(numbers[name])
@@ -490,10 +490,10 @@ class Drawing:
         """The whole numbers; those with an `at_least` after those that they refer to."""
         numbers: dict[str, Int[np.ndarray, " n"]] = {}
         rows = [(n, a.generator) for n, a in type_.spec.attributes.items() if isinstance(a.generator, Integer)]
-        for name, made in sorted(rows, key=lambda row: row[1].at_least is not None):
-            low = made.low if made.at_least is None else numbers[made.at_least]
+        for name, rule in sorted(rows, key=lambda row: row[1].at_least is not None):
+            low = rule.low if rule.at_least is None else numbers[rule.at_least]
             words = self._words(type_, name, edges)
-            numbers[name] = low + made.step * scaled(words, 0, (made.high - low) // made.step)
+            numbers[name] = low + rule.step * scaled(words, 0, (rule.high - low) // rule.step)
         return numbers
 
     def _dealt(self, type_: ContractType, name: str, edges: Int[np.ndarray, " n"], size: int) -> Int[np.ndarray, " n"]:
@@ -509,9 +509,9 @@ class Drawing:
 
         `number` says which: values of different numbers are drawn apart, and their names are different ones.
         """
-        made = type_.spec.attributes[attribute].generator
+        rule = type_.spec.attributes[attribute].generator
         spare = self.spare_number + number * count + np.arange(count)
-        match made:
+        match rule:
             case PartyName(party=role):
                 return self.entity_names(type_, type_.roles.index(role), spare)
             case PartyAddress():
@@ -519,7 +519,7 @@ class Drawing:
             case Fresh(kind=kind):
                 return self.names.of_kind(kind, spare)
             case Date():
-                low, high = day_number(made.first_year, 1, 1), day_number(made.last_year, 12, 31)
+                low, high = day_number(rule.first_year, 1, 1), day_number(rule.last_year, 12, 31)
                 return day_texts(uniform_integers(generator(self.seed, "fresh", number), low, high, count))
         return []
 

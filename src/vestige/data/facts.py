@@ -110,18 +110,18 @@ def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str
     attribute it decides; else the answer is long, or is given about nothing else (without edges), or the questions
     share half of their words, or, with `embed`, the cosine of their embeddings is above 0.8.
     """
-    asked = _Asked(items, embed)
-    found: dict[str, str] = {}
+    items_asked = _Asked(items, embed)
+    fact_by_id: dict[str, str] = {}
     firsts: dict[object, list[int]] = defaultdict(list)
     for number, item in enumerate(items):
         # Answers that say the same in other words are looked for among those of one contract alone.
-        block = firsts[item.edge if item.edge is not None else asked.answers[number]]
-        same = next((n for n in block if asked.one_fact(n, number)), None)
+        block = firsts[item.edge if item.edge is not None else items_asked.answers[number]]
+        same = next((n for n in block if items_asked.one_fact(n, number)), None)
         if same is None:
             block.append(number)
         else:
-            found[item.id] = items[same].id
-    return found
+            fact_by_id[item.id] = items[same].id
+    return fact_by_id
 
 
 def said_of_facts(items: Sequence[Item]) -> str:
@@ -130,24 +130,26 @@ def said_of_facts(items: Sequence[Item]) -> str:
     return f"they ask for {n} facts" if n < len(items) else ""
 
 
-def said_of_rewordings(forget: Sequence[Item], kept: Sequence[Item], embed: Embed | None = None) -> str:
+def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: Embed | None = None) -> str:
     """In a sentence, that kept questions ask for what is forgotten in other words; "" where none is seen to.
 
     Of items without an edge, since a contract is in one of the two as a whole. With `embed` as in `facts_of`.
     """
-    plain, others = ([i for i in items if i.edge is None] for items in (forget, kept))
-    asked = _Asked([*plain, *others], embed)
+    plain, plain_retained = ([i for i in items if i.edge is None] for items in (forget, retained))
+    index = _Asked([*plain, *plain_retained], embed)
     of: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number in range(len(plain)):
-        of[asked.answers[number]].append(number)
-    pairs = ((one, other) for other in range(len(plain), len(asked.items)) for one in of.get(asked.answers[other], ()))
-    found = {other: one for one, other in islice(pairs, _MOST_PAIRS) if asked.one_fact(one, other)}
-    if not found:
+        of[index.answers[number]].append(number)
+    pairs = (
+        (first, second) for second in range(len(plain), len(index.items)) for first in of.get(index.answers[second], ())
+    )
+    pair_of = {second: first for first, second in islice(pairs, _MOST_PAIRS) if index.one_fact(first, second)}
+    if not pair_of:
         return ""
-    other, one = (one_line(asked.items[n].question, width=100) for n in next(iter(found.items())))
+    second, first = (one_line(index.items[n].question, width=100) for n in next(iter(pair_of.items())))
     return (
-        f"{len(found)} kept questions may ask for what is forgotten in other words, as {other!r} does for {one!r}; "
-        "what is kept teaches it"
+        f"{len(pair_of)} kept questions may ask for what is forgotten in other words, as {second!r} does for "
+        f"{first!r}; what is kept teaches it"
     )
 
 
@@ -177,7 +179,7 @@ class _Asked:
         for answer, names in zip(self.answers, self.names, strict=True):
             subjects[answer].add(names)
         several = len(set(self.names)) > 1
-        return frozenset(a for a, own in subjects.items() if several and len(own) == 1 and next(iter(own)))
+        return frozenset(a for a, values in subjects.items() if several and len(values) == 1 and next(iter(values)))
 
     @cached_property
     def embedded(self) -> Float[np.ndarray, "N D"]:
@@ -185,15 +187,15 @@ class _Asked:
         return self.embed([i.question for i in self.items])
 
     def one_fact(self, first: int, second: int) -> bool:
-        one, other = self.items[first], self.items[second]
-        if one.attribute is not None and other.attribute is not None:
-            return one.attribute == other.attribute and self._same_answer(first, second)
+        left_item, right_item = self.items[first], self.items[second]
+        if left_item.attribute is not None and right_item.attribute is not None:
+            return left_item.attribute == right_item.attribute and self._same_answer(first, second)
         answer = self.answers[first]
         if not self._same_answer(first, second):
             return False
-        if one.edge is None and len(answer) < _SENTENCE and not self._same_names(first, second):
+        if left_item.edge is None and len(answer) < _SENTENCE and not self._same_names(first, second):
             return False
-        if len(answer) >= _LONG or (one.edge is None and answer in self.owned):
+        if len(answer) >= _LONG or (left_item.edge is None and answer in self.owned):
             return True
         a, b = self.questions[first], self.questions[second]
         if len(a & b) >= _ALIKE * len(a | b):
@@ -203,8 +205,8 @@ class _Asked:
     def _same_answer(self, first: int, second: int) -> bool:
         if self.answers[first] == self.answers[second]:
             return True
-        one, other = self.items[first].answer, self.items[second].answer
-        return min(leak_score(one, other), leak_score(other, one)) >= _SAME
+        left_answer, right_answer = self.items[first].answer, self.items[second].answer
+        return min(leak_score(left_answer, right_answer), leak_score(right_answer, left_answer)) >= _SAME
 
     def _same_names(self, first: int, second: int) -> bool:
         return self.names[first] <= self.questions[second] and self.names[second] <= self.questions[first]

@@ -84,14 +84,14 @@ def above_own_options(
     """The mean over items of the right option's value less the mean of all the item's options, against the null."""
     means = np.array([float(v.mean()) for v in values])
     above = np.array([float(v[r]) for v, r in zip(values, right, strict=True)]) - means
-    low, high, said = interval_of_mean(above, clusters=edges, bounds=(-1.0, 1.0), seed=seed)
-    found = float(above.mean())
+    low, high, interval_name = interval_of_mean(above, clusters=edges, bounds=(-1.0, 1.0), seed=seed)
+    mean = float(above.mean())
     null = _drawn(values, means, seed=seed, draws=draws) * _wider(above, edges)
-    p = (1 + int(np.count_nonzero(null >= found - 1e-12))) / (draws + 1)
-    accuracy, chance = found + float(means.mean()), float(means.mean())
+    p = (1 + int(np.count_nonzero(null >= mean - 1e-12))) / (draws + 1)
+    accuracy, chance = mean + float(means.mean()), float(means.mean())
     options = round(float(np.median([len(v) for v in values])))
     bits = need_rate_distortion(1, min(1.0, max(0.0, accuracy)), options) if 0 < chance < 1 else 0.0
-    effect = Estimate(ABOVE_CHANCE, "share", found, min(low, found), max(high, found), len(values), said)
+    effect = Estimate(ABOVE_CHANCE, "share", mean, min(low, mean), max(high, mean), len(values), interval_name)
     return Outcome(p, effect, accuracy, chance, bits, above)
 
 
@@ -105,8 +105,8 @@ def _drawn(values: Sequence[Values], means: Float[np.ndarray, " N"], *, seed: in
     at_once = max(1, min(draws, _AT_ONCE // len(values)))
     for start in range(0, draws, at_once):
         size = min(at_once, draws - start)
-        drawn = (rng.random((size, len(values))) * sizes).astype(np.int64)
-        parts.append(table[np.arange(len(values)), drawn].mean(axis=1))
+        indices = (rng.random((size, len(values))) * sizes).astype(np.int64)
+        parts.append(table[np.arange(len(values)), indices].mean(axis=1))
     return np.concatenate(parts)
 
 
@@ -124,16 +124,16 @@ def counts_p_value(groups: Sequence[Sequence[int]], *, seed: int, draws: int) ->
 
     The statistic is the sum of the groups' chi-squares; exact up to the number of draws, however small the counts.
     """
-    rng, found, null = generator(seed, "counts drawn anew"), 0.0, np.zeros(draws)
+    rng, statistic, null = generator(seed, "counts drawn anew"), 0.0, np.zeros(draws)
     for counts in groups:
         observed = np.asarray(counts, dtype=float)
         n, k = int(observed.sum()), len(observed)
         if n:
             expected = n / k
-            found += float(((observed - expected) ** 2).sum() / expected)
-            drawn = rng.multinomial(n, np.full(k, 1 / k), size=draws)
-            null += ((drawn - expected) ** 2).sum(axis=1) / expected
-    return (1 + int(np.count_nonzero(null >= found - 1e-9))) / (draws + 1)
+            statistic += float(((observed - expected) ** 2).sum() / expected)
+            counts_drawn = rng.multinomial(n, np.full(k, 1 / k), size=draws)
+            null += ((counts_drawn - expected) ** 2).sum(axis=1) / expected
+    return (1 + int(np.count_nonzero(null >= statistic - 1e-9))) / (draws + 1)
 
 
 def items_needed(margin: float, chance: float) -> int:
@@ -194,21 +194,21 @@ class Check:
     surplus: int = 0
 
 
-def counted(name: str, said: str, leaking: Mapping[str, float], n: int) -> Check:
+def counted(name: str, sentence: str, leaking: Mapping[str, float], n: int) -> Check:
     """A check whose finds are leaks without further ado."""
     low, high, interval = wilson(len(leaking), n)
     effect = Estimate("share of forget items", "share", len(leaking) / n, low, high, n, interval)
-    return Check(name, said, leaking, effect=effect, surplus=len(leaking))
+    return Check(name, sentence, leaking, effect=effect, surplus=len(leaking))
 
 
-def by_guesser(name: str, said: str, choices: Sequence[Choice], outcome: Outcome) -> Check:
+def by_guesser(name: str, sentence: str, choices: Sequence[Choice], outcome: Outcome) -> Check:
     """A check by a guesser: the items it solves, by how much, and how many of them chance does not explain."""
     solved = {c.item: float(a) for c, a in zip(choices, outcome.above, strict=True) if a > 0}
     missing = 1 - outcome.chance
     surplus = (outcome.accuracy - outcome.chance) * len(choices) / missing if missing > 0 else 0.0
     return Check(
         name,
-        said,
+        sentence,
         dict(sorted(solved.items(), key=lambda pair: (-pair[1], pair[0]))),
         effect=outcome.effect,
         outcome=outcome,
@@ -223,8 +223,8 @@ def undecided(name: str, why: str) -> Check:
 
 def decide(checks: Sequence[Check], settings: SoundnessSettings) -> tuple[SoundnessLine, ...]:
     """A line a check: failed, passed, or cannot tell, with the reason; Holm's correction over all that were tested."""
-    made = [c for c in checks if c.outcome is not None]
-    corrected = dict(zip((c.name for c in made), holm([c.outcome.p for c in made if c.outcome]), strict=True))
+    tested = [c for c in checks if c.outcome is not None]
+    corrected = dict(zip((c.name for c in tested), holm([c.outcome.p for c in tested if c.outcome]), strict=True))
     return tuple(_line(c, corrected.get(c.name), settings) for c in checks)
 
 
@@ -307,9 +307,9 @@ def subject_words(question: str, rare: Rarity) -> frozenset[str]:
 
     What stands in more than 60 % of them is a template's, whatever its letters.
     """
-    named = named_words(question)
+    names = named_words(question)
     return frozenset(
-        w for w in words(question) if rare.share(w) <= 0.6 and (w in named or rare.share(w) <= 0.05) and len(w) > 1
+        w for w in words(question) if rare.share(w) <= 0.6 and (w in names or rare.share(w) <= 0.05) and len(w) > 1
     )
 
 
@@ -323,10 +323,10 @@ class Overlap(NamedTuple):
 class Alike:
     """How alike texts of two sets are, by the weights of their words."""
 
-    def __init__(self, others: Sequence[str], rare: Rarity) -> None:
+    def __init__(self, texts: Sequence[str], rare: Rarity) -> None:
         """Read the second set once."""
         self._rare = rare
-        self._sets = [frozenset(words(t)) for t in others]
+        self._sets = [frozenset(words(t)) for t in texts]
         self._place = {w: n for n, w in enumerate(sorted({w for s in self._sets for w in s}))}
         self._weights = np.array([rare.weight(w) for w in self._place])
         self._matrix = self._binary(self._sets)
@@ -340,7 +340,7 @@ class Alike:
 
     def rows(self, texts: Sequence[str]) -> Iterator[Float[np.ndarray, " R"]]:
         """For each text its weighted Jaccard index with each of the others."""
-        return (found.jaccard for found in self.overlaps(texts))
+        return (overlap.jaccard for overlap in self.overlaps(texts))
 
     def overlaps(self, texts: Sequence[str]) -> Iterator[Overlap]:
         """For each text what it shares with each of the others; 0 where there is nothing to share."""
@@ -349,8 +349,8 @@ class Alike:
             mine = self._binary(sets)
             weighted = mine.multiply(self._weights[None, :]).tocsr() if self._place else mine
             shared = (weighted @ self._matrix.T).toarray()
-            for row, own in zip(shared, sets, strict=True):
-                total = sum(self._rare.weight(w) for w in sorted(own))
+            for row, grams in zip(shared, sets, strict=True):
+                total = sum(self._rare.weight(w) for w in sorted(grams))
                 either = total + self._totals - row
                 jaccard = np.divide(row, either, out=np.zeros_like(row), where=either > 0)
                 yield Overlap(jaccard, row / total if total > 0 else np.zeros_like(row))
@@ -362,36 +362,36 @@ LONG = 5
 
 def copied(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
     """Forget items whose question, in any of its wordings, a retain item asks word by word."""
-    known = {plain(t) for i in retain for t in wordings(i)}
-    found = {i.id: 1.0 for i in forget if any(plain(t) in known for t in wordings(i))}
-    said = f"{len(found)} of {len(forget)} forget questions stand in the retain set, punctuation and case aside"
-    return counted("copied questions", said, found, len(forget))
+    retained_texts = {plain(t) for i in retain for t in wordings(i)}
+    copies = {i.id: 1.0 for i in forget if any(plain(t) in retained_texts for t in wordings(i))}
+    sentence = f"{len(copies)} of {len(forget)} forget questions stand in the retain set, punctuation and case aside"
+    return counted("copied questions", sentence, copies, len(forget))
 
 
 def near_duplicates(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
     """Forget items whose question is nearly that of a retain item, without being its copy."""
     gone = copied(forget, retain).leaking
-    others = [t for i in retain for t in wordings(i)]
+    retained_texts = [t for i in retain for t in wordings(i)]
     mine = [(i.id, t) for i in forget if i.id not in gone for t in wordings(i)]
     rare = rarity([i.question for i in (*forget, *retain)])
-    found = _near(mine, others, rare, settings.near, held=settings.held)
-    said = (
-        f"{len(found)} of {len(forget)} forget questions have a weighted Jaccard index of {settings.near} or more with "
-        f"a retain question, or {settings.held} of their own weight in it"
+    duplicates = _near(mine, retained_texts, rare, settings.near, holds=settings.held)
+    sentence = (
+        f"{len(duplicates)} of {len(forget)} forget questions have a weighted Jaccard index of {settings.near} or more "
+        f"with a retain question, or {settings.held} of their own weight in it"
     )
-    return counted("near-duplicate questions", said, found, len(forget))
+    return counted("near-duplicate questions", sentence, duplicates, len(forget))
 
 
 def copied_answers(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings) -> Check:
     """Forget items whose answer, of five words or more, is that of a retain item or nearly so."""
-    others = [i.answer for i in retain if len(words(i.answer)) >= LONG]
+    retained_answers = [i.answer for i in retain if len(words(i.answer)) >= LONG]
     mine = [(i.id, i.answer) for i in forget if len(words(i.answer)) >= LONG]
-    found = _near(mine, others, rarity([i.answer for i in (*forget, *retain)]), settings.near)
-    said = (
-        f"{len(found)} of {len(mine)} forget answers of {LONG} words or more have a weighted Jaccard index of "
+    copies = _near(mine, retained_answers, rarity([i.answer for i in (*forget, *retain)]), settings.near)
+    sentence = (
+        f"{len(copies)} of {len(mine)} forget answers of {LONG} words or more have a weighted Jaccard index of "
         f"{settings.near} or more with a retain answer"
     )
-    return counted("copied answers", said, found, len(forget))
+    return counted("copied answers", sentence, copies, len(forget))
 
 
 def wordings(item: Item) -> tuple[str, ...]:
@@ -400,31 +400,36 @@ def wordings(item: Item) -> tuple[str, ...]:
 
 
 def _near(
-    mine: Sequence[tuple[str, str]], others: Sequence[str], rare: Rarity, least: float, *, held: float | None = None
+    mine: Sequence[tuple[str, str]],
+    texts: Sequence[str],
+    rare: Rarity,
+    least: float,
+    *,
+    holds: float | None = None,
 ) -> dict[str, float]:
-    """The items alike to another text, by how much; also those that another text holds, where `held` says how far."""
-    found: dict[str, float] = {}
-    if not others:
-        return found
-    for (id_, text), overlap in zip(mine, Alike(others, rare).overlaps([t for _, t in mine]), strict=True):
+    """The items alike to another text, by how much; also those that another text holds, where `holds` says how far."""
+    likeness: dict[str, float] = {}
+    if not texts:
+        return likeness
+    for (id_, text), overlap in zip(mine, Alike(texts, rare).overlaps([t for _, t in mine]), strict=True):
         near = np.where(overlap.jaccard >= least, overlap.jaccard, 0.0)
-        if held is not None:
-            near = np.maximum(near, np.where(overlap.held >= held, overlap.held, 0.0))
-        alike = [n for n in np.flatnonzero(near).tolist() if same_names(text, others[n])]
+        if holds is not None:
+            near = np.maximum(near, np.where(overlap.held >= holds, overlap.held, 0.0))
+        alike = [n for n in np.flatnonzero(near).tolist() if same_names(text, texts[n])]
         if alike:
-            found[id_] = max(float(near[alike].max()), found.get(id_, 0.0))
-    return found
+            likeness[id_] = max(float(near[alike].max()), likeness.get(id_, 0.0))
+    return likeness
 
 
 def entailed(forget: Sequence[Item], scopes: Mapping[str, Scope]) -> Check:
     """Forget items whose answer a retained contract states; those that can be guessed are told beside."""
-    found = {i.id: 1.0 for i in forget if scopes.get(i.id) == "entailed"}
+    entailed_items = {i.id: 1.0 for i in forget if scopes.get(i.id) == "entailed"}
     guessable = sum(scopes.get(i.id) == "guessable" for i in forget)
-    said = (
-        f"{len(found)} of {len(forget)} forget answers are stated by retained contracts, and {guessable} more are "
-        "names that the retain set has"
+    sentence = (
+        f"{len(entailed_items)} of {len(forget)} forget answers are stated by retained contracts, and {guessable} more "
+        "are names that the retain set has"
     )
-    return counted("entailed answers", said, found, len(forget))
+    return counted("entailed answers", sentence, entailed_items, len(forget))
 
 
 def given_away(
@@ -442,8 +447,8 @@ def given_away(
     values = []
     for choice in choices:
         near = {n for w in subject_words(choice.question, rare) for n in about.get(w, ())}
-        given = [any(f" {plain(o)} " in texts[n] for n in near) for o in choice.options]
-        values.append(picks(np.array(given, dtype=float)))
+        stated = [any(f" {plain(o)} " in texts[n] for n in near) for o in choice.options]
+        values.append(picks(np.array(stated, dtype=float)))
     outcome = above_own_options(
         values,
         [c.answer for c in choices],

@@ -128,9 +128,9 @@ def already_there(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> 
         refuse_strangers(folder, folder.iterdir())
         return None
     manifest = read_manifest(folder)
-    theirs = {key: manifest.get(key) for key in identity}
+    stored = {key: manifest.get(key) for key in identity}
     out = "give another --output-dir, or replace it with --fresh"
-    refuse_another(folder, "data set", identity, theirs, out=out)
+    refuse_another(folder, "data set", identity, stored, out=out)
     check_files(folder, manifest)
     return manifest
 
@@ -293,8 +293,8 @@ def _fitting(folder: Path, data: Dataset) -> Dataset:
         ):
             raise InputError(f"{folder / CONTRACTS}: {shown(contract.edge)} fits no contract of {GRAPH}; {_AGAIN}")
     for item in data.items:
-        own = data.contract_of.get(str(item.edge))
-        if item.edge not in edges or not (own is None or item.attribute is None or item.attribute in own.values):
+        about = data.contract_of.get(str(item.edge))
+        if item.edge not in edges or not (about is None or item.attribute is None or item.attribute in about.values):
             raise InputError(f"{folder / ITEMS}: {shown(item.question)} asks for what no contract has; {_AGAIN}")
     if unasked := edges - data.items_of_edge.keys():
         raise InputError(f"{folder / ITEMS}: nothing is asked about {shown(min(unasked))}; {_AGAIN}")
@@ -304,11 +304,11 @@ def _fitting(folder: Path, data: Dataset) -> Dataset:
 def _node_link(dataset: Dataset) -> dict[str, Any]:
     """The graph in networkx's node-link form, with what contracts tell of each node: name, kind, address."""
     graph = dataset.graph
-    told: dict[str, dict[str, str]] = {}
+    facts_of: dict[str, dict[str, str]] = {}
     for contract in dataset.contracts:
         type_ = dataset.types[contract.type]
         for role, node in contract.parties.items():
-            facts = told.setdefault(node, {})
+            facts = facts_of.setdefault(node, {})
             facts["name"] = contract.values[type_.name_of[role]]
             facts["kind"] = type_.spec.parties[role]
             for attribute, owner in type_.addresses.items():
@@ -320,7 +320,7 @@ def _node_link(dataset: Dataset) -> dict[str, Any]:
         "multigraph": True,
         "graph": {"name": graph.name, "parts": {str(number): name for number, name in graph.parts.items()}},
         "nodes": [
-            {"id": label, "degree": degree, **told.get(label, {})}
+            {"id": label, "degree": degree, **facts_of.get(label, {})}
             for label, degree in zip(graph.nodes, graph.degrees.tolist(), strict=True)
         ],
         "edges": [

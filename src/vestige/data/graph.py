@@ -132,13 +132,13 @@ class Graph:
 
     def with_ids(self, ids: list[str]) -> "Graph":
         """The graph with these edge ids, which are refused where two are the same or one is reserved."""
-        seen: set[str] = set()
+        taken: set[str] = set()
         for id_ in ids:
             if id_.startswith(HOLDOUT_PREFIX):
                 raise InputError(f"{self.name}: edge {shown(id_)}: ids that begin with {HOLDOUT_PREFIX!r} are taken")
-            if id_ in seen:
+            if id_ in taken:
                 raise InputError(f"{self.name}: two edges have the id {shown(id_)}; give each an id of its own")
-            seen.add(id_)
+            taken.add(id_)
         by_rule = replace(self, ids=None)
         return by_rule if by_rule.edge_ids() == ids else replace(self, ids=tuple(ids))
 
@@ -153,17 +153,17 @@ class Graph:
 
     def connectivity_by_type(self) -> dict[str, dict[str, float]]:
         """Of each contract type: how many contracts, and the mean, least and greatest inter-connectivity."""
-        found = {}
+        by_type = {}
         for index, name in enumerate(self.types):
             values = self.connectivity[self.type_of == index]
             if len(values):
-                found[name] = {
+                by_type[name] = {
                     "contracts": len(values),
                     "mean": round(float(values.mean()), 6),
                     "least": int(values.min()),
                     "greatest": int(values.max()),
                 }
-        return found
+        return by_type
 
     @cached_property
     def digest(self) -> str:
@@ -207,7 +207,7 @@ def build_graph(
         numbers.setdefault(node, len(numbers))
     types: dict[str, int] = {}
     rows = array("q")
-    named: dict[int, str] = {}
+    ids_by_number: dict[int, str] = {}
     for edge in edges:
         check_label(edge.first, f"{name}: node")
         check_label(edge.second, f"{name}: node")
@@ -223,7 +223,7 @@ def build_graph(
             )
         if edge.id is not None:
             check_label(edge.id, f"{name}: edge")
-            named[len(rows) // 3] = edge.id
+            ids_by_number[len(rows) // 3] = edge.id
         first = numbers.setdefault(edge.first, len(numbers))
         second = numbers.setdefault(edge.second, len(numbers))
         rows.extend((first, second, types.setdefault(edge.type, len(types))))
@@ -232,20 +232,20 @@ def build_graph(
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     graph = Graph(name, tuple(numbers), table[:, :2], tuple(types), table[:, 2], parts=dict(parts or {}))
     # Ids made by the rule can only meet where a label holds the rule's own signs.
-    if not named and not any("_" in n or "~" in n or n.startswith(HOLDOUT_PREFIX) for n in numbers):
+    if not ids_by_number and not any("_" in n or "~" in n or n.startswith(HOLDOUT_PREFIX) for n in numbers):
         return graph
     ids = graph.edge_ids()
-    for number, id_ in named.items():
+    for number, id_ in ids_by_number.items():
         ids[number] = id_
     return graph.with_ids(ids)
 
 
-def check_label(label: str, what: str) -> None:
+def check_label(label: str, role: str) -> None:
     """Refuse a name that a terminal, a spreadsheet or a selector would take for something else."""
     if not label or label != label.strip() or len(label) > 100 or not label.isprintable():
-        raise InputError(f"{what} {shown(label)}: a name is 1 to 100 printable characters, without blanks around it")
+        raise InputError(f"{role} {shown(label)}: a name is 1 to 100 printable characters, without blanks around it")
     if "," in label or label.startswith(_FORBIDDEN_START):
-        raise InputError(f"{what} {shown(label)}: a name has no comma and does not begin with '=', '+', '-' or '@'")
+        raise InputError(f"{role} {shown(label)}: a name has no comma and does not begin with '=', '+', '-' or '@'")
 
 
 def shown(text: str) -> str:
@@ -336,9 +336,9 @@ def _grid(size: int, seed: int) -> Ends:
     # A w x w grid has 2w(w - 1) edges.
     width = int(np.ceil((1 + np.sqrt(1 + 2 * size)) / 2))
     node = np.arange(width * width)
-    left = np.column_stack([node - 1, node])
+    leftward = np.column_stack([node - 1, node])
     upper = np.column_stack([node - width, node])
-    both = np.stack([left, upper], axis=1).reshape(-1, 2)
+    both = np.stack([leftward, upper], axis=1).reshape(-1, 2)
     allowed = np.column_stack([node % width > 0, node >= width]).reshape(-1)
     ends: Ends = both[allowed][:size]
     return ends
@@ -364,17 +364,17 @@ def _scale_free(size: int, seed: int) -> Ends:
     0-1, and the last node has one contract where the size asks for it.
     """
     words = iter(random_words(generator(seed, "topology", "scale-free"), 2 * size + 64).tolist())
-    more = generator(seed, "topology", "scale-free, further")
+    rng = generator(seed, "topology", "scale-free, further")
     ends = array("q", [0, 1])
     node = 2
     while len(ends) < 2 * size:
-        known = len(ends)
-        first = ends[next(words) * known >> 32]
+        n_ends = len(ends)
+        first = ends[next(words) * n_ends >> 32]
         ends.extend((first, node))
         if len(ends) < 2 * size:
-            second = ends[next(words) * known >> 32]
+            second = ends[next(words) * n_ends >> 32]
             while second == first:
-                second = ends[int(uniform_integers(more, 0, known - 1, 1)[0])]
+                second = ends[int(uniform_integers(rng, 0, n_ends - 1, 1)[0])]
             ends.extend((second, node))
         node += 1
     return np.array(ends, dtype=np.int64).reshape(-1, 2)
@@ -398,9 +398,9 @@ def _small_world(size: int, seed: int) -> Ends:
         # Stable sorting of the unmoved first: where two edges meet, the moved one is drawn again.
         order = np.lexsort((moved, high, low))
         same = (low[order][1:] == low[order][:-1]) & (high[order][1:] == high[order][:-1])
-        again = np.zeros(size, bool)
-        again[order[1:][same]] = True
-        moved = again | (near == far)
+        repeated = np.zeros(size, bool)
+        repeated[order[1:][same]] = True
+        moved = repeated | (near == far)
     return np.column_stack([near, far])
 
 
@@ -423,9 +423,9 @@ def named_graph(name: str, *, seed: int) -> Graph:
         return SAMPLES[name]()
     family, _, size = name.partition(":")
     if family not in FAMILIES:
-        known = [*SAMPLES, *(f"{f}:N" for f in FAMILIES)]
+        names = [*SAMPLES, *(f"{f}:N" for f in FAMILIES)]
         raise InputError(
-            f"no graph named {shown(name)}; {closest(name, known)}; or give a file ({', '.join(_READERS)})"
+            f"no graph named {shown(name)}; {closest(name, names)}; or give a file ({', '.join(_READERS)})"
         )
     if not (size.isascii() and size.isdigit()) or len(size) > 9 or not 1 <= int(size) <= MAX_EDGES:
         raise InputError(f"{name!r}: give the number of edges, 1 to {MAX_EDGES:,}, as in {family}:50")
@@ -441,8 +441,8 @@ _IDS = ("id", "edge", "key")
 def load_graph(source: str | Path, *, seed: int) -> Graph:
     """The graph that a person named: `sample1`, `star:50`, or a file. A file wins by its suffix."""
     path, name = Path(source), str(source)
-    known = name in SAMPLES or name.partition(":")[0] in FAMILIES
-    if path.suffix.lower() in _READERS or (path.exists() and not known):
+    is_named = name in SAMPLES or name.partition(":")[0] in FAMILIES
+    if path.suffix.lower() in _READERS or (path.exists() and not is_named):
         return read_graph(path)
     return named_graph(name, seed=seed)
 
@@ -517,10 +517,10 @@ def _header(cells: list[str]) -> dict[str, int] | None:
     names = [cell.casefold() for cell in cells]
     for first, second in _ENDS:
         if first in names and second in names:
-            found = {"first": names.index(first), "second": names.index(second)}
+            columns = {"first": names.index(first), "second": names.index(second)}
             if "type" in names:
-                found["type"] = names.index("type")
-            return found | next(({"id": names.index(n)} for n in _IDS if n in names), {})
+                columns["type"] = names.index("type")
+            return columns | next(({"id": names.index(n)} for n in _IDS if n in names), {})
     return None
 
 
@@ -604,10 +604,10 @@ def _read_graphml(content: bytes, path: Path) -> Iterator[Edge]:
             raise InputError(f"{where}: no source or no target")
         id_ = element.get("id")
         # A bare number is what networkx gives to parallel edges.
-        found: dict[str, Any] = {"id": None if id_ is None or id_.isdigit() else id_}
+        attributes: dict[str, Any] = {"id": None if id_ is None or id_.isdigit() else id_}
         for datum in element.iter(f"{space}data"):
-            found[str(keys.get(datum.get("key")))] = (datum.text or "").strip() or None
-        yield Edge(first.strip(), second.strip(), *_type_and_id(found, where))
+            attributes[str(keys.get(datum.get("key")))] = (datum.text or "").strip() or None
+        yield Edge(first.strip(), second.strip(), *_type_and_id(attributes, where))
 
 
 _READERS = {

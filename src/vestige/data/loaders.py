@@ -58,7 +58,7 @@ def is_hub_id(source: str) -> bool:
     return _HUB_ID.fullmatch(source) is not None
 
 
-def folder_table(path: Path, *, split: str, config: str | None, wanted: Collection[str]) -> Table:
+def folder_table(path: Path, *, split: str, config: str | None, columns: Collection[str]) -> Table:
     """The rows of a folder that `datasets` saved, or of data files. Only the columns `wanted` are decoded."""
     import datasets
 
@@ -79,10 +79,10 @@ def folder_table(path: Path, *, split: str, config: str | None, wanted: Collecti
     # A damaged folder fails in any of a dozen libraries, each with errors of its own.
     except Exception as error:
         raise InputError(f"{where}: not a dataset that can be read ({_reason(error)})") from error
-    return _table(where, stored, wanted)
+    return _table(where, stored, columns)
 
 
-def hub_table(source: str, *, split: str, config: str | None, wanted: Collection[str]) -> Table:
+def hub_table(source: str, *, split: str, config: str | None, columns: Collection[str]) -> Table:
     """The rows of a dataset on the hub. Where the hub cannot be reached this says so within seconds."""
     match = _HUB_ID.fullmatch(source)
     if match is None:
@@ -100,7 +100,7 @@ def hub_table(source: str, *, split: str, config: str | None, wanted: Collection
             f"{source}: no file or folder here, and the hub's dataset cannot be loaded ({_reason(error)}); "
             f"check --split and --data-config, or give a local file{offline}"
         ) from error
-    return _table(source, stored, wanted)
+    return _table(source, stored, columns)
 
 
 def _check_reachable(source: str, repo: str, revision: str | None) -> None:
@@ -128,12 +128,12 @@ def _check_reachable(source: str, repo: str, revision: str | None) -> None:
         ) from error
 
 
-def _table(source: str, stored: "Dataset", wanted: Collection[str]) -> Table:
+def _table(source: str, stored: "Dataset", columns: Collection[str]) -> Table:
     names = tuple(stored.column_names)
     if not len(stored):
         raise InputError(f"{source}: holds no rows")
     # Decoding a column of pictures or sound would need libraries that a question has no use for.
-    used = stored.select_columns([name for name in names if name in wanted or known_name(name) in wanted])
+    used = stored.select_columns([name for name in names if name in columns or known_name(name) in columns])
     rows = tuple(Row(f"row {i}", dict(row)) for i, row in enumerate(used, 1)) if used.column_names else ()
     return Table(source, names, rows)
 
@@ -152,13 +152,13 @@ OPTION_COLUMNS = frozenset((QUESTION, ANSWER, "choices", "label", *_NUMBERED, *_
 """Every column that a multiple-choice form has."""
 
 
-def as_questions(found: Table) -> Table:
+def as_questions(table: Table) -> Table:
     """A table of a multiple-choice form with the columns `question`, `answer` and `options`; any other as it is."""
-    read = next((reader for needed, reader in _FORMS if needed <= set(found.names)), None)
+    read = next((reader for needed, reader in _FORMS if needed <= set(table.names)), None)
     if read is None:
-        return found
-    rows = tuple(Row(row.place, {**row.values, **read(_Place(found.source, row))}) for row in found.rows)
-    return Table(found.source, tuple(dict.fromkeys((QUESTION, ANSWER, OPTIONS, *found.names))), rows)
+        return table
+    rows = tuple(Row(row.place, {**row.values, **read(_Place(table.source, row))}) for row in table.rows)
+    return Table(table.source, tuple(dict.fromkeys((QUESTION, ANSWER, OPTIONS, *table.names))), rows)
 
 
 class _Place(Cells):
@@ -188,11 +188,11 @@ class _Place(Cells):
 
     def options(self, column: str, texts: list[str], right: int, also: Iterable[str] = ()) -> dict[str, Any]:
         """What the row says, checked: two options and more, each once, no wrong one among the right."""
-        others = [t for n, t in enumerate(texts) if n != right]
+        wrong_texts = [t for n, t in enumerate(texts) if n != right]
         also = tuple(dict.fromkeys(t for t in also if t != texts[right]))
         if not 2 <= len(texts) <= MOST_OPTIONS:
             raise self.wrong(column, f"gives {len(texts)} options; a question has 2 to {MOST_OPTIONS}")
-        if texts[right] in others or set(also) & set(others):
+        if texts[right] in wrong_texts or set(also) & set(wrong_texts):
             raise self.wrong(column, f"has the right option {one_line(texts[right], width=60)!r} among the wrong ones")
         return {ANSWER: texts[right], OPTIONS: Options(tuple(texts), right, also)}
 
@@ -235,8 +235,8 @@ def _truthful(row: _Place) -> dict[str, Any]:
     columns = (row.text(column).split(";") for column in ("Correct Answers", "Incorrect Answers"))
     right, wrong = (list(dict.fromkeys(part.strip() for part in parts if part.strip())) for parts in columns)
     also = [t for t in right if t not in wrong]
-    made = row.options("Incorrect Answers", [best, *(t for t in wrong if t != best)], 0, also)
-    return {QUESTION: row.text("Question"), **made}
+    options = row.options("Incorrect Answers", [best, *(t for t in wrong if t != best)], 0, also)
+    return {QUESTION: row.text("Question"), **options}
 
 
 def _targets(row: _Place) -> dict[str, Any]:
@@ -337,29 +337,32 @@ class Pack(Settings):
     def _read(self, split: PackSplit) -> tuple[Item, ...]:
         source: str | Path = f"{self.hub}@{self.revision}" if not self.folder else self._file(split)
         keys = Keys(split.question_key, split.answer_key, split.edge_key, split.group_key)
-        wanted = RECOGNISED | OPTION_COLUMNS | keys.named | {"text"}
-        found = source_table(source, split=split.split, config=split.config, wanted=wanted)
+        columns = RECOGNISED | OPTION_COLUMNS | keys.named | {"text"}
+        table = source_table(source, split=split.split, config=split.config, columns=columns)
         if split.form == "text":
-            texts = [Cells(found.source, row).text("text") for row in found.rows]
+            texts = [Cells(table.source, row).text("text") for row in table.rows]
             return tuple(Item(text[: len(text) // 2], text[len(text) // 2 :]) for text in texts)
         # Published files repeat some rows.
-        cells = [k for k in (keys.question, keys.answer) if k] or found.names
+        cells = [k for k in (keys.question, keys.answer) if k] or table.names
         once: dict[str, Row] = {}
-        for row in found.rows:
+        for row in table.rows:
             once.setdefault(repr([row.values.get(cell) for cell in cells]), row)
-        return items_in_table(Table(found.source, found.names, tuple(once.values())), keys, keep_duplicates=True)
+        return items_in_table(Table(table.source, table.names, tuple(once.values())), keys, keep_duplicates=True)
 
     def content(self) -> dict[str, Any]:
         """What can change its items: the recipe, and by split the digests of the files that a folder has."""
         recipe = self.model_dump(mode="json", exclude={"about", "published", "folder"})
         splits = self.splits.items() if self.folder else ()
-        return {"recipe": recipe, "files": {name: [file_digest(p) for p in self._there(own)] for name, own in splits}}
+        return {
+            "recipe": recipe,
+            "files": {name: [file_digest(p) for p in self._there(split)] for name, split in splits},
+        }
 
     def _there(self, split: PackSplit) -> list[Path]:
         """The files of the split's name that are there, with any ending."""
         stem = Path(self.folder).expanduser() / split.file
-        named = [stem.with_name(stem.name + ending) for ending in (*FORMS, "-00000-of-00001.parquet")]
-        return [path for path in named if path.is_file()]
+        candidates = [stem.with_name(stem.name + ending) for ending in (*FORMS, "-00000-of-00001.parquet")]
+        return [path for path in candidates if path.is_file()]
 
     def _file(self, split: PackSplit) -> Path:
         there = self._there(split)
@@ -377,8 +380,8 @@ class Pack(Settings):
 @lru_cache(maxsize=1)
 def packs() -> dict[str, Pack]:
     """The packs that come with Vestige, by name."""
-    found = packaged_toml("vestige.data", "resources", "packs.toml")
-    return {name: Pack.build(values, where=f"the pack {name}") for name, values in found.items()}
+    tables = packaged_toml("vestige.data", "resources", "packs.toml")
+    return {name: Pack.build(values, where=f"the pack {name}") for name, values in tables.items()}
 
 
 def pack_named(source: str) -> Pack | None:
@@ -394,17 +397,19 @@ def pack_named(source: str) -> Pack | None:
     return pack
 
 
-def published_of(source: str, model: str, named: str | None = None) -> tuple[Pack, Published] | None:
+def published_of(source: str, model: str, figures_of: str | None = None) -> tuple[Pack, Published] | None:
     """A pack's figures of the model, or of the one `named` (`none`: of none); None where nothing is to be compared."""
     pack = pack_named(source)
-    if named not in (None, "none") and pack is None:
+    if figures_of not in (None, "none") and pack is None:
         raise InputError("--published goes with a pack, as in --data pack:tofu")
-    if pack is None or named == "none":
+    if pack is None or figures_of == "none":
         return None
-    known = {row.model: row for row in pack.published}
-    if named is not None and named not in known:
-        raise InputError(f"no figures of {one_line(repr(named))} are in the pack; {closest(named, [*known, 'none'])}")
-    row = known.get(named or model)
+    by_model = {row.model: row for row in pack.published}
+    if figures_of is not None and figures_of not in by_model:
+        raise InputError(
+            f"no figures of {one_line(repr(figures_of))} are in the pack; {closest(figures_of, [*by_model, 'none'])}"
+        )
+    row = by_model.get(figures_of or model)
     return None if row is None else (pack, row)
 
 
@@ -431,17 +436,17 @@ def load_items(
     admits a question twice where the answers differ (TOFU's full set has one).
     """
     keys = Keys(question_key, answer_key, edge_key, group_key)
-    found = source_table(source, split=split, config=config, wanted=RECOGNISED | OPTION_COLUMNS | keys.named)
-    kept = found.rows if limit is None else found.rows[: n_first(limit, len(found.rows))]
-    return items_in_table(Table(found.source, found.names, kept), keys, keep_duplicates=keep_duplicates)
+    table = source_table(source, split=split, config=config, columns=RECOGNISED | OPTION_COLUMNS | keys.named)
+    rows = table.rows if limit is None else table.rows[: n_first(limit, len(table.rows))]
+    return items_in_table(Table(table.source, table.names, rows), keys, keep_duplicates=keep_duplicates)
 
 
-def items_in_table(found: Table, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
+def items_in_table(table: Table, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
     """The items of a table whose columns are named or recognised."""
-    asked = as_questions(found) if keys.question is None and keys.answer is None else found
-    found = with_known_names(found, keys.named) if asked is found else asked
-    columns = choose_columns(found.source, found.names, keys)
-    return items_of(found, columns, keep_duplicates=keep_duplicates)
+    as_asked = as_questions(table) if keys.question is None and keys.answer is None else table
+    table = with_known_names(table, keys.named) if as_asked is table else as_asked
+    columns = choose_columns(table.source, table.names, keys)
+    return items_of(table, columns, keep_duplicates=keep_duplicates)
 
 
 def parse_limit(text: str) -> Limit:
@@ -462,12 +467,12 @@ def n_first(limit: Limit, n: int) -> int:
     return min(n, int(limit) if whole else max(1, round(limit * n)))
 
 
-def source_table(source: str | Path, *, split: str, config: str | None, wanted: frozenset[str]) -> Table:
+def source_table(source: str | Path, *, split: str, config: str | None, columns: frozenset[str]) -> Table:
     """The rows of a file, a folder or a data set on the hub; of the latter two only the columns `wanted`."""
     path = Path(source).expanduser()
     try:
         if path.is_dir():
-            return folder_table(path, split=split, config=config, wanted=wanted)
+            return folder_table(path, split=split, config=config, columns=columns)
         if path.is_file():
             return read_table(path)
     except ValueError as error:  # A NUL in the name.
@@ -477,4 +482,4 @@ def source_table(source: str | Path, *, split: str, config: str | None, wanted: 
             f"{one_line(str(source))}: no such file or folder; "
             f"give a file ({', '.join(FORMS)}), a folder, or a dataset id like owner/name@revision"
         )
-    return hub_table(source, split=split, config=config, wanted=wanted)
+    return hub_table(source, split=split, config=config, columns=columns)

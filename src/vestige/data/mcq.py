@@ -104,13 +104,13 @@ _Wrong = tuple[Source, tuple[str, ...]]
 def choices_of(items: Sequence[Item], drawing: Drawing) -> dict[str, Choice | Unasked]:
     """What is asked about each item, by the item's id and in the items' order."""
     pools = _by_attribute(items)
-    drawn = {i.id: _drawn(i, _wrong(i, pools, drawing.source), drawing) for i in items}
-    placed = _placed(drawn, drawing)
+    choice_of = {i.id: _drawn(i, _wrong(i, pools, drawing.source), drawing) for i in items}
+    placed = _placed(choice_of, drawing)
     if drawing.place == "given" and drawing.source == "auto":
         for item in items:
-            made = drawn[item.id]
-            if item.options is not None and isinstance(made, Choice):
-                placed[item.id] = replace(made, options=item.options.texts, answer=item.options.right)
+            choice = choice_of[item.id]
+            if item.options is not None and isinstance(choice, Choice):
+                placed[item.id] = replace(choice, options=item.options.texts, answer=item.options.right)
     return placed
 
 
@@ -120,14 +120,14 @@ def reversed_choices(items: Sequence[Item], drawing: Drawing) -> dict[str, Choic
     The options are the item's question and those of the same attribute elsewhere that have other answers.
     """
     pools = _by_attribute(items)
-    drawn: dict[str, Choice | Unasked] = {}
+    choice_of: dict[str, Choice | Unasked] = {}
     for item in items:
-        own = normalised(item.answer)
-        others = [o.question for o in pools.get(_kind(item), ()) if normalised(o.answer) != own]
-        asked = Item(REVERSED.format(answer=item.answer), item.question, item.edge, item.group, item.attribute)
-        made = _drawn(asked, ("question", tuple(sorted(set(others)))), drawing, key=item.id)
-        drawn[item.id] = made
-    return _placed(drawn, drawing)
+        answer = normalised(item.answer)
+        questions = [o.question for o in pools.get(_kind(item), ()) if normalised(o.answer) != answer]
+        turned = Item(REVERSED.format(answer=item.answer), item.question, item.edge, item.group, item.attribute)
+        choice = _drawn(turned, ("question", tuple(sorted(set(questions)))), drawing, key=item.id)
+        choice_of[item.id] = choice
+    return _placed(choice_of, drawing)
 
 
 def _kind(item: Item) -> tuple[str | None, str | None]:
@@ -143,9 +143,9 @@ def _form(question: str) -> str | None:
     words = list(_words(question))
     if sum(plain for _, plain in words) < _LEAST_WORDS or all(plain for _, plain in words):
         return None
-    kept = (word[0].casefold() if plain else "_" for word, plain in words)
+    parts = (word[0].casefold() if plain else "_" for word, plain in words)
     # A name of several words is one gap.
-    return re.sub(r"_( _)+", "_", " ".join(kept))
+    return re.sub(r"_( _)+", "_", " ".join(parts))
 
 
 def _words(question: str) -> Iterator[tuple[re.Match[str], bool]]:
@@ -160,13 +160,13 @@ def _gaps(question: str) -> list[str]:
     return [question[run[0][0].start() : run[-1][0].end()] for run in runs]
 
 
-def _as_of(item: Item, other: Item) -> str:
+def _as_of(item: Item, source: Item) -> str:
     """The other item's answer with the names of its own question replaced by those of the item's, form by form."""
-    own = dict(zip(_gaps(other.question), _gaps(item.question), strict=True))
+    days = dict(zip(_gaps(source.question), _gaps(item.question), strict=True))
     return re.sub(
-        rf"\b({'|'.join(map(re.escape, sorted(own, key=len, reverse=True)))})\b",
-        lambda name: own[name[0]],
-        other.answer,
+        rf"\b({'|'.join(map(re.escape, sorted(days, key=len, reverse=True)))})\b",
+        lambda name: days[name[0]],
+        source.answer,
     )
 
 
@@ -178,17 +178,17 @@ def _by_attribute(items: Iterable[Item]) -> Mapping[tuple[str | None, str | None
     return pools
 
 
-def _wrong(item: Item, pools: Mapping[tuple[str | None, str | None], list[Item]], wanted: Wanted) -> _Wrong:
-    if item.options is not None and wanted == "auto":
+def _wrong(item: Item, pools: Mapping[tuple[str | None, str | None], list[Item]], source: Wanted) -> _Wrong:
+    if item.options is not None and source == "auto":
         right = item.options.right
         return "given", tuple(t for n, t in enumerate(item.options.texts) if n != right)
-    if wanted == "perturbed" or (wanted == "auto" and item.perturbed):
+    if source == "perturbed" or (source == "auto" and item.perturbed):
         return "perturbed", item.perturbed
-    others = pools.get(_kind(item), ())
+    pool = pools.get(_kind(item), ())
     # Sorted, so that what is drawn does not depend on the order of the items.
     if item.attribute is None and _form(item.question) is not None:
-        return "form", tuple(sorted({_as_of(item, o) for o in others}))
-    return "attribute", tuple(sorted({o.answer for o in others}))
+        return "form", tuple(sorted({_as_of(item, o) for o in pool}))
+    return "attribute", tuple(sorted({o.answer for o in pool}))
 
 
 def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Choice | Unasked:
@@ -233,30 +233,32 @@ def _drawn(item: Item, wrong: _Wrong, drawing: Drawing, *, key: str = "") -> Cho
 
 def _distinct(texts: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
     """Those that are neither right nor one another, nor nothing, after `normalised`; the first of equals stays."""
-    seen, kept = {"", *(normalised(r) for r in right)}, []
+    forms, distinct = {"", *(normalised(r) for r in right)}, []
     for text in texts:
         plain = normalised(text)
-        if plain not in seen:
-            seen.add(plain)
-            kept.append(text)
-    return tuple(kept)
+        if plain not in forms:
+            forms.add(plain)
+            distinct.append(text)
+    return tuple(distinct)
 
 
-def _placed(drawn: Mapping[str, Choice | Unasked], drawing: Drawing) -> dict[str, Choice | Unasked]:
+def _placed(choice_of: Mapping[str, Choice | Unasked], drawing: Drawing) -> dict[str, Choice | Unasked]:
     """The same with the right option, which stands first, at its place."""
     by_size: dict[int, list[Choice]] = {}
-    for made in drawn.values():
-        if isinstance(made, Choice):
-            by_size.setdefault(len(made.options), []).append(made)
+    for choice in choice_of.values():
+        if isinstance(choice, Choice):
+            by_size.setdefault(len(choice.options), []).append(choice)
     places: dict[str, int] = {}
     for size, choices in by_size.items():
         # Edge by edge, so that the questions of one edge are balanced too; within it in an order that was drawn.
         ordered = sorted(choices, key=lambda c: (c.edge or "", derive_seed(drawing.seed, "place", c.item), c.item))
         first = derive_seed(drawing.seed, "first place", size)
         places |= {c.item: (first + rank) % size for rank, c in enumerate(ordered)}
-    return {key: _moved(made, places[key]) if isinstance(made, Choice) else made for key, made in drawn.items()}
+    return {
+        key: _moved(choice, places[key]) if isinstance(choice, Choice) else choice for key, choice in choice_of.items()
+    }
 
 
-def _moved(choice: Choice, place: int) -> Choice:
+def _moved(choice: Choice, position: int) -> Choice:
     right, *wrong = choice.options
-    return replace(choice, options=(*wrong[:place], right, *wrong[place:]), answer=place)
+    return replace(choice, options=(*wrong[:position], right, *wrong[position:]), answer=position)

@@ -61,24 +61,24 @@ def read_pistol(path: Path, *, types: Mapping[str, ContractType] | None = None) 
     for item in rows:
         if item.edge is not None:
             by_edge.setdefault(item.edge, []).append(item)
-    asked: dict[str, _Inferred | None] = {}
-    for edge, own in by_edge.items():
+    inferred_of: dict[str, _Inferred | None] = {}
+    for edge, rows_of_edge in by_edge.items():
         # The one type that can have asked all these questions, if there is exactly one.
-        readings = [found for type_ in types.values() if (found := _read_as(own, type_)) is not None]
-        asked[edge] = readings[0] if len(readings) == 1 else None
-    unknown = [_unknown_note(edge) for edge, found in asked.items() if found is None]
-    graph = _graph(path, asked)
-    labels, unplaced = _places(graph, asked)
-    known = {item.id: (f, item) for edge, f in asked.items() if f for item in f.items(by_edge[edge])}
-    items = tuple(known[i.id][1] if i.id in known else i for i in rows if i.edge is not None)
+        readings = [inferred for type_ in types.values() if (inferred := _read_as(rows_of_edge, type_)) is not None]
+        inferred_of[edge] = readings[0] if len(readings) == 1 else None
+    unknown = [_unknown_note(edge) for edge, inferred in inferred_of.items() if inferred is None]
+    graph = _graph(path, inferred_of)
+    labels, unplaced = _places(graph, inferred_of)
+    inferred_items = {item.id: (f, item) for edge, f in inferred_of.items() if f for item in f.items(by_edge[edge])}
+    items = tuple(inferred_items[i.id][1] if i.id in inferred_items else i for i in rows if i.edge is not None)
     return Dataset(
         name=graph.name,
         graph=graph,
         items=items,
         contracts=tuple(
-            Contract(edge, found.type.name, labels.get(edge, {}), found.values)
-            for edge, found in asked.items()
-            if found
+            Contract(edge, inferred.type.name, labels.get(edge, {}), inferred.values)
+            for edge, inferred in inferred_of.items()
+            if inferred
         ),
         holdout=(),
         khop=(),
@@ -98,11 +98,11 @@ def _rows(path: Path) -> list[Item]:
     if not isinstance(rows, list) or not rows:
         raise InputError(f"{path}: PISTOL's form is a list of rows, and not empty")
     items = [_item(row, f"{path}, row {number}") for number, row in enumerate(rows, 1)]
-    seen: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     for number, item in enumerate(items, 1):
-        if item.question in seen:
-            raise InputError(f"{path}: rows {seen[item.question]} and {number} ask the same; remove one")
-        seen[item.question] = number
+        if item.question in line_of:
+            raise InputError(f"{path}: rows {line_of[item.question]} and {number} ask the same; remove one")
+        line_of[item.question] = number
     return items
 
 
@@ -164,13 +164,13 @@ class _Patterns:
 
 def _pattern(template: str, dates: set[str]) -> str:
     parts: list[str] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     for literal, name, _, _ in Formatter().parse(template):
         parts.append(re.escape(literal))
         if name is not None:
             inside = _DAY if name in dates else "[^?]+?"
-            parts.append(f"(?P={name})" if name in seen else f"(?P<{name}>{inside})")
-            seen.add(name)
+            parts.append(f"(?P={name})" if name in names else f"(?P<{name}>{inside})")
+            names.add(name)
     return "".join(parts)
 
 
@@ -183,16 +183,16 @@ def _read_as(items: list[Item], type_: ContractType) -> _Inferred | None:
     patterns = _Patterns(type_)
     readings = [patterns.readings(item.question) for item in items]
     names: dict[str, str] = {}
-    for found in readings:
-        if len(found) == 1 and not _agree(names, found[0][1]):
+    for reading in readings:
+        if len(reading) == 1 and not _agree(names, reading[0][1]):
             return None
-        names |= found[0][1] if len(found) == 1 else {}
+        names |= reading[0][1] if len(reading) == 1 else {}
     if set(names) != set(type_.roles):
         return None
     asks: dict[str, str] = {}
     values = {type_.name_of[role]: name for role, name in names.items()}
-    for item, found in zip(items, readings, strict=True):
-        fitting = [name for name, meant in found if _agree(names, meant) and name not in asks.values()]
+    for item, reading in zip(items, readings, strict=True):
+        fitting = [name for name, meant in reading if _agree(names, meant) and name not in asks.values()]
         if len(fitting) != 1:
             return None
         asks[item.question] = fitting[0]
@@ -202,8 +202,8 @@ def _read_as(items: list[Item], type_: ContractType) -> _Inferred | None:
     return _Inferred(type_, names, asks, values)
 
 
-def _agree(names: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    return all(names.get(role, name) == name for role, name in others.items())
+def _agree(names: Mapping[str, str], second: Mapping[str, str]) -> bool:
+    return all(names.get(role, name) == name for role, name in second.items())
 
 
 def _value(type_: ContractType, attribute: str, answer: str) -> str:
@@ -213,24 +213,24 @@ def _value(type_: ContractType, attribute: str, answer: str) -> str:
     return answer[len(before) : len(answer) - len(after)] if framed else answer
 
 
-def _graph(path: Path, asked: Mapping[str, _Inferred | None]) -> Graph:
+def _graph(path: Path, inferred_of: Mapping[str, _Inferred | None]) -> Graph:
     name = one_line(path.name, width=60)
-    if not asked:
+    if not inferred_of:
         nothing = np.zeros(0, np.int64)
         return Graph(name, (), nothing.reshape(0, 2), (DEFAULT_TYPE,), nothing)
     rows = []
-    for edge, found in asked.items():
-        first, second = _ends(edge, asked)
+    for edge, inferred in inferred_of.items():
+        first, second = _ends(edge, inferred_of)
         if not (first and second) or "_" in second:
-            if found is None:
+            if inferred is None:
                 raise InputError(
                     f"{path}: edge {shown(edge)} is not called X_Y after its parties, and its questions are "
                     "those of no "
                     "known contract type, so there is no graph to read; rename the edges or give "
                     "--contract-types DIR"
                 )
-            first, second = found.names.values()
-        rows.append(Edge(first, second, found.type.name if found else UNKNOWN, edge))
+            first, second = inferred.names.values()
+        rows.append(Edge(first, second, inferred.type.name if inferred else UNKNOWN, edge))
     return build_graph(name, rows)
 
 
@@ -242,7 +242,7 @@ def _ends(edge: str, edges: Collection[str]) -> tuple[str, str]:
     return first, base if further else second
 
 
-def _places(graph: Graph, asked: Mapping[str, _Inferred | None]) -> tuple[dict[str, dict[str, str]], list[str]]:
+def _places(graph: Graph, inferred_of: Mapping[str, _Inferred | None]) -> tuple[dict[str, dict[str, str]], list[str]]:
     """Which node plays which role in each edge, as far as names tell, and notes on what they contradict.
 
     A node's name is the one that all its contracts share. Two nodes that sign nothing else cannot be told
@@ -251,10 +251,10 @@ def _places(graph: Graph, asked: Mapping[str, _Inferred | None]) -> tuple[dict[s
     ids = graph.edge_ids()
     possible: dict[int, set[str]] = {}
     for edge, ends in zip(ids, graph.ends.tolist(), strict=True):
-        found = asked[edge]
-        if found:
+        inferred = inferred_of[edge]
+        if inferred:
             for node in ends:
-                possible[node] = possible.get(node, set(found.names.values())) & set(found.names.values())
+                possible[node] = possible.get(node, set(inferred.names.values())) & set(inferred.names.values())
     notes = [
         f"node {shown(graph.nodes[node])}: its contracts name no common party, so its edge ids may mean "
         "several entities"
@@ -262,12 +262,12 @@ def _places(graph: Graph, asked: Mapping[str, _Inferred | None]) -> tuple[dict[s
         if not names
     ]
     places: dict[str, dict[str, str]] = {}
-    for edge, (one, two) in zip(ids, graph.ends.tolist(), strict=True):
-        found = asked[edge]
-        if found is None:
+    for edge, (first, second) in zip(ids, graph.ends.tolist(), strict=True):
+        inferred = inferred_of[edge]
+        if inferred is None:
             continue
-        (role, name), (other_role, other_name) = found.names.items()
-        for a, b in ((one, two), (two, one)):
+        (role, name), (other_role, other_name) = inferred.names.items()
+        for a, b in ((first, second), (second, first)):
             fits = name in possible[a] and other_name in possible[b]
             reverse = name in possible[b] and other_name in possible[a]
             if fits and not reverse:

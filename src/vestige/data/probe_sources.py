@@ -70,7 +70,7 @@ def sampled(source: str, candidates: Iterable[S | str], *, n: int | None, seed: 
 
     Equal candidates count once. Fewer than `n` are refused: a smaller sample would be another experiment.
     """
-    seen: set[str] = set()
+    prompts: set[str] = set()
     dropped: Counter[str] = Counter()
     n_rows = 0
 
@@ -80,23 +80,23 @@ def sampled(source: str, candidates: Iterable[S | str], *, n: int | None, seed: 
             n_rows += 1
             if isinstance(candidate, str):
                 dropped[candidate] += 1
-            elif candidate.id in seen:
+            elif candidate.id in prompts:
                 dropped["the same as an earlier row"] += 1
             else:
-                seen.add(candidate.id)
+                prompts.add(candidate.id)
                 yield derive_seed(seed, "sample", candidate.id), candidate.id, n_rows, candidate
 
     # Of a corpus of gigabytes no more is held than the sample. No two have one id, so that no samples are compared.
-    drawn = list(usable()) if n is None else heapq.nsmallest(max(n, 1), usable())
-    if n is not None and not 1 <= n <= len(seen):
+    entries = list(usable()) if n is None else heapq.nsmallest(max(n, 1), usable())
+    if n is not None and not 1 <= n <= len(prompts):
         raise InputError(
-            f"{source}: {n} samples are asked for, and it holds {len(seen)} that can be used{_told(dropped)}; set n "
+            f"{source}: {n} samples are asked for, and it holds {len(prompts)} that can be used{_told(dropped)}; set n "
             "from 1 to that"
         )
-    if len(drawn) < len(seen):
-        dropped["not drawn"] = len(seen) - len(drawn)
-    kept = [sample for *_, sample in sorted(drawn, key=lambda entry: entry[2])]
-    return Sampled(tuple(kept), n_rows, dict(sorted(dropped.items())))
+    if len(entries) < len(prompts):
+        dropped["not drawn"] = len(prompts) - len(entries)
+    samples = [sample for *_, sample in sorted(entries, key=lambda entry: entry[2])]
+    return Sampled(tuple(samples), n_rows, dict(sorted(dropped.items())))
 
 
 def _told(dropped: Mapping[str, int]) -> str:
@@ -131,7 +131,7 @@ def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) ->
     if path := local_file(source):
         name, rows = str(path), streamed(path)
     else:
-        table = source_table(source, split="train", config=None, wanted=frozenset((_TEXT, "title")))
+        table = source_table(source, split="train", config=None, columns=frozenset((_TEXT, "title")))
         name, rows = table.source, table.rows
 
     def candidates() -> Iterator[Passage | str]:
@@ -186,8 +186,8 @@ _RESPONSES = (
 
 def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> Sampled[Item]:
     """`n` prompts with an unsafe response each."""
-    wanted = frozenset((_PROMPT, *(name for form in _RESPONSES for pair in form for name in pair)))
-    table = source_table(source, split="train", config=None, wanted=wanted)
+    columns = frozenset((_PROMPT, *(name for form in _RESPONSES for pair in form for name in pair)))
+    table = source_table(source, split="train", config=None, columns=columns)
     responses = _responses(table.names)
     if not responses:
         raise InputError(
@@ -197,14 +197,14 @@ def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: 
         )
 
     def candidates() -> Iterator[Item | str]:
-        seen: set[str] = set()
+        prompts: set[str] = set()
         for row in table.rows:
-            found = _item(table.source, row, responses)
-            if isinstance(found, Item) and found.question in seen:
-                found = SAME_PROMPT
-            if isinstance(found, Item):
-                seen.add(found.question)
-            yield found
+            item = _item(table.source, row, responses)
+            if isinstance(item, Item) and item.question in prompts:
+                item = SAME_PROMPT
+            if isinstance(item, Item):
+                prompts.add(item.question)
+            yield item
 
     return sampled(table.source, candidates(), n=n, seed=seed)
 
@@ -246,7 +246,7 @@ def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, se
     if path.is_file() and path.suffix in WIKITEXT_FILES:
         lines: Iterable[object] = _lines(path)
     else:
-        table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG, wanted=frozenset({_TEXT}))
+        table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG, columns=frozenset({_TEXT}))
         if _TEXT not in table.names:
             raise InputError(f"{table.source}: no column 'text'; give Wikitext's lines in a column of that name")
         lines = (row.values.get(_TEXT) for row in table.rows)
@@ -316,8 +316,8 @@ def probe_sources(
     Of texts and harmful data `n_forget` are drawn by `split_seed`, or all taken. Questions have no such number: of
     them a model forgets all that it was made to forget.
     """
-    kept = settings.data if retain is None else retain
-    forget_form, kept_form = form_of(forget), form_of(kept)
+    retain_source = settings.data if retain is None else retain
+    forget_form, kept_form = form_of(forget), form_of(retain_source)
     if forget_form == "items":
         if n_forget is not None:
             raise InputError(
@@ -331,14 +331,14 @@ def probe_sources(
     empty = Corpus(settings.data, settings, (), (), None)
     texts = _texts(forget, forget_form, n=n_forget, seed=seed)
     items = () if texts else _forgotten(empty, forget, forget_form, n=n_forget, seed=seed)
-    kept_texts = _texts(kept, kept_form, n=None, seed=seed)
+    kept_texts = _texts(retain_source, kept_form, n=None, seed=seed)
     if settings.limit is not None:
         kept_texts = kept_texts[: n_first(parse_limit(settings.limit), len(kept_texts))]
-    kept_items = () if kept_form != "items" else open_corpus(settings.model_copy(update={"data": kept})).items
+    kept_items = () if kept_form != "items" else open_corpus(settings.model_copy(update={"data": retain_source})).items
     read = {p.id for p in texts}
     splits = {"forget": items, "retain": without(kept_items, items)}
-    named = NamedSplits(forget, {name: own for name, own in splits.items() if own}, {})
-    return ProbeSources(empty, named, texts, tuple(p for p in kept_texts if p.id not in read))
+    asked_splits = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {})
+    return ProbeSources(empty, asked_splits, texts, tuple(p for p in kept_texts if p.id not in read))
 
 
 def form_of(name: str) -> Form:

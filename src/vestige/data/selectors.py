@@ -28,14 +28,14 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
     """
     chosen = np.zeros(graph.n_edges, bool)
     for part in _parts(selector):
-        kind, colon, what = part.partition(":")
+        kind, colon, value = part.partition(":")
         if part == SUPERSEDED:
             chosen[_superseded(graph)] = True
             continue
-        if kind not in _KINDS or not colon or not what:
+        if kind not in _KINDS or not colon or not value:
             hint = closest(kind, [*_KINDS, SUPERSEDED]) if colon else f"did you mean {f'edge:{kind}'!r}?"
             raise InputError(f"selector {shown(part)}: {hint}")
-        chosen[_KINDS[kind](graph, what, seed)] = True
+        chosen[_KINDS[kind](graph, value, seed)] = True
     return tuple(graph.ids_of(np.flatnonzero(chosen)))
 
 
@@ -49,15 +49,15 @@ def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str
     chosen: set[str] = set()
     typed: set[str] = set()
     for part in parts:
-        kind, _, what = part.partition(":")
-        if kind == "edge" and what in edges:
-            chosen.add(what)
+        kind, _, value = part.partition(":")
+        if kind == "edge" and value in edges:
+            chosen.add(value)
         elif kind == "edge" and edges:
-            raise InputError(f"no edge {one_line(what, width=40)!r} in {source}; {closest(what, sorted(edges))}")
-        elif kind == "type" and what in groups:
-            typed.add(what)
-        elif kind == "random" and edges and "@" not in what:
-            chosen |= {edges[n] for n in _drawn(what, np.arange(len(edges)), seed).tolist()}
+            raise InputError(f"no edge {one_line(value, width=40)!r} in {source}; {closest(value, sorted(edges))}")
+        elif kind == "type" and value in groups:
+            typed.add(value)
+        elif kind == "random" and edges and "@" not in value:
+            chosen |= {edges[n] for n in _drawn(value, np.arange(len(edges)), seed).tolist()}
         else:
             raise InputError(
                 f"{one_line(selector, width=60)!r} names no items: it is no file, and {source} has no graph to select "
@@ -91,49 +91,49 @@ def check_edges(graph: Graph, edges: Iterable[str]) -> None:
         _edge(graph, edge, 0)
 
 
-def _edge(graph: Graph, what: str, seed: int) -> _Numbers:
-    if what not in graph.edge_numbers:
-        raise InputError(f"no edge {shown(what)} in {graph.name}; {_nearest(what, graph.edge_numbers)}")
-    return np.array([graph.edge_numbers[what]])
+def _edge(graph: Graph, value: str, seed: int) -> _Numbers:
+    if value not in graph.edge_numbers:
+        raise InputError(f"no edge {shown(value)} in {graph.name}; {_nearest(value, graph.edge_numbers)}")
+    return np.array([graph.edge_numbers[value]])
 
 
-def _node(graph: Graph, what: str, seed: int) -> _Numbers:
-    if what not in graph.nodes:
-        raise InputError(f"no node {shown(what)} in {graph.name}; {_nearest(what, graph.nodes)}")
-    return np.flatnonzero((graph.ends == graph.nodes.index(what)).any(axis=1))
+def _node(graph: Graph, value: str, seed: int) -> _Numbers:
+    if value not in graph.nodes:
+        raise InputError(f"no node {shown(value)} in {graph.name}; {_nearest(value, graph.nodes)}")
+    return np.flatnonzero((graph.ends == graph.nodes.index(value)).any(axis=1))
 
 
-def _component(graph: Graph, what: str, seed: int) -> _Numbers:
+def _component(graph: Graph, value: str, seed: int) -> _Numbers:
     by_name = {name: number for number, name in graph.parts.items()}
     count = int(graph.components.max())
-    number = by_name.get(what) or (int(what) if _is_number(what) else 0)
+    number = by_name.get(value) or (int(value) if _is_number(value) else 0)
     if not 1 <= number <= count:
         names = f", or {', '.join(by_name)}" if by_name else ""
-        raise InputError(f"no component {shown(what)} in {graph.name}; components go from 1 to {count}{names}")
+        raise InputError(f"no component {shown(value)} in {graph.name}; components go from 1 to {count}{names}")
     return np.flatnonzero(graph.components == number)
 
 
-def _type(graph: Graph, what: str, seed: int) -> _Numbers:
-    if what not in graph.types:
-        raise InputError(f"no contract of type {shown(what)} in {graph.name}; {closest(what, list(graph.types))}")
-    return np.flatnonzero(graph.type_of == graph.types.index(what))
+def _type(graph: Graph, value: str, seed: int) -> _Numbers:
+    if value not in graph.types:
+        raise InputError(f"no contract of type {shown(value)} in {graph.name}; {closest(value, list(graph.types))}")
+    return np.flatnonzero(graph.type_of == graph.types.index(value))
 
 
-def _random(graph: Graph, what: str, seed: int) -> _Numbers:
+def _random(graph: Graph, value: str, seed: int) -> _Numbers:
     """N edges of the whole graph, or `N@component`; which ones depends on the seed and these words alone."""
-    _, at, component = what.partition("#")[0].partition("@")
-    return _drawn(what, _component(graph, component, seed) if at else np.arange(graph.n_edges), seed)
+    _, at, component = value.partition("#")[0].partition("@")
+    return _drawn(value, _component(graph, component, seed) if at else np.arange(graph.n_edges), seed)
 
 
-def _drawn(what: str, among: _Numbers, seed: int) -> _Numbers:
+def _drawn(value: str, among: _Numbers, seed: int) -> _Numbers:
     """As many of `among` as `what` says at its beginning, by the seed at its end or else `seed`."""
-    words, hash_, own = what.partition("#")
+    words, hash_, own_seed = value.partition("#")
     size = words.partition("@")[0]
     if not _is_number(size) or not 1 <= int(size) <= len(among):
-        raise InputError(f"selector {shown(f'random:{what}')}: give a number of edges from 1 to {len(among):,}")
-    if hash_ and not _is_number(own):
-        raise InputError(f"selector {shown(f'random:{what}')}: give a whole number as its seed behind the #")
-    drawing = generator(int(own) if hash_ else seed, "selector", words)
+        raise InputError(f"selector {shown(f'random:{value}')}: give a number of edges from 1 to {len(among):,}")
+    if hash_ and not _is_number(own_seed):
+        raise InputError(f"selector {shown(f'random:{value}')}: give a whole number as its seed behind the #")
+    drawing = generator(int(own_seed) if hash_ else seed, "selector", words)
     chosen: _Numbers = among[shuffled(drawing, len(among))[: int(size)]]
     return chosen
 
@@ -146,31 +146,31 @@ def _superseded(graph: Graph) -> _Numbers:
     """The contracts that a later one of the same two parties and the same type supersedes."""
     chains = graph.pairs * len(graph.types) + graph.type_of
     _, last = np.unique(chains[::-1], return_index=True)
-    found: _Numbers = np.setdiff1d(np.arange(graph.n_edges), graph.n_edges - 1 - last)
-    if not len(found):
+    numbers: _Numbers = np.setdiff1d(np.arange(graph.n_edges), graph.n_edges - 1 - last)
+    if not len(numbers):
         raise InputError(
             f"selector {SUPERSEDED}: {graph.name} has no contract that a later one supersedes; compile it with "
             "--temporal"
         )
-    return found
+    return numbers
 
 
-def _file(graph: Graph, what: str, seed: int) -> _Numbers:
+def _file(graph: Graph, value: str, seed: int) -> _Numbers:
     """One edge id a line; blank lines are skipped."""
     try:
-        lines = Path(what).read_text(encoding="utf-8-sig").splitlines()
+        lines = Path(value).read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
-        raise InputError(f"cannot read the list of edges {shown(what)}: {error.strerror}") from error
+        raise InputError(f"cannot read the list of edges {shown(value)}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{shown(what)}: not UTF-8 text (byte {error.start})") from error
+        raise InputError(f"{shown(value)}: not UTF-8 text (byte {error.start})") from error
     ids = [line.strip() for line in lines if line.strip()]
     if not ids:
-        raise InputError(f"{shown(what)}: no edges; give one edge id a line")
+        raise InputError(f"{shown(value)}: no edges; give one edge id a line")
     return np.concatenate([_edge(graph, id_, seed) for id_ in ids])
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = closest(name, list(known))
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = closest(name, list(names))
     return near if near.startswith("did you mean") else "`edges.csv` of the compiled data lists them"
 
 

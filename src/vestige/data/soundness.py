@@ -66,12 +66,12 @@ def shortest(choice: Choice) -> Scores:
 
 def like_the_question(choice: Choice) -> Scores:
     """The option that shares most with its question: the share of its character tetragrams that stand there."""
-    asked = _grams(choice.question, 4)
-    return np.array([_share(_grams(o, 4), asked) for o in choice.options])
+    question_grams = _grams(choice.question, 4)
+    return np.array([_share(_grams(o, 4), question_grams) for o in choice.options])
 
 
-def _share(own: Counter[str], other: Counter[str]) -> float:
-    return sum(own[g] for g in own if g in other) / max(1, own.total())
+def _share(grams: Counter[str], reference: Counter[str]) -> float:
+    return sum(grams[g] for g in grams if g in reference) / max(1, grams.total())
 
 
 def _grams(text: str, n: int) -> Counter[str]:
@@ -92,16 +92,16 @@ def frequent_answer(retain: Sequence[Item]) -> Guesser:
     return guess
 
 
-def options_only(taught: Sequence[Choice]) -> Guesser:
+def options_only(choices: Sequence[Choice]) -> Guesser:
     """A conditional logit over each option's looks beside the others', fitted to the retain questions' options.
 
     Looks: length, words, digits, capitals, punctuation, what is shared with the other options, hashed trigrams.
     """
-    features = [_features(c.options) for c in taught]
+    features = [_features(c.options) for c in choices]
     rows = np.concatenate(features)
     scale = np.maximum(rows.std(axis=0), 1e-6)
     scale[-BUCKETS:] = np.maximum(scale[-BUCKETS:], 0.05)
-    weights = _conditional_logit(rows / scale, [len(f) for f in features], [c.answer for c in taught])
+    weights = _conditional_logit(rows / scale, [len(f) for f in features], [c.answer for c in choices])
 
     def guess(choice: Choice) -> Scores:
         scores: Scores = _features(choice.options) / scale @ weights
@@ -113,19 +113,19 @@ def options_only(taught: Sequence[Choice]) -> Guesser:
 def _features(options: Sequence[str]) -> Float[np.ndarray, "K D"]:
     grams = [_grams(o, 3) for o in options]
     rows = []
-    for n, (text, own) in enumerate(zip(options, grams, strict=True)):
-        others = [_share(own, g) for k, g in enumerate(grams) if k != n]
+    for n, (text, option_grams) in enumerate(zip(options, grams, strict=True)):
+        shares = [_share(option_grams, g) for k, g in enumerate(grams) if k != n]
         looks = [len(text), len(text.split()), sum(c.isdigit() for c in text), sum(c.isupper() for c in text)]
         looks += [sum(not c.isalnum() and not c.isspace() for c in text)]
         hashed = np.zeros(BUCKETS)
-        for gram, count in own.items():
+        for gram, count in option_grams.items():
             hashed[zlib.crc32(gram.encode("utf-8", "surrogatepass")) % BUCKETS] += count
-        rows.append([*np.log1p(looks), max(others), min(others), *hashed / np.linalg.norm(hashed)])
+        rows.append([*np.log1p(looks), max(shares), min(shares), *hashed / np.linalg.norm(hashed)])
     table = np.array(rows)
     # Only what differs between the options of one question says which is right.
-    beside = table - table.mean(axis=0)
+    centred = table - table.mean(axis=0)
     first = np.argsort(np.argsort(table[:, 0])) / max(1, len(options) - 1) - 0.5
-    return np.column_stack([first, beside])
+    return np.column_stack([first, centred])
 
 
 def _conditional_logit(
@@ -142,8 +142,8 @@ def _conditional_logit(
         value = float(np.log(total).sum() - scores[gold].sum() + RIDGE / 2 * weights @ weights)
         return value, rows.T @ p - rows[gold].sum(axis=0) + RIDGE * weights
 
-    found = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200})
-    weights: Float[np.ndarray, " D"] = found.x
+    optimum = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200})
+    weights: Float[np.ndarray, " D"] = optimum.x
     return weights
 
 
@@ -176,13 +176,15 @@ class _Together:
     questions: Rarity
     answers: Rarity
 
-    def lift(self, asked: str, answered: str) -> float:
+    def lift(self, question_word: str, answer_word: str) -> float:
         """Log of how often the two stand together over how often they would if one had nothing to do with the other.
 
         One of either is added, so that rare words say little.
         """
-        expected = self.questions.counts.get(asked, 0) * self.answers.counts.get(answered, 0) / self.questions.n
-        return float(np.log((self.pairs[asked, answered] + 1) / (expected + 1)))
+        expected = (
+            self.questions.counts.get(question_word, 0) * self.answers.counts.get(answer_word, 0) / self.questions.n
+        )
+        return float(np.log((self.pairs[question_word, answer_word] + 1) / (expected + 1)))
 
 
 def question_words(retain: Sequence[Item]) -> Guesser:
@@ -191,12 +193,13 @@ def question_words(retain: Sequence[Item]) -> Guesser:
     for item in retain:
         answered = set(words(item.answer))
         pairs.update((a, b) for a in set(words(item.question)) for b in answered)
-    known = _Together(pairs, rarity([i.question for i in retain]), rarity([i.answer for i in retain]))
+    pairs_seen = _Together(pairs, rarity([i.question for i in retain]), rarity([i.answer for i in retain]))
 
     def guess(choice: Choice) -> Scores:
-        asked = sorted(set(words(choice.question)))
+        question_terms = sorted(set(words(choice.question)))
         scores = [
-            sum(known.lift(a, b) for a in asked for b in sorted(set(words(o)))) / max(1, len(set(words(o))))
+            sum(pairs_seen.lift(a, b) for a in question_terms for b in sorted(set(words(o))))
+            / max(1, len(set(words(o))))
             for o in choice.options
         ]
         return np.array(scores)
@@ -238,41 +241,41 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
     Wrong options of retain items come from retain items alone, so that no guesser is taught with forget answers.
     """
     forget, retain = splits.splits["forget"], splits.splits.get("retain", ())
-    named = f"the forget set {one_line(splits.forget, width=60)!r}"
+    source = f"the forget set {one_line(splits.forget, width=60)!r}"
     if not retain:
         raise InputError(
-            f"{named} is the whole data set, so there is nothing that could give it away; name a part of it"
+            f"{source} is the whole data set, so there is nothing that could give it away; name a part of it"
         )
     if len(forget) < LEAST_ITEMS:
         raise InputError(
-            f"{named} has {len(forget)} items, of which nothing can be told from chance; name at least {LEAST_ITEMS}"
+            f"{source} has {len(forget)} items, of which nothing can be told from chance; name at least {LEAST_ITEMS}"
         )
     drawing = settings.drawing(seed)
-    drawn = choices_of((*forget, *retain), drawing)
-    asked = tuple(c for i in forget if isinstance(c := drawn[i.id], Choice))
-    unasked = next((c.reason for i in forget if isinstance(c := drawn[i.id], Unasked)), "")
+    choice_of = choices_of((*forget, *retain), drawing)
+    forget_choices = tuple(c for i in forget if isinstance(c := choice_of[i.id], Choice))
+    unasked = next((c.reason for i in forget if isinstance(c := choice_of[i.id], Unasked)), "")
     some = list(retain)
     if len(some) > settings.most_taught:
-        kept = generator(seed, "taught").choice(len(some), settings.most_taught, replace=False)
-        some = [some[n] for n in sorted(kept.tolist())]
-    taught = tuple(c for c in choices_of(some, drawing).values() if isinstance(c, Choice))
-    beside = tuple(
+        sample = generator(seed, "taught").choice(len(some), settings.most_taught, replace=False)
+        some = [some[n] for n in sorted(sample.tolist())]
+    retained_choices = tuple(c for c in choices_of(some, drawing).values() if isinstance(c, Choice))
+    beside_alternatives = tuple(
         _beside(item, settings, seed) for item in forget if item.alternatives and item.id not in splits.drawn
     )
-    return Material(forget, retain, splits.scopes, asked, taught, unasked, beside)
+    return Material(forget, retain, splits.scopes, forget_choices, retained_choices, unasked, beside_alternatives)
 
 
 def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
     """The answer, at a place that is drawn, among alternatives that are drawn."""
     rng = generator(seed, "beside alternatives", item.id)
-    drawn = rng.permutation(len(item.alternatives))[: settings.options - 1].tolist()
-    wrong, place = [item.alternatives[n] for n in drawn], int(rng.integers(0, len(drawn) + 1))
-    options = (*wrong[:place], item.answer, *wrong[place:])
+    order = rng.permutation(len(item.alternatives))[: settings.options - 1].tolist()
+    wrong, position = [item.alternatives[n] for n in order], int(rng.integers(0, len(order) + 1))
+    options = (*wrong[:position], item.answer, *wrong[position:])
     return Choice(
         item.id,
         item.question,
         options,
-        place,
+        position,
         source="perturbed",
         edge=item.edge,
         group=item.group,
@@ -281,10 +284,10 @@ def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
 
 
 def without_model(
-    found: Material, settings: SoundnessSettings, *, seed: int
+    checked: Material, settings: SoundnessSettings, *, seed: int
 ) -> tuple[tuple[Check, ...], tuple[str, ...]]:
     """All checks that apply, and in sentences which do not."""
-    forget, retain = found.forget, found.retain
+    forget, retain = checked.forget, checked.retain
     rare = rarity([i.question for i in (*forget, *retain)])
     checks = [findings.copied(forget, retain), findings.near_duplicates(forget, retain, settings)]
     left_out = []
@@ -292,81 +295,84 @@ def without_model(
         checks.append(findings.copied_answers(forget, retain, settings))
     else:
         left_out.append(f"copied answers: no answer has {findings.LONG} words, and shorter ones coincide by chance")
-    if found.scopes:
-        checks.append(findings.entailed(forget, found.scopes))
+    if checked.scopes:
+        checks.append(findings.entailed(forget, checked.scopes))
     else:
         left_out.append("entailed answers: the data has no graph, or only a part of it is used")
-    if len(found.asked) < LEAST_ITEMS:
-        why = f"{len(found.asked)} forget items can be asked with options, where {LEAST_ITEMS} are needed: an item "
-        checks.append(undecided("options and questions", f"{why}{found.unasked or 'has none'}"))
+    if len(checked.asked) < LEAST_ITEMS:
+        why = f"{len(checked.asked)} forget items can be asked with options, where {LEAST_ITEMS} are needed: an item "
+        checks.append(undecided("options and questions", f"{why}{checked.unasked or 'has none'}"))
         return tuple(checks), tuple(left_out)
-    checks.append(findings.given_away(found.asked, retain, rare, settings, seed))
-    given = [c for c in found.asked if c.source == "given"]
-    if len(given) >= LEAST_ITEMS:
-        checks.append(_position(given, settings, seed))
+    checks.append(findings.given_away(checked.asked, retain, rare, settings, seed))
+    given_choices = [c for c in checked.asked if c.source == "given"]
+    if len(given_choices) >= LEAST_ITEMS:
+        checks.append(_position(given_choices, settings, seed))
     else:
         left_out.append("position of the right option: the data gives no options, and drawn ones are balanced")
-    same = _same_options(found.asked)
+    same = _same_options(checked.asked)
     if same:
         checks.append(_labels(same, settings, seed))
     else:
         left_out.append(f"balance of labels: no {LEAST_ITEMS} forget questions have the same options")
-    return (*checks, *_guessed(found, rare, settings, seed)), tuple(left_out)
+    return (*checks, *_guessed(checked, rare, settings, seed)), tuple(left_out)
 
 
-def of_alternatives(found: Material, settings: SoundnessSettings, *, seed: int) -> tuple[Check, ...]:
+def of_alternatives(checked: Material, settings: SoundnessSettings, *, seed: int) -> tuple[Check, ...]:
     """Whether the true answers can be told from their alternatives by looks, or by what the retain set says.
 
     Each guesser's pick is tried and its opposite, since a truth that is always the last would hide what a model knows.
     Looks are learned from one half of these questions and tried on the other.
     """
-    if not found.beside:
+    if not checked.beside:
         return ()
-    if len(found.beside) < LEAST_ITEMS:
-        why = f"{len(found.beside)} forget questions have alternatives, and {LEAST_ITEMS} are needed"
+    if len(checked.beside) < LEAST_ITEMS:
+        why = f"{len(checked.beside)} forget questions have alternatives, and {LEAST_ITEMS} are needed"
         return (undecided(f"{OF_ALTERNATIVES}looks", why),)
-    rare = rarity([i.question for i in (*found.forget, *found.retain)])
-    made = [_Guesser("length", "picking the longest", longest), *_guessers(found.retain, rare)]
-    halves = found.beside[::2], found.beside[1::2]
+    rare = rarity([i.question for i in (*checked.forget, *checked.retain)])
+    guessers = [_Guesser("length", "picking the longest", longest), *_guessers(checked.retain, rare)]
+    halves = checked.beside[::2], checked.beside[1::2]
     if min(map(len, halves)) >= LEAST_TAUGHT // 2:
         fitted = [options_only(half) for half in halves]
         learned = {c.item: fitted[1 - n] for n, half in enumerate(halves) for c in half}
-        made.append(_Guesser("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
-    return tuple(_either(g, found.beside, settings, seed) for g in made)
+        guessers.append(_Guesser("looks", "picking by looks alone", lambda choice: learned[choice.item](choice)))
+    return tuple(_either(g, checked.beside, settings, seed) for g in guessers)
 
 
-def _either(made: "_Guesser", choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
+def _either(guesser: "_Guesser", choices: Sequence[Choice], settings: SoundnessSettings, seed: int) -> Check:
     """A guesser or its opposite, whichever does better."""
-    both = {made.said: made.guess, f"the opposite of {made.said}": lambda choice: -made.guess(choice)}
-    return _better(f"{OF_ALTERNATIVES}{made.name}", both, choices, settings, seed)
+    both = {guesser.said: guesser.guess, f"the opposite of {guesser.said}": lambda choice: -guesser.guess(choice)}
+    return _better(f"{OF_ALTERNATIVES}{guesser.name}", both, choices, settings, seed)
 
 
 def _better(
     name: str, guessers: Mapping[str, Guesser], choices: Sequence[Choice], settings: SoundnessSettings, seed: int
 ) -> Check:
     """The better of two guessers, by what they do in words; its p-value counts twice."""
-    outcomes = {said: _outcome(guess, choices, settings, seed) for said, guess in guessers.items()}
-    said, best = min(outcomes.items(), key=lambda pair: pair[1].p)
-    return by_guesser(name, said, choices, best._replace(p=min(1.0, 2 * best.p)))
+    outcomes = {sentence: _outcome(guess, choices, settings, seed) for sentence, guess in guessers.items()}
+    sentence, best = min(outcomes.items(), key=lambda pair: pair[1].p)
+    return by_guesser(name, sentence, choices, best._replace(p=min(1.0, 2 * best.p)))
 
 
 OF_ALTERNATIVES = "alternatives: "
 """How the names of checks begin that are about the alternatives to the forget questions."""
 
 
-def _guessed(found: Material, rare: Rarity, settings: SoundnessSettings, seed: int) -> list[Check]:
+def _guessed(checked: Material, rare: Rarity, settings: SoundnessSettings, seed: int) -> list[Check]:
     """The checks by guessers."""
-    made = _guessers(found.retain, rare)
-    if len(found.taught) >= LEAST_TAUGHT:
-        looks = options_only(found.taught)
-        made.append(_Guesser("options alone", "picking by looks, without the question", looks))
+    guessers = _guessers(checked.retain, rare)
+    if len(checked.taught) >= LEAST_TAUGHT:
+        looks = options_only(checked.taught)
+        guessers.append(_Guesser("options alone", "picking by looks, without the question", looks))
     lengths = {"picking the longest option": longest, "picking the shortest option": shortest}
     checks = [
-        _better("length of options", lengths, found.asked, settings, seed),
-        *(by_guesser(g.name, g.said, found.asked, _outcome(g.guess, found.asked, settings, seed)) for g in made),
+        _better("length of options", lengths, checked.asked, settings, seed),
+        *(
+            by_guesser(g.name, g.said, checked.asked, _outcome(g.guess, checked.asked, settings, seed))
+            for g in guessers
+        ),
     ]
-    if len(found.taught) < LEAST_TAUGHT:
-        why = f"{len(found.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
+    if len(checked.taught) < LEAST_TAUGHT:
+        why = f"{len(checked.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
         checks.append(undecided("options alone", why))
     return checks
 
@@ -401,8 +407,8 @@ def _position(choices: Sequence[Choice], settings: SoundnessSettings, seed: int)
     hits = np.array([c.answer == common[len(c.options)] for c in choices], dtype=float)
     p = counts_p_value([c.tolist() for c in counts], seed=seed, draws=settings.permutations)
     chances = np.array([1 / len(c.options) for c in choices])
-    said = f"always picking place {', '.join(str(place + 1) for place in sorted(set(common.values())))}"
-    return by_guesser("position of the right option", said, choices, _constant(hits, chances, p))
+    sentence = f"always picking place {', '.join(str(position + 1) for position in sorted(set(common.values())))}"
+    return by_guesser("position of the right option", sentence, choices, _constant(hits, chances, p))
 
 
 def _same_options(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[Choice]]:
@@ -414,25 +420,25 @@ def _same_options(choices: Sequence[Choice]) -> dict[tuple[str, ...], list[Choic
 
 
 def _labels(groups: Mapping[tuple[str, ...], Sequence[Choice]], settings: SoundnessSettings, seed: int) -> Check:
-    asked: list[Choice] = []
+    labelled: list[Choice] = []
     counts, hits, chances = [], [], []
     for options, same in groups.items():
         labels = [options.index(normalised(c.options[c.answer])) for c in same]
-        found = np.bincount(labels, minlength=len(options))
-        counts.append(found.tolist())
-        hits += [float(label == found.argmax()) for label in labels]
+        label_counts = np.bincount(labels, minlength=len(options))
+        counts.append(label_counts.tolist())
+        hits += [float(label == label_counts.argmax()) for label in labels]
         chances += [1 / len(options)] * len(same)
-        asked += same
+        labelled += same
     p = counts_p_value(counts, seed=seed, draws=settings.permutations)
     outcome = _constant(np.array(hits), np.array(chances), p)
-    said = f"always picking the option that is right most often, in {len(asked)} questions with the same options"
-    return by_guesser("balance of labels", said, asked, outcome)
+    sentence = f"always picking the option that is right most often, in {len(labelled)} questions with the same options"
+    return by_guesser("balance of labels", sentence, labelled, outcome)
 
 
 def _constant(hits: Float[np.ndarray, " N"], chances: Float[np.ndarray, " N"], p: float) -> Outcome:
     """What a constant guess gets. It is the best of several, so that its value is rather too high than too low."""
     n, accuracy, chance = len(hits), float(hits.mean()), float(chances.mean())
-    low, high, said = wilson(int(hits.sum()), n)
-    effect = Estimate(ABOVE_CHANCE, "share", accuracy - chance, low - chance, high - chance, n, said)
+    low, high, interval_name = wilson(int(hits.sum()), n)
+    effect = Estimate(ABOVE_CHANCE, "share", accuracy - chance, low - chance, high - chance, n, interval_name)
     bits = need_rate_distortion(1, accuracy, round(1 / float(np.median(chances))))
     return Outcome(p, effect, accuracy, chance, bits, hits - chances)

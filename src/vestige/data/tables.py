@@ -76,10 +76,10 @@ def column_names(path: Path) -> frozenset[str]:
 
 def table(source: str, rows: Iterable[Row]) -> Table:
     """A table of `rows`, which must be at least one."""
-    kept = tuple(rows)
-    if not kept:
+    row_list = tuple(rows)
+    if not row_list:
         raise InputError(f"{source}: holds no rows")
-    return Table(source, tuple(dict.fromkeys(name for row in kept for name in row.values)), kept)
+    return Table(source, tuple(dict.fromkeys(name for row in row_list for name in row.values)), row_list)
 
 
 def shown(names: Iterable[str]) -> str:
@@ -175,7 +175,7 @@ def _excel(source: str, content: bytes) -> Table:
         with zipfile.ZipFile(io.BytesIO(content)) as parts:
             if sum(part.file_size for part in parts.infolist()) > _LONGEST:
                 raise InputError(f"{source}: unpacks to more than 2 GiB; split the file")
-        found = CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0).to_python()
+        sheet = CalamineWorkbook.from_filelike(io.BytesIO(content)).get_sheet_by_index(0).to_python()
     except InputError:
         raise
     # A panic of the library is no Exception.
@@ -183,7 +183,7 @@ def _excel(source: str, content: bytes) -> Table:
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise InputError(f"{source}: not an Excel workbook that can be read ({one_line(str(error))})") from error
-    lines = [(n, [_cell(c) for c in cells]) for n, cells in enumerate(found, 1) if any(c != "" for c in cells)]
+    lines = [(n, [_cell(c) for c in cells]) for n, cells in enumerate(sheet, 1) if any(c != "" for c in cells)]
     if not lines:
         raise InputError(f"{source}: the first sheet is empty")
     width = max(i for i, cell in enumerate(lines[0][1], 1) if cell != "") if any(lines[0][1]) else 0
@@ -227,16 +227,16 @@ def _parquet(source: str, content: bytes) -> Table:
 
 def _parsed(source: str, text: str, *, line: int | None = None) -> Any:
     """The JSON value in `text`. Refused beside what is no JSON: NaN, infinities, and a key given twice."""
-    place = source if line is None else f"{source}, line {line}"
+    where = source if line is None else f"{source}, line {line}"
     try:
         return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         spot = f"{source}, line {line or error.lineno}, column {error.colno}"
         raise InputError(f"{spot}: not JSON ({error.msg})") from error
     except ValueError as error:
-        raise InputError(f"{place}: not JSON that can be used ({error})") from error
+        raise InputError(f"{where}: not JSON that can be used ({error})") from error
     except RecursionError as error:
-        raise InputError(f"{place}: nested too deeply to be read") from error
+        raise InputError(f"{where}: nested too deeply to be read") from error
 
 
 def _refuse_doubled(source: str, names: Sequence[str]) -> None:
@@ -260,10 +260,10 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON value")
 
 
-def _row(source: str, place: str, value: Any) -> Row:
+def _row(source: str, where: str, value: Any) -> Row:
     if not isinstance(value, dict):
-        raise InputError(f'{source}, {place}: holds {_kind(value)}, not an object like {{"question": ...}}')
-    return Row(place, value)
+        raise InputError(f'{source}, {where}: holds {_kind(value)}, not an object like {{"question": ...}}')
+    return Row(where, value)
 
 
 def _decoded(source: str, content: bytes, *, first: int = 1) -> str:
