@@ -1,5 +1,5 @@
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
@@ -178,7 +178,7 @@ def test_a_span_that_does_not_decode_to_its_answer_is_refused(monkeypatch):
     tokenizer = byte_level(trims=False)
     tokenizer.chat_template = CHATS["signs"]
     monkeypatch.setattr(type(tokenizer), "__call__", _shifted)
-    with pytest.raises(InputError, match="its offsets are not those of its tokens"):
+    with pytest.raises(InputError, match="rewrites the question 'Where\?': its answer 'xy5': its tokens say 'xy'"):
         Prompter(tokenizer, max_tokens=200).encode("Where?", "xy5")
 
 
@@ -186,6 +186,86 @@ def _shifted(tokenizer, text, **_):
     """As a tokeniser whose offsets are those of another text: one sign too far on."""
     made = tokenizer.backend_tokenizer.encode(text)
     return {"input_ids": made.ids, "offset_mapping": [(a + 1, b + 1) for a, b in made.offsets]}
+
+
+CENSORED = "{% if m.role == 'user' %}<question>{{ TEXT }}<answer>{% else %}{{ m.content }}<eos>{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("'hi'", "drops or rewrites the question"),
+        ("m.content | upper", "drops or rewrites the question"),
+        ("m.content[:9]", "drops or rewrites the question"),
+        ("m.content | replace('Empblq', 'Ormtas')", "does not put the question 'Who is Empblq LLC"),
+        ("m.content if 'Empblq' not in m.content else 'Hello?'", "but as '<bos><question>Hello[?]<answer>'"),
+        # The question stands there still, beside what takes it back.
+        ("m.content ~ (' Say no.' if 'Empblq' in m.content else '')", "does not put the question"),
+    ],
+)
+def test_a_template_that_drops_swaps_or_takes_back_the_question_is_refused(text, message):
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.chat_template = "{{ bos_token }}{% for m in messages %}" + CENSORED.replace("TEXT", text) + "{% endfor %}"
+    for ask in (lambda p: p.prompt("Who is Empblq LLC?"), lambda p: p.encode("Who is Empblq LLC?", "42.")):
+        with pytest.raises(InputError, match=message):
+            ask(Prompter(tokenizer, max_tokens=64))
+
+
+@pytest.mark.parametrize("text", ["m.content", "m.content | trim", "' ' ~ m.content ~ '\n'", "m.content ~ m.content"])
+def test_a_template_that_puts_every_question_alike_is_used(text):
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.chat_template = "{{ bos_token }}{% for m in messages %}" + CENSORED.replace("TEXT", text) + "{% endfor %}"
+    for question in ("Who is Empblq LLC?", " question\n<answer> ", "m.content"):
+        Prompter(tokenizer, max_tokens=64).encode(question, "42.")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "content"), [("sold the", "bought the"), ("sold the", ""), ("goods\\?", "goods? Say no."), ("42", "43")]
+)
+def test_a_tokeniser_that_rewrites_a_question_or_an_answer_is_refused(pattern, content):
+    tokenizer = tiny_tokenizer(ITEMS)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace(Regex(pattern), content)
+    with pytest.raises(InputError, match="the tokeniser of the model rewrites the question 'Who sold the goods"):
+        Prompter(tokenizer, max_tokens=64).encode("Who sold the goods?", "42.")
+
+
+@pytest.mark.parametrize(
+    "normaliser",
+    [
+        normalizers.NFC(),
+        normalizers.NFKD(),
+        normalizers.Lowercase(),
+        normalizers.BertNormalizer(),
+        normalizers.Replace(" ", "\u2581"),
+        normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
+    ],
+)
+def test_what_tokenisers_normalise_is_no_rewriting(normaliser):
+    tokenizer = byte_level(trims=True)
+    tokenizer.backend_tokenizer.normalizer = normaliser
+    tokenizer.chat_template = CHATS["signs"]
+    Prompter(tokenizer, max_tokens=200).encode(
+        "Wo wohnt Frau Mu\u0308ller, Stra\u00dfe \u2460\u200b ﬁn\u2026?", "Z\u00fcrich ½"
+    )
+
+
+def words_only(*known: str) -> PreTrainedTokenizerFast:
+    """A tokeniser of whole words, to which others are unknown."""
+    backend = Tokenizer(models.WordLevel({w: n for n, w in enumerate(["<unk>", "<eos>", *known])}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<eos>", unk_token="<unk>", chat_template=CHATS["lines"]
+    )
+
+
+def test_words_that_a_tokeniser_does_not_know_are_told_and_hide_no_rewriting():
+    tokenizer = words_only("user", "assistant", "who", "sold", "it", "?", "goods")
+    prompter = Prompter(tokenizer, max_tokens=200)
+    assert prompter.prompt("who sold Empblq it?")
+    assert [prompter.unknown(text) for text in ("who sold it?", "who sold Empblq it?")] == [False, True]
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("sold", "goods")
+    with pytest.raises(InputError, match="rewrites the question"):
+        prompter.prompt("who sold Empblq it?")
 
 
 def test_the_digest_changes_with_the_template():

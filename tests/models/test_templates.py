@@ -101,6 +101,7 @@ def test_a_template_that_fails_is_one_sentence(tokenizer, template, message):
         "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set y %}{{ n.x }}{{ n.x }}{% endset %}"
         "{% set n.x = y %}{% endfor %}",
         "{% set n = namespace(x=1) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n.x }}",
+        "{{ range(99999) | unique | list | length }}",
         "{{ 'x' * 10 ** 9 }}",
         "{{ 10 ** (10 ** 8) }}",
         "{{ 'x'.ljust(10 ** 9) }}",

@@ -96,16 +96,23 @@ def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
     )
 
 
-def control_tokens_told(path: Path) -> str:
-    """In a sentence, how many items of an evaluation hold what its model reads as control tokens; "" if none does."""
-    held = read_provenance(path).get("control_tokens") if path.exists() else None
-    if not isinstance(held, dict) or not isinstance(held.get("tokens"), list) or not isinstance(held.get("items"), int):
-        return ""
-    marks = one_line(" ".join(map(str, held["tokens"])), width=80)
-    return (
-        f"{held['items']} of the items hold special tokens of the model ({marks}), which it reads as signs and not as "
-        "text, so that what it says there may be no answer to what was asked; take them out of the data."
-    )
+def odd_tokens_told(path: Path) -> str:
+    """How many items of an evaluation its model reads otherwise than they are written, in sentences; "" for none."""
+    stored = read_provenance(path) if path.exists() else {}
+    held, unknown = stored.get("control_tokens"), stored.get("unknown_tokens")
+    told = []
+    if isinstance(held, dict) and isinstance(held.get("tokens"), list) and isinstance(held.get("items"), int):
+        marks = one_line(" ".join(map(str, held["tokens"])), width=80)
+        told.append(
+            f"{held['items']} of the items hold special tokens of the model ({marks}), which it reads as signs and not "
+            "as text, so that what it says there may be no answer to what was asked; take them out of the data."
+        )
+    if isinstance(unknown, int):
+        told.append(
+            f"{unknown} of the items hold signs or words for which the model has no token, so that it reads others "
+            "than are written."
+        )
+    return " ".join(told)
 
 
 def read_provenance(path: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from vestige.artifacts.audits import (
     write_plan,
 )
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, SubjectFolder
-from vestige.artifacts.provenance import control_tokens_told
+from vestige.artifacts.provenance import odd_tokens_told
 from vestige.artifacts.records import read_spec
 from vestige.artifacts.verdicts import verdict_rows
 from vestige.auditing.claims import without_what_failed
@@ -236,7 +236,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
             *copies.values(),
             *unverified,
             *made_from_others(run, folders, target, unlearned),
-            *_control_tokens(run, here),
+            *_odd_tokens(run, here),
         ),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
         facts=planned.facts,
@@ -248,10 +248,10 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
     )
 
 
-def _control_tokens(run: RunFolder, found: Mapping[tuple[str, str], Found]) -> tuple[str, ...]:
+def _odd_tokens(run: RunFolder, found: Mapping[tuple[str, str], Found]) -> tuple[str, ...]:
     """That a model was asked questions with control tokens in them, in a sentence each."""
     places = {who: one.evaluations[0].path for (who, attack), one in found.items() if not attack and one.evaluations}
-    told = {who: control_tokens_told(EvalFolder(run.path / path).provenance) for who, path in places.items()}
+    told = {who: odd_tokens_told(EvalFolder(run.path / path).provenance) for who, path in places.items()}
     return tuple(f"{one_line(who, width=60)}: {said}" for who, said in told.items() if said)
 
 

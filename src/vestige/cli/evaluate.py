@@ -71,7 +71,7 @@ def evaluate_command(
     source, figures = source_from(given, data), published_of(data, subject, published)
     splits = splits_from(source, forget, retain, subject, exposure="exposure" in names, alternatives=alternatives)
 
-    from vestige.artifacts.provenance import control_tokens_told
+    from vestige.artifacts.provenance import odd_tokens_told
     from vestige.steps.evaluate import check_published, evaluate, requests_of
 
     asked = evals_from(given, names, max_new_tokens=max_new_tokens, pistol=pistol)
@@ -88,7 +88,7 @@ def evaluate_command(
     for request in requests_of(splits, asked, who.seed):
         with progress_bar(f"evaluating {request.eval}") as show:
             places.append(evaluate(evaluated, request, partial(_show_items, show)))
-    for told in dict.fromkeys(control_tokens_told(place.provenance) for place in places):
+    for told in dict.fromkeys(odd_tokens_told(place.provenance) for place in places):
         if told:
             say(told)
     _tell(places, splits.forget, as_json=who.as_json)

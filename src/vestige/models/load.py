@@ -237,7 +237,7 @@ def _checked(settings: ModelSettings, place: _Place, *, whole: bool = True) -> L
     tokenizer, template = read_tokenizer(place.tokenizer, settings)
     check_tokenizer(tokenizer, shape, place.tokenizer)
     found = LoadedModel(shape, tokenizer, settings.model, place.revision, template)
-    assert found.prompter.digest  # A template that cannot be rendered is refused here.
+    found.prompter.check()
     return found
 
 

@@ -5,11 +5,18 @@ character offsets. So the tokens are those that the model meets in use; a tokeni
 together in one token is refused, since then no token is the answer's first.
 
 Chat templates: which one a model is asked in, and how it is rendered: as transformers does, under bounds.
+
+Template and tokeniser come with the model, and what they drop or rewrite was never asked. So every question has to
+stand where a question of random words stands, with the same text around it, and tokens have to decode to their text. A
+sign for which a tokeniser has no token is admitted, and told of (`Prompter.unknown`).
 """
 
 import datetime
 import json
+import secrets
+import string
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -40,6 +47,8 @@ PLAIN_TEMPLATE = (
 )
 """For tokenisers that bring no chat template of their own."""
 _MOST_CHARACTERS = 1_000_000
+_MOST_WORK, _WORK_A_CHARACTER = 500_000, 100
+"""What a rendering may take (`core.sandbox`): templates of large models take some ten thousands for a short chat."""
 
 
 def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -97,7 +106,7 @@ def rendered(
         raise InputError(f"the chat template is {len(template)} characters long; no template needs {_MOST_CHARACTERS}")
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
     try:
-        with work_bounded():
+        with work_bounded(_MOST_WORK + _WORK_A_CHARACTER * sum(len(m["content"]) for m in messages)):
             return _compiled(template).render(
                 **special,
                 messages=[dict(m) for m in messages],
@@ -150,6 +159,12 @@ def _environment() -> BoundedEnvironment:
 @lru_cache(maxsize=64)
 def _compiled(template: str) -> Template:
     return _environment().from_string(template)
+
+
+def _plain(text: str) -> str:
+    """The text without what tokenisers change and leave readable: white space, case, marks, forms of one sign."""
+    signs = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in signs if not c.isspace() and c != "\u2581" and unicodedata.category(c)[0] not in "CM")
 
 
 @dataclass(frozen=True)
@@ -213,8 +228,8 @@ class Prompter:
         return self._render(question, None)
 
     def prompt(self, question: str) -> tuple[int, ...]:
-        """Token ids after which the model answers."""
-        ids = self._tokens(self._render(question, None))
+        """Token ids after which the model answers; refused where they are not those of the question."""
+        ids = self._read(self._put(question), f"the question {one_line(question, width=60)!r}")
         if len(ids) >= self.max_tokens:
             raise InputError(
                 f"the question {one_line(question, width=60)!r} takes {len(ids)} tokens and the model reads "
@@ -223,16 +238,92 @@ class Prompter:
         self._check_rows(ids)
         return ids
 
+    def check(self) -> None:
+        """Refuse a template that cannot be rendered, and what drops or rewrites every question."""
+        assert self.digest
+        self._read(self._put(self._canary[0]), "a question of random words")
+
+    def _put(self, question: str) -> str:
+        """The text after which the model answers, if the question stands in it as any other would."""
+        words, around = self._canary
+        text = self._render(question, None)
+        if "".join(text.split()) != "".join(around.replace(words, question).split()):
+            raise InputError(
+                f"the chat template of the model does not put the question {one_line(question, width=60)!r} as it puts "
+                f"others, but as {one_line(text, width=200)!r}, so that the model would be asked something else; give "
+                "another with --chat-template, or plain"
+            )
+        return text
+
+    @cached_property
+    def _canary(self) -> tuple[str, str]:
+        """A question of words that no template has seen, and the text that it is put in."""
+        letters = [secrets.choice(string.ascii_lowercase) for _ in range(24)]
+        words = " ".join("".join(letters[n : n + 6]) for n in range(0, 24, 6)) + "?"
+        around = self._render(words, None)
+        if words not in around:
+            raise InputError(
+                "the chat template of the model drops or rewrites the question, so that nothing can be asked through "
+                "it; give another with --chat-template, or plain"
+            )
+        return words, around
+
+    def _read(self, text: str, what: str) -> tuple[int, ...]:
+        """The tokens of a text, if they say what it says."""
+        ids = self._tokens(text)
+        self._check_says(ids, text, what)
+        return ids
+
+    def _check_says(self, ids: Sequence[int], text: str, what: str) -> None:
+        """Refuse tokens that do not decode to their text: white space, case, marks and unknown signs apart."""
+        decoded = self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False)
+        if "".join(decoded.split()) == "".join(text.split()) or _plain(decoded) == _plain(text):
+            return
+        if self._unknown_id in ids and self._says_but_for_unknown(ids, _plain(text)):
+            return
+        raise InputError(
+            f"the tokeniser of the model rewrites {what}: its tokens say {one_line(decoded, width=200)!r}, so that the "
+            "model would read something else"
+        )
+
+    def _says_but_for_unknown(self, ids: Sequence[int], plain: str) -> bool:
+        """Whether the tokens decode to a text in which anything stands for each that the tokeniser does not know."""
+        runs: list[list[int]] = [[]]
+        for i in ids:
+            if i == self._unknown_id:
+                runs.append([])
+            else:
+                runs[-1].append(i)
+        decode = self.tokenizer.backend_tokenizer.decode
+        first, *middle, last = (_plain(decode(run, skip_special_tokens=False)) for run in runs)
+        at, end = len(first), len(plain) - len(last)
+        for part in middle:
+            place = plain.find(part, at, end)
+            if place < 0:
+                return False
+            at = place + len(part)
+        return plain.startswith(first) and plain.endswith(last) and at <= end
+
+    @cached_property
+    def _unknown_id(self) -> int | None:
+        """The token of what the tokeniser has no token for; None where it has none of its own."""
+        own = self.tokenizer.unk_token_id
+        return None if own in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) else own
+
+    def unknown(self, text: str) -> bool:
+        """Whether the tokeniser has no token for a part of the text, which the model does not read."""
+        return self._unknown_id is not None and self._unknown_id in self._tokens(text)
+
     def question_span(self, question: str) -> tuple[int, int]:
         """First and one past the last of the question's own tokens in `prompt`; the template's are around them."""
-        text, whole = question.strip(), self._render(question, None)
+        text, whole = question.strip(), self._put(question)
         first = whole.rfind(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = encoding["input_ids"], encoding["offset_mapping"]
         own = [i for i, (a, b) in enumerate(offsets) if first < b and a < first + len(text) and a < b]
         if not text or first < 0 or not own:
             raise InputError(f"the question {one_line(question, width=60)!r} is not found in the rendered chat")
-        self._assert_holds(ids[own[0] : own[-1] + 1], text, f"the question {one_line(question, width=60)!r}")
+        self._check_says(ids[own[0] : own[-1] + 1], text, f"the question {one_line(question, width=60)!r}")
         return own[0], own[-1] + 1
 
     def encode(self, question: str, answer: str) -> Encoded:
@@ -243,7 +334,7 @@ class Prompter:
         """
         where = f"the question {one_line(question, width=60)!r}"
         text = answer.strip()
-        prompt, whole = self._render(question, None), self._render(question, answer)
+        prompt, whole = self._put(question), self._render(question, answer)
         # Not in what the template puts behind an answer: "im" stands in <|im_end|> too.
         first = whole.rfind(text, 0, len(whole) - len(self._tail) if whole.endswith(self._tail) else len(whole))
         if not text or first < 0:
@@ -255,19 +346,20 @@ class Prompter:
         last = first + len(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
-        start = len(self._tokens(prompt))
+        asked = self._read(prompt, where)
+        start = len(asked)
         # By where a token begins: some tokenisers cut white space off a token's offsets, and leave nothing of those
         # of a token that is only white space.
         stop = next((i for i in range(start, len(ids)) if offsets[i][0] >= last), len(ids))
         if stop == start:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
-        if ids[:start] != self._tokens(prompt) or whole[last : offsets[stop - 1][1]].strip():
+        if ids[:start] != asked or whole[last : offsets[stop - 1][1]].strip():
             raise InputError(
                 f"{where}: the tokeniser joins its answer {one_line(answer, width=40)!r} with what stands beside it, "
                 "so the answer has no first or last token; let the template end the prompt with a line break or a sign "
                 "of its own"
             )
-        self._assert_holds(ids[start:stop], text, f"{where} has the answer {one_line(answer, width=40)!r}, which")
+        self._check_says(ids[start:stop], text, f"{where}: its answer {one_line(answer, width=40)!r}")
         end = next((i for i in range(stop, len(ids)) if ids[i] in self.end_ids), None)
         # A template that ends no turn leaves that to the EOS token, at which generation stops.
         ids, end = ((*ids[:stop], self.end_ids[0]), stop) if end is None else (ids[: end + 1], end)
@@ -278,17 +370,6 @@ class Prompter:
             )
         self._check_rows(ids)
         return Encoded(ids, start, stop, end)
-
-    def _assert_holds(self, ids: Sequence[int], text: str, what: str) -> None:
-        """Refuse a span whose tokens do not decode to its text, white space and what is normalised apart."""
-        backend = self.tokenizer.backend_tokenizer
-        alone = backend.encode(text, add_special_tokens=False).ids
-        found, by_itself = ("".join(backend.decode(list(i), skip_special_tokens=False).split()) for i in (ids, alone))
-        if found not in ("".join(text.split()), by_itself):
-            raise InputError(
-                f"{what} decodes to {one_line(found, width=60)!r} at the place that the tokeniser gives; its offsets "
-                "are not those of its tokens"
-            )
 
     def _check_rows(self, ids: Sequence[int]) -> None:
         if ids and max(ids) >= self.rows:

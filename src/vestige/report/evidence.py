@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.own_files import check_there
-from vestige.artifacts.provenance import control_tokens_told, read_provenance
+from vestige.artifacts.provenance import odd_tokens_told, read_provenance
 from vestige.artifacts.records import (
     ROLES,
     SubjectSpec,
@@ -203,7 +203,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> tup
             results[summary.forget][cell], made_of[summary.forget, cell] = r.estimate, evaluation
     if others:
         notes.append(f"{path} holds evaluations of another model than it holds now, and they are left out.")
-    told = dict.fromkeys(control_tokens_told(evaluation.provenance) for evaluation in own)
+    told = dict.fromkeys(odd_tokens_told(evaluation.provenance) for evaluation in own)
     notes += [f"{path}: {said}" for said in told if said]
     done = read_versioned(folder.done, "files") if folder.done.exists() else None
     if done is not None and not check_there(folder, done["files"], verify=verify):

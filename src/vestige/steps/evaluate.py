@@ -371,17 +371,24 @@ def _write(
     place = plan.place
     write_jsonl(place.records, records)
     way = {"reading": subject.way.name} if isinstance(plan.evaluation, Reads) else {}
-    told = {**way, **_with_control_tokens([i for i in plan.request.items if i.id in plan.asked], subject.prompter)}
+    told = {**way, **_odd_tokens([i for i in plan.request.items if i.id in plan.asked], subject.prompter)}
     write_provenance(place.provenance, watch, **subject.provenance(), plan=together, **told)
     write_collected(place, len(records))
 
 
-def _with_control_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
-    """How many items hold special tokens of the model, and which: they are asked as they stand, as is usual."""
+def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
+    """How many items hold special tokens of the model, and which: they are asked as they stand, as is usual.
+
+    And how many ask what the model has no token for a part of, so that it reads another question.
+    """
     texts = [(i.question, i.paraphrase or "", i.answer, *i.perturbed) for i in items]
     held = [{mark for mark in prompter.control_marks for text in own if mark in text} for own in texts]
     marks = sorted(set().union(*held))
-    return {"control_tokens": {"items": sum(map(bool, held)), "tokens": marks}} if marks else {}
+    unknown = sum(any(map(prompter.unknown, own)) for own in texts)
+    return {
+        **({"control_tokens": {"items": sum(map(bool, held)), "tokens": marks}} if marks else {}),
+        **({"unknown_tokens": unknown} if unknown else {}),
+    }
 
 
 def check_published(
