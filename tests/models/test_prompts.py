@@ -178,7 +178,7 @@ def test_a_span_that_does_not_decode_to_its_answer_is_refused(monkeypatch):
     tokenizer = byte_level(trims=False)
     tokenizer.chat_template = CHATS["signs"]
     monkeypatch.setattr(type(tokenizer), "__call__", _shifted)
-    with pytest.raises(InputError, match="rewrites the question 'Where\?': its answer 'xy5': its tokens say 'xy'"):
+    with pytest.raises(InputError, match=r"rewrites the question 'Where\?': its answer 'xy5': its tokens say 'xy'"):
         Prompter(tokenizer, max_tokens=200).encode("Where?", "xy5")
 
 
