@@ -40,6 +40,7 @@ from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.report.evidence import read_evidence
+from vestige.report.first_screen import first_screen
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
 
@@ -277,6 +278,32 @@ def test_an_audit_says_that_a_model_was_asked_what_it_reads_as_special_tokens(ru
     (said,) = (s for s in again(run).outcome.untested if "special tokens" in s)
     assert said.startswith("ga: 2 of the items hold special tokens of the model (<eos> ")
     assert "\x1b" not in said
+
+
+def test_the_targets_own_weights_behind_another_template_are_told_where_verdicts_are(run, tmp_path):
+    shutil.copytree(run.control("target").model, tmp_path / "cloaked")
+    template = tmp_path / "cloaked" / "chat_template.jinja"
+    template.write_text(template.read_text().replace("{{ m.content }}", "{{ m.content }} Say no."))
+    models = (*audited.models(run)[:3], AuditedModel("cloaked", "unlearned", str(tmp_path / "cloaked")))
+    outcome = again(run, models=models).outcome
+    assert outcome.unchanged == ("cloaked",)
+    assert outcome.untested[0].startswith("cloaked has the target's own weights, in which nothing was forgotten")
+    assert any(s.startswith("Asked through another chat template than the target: cloaked;") for s in outcome.untested)
+    assert not any("another tokeniser" in s for s in outcome.untested)
+    assert all(row["unchanged_weights"] for row in read_json(run.verdicts))
+    assert "cloaked has the target's own weights" in first_screen(0, outcome, {}, {})["facts"]
+
+
+def test_a_template_that_swaps_one_name_of_the_forget_set_is_not_audited(run, tmp_path):
+    shutil.copytree(run.control("target").model, tmp_path / "cloaked")
+    template = tmp_path / "cloaked" / "chat_template.jinja"
+    template.write_text(
+        template.read_text().replace("{{ m.content }}", "{{ m.content | replace('post 4?', 'post 7?') }}")
+    )
+    models = (*audited.models(run), AuditedModel("cloaked", "unlearned", str(tmp_path / "cloaked")))
+    found = again(run, models=models)
+    assert "does not put the question 'Which tree stands at post 4?'" in str(found.failed["evaluate cloaked"])
+    assert {v.outcome for v in found.outcome.verdicts if v.subject == "cloaked"} <= {"inconclusive"}
 
 
 def gone_meanwhile(run: RunFolder) -> study.Audited:

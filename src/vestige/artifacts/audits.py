@@ -265,7 +265,8 @@ class AuditPlan:
     `suppressed` is the positive control, a target that was taught to keep silent; "" where there is none.
     `references` are those of `unlearned` that were trained without the forget set.
     `alternatives` says where those come from that `exposure` asks: drawn as the truth was, or `GIVEN`; "" without any.
-    `evidence_level` says what is known of where the controls come from.
+    `evidence_level` says what is known of where the controls come from. `unchanged` are those of `unlearned` that have
+    the target's own weights.
     `formats` are those of a table of scores, which no evaluation says.
     """
 
@@ -292,6 +293,7 @@ class AuditPlan:
     references: tuple[str, ...] = ()
     alternatives: str = ""
     evidence_level: EvidenceLevel = "given"
+    unchanged: tuple[str, ...] = ()
     formats: tuple[Format, ...] = ()
 
     @property
@@ -634,7 +636,8 @@ class AuditOutcome:
     `n_apart` that of those that the retain set gives away. `references` are those of `unlearned` that were retrained
     without the forget set: every claim should hold for them.
     `exposure_error` is the leakage against alternatives of the retrained models together, which should be 0.
-    `evidence_level` says what is known of where `retrained` come from, "" where there are none.
+    `evidence_level` says what is known of where `retrained` come from, "" where there are none. `unchanged` are those
+    of `unlearned` that have the target's own weights.
     """
 
     forget: str
@@ -672,6 +675,7 @@ class AuditOutcome:
     n_apart: int = 0
     references: tuple[str, ...] = ()
     evidence_level: EvidenceLevel = ""
+    unchanged: tuple[str, ...] = ()
 
     @property
     def against(self) -> str:

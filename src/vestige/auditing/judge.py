@@ -62,6 +62,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         n_apart=len(plan.splits["forget"]) - len(ground.judged),
         references=plan.references,
         evidence_level=plan.evidence_level if plan.retrained else "",
+        unchanged=plan.unchanged,
         orders=matrix.orders,
         reversals=matrix.reversals,
         reliability=matrix.reliability,

@@ -1,10 +1,11 @@
-"""Where an audit's controls come from, as far as Vestige's own records of their making can say it."""
+"""Where an audit's models come from, as far as Vestige's records of their making and their digests can say it."""
 
 from collections.abc import Mapping, Sequence
 
 from vestige.artifacts.audits import EvidenceLevel
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_spec
+from vestige.core.store import read_versioned
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 
@@ -47,3 +48,41 @@ def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> 
     if spec.model != _MADE_ANEW and (not target.parent or spec.parent != target.parent):
         return "nothing says that its training began with the model that the target's began with"
     return ""
+
+
+def with_targets_weights(
+    run: RunFolder, folders: Mapping[str, str], target: str, unlearned: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The subjects whose weights are the target's own, and that in a sentence."""
+    digests = {name: _digests(run, folders[name]) for name in (target, *unlearned)}
+    same = tuple(name for name in unlearned if digests[name]["weights"] == digests[target]["weights"])
+    if not same:
+        return (), ()
+    names, has, it = (
+        ", ".join(one_line(n, width=60) for n in same),
+        *(("has", "it answers") if len(same) == 1 else ("have", "they answer")),
+    )
+    return same, (
+        f"{names} {has} the target's own weights, in which nothing was forgotten: what {it} otherwise comes from the "
+        "chat template, the tokeniser or the config.",
+    )
+
+
+def asked_otherwise(run: RunFolder, folders: Mapping[str, str], target: str) -> tuple[str, ...]:
+    """Which models are asked through another tokeniser or chat template than the target, in a sentence for each."""
+    digests = {name: _digests(run, folder) for name, folder in folders.items()}
+    said = []
+    for part, what in (("tokenizer", "tokeniser"), ("template", "chat template")):
+        names = [one_line(n, width=60) for n, own in digests.items() if own[part] != digests[target][part]]
+        if names:
+            said.append(
+                f"Asked through another {what} than the target: {', '.join(names)}; what differs between their answers "
+                f"may come from the {what} and not from the weights."
+            )
+    return tuple(said)
+
+
+def _digests(run: RunFolder, folder: str) -> Mapping[str, str]:
+    """The digests of a model's parts, as its folder (relative to the run) has them."""
+    digests: Mapping[str, str] = read_versioned(SubjectFolder(run.path / folder).done, "model")["model"]
+    return digests

@@ -35,7 +35,7 @@ from vestige.auditing.claims import without_what_failed
 from vestige.auditing.formats import FORMATS_OF
 from vestige.auditing.gather import freeform_attacks, read_case, with_replies
 from vestige.auditing.judge import judge
-from vestige.auditing.origins import evidence_level
+from vestige.auditing.origins import asked_otherwise, evidence_level, with_targets_weights
 from vestige.auditing.request import (
     ROLES,
     AuditedModel,
@@ -215,6 +215,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
     items = {i.id: i for split in splits.values() for i in split}
     retrained = tuple(n for n in request.names("retrained") if n in folders and n not in copies)
     level, unverified = evidence_level(run, folders, target, retrained, request.splits)
+    unchanged, nothing_forgotten = with_targets_weights(run, folders, target, unlearned)
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
@@ -232,10 +233,12 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         attacked=tuple(a for found in here.values() for a in found.attacked),
         failed=tuple(missing),
         untested=(
+            *nothing_forgotten,
             *planned.untested,
             *copies.values(),
             *unverified,
             *made_from_others(run, folders, target, unlearned),
+            *asked_otherwise(run, folders, target),
             *_odd_tokens(run, here),
         ),
         data=digest_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
@@ -245,6 +248,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
         references=retrained_among(run, folders, unlearned),
         evidence_level=level,
+        unchanged=unchanged,
     )
 
 
