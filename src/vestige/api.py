@@ -190,7 +190,7 @@ def unlearn(
     """
     from vestige.artifacts.layout import SubjectFolder
     from vestige.artifacts.records import forgotten_by
-    from vestige.data.corpus import named_splits
+    from vestige.data.corpus import named_splits, refuse_nothing_found
     from vestige.methods import find_method
     from vestige.methods.base import FromStart
     from vestige.steps.controls import recipe_without
@@ -201,6 +201,7 @@ def unlearn(
 
     again, corpus = isinstance(find_method(method), FromStart), _corpus(data)
     splits = named_splits(corpus, forget, retain=retain, before=forgotten_by(_path(target)))
+    refuse_nothing_found(corpus, splits, retain)
     start = _model(target, device, dtype or own_dtype(_path(target)) or "float32", trust_remote_code, chat_template)
     if again and settings:
         raise InputError(f"{method} trains as the target was trained, so its settings are the target's; leave them out")

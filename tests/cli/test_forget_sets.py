@@ -61,6 +61,22 @@ def test_a_model_that_forgot_with_one_seed_is_asked_about_the_same_items_with_an
     assert "3 of the 3 questions of the forget set random:1#2 are not among what it forgot" in told.stderr
 
 
+def test_the_same_questions_from_another_folder_are_the_same_forget_set_in_every_name_on_disk(made):
+    for name in ("here", "moved"):
+        (made / name).mkdir()
+        written(made / name / "forget.jsonl", ROWS[:3])
+        run("evaluate", made / "target", made, "placed", "--forget", str(made / name / "forget.jsonl"))
+    found = summary(made, "placed")
+    assert found["forget"].startswith("forget.jsonl-")
+    assert str(made) not in found["forget"]
+
+
+def test_unlearning_what_the_data_does_not_ask_is_refused(made):
+    written(made / "strange.jsonl", [{**r, "question": r["question"].rstrip("?")} for r in ROWS[:3]])
+    with pytest.raises(InputError, match=r"none of the 3 questions of the forget set strange\.jsonl-"):
+        run("unlearn", made / "target", made, "strange", "--method", "ga", "--forget", str(made / "strange.jsonl"))
+
+
 @pytest.mark.slow
 def test_controls_of_several_seeds_leave_out_the_same_contract(made):
     for seed in ("0", "1", "2"):

@@ -3,7 +3,15 @@ import json
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.corpus import SourceSettings, everything, items_of, left_out, named_splits, open_corpus
+from vestige.data.corpus import (
+    SourceSettings,
+    everything,
+    items_of,
+    left_out,
+    named_splits,
+    open_corpus,
+    refuse_nothing_found,
+)
 from vestige.data.selectors import select_edges
 
 
@@ -142,6 +150,37 @@ def test_a_question_cannot_be_forgotten_and_kept(tmp_path):
     forget, retain = write(tmp_path / "f.jsonl", rows(2)), write(tmp_path / "r.jsonl", rows(4)[1:])
     with pytest.raises(InputError, match=r"'Question 1\?' is in the forget and in the retain set"):
         named_splits(corpus, str(forget), retain=str(retain))
+
+
+def test_a_forget_set_of_a_file_is_called_by_what_it_holds_and_not_by_where_it_lies(tmp_path, monkeypatch, folder1):
+    corpus = opened(write(tmp_path / "qa.jsonl", rows(6)))
+    forget = write(tmp_path / "forget.jsonl", rows(2))
+    name = named_splits(corpus, str(forget)).forget
+    assert name.startswith("forget.jsonl-")
+    (tmp_path / "moved").mkdir()
+    moved = write(tmp_path / "moved" / "forget.jsonl", [{**r, "question": r["question"].upper()} for r in rows(2)])
+    monkeypatch.chdir(tmp_path)
+    assert [named_splits(corpus, p).forget for p in ("forget.jsonl", "./forget.jsonl", str(moved))] == [name] * 3
+    # The same path with other items is another set.
+    assert named_splits(corpus, str(write(forget, rows(3)))).forget != name
+    edges = tmp_path / "edges.txt"
+    edges.write_text("A_B\n")
+    listed = [named_splits(opened(folder1), f"file:{p}, edge:A_C").forget for p in (edges, "edges.txt")]
+    assert listed[0] == listed[1]
+    assert str(tmp_path) not in listed[0]
+
+
+def test_a_forget_set_that_the_data_does_not_ask_is_refused_unless_what_is_kept_is_named(tmp_path):
+    corpus = opened(write(tmp_path / "qa.jsonl", rows(4)))
+    for n in (0, 1):
+        strange = write(tmp_path / "f.jsonl", [*rows(n), {"question": "Question\u200b 2?", "answer": "Answer 2."}])
+        splits = named_splits(corpus, str(strange))
+        if n:
+            refuse_nothing_found(corpus, splits, None)
+            continue
+        with pytest.raises(InputError, match=r"none of the 1 questions of the forget set f.jsonl-\w+ is in"):
+            refuse_nothing_found(corpus, splits, None)
+        refuse_nothing_found(corpus, splits, "edge:e0")
 
 
 def test_a_control_never_sees_a_forgotten_question_however_the_file_names_it(tmp_path):

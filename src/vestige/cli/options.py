@@ -255,7 +255,7 @@ def unlearning_from(
     With `read` False no weights are read, and what is asked for can be planned but not made.
     """
     from vestige.artifacts.records import forgotten_by
-    from vestige.data.corpus import named_splits, open_corpus, read_idk
+    from vestige.data.corpus import named_splits, open_corpus, read_idk, refuse_nothing_found
     from vestige.methods import METHODS, PRESETS, find_method
     from vestige.steps.unlearn import unlearn_request
     from vestige.training.settings import UnlearningSettings
@@ -271,6 +271,7 @@ def unlearning_from(
     corpus = open_corpus(source_from(given, data))
     before = forgotten_by(target.model)
     splits = say_notes(named_splits(corpus, words.forget, retain=words.retain, before=before))
+    refuse_nothing_found(corpus, splits, words.retain)
     request = unlearn_request(
         target,
         splits,

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
+from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item, Scope, taught_digest
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
@@ -326,10 +327,40 @@ def named_splits(
         raise InputError(f"the question {one_line(shared, width=60)!r} is in the forget and in the retain set")
     if reworded := said_of_rewordings(splits["forget"], splits.get("retain", ())):
         notes.append(f"warning: {reworded}")
-    name = with_seed(forget, corpus.settings.split_seed)
+    name = _name_of(corpus, forget, splits["forget"])
     named_items = {n: items for n, items in splits.items() if items}
     rest = without(corpus.items, splits["forget"])
     return NamedSplits(name, named_items | _besides(corpus), scopes, tuple(notes), taught_without=_taught(corpus, rest))
+
+
+def _name_of(corpus: Corpus, forget: str, items: Sequence[Item]) -> str:
+    """What a forget set is called: a selector as it stands, with its seed; of files their own names and what they hold.
+
+    Never where they lie: a set is its items, also once it was moved, and a path names people.
+    """
+    if _split_names(corpus.settings, forget):
+        return forget
+    held = content_id(sorted({i.id for i in items}), length=8)
+    if Path(forget).exists():
+        return f"{Path(forget).resolve().name}-{held}"
+    parts = with_seed(forget, corpus.settings.split_seed).split(",")
+    return ",".join(
+        f"file:{Path(part[5:]).name}-{held}" if part.strip().startswith("file:") else part for part in parts
+    )
+
+
+def refuse_nothing_found(corpus: Corpus, splits: NamedSplits, retain: str | None) -> None:
+    """Refuse a forget set of which the data asks nothing, unless what is kept was named too.
+
+    All of the data would be kept, and with it whatever is to be forgotten in other words.
+    """
+    asked, items = _asked(corpus.items), splits.splits["forget"]
+    if retain is None and not any(normalised(i.question) in asked for i in items):
+        raise InputError(
+            f"none of the {len(items)} questions of the forget set {one_line(splits.forget, width=60)} is in "
+            f"{one_line(corpus.source, width=200)}, so nothing of it would be left out of what is kept; look at how "
+            "they are spelt, or name what is kept with --retain"
+        )
 
 
 def _taught(corpus: Corpus, items: Sequence[Item]) -> frozenset[str]:
