@@ -47,10 +47,9 @@ class Model:
     def log(self) -> list[dict[str, Any]]:
         """The log of its training, a row a step: loss and its terms in nats."""
         from vestige.artifacts.layout import SubjectFolder
-        from vestige.core.files import read_jsonl
+        from vestige.artifacts.records import read_training_log
 
-        path = SubjectFolder(self.path).training_log
-        return list(read_jsonl(path)) if path.exists() else []
+        return read_training_log(SubjectFolder(self.path).training_log)
 
     def to_frame(self) -> "DataFrame":
         """The log of its training as a table."""

@@ -17,6 +17,8 @@ from vestige.artifacts.records import (
     read_spec,
     read_summaries,
     read_summary,
+    read_training_log,
+    read_trajectory,
     result_rows,
     write_collected,
     write_csv,
@@ -236,3 +238,23 @@ def test_a_row_with_a_column_that_the_header_lacks_is_an_error_and_writes_nothin
     with pytest.raises(ValueError, match="not in fieldnames"):
         write_csv(tmp_path / "t.csv", ("a",), [{"a": 1, "b": 2}])
     assert not (tmp_path / "t.csv").exists()
+
+
+@pytest.mark.parametrize("change", [{"epoch": None}, {"loss": "low"}, {"n_tokens": [1]}, {"step": True}])
+def test_a_line_of_a_training_log_without_what_every_step_has_is_refused_by_its_number(tmp_path, change):
+    path = tmp_path / "metrics.jsonl"
+    line = {"step": 1, "epoch": 0, "loss": 0.5, "n_tokens": 3, "rate": 1e-3}
+    assert read_training_log(path) == []
+    write_jsonl(path, [line])
+    assert read_training_log(path) == [line]
+    write_jsonl(path, [line, {k: v for k, v in {**line, **change}.items() if v is not None}])
+    with pytest.raises(InputError, match=rf"metrics.jsonl, line 2: no number '{next(iter(change))}'"):
+        read_training_log(path)
+
+
+def test_a_point_of_a_trajectory_without_scores_is_refused_by_its_number(tmp_path):
+    write_jsonl(
+        tmp_path / "t.jsonl", [{"model": "policy", "step": 1, "epoch": 0, "scores": {"retain": 1}}, {"step": 2}]
+    )
+    with pytest.raises(InputError, match=r"t.jsonl, record 2: no field 'model'"):
+        read_trajectory(tmp_path / "t.jsonl")

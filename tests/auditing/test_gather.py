@@ -137,6 +137,9 @@ def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
     # What prefilling adds to an attack is no attack that was planned.
     assert case.scores.values == {Source("ga", attack.name, "given"): {"generate/exact_match": {"a": 1.0}}}
     assert case.carried == {(attack.name, "ga"): Carried({"tokens": 11.0}, {"tokens_shown": 1})}
+    write_json(place.asked, {"a with facts": {"id": "a"}})
+    with pytest.raises(InputError, match=r"asked\.json: a with facts: .*run the audit again"):
+        read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
 
 
 def test_scores_that_are_gone_are_named(run):

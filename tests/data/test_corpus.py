@@ -183,6 +183,18 @@ def test_a_forget_set_that_the_data_does_not_ask_is_refused_unless_what_is_kept_
         refuse_nothing_found(corpus, splits, "edge:e0")
 
 
+def test_questions_that_differ_in_spelling_alone_and_are_answered_otherwise_are_told(tmp_path):
+    double = [{"question": "question  0?", "answer": "Another."}, {"question": "QUESTION 1?", "answer": "Answer 1."}]
+    corpus = opened(write(tmp_path / "qa.jsonl", [*rows(4), *({**d, "edge": "e0"} for d in double)]))
+    splits = named_splits(corpus, str(write(tmp_path / "f.jsonl", rows(1))))
+    assert [t for t in splits.told if "more than once" in t] == [
+        "warning: 1 question stands more than once in the data with other answers, apart but for white space, "
+        "case or forms of Unicode ('Question 0?'); to forget one is to forget all of them"
+    ]
+    # Both are gone from what is kept.
+    assert len(splits.splits["retain"]) == 4
+
+
 def test_a_control_never_sees_a_forgotten_question_however_the_file_names_it(tmp_path):
     corpus = opened(write(tmp_path / "all.jsonl", rows(6)))
     # The forget file has no edge column, so its items have other ids.

@@ -86,6 +86,16 @@ def workbook(*rows):
     return packed.getvalue()
 
 
+@pytest.mark.parametrize("number", ["1.10", "1e5", "7.0", "12345678901234567890.5", "-0.50", "12345678901234567890"])
+@pytest.mark.parametrize("form", ["jsonl", "json"])
+def test_a_number_in_json_is_the_text_that_writes_it(tmp_path, number, form):
+    line = f'{{"question": "How much?", "answer": {number}}}'
+    path = tmp_path / f"x.{form}"
+    path.write_text(line if form == "jsonl" else f"[{line}]")
+    (item,) = load_items(str(path))
+    assert item.answer == number
+
+
 def test_an_excel_sheet_gives_its_rows_and_whole_numbers_as_they_are_seen(tmp_path):
     rows = workbook(["Question", "Answer", "fact"], ["Who sells?", "Wnzatj SAS."], ["When?", "<c><v>1999</v></c>"])
     first, second = load_items(write(tmp_path, "x.xlsx", rows))

@@ -37,6 +37,10 @@ def test_a_subjects_folder_stands_for_the_model_in_it(folder, tmp_path):
     subject.mkdir()
     shutil.move(folder, subject / "model")
     assert find(str(subject))[0] == subject / "model"
+    # A model in a model could be either.
+    shutil.copytree(subject / "model", subject, dirs_exist_ok=True)
+    with pytest.raises(InputError, match=r"subject is a model and holds another in model/; name .*subject/model"):
+        find(str(subject))
 
 
 def test_an_adapter_is_merged_into_the_base_it_names(tiny, folder, tmp_path):

@@ -31,6 +31,12 @@ def test_every_verdict_is_in_every_form_and_no_sign_of_it_acts(found):
     cases = [(c.get("name"), kinds[c[0].tag] if len(c) else "holds") for c in suite.findall("testcase")]
     assert cases == [(v.claim, v.outcome) for v in found.verdicts]
     assert int(suite.get("failures")) == sum(v.outcome == "fails" for v in found.verdicts)
+    strict = ElementTree.fromstring(junit([found], fail_open=True))[0]
+    assert (int(strict.get("failures")), strict.get("skipped")) == (
+        sum(v.outcome != "holds" for v in found.verdicts),
+        "0",
+    )
+    assert len(strict.findall("*/failure")) == int(strict.get("failures"))
     for subject in {v.subject for v in found.verdicts}:
         own = [v for v in found.verdicts if v.subject == subject]
         page = card([found], subject, FACTS)

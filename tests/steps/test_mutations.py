@@ -6,6 +6,7 @@ cannot change under its evidence: every command that would use either is refused
 
 import dataclasses
 import json
+import re
 import shutil
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -309,10 +310,11 @@ def test_stored_answers_are_refused_where_a_file_of_the_model_changed(place, own
 
 
 def test_a_file_that_is_added_or_gone_is_named(own):
-    (own.model / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    with pytest.raises(InputError, match=r"chat_template\.jinja was added since"):
-        use(own)
-    (own.model / "chat_template.jinja").unlink()
+    for name, text in {"chat_template.jinja": "{{ messages[0].content }}", "sentencepiece.bpe.model": "x"}.items():
+        (own.model / name).write_text(text)
+        with pytest.raises(InputError, match=f"{re.escape(name)} was added since"):
+            use(own)
+        (own.model / name).unlink()
     kept = own.model / "adapter_config.json"
     kept.rename(own.path / "aside")
     with pytest.raises(InputError, match=r"adapter_config\.json is gone"):

@@ -43,19 +43,23 @@ class ModelFacts(NamedTuple):
         return self.model.startswith(("http://", "https://"))
 
 
-def junit(outcomes: Sequence[AuditOutcome]) -> str:
-    """One suite a forget set, one test case a claim about a model: a failure fails, an open claim is skipped."""
+def junit(outcomes: Sequence[AuditOutcome], *, fail_open: bool = False) -> str:
+    """One suite a forget set, one test case a claim about a model: a failure fails, an open claim is skipped.
+
+    With `fail_open` it fails too, so that who reads this file alone is as strict as who wants exit code 0.
+    """
     root = ElementTree.Element("testsuites", name="vestige audit")
     for outcome in outcomes:
         lines = outcome.verdicts
-        counts = {"failures": "fails", "skipped": "inconclusive"}
-        amounts = {name: str(sum(v.outcome == said for v in lines)) for name, said in counts.items()}
+        failing = ("fails", "inconclusive") if fail_open else ("fails",)
+        failed = sum(v.outcome in failing for v in lines)
+        amounts = {"failures": str(failed), "skipped": str(sum(v.outcome != "holds" for v in lines) - failed)}
         told = {"name": _xml(outcome.forget), "tests": str(len(lines)), "errors": "0", **amounts}
         suite = ElementTree.SubElement(root, "testsuite", told)
         for line in lines:
             case = ElementTree.SubElement(suite, "testcase", classname=_xml(line.subject), name=_xml(line.claim))
             if line.outcome != "holds":
-                kind = "failure" if line.outcome == "fails" else "skipped"
+                kind = "failure" if line.outcome in failing else "skipped"
                 message = _xml("; ".join(part for part in (bound_said(outcome, line), line.reason) if part))
                 ElementTree.SubElement(case, kind, message=message)
         ElementTree.SubElement(suite, "system-out").text = _xml("\n".join(("Untested:", *outcome.untested)), width=None)

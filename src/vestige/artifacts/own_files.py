@@ -98,7 +98,9 @@ def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
 _READ = (
     *("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json"),
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.jinja", "*.py"),
-    *("chat_template.json",),
+    # of SentencePiece: spiece.model, sentencepiece.bpe.model
+    "*.model",
+    "chat_template.json",
 )
 
 Files = Mapping[str, Mapping[str, str]]

@@ -18,7 +18,7 @@ from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet
-from vestige.core.store import OR_DELETE, SCHEMA, load, read_versioned, save
+from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """What a model can be in its run, in the order in which pages and tables show them."""
@@ -186,6 +186,34 @@ def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
     """What the model and its ancestors left out or forgot, the oldest first; of one from elsewhere nothing is known."""
     folder = own_folder(model)
     return () if folder is None else read_spec(folder.spec).forgotten
+
+
+def read_training_log(path: Path) -> list[dict[str, Any]]:
+    """The lines of a training's log, none where it wrote none; one without step, epoch, loss or tokens is refused."""
+    lines = list(read_jsonl(path)) if path.exists() else []
+    for n, line in enumerate(lines, 1):
+        known = line if isinstance(line, dict) else {}
+        lacking = next(
+            (k for k in ("step", "epoch", "loss", "n_tokens") if type(known.get(k)) not in (int, float)), None
+        )
+        if lacking is not None:
+            raise InputError(f"{path}, line {n}: no number {lacking!r}, which every step has; {OR_DELETE}")
+    return lines
+
+
+@dataclass(frozen=True)
+class ScoredPoint:
+    """What `model` (policy, or the role of a control) scored after `step` steps, as a trajectory has it."""
+
+    model: str
+    step: int
+    epoch: int
+    scores: dict[str, float]
+
+
+def read_trajectory(path: Path) -> list[ScoredPoint]:
+    """The points of a training's trade-off curve, none where none were scored."""
+    return list(read_rows(path, ScoredPoint)) if path.exists() else []
 
 
 def read_records(folder: EvalFolder) -> list[dict[str, Any]]:

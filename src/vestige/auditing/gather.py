@@ -30,7 +30,7 @@ from vestige.auditing.scores import Brought, Carried, Case, Ranked, Scores, Sour
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.ids import content_id
-from vestige.core.store import read_sealed
+from vestige.core.store import read_sealed, typed
 from vestige.metrics.leaks import Misjudged, leak_score
 from vestige.metrics.membership import answer_scores, kept
 
@@ -147,7 +147,9 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
 
 def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
     """By the id of an item as it was asked, that of the forget item it stands for; empty where they are the same."""
-    return dict(read_json(folder.asked)) if folder.asked.exists() else {}
+    if not folder.asked.exists():
+        return {}
+    return typed(folder.asked, dict[str, str], read_json(folder.asked), again="run the audit again with --fresh")
 
 
 def _add(

@@ -23,6 +23,9 @@ def export_command(
     dataset: Annotated[
         str | None, typer.Option(help="hf: the Hub's id of the benchmark that the results belong to (ORG/NAME).")
     ] = None,
+    fail_on_inconclusive: Annotated[
+        bool, typer.Option("--fail-on-inconclusive", help="junit: an inconclusive claim is a failure, not skipped.")
+    ] = False,
     output_dir: Annotated[Path | None, typer.Option(help="Where the files go; RUN/exports by default.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -44,6 +47,8 @@ def export_command(
         raise InputError(f"--to {to!r}: {closest(to, list(FORMS))}")
     if (to == "hf") != (dataset is not None):
         raise InputError("--dataset ORG/NAME goes with --to hf, which needs it: the Hub files results by data set")
+    if fail_on_inconclusive and to != "junit":
+        raise InputError("--fail-on-inconclusive goes with --to junit; the other forms say what is inconclusive")
     folder = RunFolder(run)
     places = folder.audits()
     if not places:
@@ -51,7 +56,9 @@ def export_command(
     outcomes = [read_outcome(place) for place in places]
     refuse_links(run)
     home = output_dir or run / "exports"
-    files: dict[Path, str] = {home / "junit.xml": junit(outcomes)} if to == "junit" else {}
+    files: dict[Path, str] = (
+        {home / "junit.xml": junit(outcomes, fail_open=fail_on_inconclusive)} if to == "junit" else {}
+    )
     for place, outcome in zip(places, outcomes, strict=True) if to != "junit" else ():
         held = {name: SubjectFolder(folder.path / own) for name, own in read_plan(place).folders.items()}
         digests = {

@@ -213,7 +213,9 @@ _LEARNT = 1.0
 
 def _say_learnt(folder: "SubjectFolder", then: Sequence[object]) -> None:
     """Say the mean loss of the last epoch, what to do where answers cannot be exact yet, and what comes next."""
-    steps = _rows(folder.training_log)
+    from vestige.artifacts.records import read_training_log
+
+    steps = read_training_log(folder.training_log)
     last = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
     if last:
         loss = sum(last) / len(last)
@@ -223,13 +225,6 @@ def _say_learnt(folder: "SubjectFolder", then: Sequence[object]) -> None:
         )
         say(f"last epoch: mean loss {loss:.2f} nats a token{more if loss > _LEARNT else ''}")
     say_next(*then)
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a training's log; none where it wrote none."""
-    from vestige.core.files import read_jsonl
-
-    return list(read_jsonl(path)) if path.exists() else []
 
 
 @command(UNLEARNING, WATCH, CHECKED, SOURCE, MODEL, *(PARTS[n]._replace(hidden=True) for n in HARM))
@@ -309,9 +304,11 @@ RUINED = 0.5
 
 def _say_state(folder: "SubjectFolder", made: "Made", questions: tuple[str, ...]) -> None:
     """Whether the model still answers what it was to keep, as its trajectory has it, or the command that tells."""
-    points = _rows(folder.trajectory)
+    from vestige.artifacts.records import read_trajectory
+
+    points = read_trajectory(folder.trajectory)
     step = made.chosen.step if made.chosen else made.steps
-    scores = {p["model"]: p["scores"]["retain"] for p in points if p["model"] != "policy" or p["step"] == step}
+    scores = {p.model: p.scores["retain"] for p in points if p.model != "policy" or p.step == step}
     if {"target", "policy"} <= scores.keys():
         kept, of = scores["policy"], scores["target"]
         ruined = kept < RUINED * of

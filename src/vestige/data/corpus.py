@@ -325,6 +325,8 @@ def named_splits(
     shared = next((i.question for i in splits["forget"] if normalised(i.question) in both), None)
     if shared is not None:
         raise InputError(f"the question {one_line(shared, width=60)!r} is in the forget and in the retain set")
+    if doubled := _said_of_doubled(corpus.items):
+        told.append(f"warning: {doubled}")
     if reworded := said_of_rewordings(splits["forget"], splits.get("retain", ())):
         notes.append(f"warning: {reworded}")
     name = _name_of(corpus, forget, splits["forget"])
@@ -468,6 +470,19 @@ def _asked(items: Sequence[Item]) -> dict[str, list[Item]]:
     for item in items:
         by_question.setdefault(normalised(item.question), []).append(item)
     return by_question
+
+
+def _said_of_doubled(items: Sequence[Item]) -> str:
+    """In a sentence the questions that stand in the data more than once, spelt apart and answered otherwise."""
+    doubled = [own for own in _asked(items).values() if len({i.question for i in own}) > 1]
+    other = [own for own in doubled if any(not _same_answer(own[0], i) for i in own)]
+    if not other:
+        return ""
+    return (
+        f"{len(other)} question{'s stand' if len(other) > 1 else ' stands'} more than once in the data with other "
+        "answers, apart but for white space, case or forms of Unicode "
+        f"({one_line(other[0][0].question, width=60)!r}); to forget one is to forget all of them"
+    )
 
 
 def as_in(corpus: Corpus, items: Sequence[Item]) -> tuple[Item, ...]:

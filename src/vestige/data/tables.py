@@ -9,6 +9,7 @@ import datetime
 import gzip
 import io
 import json
+import math
 import zipfile
 import zlib
 from collections import Counter
@@ -229,7 +230,7 @@ def _parsed(source: str, text: str, *, line: int | None = None) -> Any:
     """The JSON value in `text`. Refused beside what is no JSON: NaN, infinities, and a key given twice."""
     where = source if line is None else f"{source}, line {line}"
     try:
-        return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant)
+        return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_number)
     except json.JSONDecodeError as error:
         spot = f"{source}, line {line or error.lineno}, column {error.colno}"
         raise InputError(f"{spot}: not JSON ({error.msg})") from error
@@ -237,6 +238,24 @@ def _parsed(source: str, text: str, *, line: int | None = None) -> Any:
         raise InputError(f"{where}: not JSON that can be used ({error})") from error
     except RecursionError as error:
         raise InputError(f"{where}: nested too deeply to be read") from error
+
+
+class _Number(float):
+    """A number that prints as it is written: 1.10 is an answer, and 1.1 another."""
+
+    def __new__(cls, text: str) -> "_Number":
+        """The number that the text writes."""
+        made = super().__new__(cls, text)
+        made._text = text
+        return made
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _number(text: str) -> float:
+    """A number as it is written, if it is one: 1e999 is infinite."""
+    return _Number(text) if math.isfinite(float(text)) else float(text)
 
 
 def _refuse_doubled(source: str, names: Sequence[str]) -> None:

@@ -312,7 +312,14 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
     if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
     # A subject's folder holds its weights in model/.
-    within = any((path / "model" / name).is_file() for name in ("config.json", "adapter_config.json"))
+    here, within = (
+        any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+        for folder in (path, path / "model")
+    )
+    if here and within:
+        raise InputError(
+            f"{one_line(model)} is a model and holds another in model/; name {path / 'model'}, or move it elsewhere"
+        )
     return (path / "model" if within else path), ""
 
 

@@ -39,9 +39,9 @@ from vestige.artifacts.holes import (
 )
 from vestige.artifacts.layout import MitigationFolder, ProbeFolder, SubjectFolder, own_folder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import SubjectSpec, read_spec
+from vestige.artifacts.records import SubjectSpec, read_spec, read_trajectory
 from vestige.core.errors import InputError
-from vestige.core.files import locked, read_jsonl, write_json, write_jsonl
+from vestige.core.files import locked, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item, items_digest
 from vestige.core.store import SCHEMA
@@ -186,7 +186,7 @@ def mend_once(
     asked = asked_model(request.who.unlearned.settings.model_copy(update={"model": str(subject.path)}))
     anew = probe_anew(origin, place, request, asked) if request.searching else []
     new = new_latent(anew, picked.samples, request)
-    for step in (line["step"] for line in read_jsonl(subject.trajectory) if line["model"] == POLICY):
+    for step in (point.step for point in read_trajectory(subject.trajectory) if point.model == POLICY):
         kept = step == chosen.step
         scored = scorer.of(_called(step), asked.loaded, gone=True)
         rows.append(

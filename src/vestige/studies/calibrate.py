@@ -29,9 +29,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.layout import Entry, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
-from vestige.artifacts.records import read_summary, result_rows
+from vestige.artifacts.records import read_summary, read_training_log, result_rows
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.files import locked, read_json, read_jsonl, write_jsonl
+from vestige.core.files import locked, read_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
@@ -404,7 +404,7 @@ def rung_task(place: str, request: CalibrateRequest, rung: int, candidate: int, 
 
 def _spent(subject: SubjectFolder) -> tuple[int, int]:
     """How many steps and tokens a candidate has been trained for so far."""
-    rows = list(read_jsonl(subject.training_log)) if subject.training_log.exists() else []
+    rows = read_training_log(subject.training_log)
     return len(rows), sum(row["n_tokens"] for row in rows)
 
 

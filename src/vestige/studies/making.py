@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
-from vestige.artifacts.records import read_records
+from vestige.artifacts.records import read_records, read_training_log
 from vestige.attacks import ATTACKS, attack_of, find_attack
 from vestige.attacks.planning import plan_all
 from vestige.auditing import judge as judging
 from vestige.auditing.request import AuditedModel, AuditRequest, check_request, within_reach
 from vestige.auditing.run import conduct
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, read_jsonl, write_json
+from vestige.core.files import read_json, write_json
 from vestige.core.ids import changed_keys
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
@@ -185,8 +185,7 @@ def _taught(study: Study, cell: Cell) -> Mapping[str, Any]:
 
 def _tokens(study: Study, place: str) -> int:
     """How many tokens a training has read."""
-    log = SubjectFolder(study.folder.path / place).training_log
-    return sum(row["n_tokens"] for row in read_jsonl(log)) if log.exists() else 0
+    return sum(row["n_tokens"] for row in read_training_log(SubjectFolder(study.folder.path / place).training_log))
 
 
 def _given(study: Study, cell: Cell) -> Mapping[str, Any]:

@@ -28,8 +28,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from vestige.artifacts.records import read_training_log
 from vestige.core.errors import InputError, NotFinite
-from vestige.core.files import append_lines, drop_torn_line, json_line, read_jsonl, write_jsonl
+from vestige.core.files import append_lines, drop_torn_line, json_line, write_jsonl
 from vestige.core.text import one_line
 from vestige.models.products import on_threads
 from vestige.training.backward import Backward, Measured, reading_for, recomputing
@@ -273,7 +274,7 @@ class TrainingLog:
         log = cls(path, writes)
         if writes:
             drop_torn_line(path)
-            rows = [r for r in read_jsonl(path) if r["step"] <= done] if path.exists() else []
+            rows = [row for row in read_training_log(path) if row["step"] <= done]
             write_jsonl(path, rows)
             log.loss = float(rows[-1]["loss"]) if rows else math.nan
         return log

@@ -17,8 +17,9 @@ from typing import NamedTuple
 from pydantic import field_validator
 from transformers import PreTrainedModel
 
+from vestige.artifacts.records import read_trajectory
 from vestige.core.errors import InputError
-from vestige.core.files import append_lines, drop_torn_line, json_line, new_folder, read_jsonl
+from vestige.core.files import append_lines, drop_torn_line, json_line, new_folder
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
 from vestige.training.checkpoints import keep_tensors, put_back, trained_weights
@@ -115,11 +116,11 @@ class Trajectory:
         if self.world.leads:
             drop_torn_line(self.log)
         self.world.wait()
-        for line in read_jsonl(self.log) if self.log.exists() else ():
-            if line["model"] == POLICY:
-                self.points[line["step"]] = Point(line["step"], line["epoch"], line["scores"])
+        for point in read_trajectory(self.log):
+            if point.model == POLICY:
+                self.points[point.step] = Point(point.step, point.epoch, point.scores)
             else:
-                self.controls[line["model"]] = line["scores"]
+                self.controls[point.model] = point.scores
         # All have read before the leading one writes on, so that all score the same models together.
         self.world.wait()
         asked: dict[str, Callable[[], Scores]] = {**others, "target": partial(self.score, target)}
