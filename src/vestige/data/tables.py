@@ -243,11 +243,9 @@ def _parsed(source: str, text: str, *, line: int | None = None) -> Any:
 class _Number(float):
     """A number that prints as it is written: 1.10 is an answer, and 1.1 another."""
 
-    def __new__(cls, text: str) -> "_Number":
+    def __init__(self, text: str) -> None:
         """The number that the text writes."""
-        made = super().__new__(cls, text)
-        made._text = text
-        return made
+        self._text = text
 
     def __repr__(self) -> str:
         return self._text

@@ -116,11 +116,11 @@ class Trajectory:
         if self.world.leads:
             drop_torn_line(self.log)
         self.world.wait()
-        for point in read_trajectory(self.log):
-            if point.model == POLICY:
-                self.points[point.step] = Point(point.step, point.epoch, point.scores)
+        for known in read_trajectory(self.log):
+            if known.model == POLICY:
+                self.points[known.step] = Point(known.step, known.epoch, known.scores)
             else:
-                self.controls[point.model] = point.scores
+                self.controls[known.model] = known.scores
         # All have read before the leading one writes on, so that all score the same models together.
         self.world.wait()
         asked: dict[str, Callable[[], Scores]] = {**others, "target": partial(self.score, target)}
