@@ -100,19 +100,19 @@ def odd_tokens_told(path: Path) -> str:
     """How many items of an evaluation its model reads otherwise than they are written, in sentences; "" for none."""
     stored = read_provenance(path) if path.exists() else {}
     held, unknown = stored.get("control_tokens"), stored.get("unknown_tokens")
-    told = []
+    sentences = []
     if isinstance(held, dict) and isinstance(held.get("tokens"), list) and isinstance(held.get("items"), int):
         marks = one_line(" ".join(map(str, held["tokens"])), width=80)
-        told.append(
+        sentences.append(
             f"{held['items']} of the items hold special tokens of the model ({marks}), which it reads as signs and not "
             "as text, so that what it says there may be no answer to what was asked; take them out of the data."
         )
     if isinstance(unknown, int):
-        told.append(
+        sentences.append(
             f"{unknown} of the items hold signs or words for which the model has no token, so that it reads others "
             "than are written."
         )
-    return " ".join(told)
+    return " ".join(sentences)
 
 
 def read_provenance(path: Path) -> dict[str, Any]:

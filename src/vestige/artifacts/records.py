@@ -192,9 +192,9 @@ def read_training_log(path: Path) -> list[dict[str, Any]]:
     """The lines of a training's log, none where it wrote none; one without step, epoch, loss or tokens is refused."""
     lines = list(read_jsonl(path)) if path.exists() else []
     for n, line in enumerate(lines, 1):
-        known = line if isinstance(line, dict) else {}
+        fields = line if isinstance(line, dict) else {}
         lacking = next(
-            (k for k in ("step", "epoch", "loss", "n_tokens") if type(known.get(k)) not in (int, float)), None
+            (k for k in ("step", "epoch", "loss", "n_tokens") if type(fields.get(k)) not in (int, float)), None
         )
         if lacking is not None:
             raise InputError(f"{path}, line {n}: no number {lacking!r}, which every step has; {OR_DELETE}")

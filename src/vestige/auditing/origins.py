@@ -71,15 +71,15 @@ def with_targets_weights(
 def asked_otherwise(run: RunFolder, folders: Mapping[str, str], target: str) -> tuple[str, ...]:
     """Which models are asked through another tokeniser or chat template than the target, in a sentence for each."""
     digests = {name: _digests(run, folder) for name, folder in folders.items()}
-    said = []
+    sentences = []
     for part, what in (("tokenizer", "tokeniser"), ("template", "chat template")):
-        names = [one_line(n, width=60) for n, own in digests.items() if own[part] != digests[target][part]]
+        names = [one_line(n, width=60) for n, parts in digests.items() if parts[part] != digests[target][part]]
         if names:
-            said.append(
+            sentences.append(
                 f"Asked through another {what} than the target: {', '.join(names)}; what differs between their answers "
                 f"may come from the {what} and not from the weights."
             )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def _digests(run: RunFolder, folder: str) -> Mapping[str, str]:

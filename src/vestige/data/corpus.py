@@ -356,8 +356,8 @@ def refuse_nothing_found(corpus: Corpus, splits: NamedSplits, retain: str | None
 
     All of the data would be kept, and with it whatever is to be forgotten in other words.
     """
-    asked, items = _asked(corpus.items), splits.splits["forget"]
-    if retain is None and not any(normalised(i.question) in asked for i in items):
+    questions, items = _asked(corpus.items), splits.splits["forget"]
+    if retain is None and not any(normalised(i.question) in questions for i in items):
         raise InputError(
             f"none of the {len(items)} questions of the forget set {one_line(splits.forget, width=60)} is in "
             f"{one_line(corpus.source, width=200)}, so nothing of it would be left out of what is kept; look at how "
@@ -474,8 +474,8 @@ def _asked(items: Sequence[Item]) -> dict[str, list[Item]]:
 
 def _said_of_doubled(items: Sequence[Item]) -> str:
     """In a sentence the questions that stand in the data more than once, spelt apart and answered otherwise."""
-    doubled = [own for own in _asked(items).values() if len({i.question for i in own}) > 1]
-    other = [own for own in doubled if any(not _same_answer(own[0], i) for i in own)]
+    doubled = [group for group in _asked(items).values() if len({i.question for i in group}) > 1]
+    other = [group for group in doubled if any(not _same_answer(group[0], i) for i in group)]
     if not other:
         return ""
     return (

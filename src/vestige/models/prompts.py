@@ -298,17 +298,17 @@ class Prompter:
         first, *middle, last = (_plain(decode(run, skip_special_tokens=False)) for run in runs)
         at, end = len(first), len(plain) - len(last)
         for part in middle:
-            place = plain.find(part, at, end)
-            if place < 0:
+            begins = plain.find(part, at, end)
+            if begins < 0:
                 return False
-            at = place + len(part)
+            at = begins + len(part)
         return plain.startswith(first) and plain.endswith(last) and at <= end
 
     @cached_property
     def _unknown_id(self) -> int | None:
         """The token of what the tokeniser has no token for; None where it has none of its own."""
-        own = self.tokenizer.unk_token_id
-        return None if own in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) else own
+        unknown = self.tokenizer.unk_token_id
+        return None if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) else unknown
 
     def unknown(self, text: str) -> bool:
         """Whether the tokeniser has no token for a part of the text, which the model does not read."""
@@ -346,14 +346,14 @@ class Prompter:
         last = first + len(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
-        asked = self._read(prompt, where)
-        start = len(asked)
+        prompt_ids = self._read(prompt, where)
+        start = len(prompt_ids)
         # By where a token begins: some tokenisers cut white space off a token's offsets, and leave nothing of those
         # of a token that is only white space.
         stop = next((i for i in range(start, len(ids)) if offsets[i][0] >= last), len(ids))
         if stop == start:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
-        if ids[:start] != asked or whole[last : offsets[stop - 1][1]].strip():
+        if ids[:start] != prompt_ids or whole[last : offsets[stop - 1][1]].strip():
             raise InputError(
                 f"{where}: the tokeniser joins its answer {one_line(answer, width=40)!r} with what stands beside it, "
                 "so the answer has no first or last token; let the template end the prompt with a line break or a sign "

@@ -247,22 +247,22 @@ def _newest(
 
 def _why_shown(path: str, folder: EvalFolder, summary: Summary, others: Sequence[tuple[EvalFolder, Summary]]) -> str:
     """Which of several evaluations is shown, and how those that are not differ from it, in a sentence."""
-    told = []
+    differences = []
     for other, theirs in others:
-        items, own = _items(theirs), _items(summary)
-        differing = len(items - own)
+        items, shown = _items(theirs), _items(summary)
+        differing = len(items - shown)
         how = (
             f"{differing} of its {len(items)} items are others, so that the data were changed"
             if differing
             else "it asked fewer items"
-            if items < own
+            if items < shown
             else "of the same items with other settings"
         )
-        told.append(f"{other.path.name} of {_started(other)[:19] or 'unknown date'} ({how})")
+        differences.append(f"{other.path.name} of {_started(other)[:19] or 'unknown date'} ({how})")
     date = _started(folder)[:19] or "unknown date"
     return (
         f"{path} was evaluated more than once on {forget_label(summary.forget)}: shown is {folder.path.name} of "
-        f"{date}, and not {', '.join(told)}; tables/results.csv holds all."
+        f"{date}, and not {', '.join(differences)}; tables/results.csv holds all."
     )
 
 

@@ -115,7 +115,7 @@ def _facts(outcome: AuditOutcome) -> list[str]:
         apart = " that nothing else gives away" if outcome.n_apart else ""
         found.append(f"{outcome.n_judged:,} {_plural('fact', outcome.n_judged)}{apart}")
     found.append(f"{methods} {_plural('model', methods)} that should have forgotten")
-    found += [f"{method_name(one)} has the target's own weights" for one in outcome.unchanged]
+    found += [f"{method_name(name)} has the target's own weights" for name in outcome.unchanged]
     if references:
         found.append(f"{references} retrained without the facts, which should pass")
     none = "alternatives to the answers for models that never knew"

@@ -116,11 +116,11 @@ class Trajectory:
         if self.world.leads:
             drop_torn_line(self.log)
         self.world.wait()
-        for known in read_trajectory(self.log):
-            if known.model == POLICY:
-                self.points[known.step] = Point(known.step, known.epoch, known.scores)
+        for scored in read_trajectory(self.log):
+            if scored.model == POLICY:
+                self.points[scored.step] = Point(scored.step, scored.epoch, scored.scores)
             else:
-                self.controls[known.model] = known.scores
+                self.controls[scored.model] = scored.scores
         # All have read before the leading one writes on, so that all score the same models together.
         self.world.wait()
         asked: dict[str, Callable[[], Scores]] = {**others, "target": partial(self.score, target)}
