@@ -77,6 +77,17 @@ class ForgetSet:
         return ForgetSet(self.name, tuple(i for i in self.items if i not in known), self.edges)
 
 
+def called_by_items(name: str, items: Sequence[Item]) -> str:
+    """The name of a set that a file holds: the file's own, and behind it what it holds, whatever its order."""
+    return f"{name}-{content_id(sorted({i.id for i in items}), length=8)}"
+
+
+def file_of(forget: str) -> str:
+    """The file's own name in a name that `called_by_items` gave; "" in any other."""
+    name, dash, digits = forget.rpartition("-")
+    return name if dash and len(digits) == 8 and set(digits) <= set("0123456789abcdef") else ""
+
+
 def digest_of(forget: Sequence[Item], retain: Sequence[Item]) -> str:
     """Content id of both sets in their order."""
     return content_id([[i.id for i in forget], [i.id for i in retain]], length=32)

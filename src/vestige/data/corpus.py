@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
-from vestige.core.ids import content_id
-from vestige.core.items import ForgetSet, Item, Scope, taught_digest
+from vestige.core.items import ForgetSet, Item, Scope, called_by_items, taught_digest
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.text import one_line
@@ -342,13 +341,11 @@ def _name_of(corpus: Corpus, forget: str, items: Sequence[Item]) -> str:
     """
     if _split_names(corpus.settings, forget):
         return forget
-    held = content_id(sorted({i.id for i in items}), length=8)
     if Path(forget).exists():
-        return f"{Path(forget).resolve().name}-{held}"
+        return called_by_items(Path(forget).resolve().name, items)
     parts = with_seed(forget, corpus.settings.split_seed).split(",")
-    return ",".join(
-        f"file:{Path(part[5:]).name}-{held}" if part.strip().startswith("file:") else part for part in parts
-    )
+    lists = {part: f"file:{Path(part.partition(':')[2]).name}" for part in parts if part.strip().startswith("file:")}
+    return ",".join(called_by_items(lists[part], items) if part in lists else part for part in parts)
 
 
 def refuse_nothing_found(corpus: Corpus, splits: NamedSplits, retain: str | None) -> None:
