@@ -72,7 +72,10 @@ def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether
     ],
 )
 def test_the_end_says_whether_the_model_was_ruined_or_which_command_tells(tmp_path, capfd, scores, chosen, said):
-    rows = [{"model": "policy" if n else "target", "step": n, "scores": {"retain": s}} for n, s in enumerate(scores)]
+    rows = [
+        {"model": "policy" if n else "target", "step": n, "epoch": n, "scores": {"retain": s}}
+        for n, s in enumerate(scores)
+    ]
     if rows:
         write_jsonl(SubjectFolder(tmp_path).trajectory, rows)
     kept = None if chosen is None else Choice(chosen, "retain>=0.5", True, "meets it")

@@ -1,5 +1,7 @@
 """What a training tells: its log, whose measurements are told apart from its numbers."""
 
+import json
+
 import pytest
 
 from vestige.core.files import read_jsonl
@@ -22,14 +24,15 @@ def test_a_line_holds_the_step_its_terms_and_what_it_took(fresh, make_job):
 
 def test_reopening_drops_what_was_logged_after_the_checkpoint_and_the_torn_line(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "loss": 2.0}\n{"step": 3, "lo')
+    first, second = ({"step": n, "epoch": 0, "loss": loss, "n_tokens": 5} for n, loss in ((1, 3.0), (2, 2.0)))
+    path.write_text(f'{json.dumps(first)}\n{json.dumps(second)}\n{{"step": 3, "lo')
     log = TrainingLog.opened(path, done=1, writes=True)
     assert log.loss == 3.0
-    assert path.read_text() == '{"step": 1, "loss": 3.0}\n'
+    assert path.read_text() == json.dumps(first) + "\n"
     log.add({"step": 2, "loss": 2.5})
     assert path.read_text().count("\n") == 1
     log.write()
-    assert path.read_text() == '{"step": 1, "loss": 3.0}\n{"step": 2, "loss": 2.5}\n'
+    assert path.read_text() == json.dumps(first) + '\n{"step": 2, "loss": 2.5}\n'
 
 
 def test_a_process_that_does_not_lead_leaves_the_file_alone(tmp_path):
