@@ -325,7 +325,7 @@ def named_splits(
     if shared is not None:
         raise InputError(f"the question {one_line(shared, width=60)!r} is in the forget and in the retain set")
     if doubled := _said_of_doubled(corpus.items):
-        told.append(f"warning: {doubled}")
+        notes.append(f"warning: {doubled}")
     if reworded := said_of_rewordings(splits["forget"], splits.get("retain", ())):
         notes.append(f"warning: {reworded}")
     name = _name_of(corpus, forget, splits["forget"])
