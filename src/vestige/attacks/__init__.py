@@ -52,15 +52,15 @@ def known_attacks() -> dict[str, Kind]:
 
 def find_attack(name: str) -> "type[AttackSettings]":
     """The class of that kind of attack; loads its file and no other."""
-    known = known_attacks()
-    if name not in known:
-        raise InputError(f"no attack {one_line(name)!r}; {closest(name, list(known))}")
-    found = brought("attack", name, known[name].home)
+    names = known_attacks()
+    if name not in names:
+        raise InputError(f"no attack {one_line(name)!r}; {closest(name, list(names))}")
+    attack = brought("attack", name, names[name].home)
     from vestige.attacks.planning import AttackSettings
 
-    if not (isinstance(found, type) and issubclass(found, AttackSettings)):
-        raise InputError(f"attack {name!r}: {known[name].home} is no attack; see docs/extend.md")
-    return found
+    if not (isinstance(attack, type) and issubclass(attack, AttackSettings)):
+        raise InputError(f"attack {name!r}: {names[name].home} is no attack; see docs/extend.md")
+    return attack
 
 
 def attack_of(plan: "PlannedAttack") -> "AttackSettings":
@@ -86,8 +86,8 @@ class Meter:
     def charge(self, amounts: Mapping[str, int]) -> None:
         """Book what is about to be used; refused, and nothing booked, where it is more than is left."""
         for name, amount in amounts.items():
-            left = self.granted.get(name, 0) - self.spent.get(name, 0)
-            if not 0 <= amount <= left:
-                raise OverBudget(f"the attack's budget has {left} {name} left, and it asks for {amount}; grant more")
+            rest = self.granted.get(name, 0) - self.spent.get(name, 0)
+            if not 0 <= amount <= rest:
+                raise OverBudget(f"the attack's budget has {rest} {name} left, and it asks for {amount}; grant more")
         for name, amount in amounts.items():
             self.spent[name] = self.spent.get(name, 0) + amount

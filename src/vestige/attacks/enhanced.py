@@ -196,21 +196,21 @@ class Apart:
     def _losses(self, prompts: Sequence[Ids], *, token_budget: int = TOKEN_BUDGET) -> Float[Tensor, " W"]:
         n_tokens = len(self.subject.texts[0].before) + len(prompts[0]) + 1
         step = max(1, logits_budget(self.subject.model, token_budget) // n_tokens)
-        found = []
+        terms = []
         with ExitStack() as stack:
             for streams in self._readers():
                 stack.enter_context(streams.products())
             for start in range(0, len(prompts), step):
-                given = [streams.prompts(prompts[start : start + step]) for streams in self._readers()]
-                found.append(self.terms(given).weighed(self.shape.weights))
-        return torch.cat(found)
+                parts = [streams.prompts(prompts[start : start + step]) for streams in self._readers()]
+                terms.append(self.terms(parts).weighed(self.shape.weights))
+        return torch.cat(terms)
 
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The loss's gradient with respect to the prompt's one-hot tokens, through subject and target."""
         self.meter.charge({"gradients": 1, "tokens_read": self.cost([prompt])})
         weights = self.shape.weights
         models = [streams.model for streams in self._readers()]
-        return one_hot_gradient(models, prompt, lambda given: self.terms(given).weighed(weights)[0])
+        return one_hot_gradient(models, prompt, lambda inputs: self.terms(inputs).weighed(weights)[0])
 
     @torch.inference_mode()
     def next_logits(self, prompt: Ids) -> Float[Tensor, "N V"]:
@@ -222,27 +222,27 @@ class Apart:
         with self.subject.products():
             return self.subject.read(self.subject.prompts([prompt]))[0][0]
 
-    def terms(self, given: Sequence[Prompts]) -> Terms:
+    def terms(self, inputs: Sequence[Prompts]) -> Terms:
         """The terms of prompts, as the subject reads them and, where there is a guide, as that does."""
-        logits, stem = self.subject.read(given[0])
+        logits, stem = self.subject.read(inputs[0])
         pairs = self.subject.follow(stem)
         forced, apart, away = [], [], []
-        theirs = None if self.guide is None else self.guide.follow(self.guide.read(given[1])[1])
-        for own in pairs:
-            forced.append(forcing(own.target_logp[:, : self.forced[own.text]], self.shape.clamp))
-            if theirs is not None:
-                other = next(theirs)
-                assert other.text == own.text, "both go through the texts by length"
-                apart.append(distance(own.residual, other.residual.to(own.residual.device), scaled=self.shape.scaled))
+        guides = None if self.guide is None else self.guide.follow(self.guide.read(inputs[1])[1])
+        for pair in pairs:
+            forced.append(forcing(pair.target_logp[:, : self.forced[pair.text]], self.shape.clamp))
+            if guides is not None:
+                guide = next(guides)
+                assert guide.text == pair.text, "both go through the texts by length"
+                apart.append(distance(pair.residual, guide.residual.to(pair.residual.device), scaled=self.shape.scaled))
             if self.without:
-                without = self.without[own.text].to(own.residual.device)
-                away.append(turned_away(own.residual[:, :, -without.shape[1] :], without))
+                without = self.without[pair.text].to(pair.residual.device)
+                away.append(turned_away(pair.residual[:, :, -without.shape[1] :], without))
         return Terms(
             forcing=torch.stack(forced).mean(0),
             distance=_mean(apart, forced[0]),
             representation=_mean(away, forced[0]),
-            fluency=_fluency(logits, given[0]),
-            repetition=repetition([tuple(row) for row in given[0].ids.tolist()], self.shape.repetition_power).to(
+            fluency=_fluency(logits, inputs[0]),
+            repetition=repetition([tuple(row) for row in inputs[0].ids.tolist()], self.shape.repetition_power).to(
                 logits.device
             ),
         )
@@ -258,10 +258,10 @@ def _mean(values: Sequence[Float[Tensor, " W"]], like: Float[Tensor, " W"]) -> F
 
 def _fluency(logits: Float[Tensor, "W N V"], prompts: Prompts) -> Float[Tensor, " W"]:
     """Nats a token of the prompt itself; of a lone first token that nothing stands before, 0."""
-    said = prompts.ids[:, prompts.ids.shape[1] + 1 - logits.shape[1] :]
-    if not said.shape[1]:
-        return torch.zeros(len(said), device=logits.device)
-    return -text_logp(logits[:, :-1], said).mean(-1)
+    next_ids = prompts.ids[:, prompts.ids.shape[1] + 1 - logits.shape[1] :]
+    if not next_ids.shape[1]:
+        return torch.zeros(len(next_ids), device=logits.device)
+    return -text_logp(logits[:, :-1], next_ids).mean(-1)
 
 
 Move = Literal["gcg", "delete", "insert", "swap"]
@@ -320,8 +320,8 @@ def move_shares(shares: Mapping[Move, float], n_tokens: int, step: int, lengths:
 def drawn_order(shares: Mapping[Move, float], rng: np.random.Generator) -> list[Move]:
     """All moves, drawn one after the other: the first is the step's, the next stand in where it yields nothing."""
     moves = sorted(shares)
-    drawn = rng.choice(len(moves), size=len(moves), replace=False, p=[shares[move] for move in moves])
-    return [moves[int(n)] for n in drawn]
+    order = rng.choice(len(moves), size=len(moves), replace=False, p=[shares[move] for move in moves])
+    return [moves[int(n)] for n in order]
 
 
 def deleted(prompt: Ids, places: Sequence[int]) -> list[Ids]:
@@ -331,13 +331,13 @@ def deleted(prompt: Ids, places: Sequence[int]) -> list[Ids]:
 
 def inserted(prompt: Ids, additions: Iterable[Iterable[tuple[int, int]]]) -> list[Ids]:
     """The prompt once for each group of places and tokens, each token before its place; place T is behind the last."""
-    found = []
+    prompts_longer = []
     for group in additions:
         longer = prompt
         for at, token in sorted(group, reverse=True):
             longer = (*longer[:at], token, *longer[at:])
-        found.append(longer)
-    return found
+        prompts_longer.append(longer)
+    return prompts_longer
 
 
 def exchanged(prompt: Ids, places: Sequence[int], tokens: Sequence[int]) -> list[Ids]:
@@ -356,14 +356,14 @@ def sampled_tokens(
 
     The columns of `logits` stand for the tokens `ids`. Two draws at one place are from the same `k`.
     """
-    found: dict[int, Int[np.ndarray, " K"]] = {}
+    sampled: dict[int, Int[np.ndarray, " K"]] = {}
     for at in np.unique(places).tolist():
         # The k largest of logits with Gumbel noise are k draws without replacement (Vieira, 2014).
         noisy = logits[at] + rng.gumbel(size=len(ids))
         best = np.argpartition(-noisy, k - 1)[:k]
-        found[at] = ids[best[np.argsort(-noisy[best], kind="stable")]]
+        sampled[at] = ids[best[np.argsort(-noisy[best], kind="stable")]]
     ranks = rng.integers(0, k, len(places)).tolist()
-    return [int(found[at][rank]) for at, rank in zip(places.tolist(), ranks, strict=True)]
+    return [int(sampled[at][rank]) for at, rank in zip(places.tolist(), ranks, strict=True)]
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -495,9 +495,9 @@ def samples_of(guide: LoadedModel, questions: Sequence[str], settings: EnhancedS
         max_new_tokens=most,
         context=prompter.max_tokens,
     )
-    said = [(*r.ids, *prompter.end_ids[:1])[:most] if r.finish == "stop" else r.ids for r in replies]
+    samples = [(*r.ids, *prompter.end_ids[:1])[:most] if r.finish == "stop" else r.ids for r in replies]
     n = settings.forced_tokens
-    return [Sample(question, ids[:n], ids[n:]) for question, ids in zip(questions, said, strict=True)]
+    return [Sample(question, ids[:n], ids[n:]) for question, ids in zip(questions, samples, strict=True)]
 
 
 def find_prefix(
@@ -591,7 +591,7 @@ def _objective(
     if compared or settings.representation > 0:
         shapes = [
             (c.num_hidden_layers, c.hidden_size)
-            for c in (one.model.config.get_text_config() for one in (loaded, guide))
+            for c in (model.model.config.get_text_config() for model in (loaded, guide))
         ]
         if shapes[0] != shapes[1]:
             raise InputError(
@@ -646,9 +646,9 @@ class ByMoves:
         """At most `candidates` prompts. Where the step's move yields none, the next one that is drawn stands in."""
         shares = move_shares(self.rules.shares, len(prompt), step, self.rules.lengths)
         for move in dict.fromkeys((*drawn_order(shares, rng), "gcg", "swap")):
-            kept = self._kept(prompt, self._draws(move, prompt, step), rng)
-            if kept:
-                return kept
+            valid = self._kept(prompt, self._draws(move, prompt, step), rng)
+            if valid:
+                return valid
         raise InputError(
             f"step {step + 1}: no change of the prefix {one_line(as_texts(self.tokenizer, [prompt])[0], width=60)!r} "
             "that was drawn is the same tokens again once it is text; start from another `initial` text"
@@ -657,13 +657,13 @@ class ByMoves:
     def _kept(
         self, prompt: Ids, draw: Callable[[np.random.Generator], list[Ids]], rng: np.random.Generator
     ) -> list[Ids]:
-        found: dict[Ids, None] = {}
+        valid: dict[Ids, None] = {}
         for _ in range(DRAWS):
-            new = [p for p in without_repeats(draw(rng)) if p != prompt and p not in found]
-            found.update(dict.fromkeys(kept_in(self.tokenizer, new, self.places)))
-            if len(found) >= self.rules.candidates:
+            new = [p for p in without_repeats(draw(rng)) if p != prompt and p not in valid]
+            valid.update(dict.fromkeys(kept_in(self.tokenizer, new, self.places)))
+            if len(valid) >= self.rules.candidates:
                 break
-        return list(found)[: self.rules.candidates]
+        return list(valid)[: self.rules.candidates]
 
     def _draws(self, move: Move, prompt: Ids, step: int) -> Callable[[np.random.Generator], list[Ids]]:
         """How prompts are drawn by this move; the pass that it needs is made here, once."""
@@ -680,14 +680,14 @@ class ByMoves:
             return by_gradient
         logits = self.objective.next_logits(prompt)
         ids = np.array(self.vocabulary.ids)
-        said = logits[:, torch.tensor(self.vocabulary.ids, device=logits.device)].cpu().numpy()
-        first = n_tokens + 1 - len(said)
+        rows = logits[:, torch.tensor(self.vocabulary.ids, device=logits.device)].cpu().numpy()
+        first = n_tokens + 1 - len(rows)
         if move == "insert":
             each = self.rules.lengths.to_insert(n_tokens, step)
 
             def longer(rng: np.random.Generator) -> list[Ids]:
                 places = rng.integers(first, n_tokens + 1, n * each)
-                added = list(zip(places.tolist(), sampled_tokens(said, ids, places - first, k, rng), strict=True))
+                added = list(zip(places.tolist(), sampled_tokens(rows, ids, places - first, k, rng), strict=True))
                 return inserted(prompt, [added[i * each : (i + 1) * each] for i in range(n)])
 
             return longer
@@ -697,6 +697,6 @@ class ByMoves:
                 # A lone token that nothing stands before: the model says nothing of its place.
                 return []
             places = rng.integers(first, n_tokens, n)
-            return exchanged(prompt, places.tolist(), sampled_tokens(said, ids, places - first, k, rng))
+            return exchanged(prompt, places.tolist(), sampled_tokens(rows, ids, places - first, k, rng))
 
         return swapped

@@ -188,13 +188,13 @@ def _after(
                 return state
         prompts = propose(state.buffer[0][0], step, generator(seed, "prompt search", restart, step))
         leaders = _leaders(prompts, objective, meter, {"steps": 1}, 1 if settings.reopens else max(settings.buffer, 1))
-        winner, left = leaders[0], state.buffer if settings.reopens else state.buffer[1:]
+        winner, buffer = leaders[0], state.buffer if settings.reopens else state.buffer[1:]
         reached = settings.stop_when_reached and objective.reached(winner[0])
     except OverBudget:
         return replace(state, ended="budget", spent=dict(meter.spent))
     return SearchState(
         step=state.step + 1,
-        buffer=_taken_in(left, leaders, settings.buffer),
+        buffer=_taken_in(buffer, leaders, settings.buffer),
         best=winner if reached or winner[1] < state.best[1] else state.best,
         ended="reached" if reached else "",
         spent=dict(meter.spent),
@@ -224,13 +224,13 @@ def _leaders(
 ) -> list[tuple[Ids, float]]:
     """The `n` prompts of least loss. What is charged `besides` the candidates is booked with them or not at all."""
     meter.charge({**besides, "candidates": len(prompts)})
-    found = [(prompts[index], loss) for index, loss in objective.leaders(prompts, n)]
-    if not all(math.isfinite(loss) for _, loss in found):
+    leaders = [(prompts[index], loss) for index, loss in objective.leaders(prompts, n)]
+    if not all(math.isfinite(loss) for _, loss in leaders):
         raise InputError(
-            f"the loss of a searched prompt is {found[-1][1]}, so no prompt can be told from another; load the model "
+            f"the loss of a searched prompt is {leaders[-1][1]}, so no prompt can be told from another; load the model "
             "in float32 and check its weights"
         )
-    return found
+    return leaders
 
 
 def _taken_in(
@@ -239,8 +239,8 @@ def _taken_in(
     """The buffer with the leaders in it, the least loss first; of equal ones the earlier."""
     if size == 0:
         return (leaders[0],)
-    known = {ids for ids, _ in buffer}
-    new = [entry for entry in leaders if entry[0] not in known]
+    present = {ids for ids, _ in buffer}
+    new = [entry for entry in leaders if entry[0] not in present]
     return tuple(sorted((*buffer, *new), key=lambda entry: entry[1])[:size])
 
 
@@ -282,8 +282,8 @@ class Probed:
         read = self.subject.losses([prompts[i] for i in probes])
         size = filtered_size(agreement(read, by_draft[probes]), len(prompts), self.reduction)
         scored = [Scored(int(i), float(loss)) for i, loss in zip(probes, read, strict=True)]
-        known = set(probes.tolist())
-        rest = [int(i) for i in by_draft.argsort(kind="stable")[:size] if int(i) not in known]
+        probed = set(probes.tolist())
+        rest = [int(i) for i in by_draft.argsort(kind="stable")[:size] if int(i) not in probed]
         if rest:
             scored += [Scored(rest[i], loss) for i, loss in self.subject.leaders([prompts[i] for i in rest], n)]
         return sorted(scored, key=lambda s: (s.loss, s.index))[:n]
@@ -293,11 +293,11 @@ class Probed:
         return self.subject.reached(prompt)
 
 
-def agreement(one: Float[np.ndarray, " P"], other: Float[np.ndarray, " P"]) -> float:
+def agreement(a: Float[np.ndarray, " P"], b: Float[np.ndarray, " P"]) -> float:
     """Spearman's correlation moved from [-1, 1] to [0, 1]; 0 where there is none to compute."""
-    if len(one) < 2 or (one == one[0]).all() or (other == other[0]).all():
+    if len(a) < 2 or (a == a[0]).all() or (b == b[0]).all():
         return 0.0
-    return (1 + float(spearmanr(one, other).statistic)) / 2
+    return (1 + float(spearmanr(a, b).statistic)) / 2
 
 
 def filtered_size(alpha: float, n_prompts: int, reduction: int) -> int:
@@ -400,8 +400,8 @@ class Targets:
     def losses(self, prompts: Sequence[Ids]) -> Float[np.ndarray, " W"]:
         """The loss of each prompt."""
         self.charge(prompts)
-        found: Float[np.ndarray, " W"] = self.variants.losses(prompts).cpu().numpy()
-        return found
+        values: Float[np.ndarray, " W"] = self.variants.losses(prompts).cpu().numpy()
+        return values
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
         """The prompts of least loss."""
@@ -434,7 +434,7 @@ class ByGradient:
         self.targets.meter.charge({"gradients": 1, "tokens_read": tokens_read(self.targets.texts, [prompt])})
         gradient = self.targets.variants.gradient(prompt)
         for _ in range(DRAWS):
-            drawn = swaps_by_gradient(
+            swaps = swaps_by_gradient(
                 prompt,
                 gradient,
                 self.vocabulary,
@@ -443,9 +443,9 @@ class ByGradient:
                 replaced=settings.replaced,
                 rng=rng,
             )
-            kept = kept_in(self.loaded.tokenizer, without_repeats(drawn), self.places)
-            if kept:
-                return kept
+            valid = kept_in(self.loaded.tokenizer, without_repeats(swaps), self.places)
+            if valid:
+                return valid
         raise InputError(
             f"step {step + 1}: of {DRAWS} times {settings.width} drawn prompts none is the same tokens again once it "
             "is text; start from another `initial` text, or raise topk"
@@ -485,7 +485,7 @@ def find_prompt(
 
     Where the search did not look whether a prompt reached its targets, the best is looked at once, uncharged.
     """
-    n_rows = min(embedding_table(one.model).shape[0] for one in (loaded, draft) if one is not None)
+    n_rows = min(embedding_table(m.model).shape[0] for m in (loaded, draft) if m is not None)
     variants = Variants(loaded.model, texts, screen=settings.screen)
     vocabulary = admissible(loaded.tokenizer, n_rows, ascii_only=settings.ascii_only)
     check_topk(settings.topk, vocabulary)
@@ -522,13 +522,13 @@ def _starts(
     loaded: LoadedModel, places: Sequence[Place], vocabulary: Vocabulary, settings: GcgSettings, seed: int
 ) -> list[Ids]:
     """Where each start begins: at the `initial` text if there is one, and at prompts drawn by the seed."""
-    given = [vocabulary.check(ids_in(loaded.tokenizer, settings.initial, places))] if settings.initial else []
-    n_tokens = len(given[0]) if given else settings.tokens
-    drawn = [
+    starts = [vocabulary.check(ids_in(loaded.tokenizer, settings.initial, places))] if settings.initial else []
+    n_tokens = len(starts[0]) if starts else settings.tokens
+    random_starts = [
         drawn_start(loaded, places, vocabulary, n_tokens, generator(seed, "start of a prompt search", restart))
-        for restart in range(len(given), settings.restarts)
+        for restart in range(len(starts), settings.restarts)
     ]
-    return given + drawn
+    return starts + random_starts
 
 
 def drawn_start(
@@ -539,9 +539,9 @@ def drawn_start(
     while len(prompt) < n_tokens:
         for _ in range(DRAWS):
             longer = [(*prompt, vocabulary.ids[i]) for i in rng.integers(0, len(vocabulary.ids), _TRIED)]
-            kept = kept_in(loaded.tokenizer, longer, places)
-            if kept:
-                prompt = kept[0]
+            valid = kept_in(loaded.tokenizer, longer, places)
+            if valid:
+                prompt = valid[0]
                 break
         else:
             raise InputError(

@@ -46,14 +46,14 @@ class Closed(NamedTuple):
     given_away: tuple[Item, ...]
 
 
-def close(items: Iterable[Item], shown: Sequence[Item]) -> Closed:
+def close(items: Iterable[Item], context: Sequence[Item]) -> Closed:
     """Split `items` by whether the shown ones give their answers away (`Shown.gives_away`)."""
-    told = Shown(tuple(shown))
+    stated = Shown(tuple(context))
     tested: list[Item] = []
-    given: list[Item] = []
+    closed: list[Item] = []
     for item in items:
-        (given if told.gives_away(item) else tested).append(item)
-    return Closed(tuple(tested), tuple(given))
+        (closed if stated.gives_away(item) else tested).append(item)
+    return Closed(tuple(tested), tuple(closed))
 
 
 class Shown:
@@ -86,7 +86,7 @@ class Shown:
     def _amounts_of_edge(self) -> dict[str | None, dict[int, int]]:
         """How often each amount is an answer, the smallest first."""
         amounts = {edge: map(_whole_number, items) for edge, items in self._of_edge.items()}
-        return {edge: Counter(sorted(n for n in own if n is not None)) for edge, own in amounts.items()}
+        return {edge: Counter(sorted(n for n in numbers if n is not None)) for edge, numbers in amounts.items()}
 
     def gives_away(self, item: Item) -> bool:
         """Whether what it asks is shown, its answer is stated, or it is computed from stated answers.
@@ -101,8 +101,8 @@ class Shown:
         return bool(new and all(self._states(item, s) for s in new)) or self._computed(item)
 
     def _states(self, item: Item, text: str) -> bool:
-        own = self._text_of_edge.get(item.edge, "")
-        return stands_in(own, text) or (identifies(text) and stands_in(self._everything, text))
+        of_edge = self._text_of_edge.get(item.edge, "")
+        return stands_in(of_edge, text) or (identifies(text) and stands_in(self._everything, text))
 
     def _computed(self, item: Item) -> bool:
         type_ = contract_types(None).get(item.group or "")
@@ -114,19 +114,19 @@ class Shown:
                 for parts in ({name, *of} for name, of in products.items())
             )
         # Where nobody says which amounts belong together, any that fit do.
-        wanted, amounts = _whole_number(item), self._amounts_of_edge.get(item.edge, {})
-        if wanted is None or not amounts:
+        number, amounts = _whole_number(item), self._amounts_of_edge.get(item.edge, {})
+        if number is None or not amounts:
             return False
         # Of two factors one is at most the root; and a quotient is at most the largest amount by the wanted one.
-        largest = max(math.isqrt(wanted), next(reversed(amounts)) // wanted)
+        largest = max(math.isqrt(number), next(reversed(amounts)) // number)
         few = takewhile(lambda a: a <= largest, amounts)
-        return any(wanted * a in amounts or _is_product(wanted, a, amounts) for a in few)
+        return any(number * a in amounts or _is_product(number, a, amounts) for a in few)
 
 
-def _is_product(wanted: int, a: int, amounts: Mapping[int, int]) -> bool:
+def _is_product(number: int, a: int, amounts: Mapping[int, int]) -> bool:
     """Whether `wanted` is `a` times another of the amounts, which may be as large."""
-    other, rest = divmod(wanted, a)
-    return rest == 0 and amounts.get(other, 0) > (other == a)
+    factor, rest = divmod(number, a)
+    return rest == 0 and amounts.get(factor, 0) > (factor == a)
 
 
 def specifics(answer: str) -> list[str]:
@@ -136,15 +136,15 @@ def specifics(answer: str) -> list[str]:
     """
     if len(answer.split()) == 1:
         return [m[0] for m in _SPECIFIC.finditer(answer)]
-    found = [(answer[: m.start()], m[0].removesuffix("'s")) for m in _SPECIFIC.finditer(answer)]
-    return [text for before, text in found if " " in text or text[0].isdigit() or not _opens_sentence(before)]
+    names = [(answer[: m.start()], m[0].removesuffix("'s")) for m in _SPECIFIC.finditer(answer)]
+    return [text for before, text in names if " " in text or text[0].isdigit() or not _opens_sentence(before)]
 
 
 def _opens_sentence(before: str) -> bool:
     """Whether a sentence begins behind this text, opening quotes and brackets aside."""
-    said = before.rstrip("'\"“‘(")
-    ended = said.rstrip()
-    return not ended or (ended != said and ended.rstrip("'\"”’)").endswith((".", "!", "?")))
+    start = before.rstrip("'\"“‘(")
+    ended = start.rstrip()
+    return not ended or (ended != start and ended.rstrip("'\"”’)").endswith((".", "!", "?")))
 
 
 def identifies(text: str) -> bool:
@@ -152,9 +152,9 @@ def identifies(text: str) -> bool:
     return len(text.split()) > 1 or sum(c.isdigit() for c in text) >= 4
 
 
-def not_asked(items: Iterable[Item], asked: Iterable[Item]) -> list[Item]:
+def not_asked(items: Iterable[Item], tested: Iterable[Item]) -> list[Item]:
     """The items that ask nothing of what is asked, in any of its wordings."""
-    taken = {wording for i in asked for wording in _wordings(i)}
+    taken = {wording for i in tested for wording in _wordings(i)}
     return [i for i in items if _plain(i.question) not in taken]
 
 
@@ -163,17 +163,17 @@ def _wordings(item: Item) -> set[str]:
     return {_plain(item.question), _plain(item.paraphrase or item.question)}
 
 
-def holds_answer(shown: Item, item: Item) -> bool:
+def holds_answer(context: Item, item: Item) -> bool:
     """Whether the item's answer stands in a shown one, or the shown one asks the same."""
-    if _plain(shown.question) in _wordings(item):
+    if _plain(context.question) in _wordings(item):
         return True
-    return stands_in(shown.question, item.answer) or stands_in(shown.answer, item.answer)
+    return stands_in(context.question, item.answer) or stands_in(context.answer, item.answer)
 
 
 def stands_in(text: str, answer: str) -> bool:
     """Whether the answer stands in the text as whole words (`metrics.answers.contains`); one of no words does not."""
     # Most do not, and this says so at once.
-    return bool(wanted := _plain(answer)) and wanted in _plain(text) and contains(text, answer)
+    return bool(phrase := _plain(answer)) and phrase in _plain(text) and contains(text, answer)
 
 
 def answered_by_others(items: Iterable[Item]) -> set[str]:
@@ -186,13 +186,13 @@ def answered_by_others(items: Iterable[Item]) -> set[str]:
 
     @cache
     def first_two(answer: str) -> set[str]:
-        wanted, holders = _plain(answer), set[str]()
-        start = text.find(wanted) if wanted else -1
+        phrase, holders = _plain(answer), set[str]()
+        start = text.find(phrase) if phrase else -1
         while start >= 0 and len(holders) < 2:
             number = bisect_right(ends, start)
             if contains(questions[number].question, answer):
                 holders.add(questions[number].id)
-            start = text.find(wanted, ends[number])
+            start = text.find(phrase, ends[number])
         return holders
 
     return {i.id for i in questions if first_two(i.answer) - {i.id}}
@@ -225,23 +225,23 @@ def facts_before(item: Item, retain: Sequence[Item], n: int) -> tuple[Item, ...]
     First those of edges that share an entity with the item's own, then those of its group and attribute, then others;
     among them in the order given. Those of n = 4 are the first of n = 8.
     """
-    own = ends_of(item.edge)
+    ends = ends_of(item.edge)
 
     def distance(fact: Item) -> int:
-        if own & ends_of(fact.edge):
+        if ends & ends_of(fact.edge):
             return 0
         return 1 if item.attribute is not None and (fact.group, fact.attribute) == (item.group, item.attribute) else 2
 
     # Where nothing is near, the first that will do are enough.
-    nearest_first = sorted(retain, key=distance) if own or item.attribute is not None else retain
+    nearest_first = sorted(retain, key=distance) if ends or item.attribute is not None else retain
     admissible = (f for f in nearest_first if not holds_answer(f, item))
-    found = tuple(islice(admissible, n))
-    if len(found) < n:
+    facts_of = tuple(islice(admissible, n))
+    if len(facts_of) < n:
         raise InputError(
-            f"{n} facts were to stand before {one_line(item.question, width=60)!r}, and {len(found)} retain items do "
-            "not hold its answer; lower the number of facts"
+            f"{n} facts were to stand before {one_line(item.question, width=60)!r}, and {len(facts_of)} retain items "
+            "do not hold its answer; lower the number of facts"
         )
-    return found
+    return facts_of
 
 
 def with_facts(question: str, facts: Sequence[Item]) -> str:
@@ -284,8 +284,8 @@ def related_items(retain: Sequence[Item], forget: Sequence[Item]) -> list[Item]:
     entities = frozenset().union(*(ends_of(i.edge) for i in forget))
     if touching := [i for i in retain if entities & ends_of(i.edge)]:
         return touching
-    asked = {(i.group, i.attribute) for i in forget if i.attribute is not None}
-    return [i for i in retain if (i.group, i.attribute) in asked]
+    kinds = {(i.group, i.attribute) for i in forget if i.attribute is not None}
+    return [i for i in retain if (i.group, i.attribute) in kinds]
 
 
 class InContextSettings(AttackSettings):
@@ -312,7 +312,7 @@ class InContextSettings(AttackSettings):
         plain = self.at_once("in_context", splits, material="retain", n_shown=self.facts)
         retain = in_seeded_order(not_asked(splits.get("retain", ()), plain.tested), seed=seed)
         facts = {i.id: facts_before(i, retain, self.facts) for i in plain.tested}
-        return replace(plain, shown=tuple({f.id: f for own in facts.values() for f in own}.values()), facts=facts)
+        return replace(plain, shown=tuple({f.id: f for items in facts.values() for f in items}.values()), facts=facts)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Measure what is shown, and ask."""
@@ -333,10 +333,10 @@ class InContextSettings(AttackSettings):
 
 def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:
     """Each question's prompt with the place of what the attack put into it: what differs from the plain prompt."""
-    prompter, asked, found = loaded.prompter, work.asked, []
+    prompter, items, texts = loaded.prompter, work.asked, []
     for item in work.attack.tested:
         try:
-            prompt = prompter.prompt(asked[item.id].question)
+            prompt = prompter.prompt(items[item.id].question)
         except InputError as error:
             raise InputError(f"the facts do not fit before every question ({error}); show fewer facts") from error
         plain = prompter.prompt(item.question)
@@ -344,8 +344,8 @@ def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:
         behind = _n_alike(prompt[start:][::-1], plain[start:][::-1])
         if start == 0:
             raise InputError("the prompts of this model begin with no token of their own, so facts cannot be measured")
-        found.append(Encoded(prompt, start, len(prompt) - behind, len(prompt) - behind))
-    return found
+        texts.append(Encoded(prompt, start, len(prompt) - behind, len(prompt) - behind))
+    return texts
 
 
 def _n_alike(first: tuple[int, ...], second: tuple[int, ...]) -> int:

@@ -58,11 +58,11 @@ class Vocabulary:
 
     def check(self, prompt: Ids) -> Ids:
         """The prompt itself; refused with tokens that none may have, whose bits would not be counted."""
-        others = sorted(set(prompt).difference(self.ids))
-        if others:
+        unknown = sorted(set(prompt).difference(self.ids))
+        if unknown:
             raise InputError(
-                f"the initial text has {len(others)} tokens that may not stand in a searched prompt, such as id "
-                f"{others[0]}; leave them out, or set ascii_only=false where they print but are not ASCII"
+                f"the initial text has {len(unknown)} tokens that may not stand in a searched prompt, such as id "
+                f"{unknown[0]}; leave them out, or set ascii_only=false where they print but are not ASCII"
             )
         return prompt
 
@@ -76,10 +76,10 @@ def admissible(tokenizer: PreTrainedTokenizerBase, n_rows: int, *, ascii_only: b
     out = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
     ids = [i for i in range(min(len(tokenizer), n_rows)) if i not in out]
     texts = as_texts(tokenizer, [(i,) for i in ids])
-    kept = tuple(i for i, text in zip(ids, texts, strict=True) if _prints(text, ascii_only))
-    if not kept:
+    printable = tuple(i for i, text in zip(ids, texts, strict=True) if _prints(text, ascii_only))
+    if not printable:
         raise InputError("no token of the tokeniser may stand in a searched prompt; set ascii_only=false")
-    return Vocabulary(kept)
+    return Vocabulary(printable)
 
 
 def _prints(text: str, ascii_only: bool) -> bool:
@@ -88,8 +88,8 @@ def _prints(text: str, ascii_only: bool) -> bool:
 
 def as_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids]) -> list[str]:
     """The text of each prompt, to the letter: no special token left out and no space tidied."""
-    found: list[str] = tokenizer.backend_tokenizer.decode_batch([list(p) for p in prompts], skip_special_tokens=False)
-    return found
+    texts: list[str] = tokenizer.backend_tokenizer.decode_batch([list(p) for p in prompts], skip_special_tokens=False)
+    return texts
 
 
 def as_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[Ids]:
@@ -109,10 +109,10 @@ def kept_as_text(
     A space at the end of `before` is the first token's own (most tokenisers put a word and the space before it in one
     token), so it is looked for in the prompt and not before it.
     """
-    left, right = as_ids(tokenizer, [before.removesuffix(" "), after])
+    lead, tail = as_ids(tokenizer, [before.removesuffix(" "), after])
     texts = [before + text for text in inner_texts(tokenizer, prompts, spaced=before.endswith(" "))]
-    found = as_ids(tokenizer, [text + after for text in texts])
-    return [ids == left + prompt + right for ids, prompt in zip(found, prompts, strict=True)]
+    whole = as_ids(tokenizer, [text + after for text in texts])
+    return [ids == lead + prompt + tail for ids, prompt in zip(whole, prompts, strict=True)]
 
 
 def inner_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], *, spaced: bool) -> list[str]:
@@ -126,8 +126,8 @@ def best_tokens(gradient: Float[Tensor, "T V"], vocabulary: Vocabulary, k: int) 
     check_topk(k, vocabulary)
     ids = torch.tensor(vocabulary.ids, device=gradient.device)
     best = (-gradient.index_select(1, ids)).topk(k, dim=1).indices
-    found: Int[np.ndarray, "T k"] = ids[best].cpu().numpy()
-    return found
+    tokens: Int[np.ndarray, "T k"] = ids[best].cpu().numpy()
+    return tokens
 
 
 def check_topk(k: int, vocabulary: Vocabulary) -> None:
@@ -201,9 +201,9 @@ def target_of(prompter: Prompter, question: str, answer: str, placement: Placeme
     """The tokens of an answer as the model gives it to the question; refused where they do not say its text."""
     text = answer.strip()
     ids = prompter.encode(deployed(question, "", placement), text).answer_ids if text else ()
-    (said,) = as_texts(prompter.tokenizer, [ids])
+    (decoded,) = as_texts(prompter.tokenizer, [ids])
     # Behind a template that ends without a space the first token has it.
-    check_target(prompter.tokenizer, " " + text if text and said.startswith(" ") else text, ids)
+    check_target(prompter.tokenizer, " " + text if text and decoded.startswith(" ") else text, ids)
     return ids
 
 
@@ -220,20 +220,20 @@ def around(prompter: Prompter, question: str, target: Ids, placement: Placement)
         raise InputError(f"{where}: the chat template shows the prompt {len(parts) - 1} times; it must show it once")
     before, after = parts
     tokenizer = prompter.tokenizer
-    (left,) = as_ids(tokenizer, [before.removesuffix(" ")])
+    (lead,) = as_ids(tokenizer, [before.removesuffix(" ")])
     for probe in _PROBES:
-        right = _behind(tokenizer, left, before + probe, after)
+        right = _behind(tokenizer, lead, before + probe, after)
         if right is not None:
-            return Around(left, right, target, spaced=before.endswith(" "))
+            return Around(lead, right, target, spaced=before.endswith(" "))
     raise InputError(f"{where}: the tokeniser joins the prompt with what stands beside it; choose another placement")
 
 
-def _behind(tokenizer: PreTrainedTokenizerBase, left: Ids, before: str, after: str) -> Ids | None:
+def _behind(tokenizer: PreTrainedTokenizerBase, lead: Ids, before: str, after: str) -> Ids | None:
     """The tokens of `after` where it follows `before`; None where a token has part of both, or `left` is not kept."""
     whole = tokenizer.backend_tokenizer.encode(before + after, add_special_tokens=False)
     ids, offsets = tuple(whole.ids), whole.offsets
     first = next((i for i, (_, stop) in enumerate(offsets) if stop > len(before)), len(ids))
-    if ids[: len(left)] != left or first <= len(left) or (first < len(ids) and offsets[first][0] < len(before)):
+    if ids[: len(lead)] != lead or first <= len(lead) or (first < len(ids) and offsets[first][0] < len(before)):
         return None
     return ids[first:]
 
@@ -262,11 +262,11 @@ def place_of(tokenizer: PreTrainedTokenizerBase, text: Around) -> Place:
     Refused where not even all of it is: such tokens come from no text.
     """
     for n in (2, 4, 8, 16, 32, max(len(text.before), len(text.after))):
-        left, right = text.before[-n:], text.after[:n]
+        lead, tail = text.before[-n:], text.after[:n]
         for probe in _PROBES:
-            place = _place(tokenizer, left, right, text.spaced, probe)
-            if _between(tokenizer, place, probe):
-                return place
+            slot = _place(tokenizer, lead, tail, text.spaced, probe)
+            if _between(tokenizer, slot, probe):
+                return slot
     raise InputError(
         "the tokens around the searched prompt are not those of their own text, so a prompt found there could not be "
         "sent; take them from a text"
@@ -280,19 +280,19 @@ def places_of(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Around]) -> tu
     return tuple(dict.fromkeys(place_of(tokenizer, text) for text in texts))
 
 
-def _place(tokenizer: PreTrainedTokenizerBase, left: Ids, right: Ids, spaced: bool, probe: str) -> Place:
+def _place(tokenizer: PreTrainedTokenizerBase, lead: Ids, tail: Ids, spaced: bool, probe: str) -> Place:
     """The place between these tokens. What stands behind is read behind a probe, so that it keeps its first space."""
     (alone,) = as_ids(tokenizer, [probe])
-    before, first, both = as_texts(tokenizer, [left, alone, alone + right])
-    return Place(left, right, before + " " if spaced else before, both[len(first) :])
+    before, first, both = as_texts(tokenizer, [lead, alone, alone + tail])
+    return Place(lead, tail, before + " " if spaced else before, both[len(first) :])
 
 
-def _between(tokenizer: PreTrainedTokenizerBase, place: Place, prompt: str) -> Ids:
+def _between(tokenizer: PreTrainedTokenizerBase, slot: Place, prompt: str) -> Ids:
     """The tokens of a prompt's text at its place; empty where what is around it does not stay as it is."""
-    (whole,) = as_ids(tokenizer, [place.before + prompt + place.after])
-    stop = len(whole) - len(place.right)
-    kept = whole[: len(place.left)] == place.left and whole[stop:] == place.right
-    return whole[len(place.left) : stop] if kept else ()
+    (whole,) = as_ids(tokenizer, [slot.before + prompt + slot.after])
+    stop = len(whole) - len(slot.right)
+    fits = whole[: len(slot.left)] == slot.left and whole[stop:] == slot.right
+    return whole[len(slot.left) : stop] if fits else ()
 
 
 def ids_in(tokenizer: PreTrainedTokenizerBase, text: str, places: Sequence[Place]) -> Ids:
@@ -302,13 +302,13 @@ def ids_in(tokenizer: PreTrainedTokenizerBase, text: str, places: Sequence[Place
             f"the initial text {one_line(text, width=60)!r} begins or ends with a space, which templates trim; give it "
             "without"
         )
-    found = {_between(tokenizer, place, text) for place in places}
-    if len(found) != 1 or not all(found):
+    readings = {_between(tokenizer, slot, text) for slot in places}
+    if len(readings) != 1 or not all(readings):
         raise InputError(
             f"the tokeniser joins the prompt {one_line(text, width=60)!r} with what stands beside it, or cuts it "
             "differently in different texts; start from another one"
         )
-    return found.pop()
+    return readings.pop()
 
 
 def kept_in(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], places: Sequence[Place]) -> list[Ids]:
@@ -317,11 +317,11 @@ def kept_in(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], places: 
     Out are also those whose text begins or ends with a space: templates trim what they are given.
     """
     texts = inner_texts(tokenizer, prompts, spaced=places[0].spaced)
-    left = [(p, text) for p, text in zip(prompts, texts, strict=True) if text and text == text.strip()]
-    for place in places:
-        again = as_ids(tokenizer, [place.before + text + place.after for _, text in left])
-        left = [(p, text) for (p, text), ids in zip(left, again, strict=True) if ids == place.left + p + place.right]
-    return [p for p, _ in left]
+    rest = [(p, text) for p, text in zip(prompts, texts, strict=True) if text and text == text.strip()]
+    for slot in places:
+        read_back = as_ids(tokenizer, [slot.before + text + slot.after for _, text in rest])
+        rest = [(p, text) for (p, text), ids in zip(rest, read_back, strict=True) if ids == slot.left + p + slot.right]
+    return [p for p, _ in rest]
 
 
 _SHARES: Mapping[str, int] = {f"{percent} %": percent for percent in range(0, 101, 10)}
@@ -349,15 +349,15 @@ class PromptSettings(AttackSettings):
     @classmethod
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
         """One for each number of items; what an audit does not set of the search is as it is here."""
-        given = {name: asked[key] for name, key in cls.audited.items() if asked[key] is not None}
-        return [cls.build({**given, "items": n}, where=f"settings of {cls.kind}") for n in asked[cls.kind]]
+        values = {name: asked[key] for name, key in cls.audited.items() if asked[key] is not None}
+        return [cls.build({**values, "items": n}, where=f"settings of {cls.kind}") for n in asked[cls.kind]]
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """A part of the forget set is shown, and the rest is asked with the whole prompt and with parts of it."""
-        found = shown_and_tested("forget_part", self.items, splits, seed=seed)
-        n, tested = len(found.shown), tuple(i.id for i in found.tested)
+        material = shown_and_tested("forget_part", self.items, splits, seed=seed)
+        n, tested = len(material.shown), tuple(i.id for i in material.tested)
         plan = PlannedAttack(f"{self.kind} n={n}", self.kind, "forget_part", n, POINTS, tested, False, self.identity())
-        return Attack(plan, found.shown, found.tested, splits=splits, notes=found.notes(self.items))
+        return Attack(plan, material.shown, material.tested, splits=splits, notes=material.notes(self.items))
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Search, and ask."""
@@ -373,7 +373,7 @@ def tokens_at(ids: Sequence[int], point: str, *, seed: int) -> tuple[int, ...]:
     """What stands of a prompt's tokens at a point: a share of them, rounded down, or all of them shuffled."""
     if point == SHUFFLED:
         order = generator(seed, "shuffled prompt").permutation(len(ids))
-        return tuple(ids[place] for place in order.tolist())
+        return tuple(ids[n] for n in order.tolist())
     return tuple(ids[: len(ids) * _SHARES[point] // 100])
 
 

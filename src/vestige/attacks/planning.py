@@ -165,30 +165,30 @@ def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
     """The attacks of an audit, from its settings by name, in the order of the table; each name once."""
     if not splits.get("forget"):
         raise InputError("there are no forget items, so no attack has anything to ask")
-    found: dict[str, Attack] = {}
+    by_name: dict[str, Attack] = {}
     untested: list[str] = []
-    own = [one for name in ATTACKS for one in find_attack(name).in_audit(asked)]
-    for n, one in enumerate((*own, *map(further, asked.get("further", ())))):
+    planned = [settings for name in ATTACKS for settings in find_attack(name).in_audit(asked)]
+    for n, settings in enumerate((*planned, *map(further, asked.get("further", ())))):
         try:
-            attack = one.plan(splits, seed=seed)
+            attack = settings.plan(splits, seed=seed)
         except InputError as error:
-            untested.append(f"{one.called} was not tried: {error}")
+            untested.append(f"{settings.called} was not tried: {error}")
             continue
-        check_kind(one, attack.plan)
-        if n >= len(own):
-            attack = _told_apart(attack, found)
-        if attack.plan.name not in found:
-            found[attack.plan.name] = attack
+        check_kind(settings, attack.plan)
+        if n >= len(planned):
+            attack = _told_apart(attack, by_name)
+        if attack.plan.name not in by_name:
+            by_name[attack.plan.name] = attack
             untested += [f"{attack.plan.name}: {note}" for note in attack.notes]
-    return Planned(tuple(found.values()), tuple(dict.fromkeys(untested)))
+    return Planned(tuple(by_name.values()), tuple(dict.fromkeys(untested)))
 
 
-def _told_apart(attack: Attack, found: Mapping[str, Attack]) -> Attack:
+def _told_apart(attack: Attack, planned: Mapping[str, Attack]) -> Attack:
     """The attack with the settings in its name by which it differs from one of `found` that has this name."""
-    other = found.get(attack.plan.name, attack).plan.settings
-    differing = [f"{key}={value}" for key, value in attack.plan.settings.items() if other.get(key) != value]
+    settings = planned.get(attack.plan.name, attack).plan.settings
+    differing = [f"{key}={value}" for key, value in attack.plan.settings.items() if settings.get(key) != value]
     plan = replace(attack.plan, name=" ".join((attack.plan.name, *differing)))
-    if plan.name in found and found[plan.name].plan != plan:
+    if plan.name in planned and planned[plan.name].plan != plan:
         raise InputError(f"two different attacks of this audit are called {one_line(plan.name)!r}; leave one out")
     return replace(attack, plan=plan)
 

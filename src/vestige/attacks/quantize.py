@@ -55,10 +55,14 @@ class QuantizeSettings(AttackSettings):
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Round and ask."""
-        found = quantize(loaded.model, self.bits)
+        done = quantize(loaded.model, self.bits)
         work.ask(GIVEN, lambda: loaded, work.on_progress)
-        seen = {"matrices_rounded": found.n_matrices, "weights_rounded": found.n_weights, "error": found.relative_error}
-        return Ended({"nothing shown": 0.0}, NOTHING, NOTHING, seen)
+        notes = {
+            "matrices_rounded": done.n_matrices,
+            "weights_rounded": done.n_weights,
+            "error": done.relative_error,
+        }
+        return Ended({"nothing shown": 0.0}, NOTHING, NOTHING, notes)
 
 
 class Rounded(NamedTuple):
@@ -108,7 +112,7 @@ def _refuse_little(model: PreTrainedModel, layers: Sequence[nn.Module]) -> None:
     """An attack that leaves most weights as they were would look like a model that withstands it."""
     reached = {id(p) for layer in layers for p in layer.parameters()}
     sizes = [(id(p) in reached, p.numel()) for p in blocks(model).parameters()]
-    within, whole = sum(n for ours, n in sizes if ours), sum(n for _, n in sizes)
+    within, whole = sum(n for is_rounded, n in sizes if is_rounded), sum(n for _, n in sizes)
     if 2 * within <= whole:
         raise InputError(
             f"{whole - within:,} of the {whole:,} weights of the blocks of this {type(model).__name__} are in no "

@@ -81,8 +81,8 @@ class RelearnSettings(AttackSettings):
     @classmethod
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterator[Self]:
         """For each material and number of items all that an attacker tries, the plain relearning first."""
-        own = {name: asked[f"relearn_{name}"] for name in ("epochs", "rate", "rank", "alpha", "batch_size")}
-        plain = cls.build(own, where="settings of relearning")
+        values = {name: asked[f"relearn_{name}"] for name in ("epochs", "rate", "rank", "alpha", "batch_size")}
+        plain = cls.build(values, where="settings of relearning")
         for material in asked["relearn"]:
             for items in asked["relearn_items"]:
                 for rank in dict.fromkeys((plain.rank, *asked["relearn_ranks"])):
@@ -96,19 +96,19 @@ class RelearnSettings(AttackSettings):
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """Tuning on at most `items` of the material; the name says how many there were."""
-        found = shown_and_tested(self.material, self.items, splits, seed=seed)
+        material = shown_and_tested(self.material, self.items, splits, seed=seed)
         plan = PlannedAttack(
-            name=f"relearn {self.material} n={len(found.shown)}{self.also}",
+            name=f"relearn {self.material} n={len(material.shown)}{self.also}",
             kind="relearn",
             material=self.material,
-            n_shown=len(found.shown),
+            n_shown=len(material.shown),
             points=tuple(str(epoch) for epoch in range(1, self.epochs + 1)),
-            tested=tuple(i.id for i in found.tested),
-            shows_answers=found.shows_answers,
+            tested=tuple(i.id for i in material.tested),
+            shows_answers=material.shows_answers,
             settings=self.identity(),
         )
-        notes = () if self.also else found.notes(self.items)
-        return Attack(plan, found.shown, found.tested, splits=splits, notes=notes)
+        notes = () if self.also else material.notes(self.items)
+        return Attack(plan, material.shown, material.tested, splits=splits, notes=notes)
 
     def training_steps(self, plan: PlannedAttack) -> int:
         """Those of all epochs."""
@@ -228,10 +228,10 @@ def _others(material: Material, splits: Mapping[str, Sequence[Item]], forget: Se
     return _or_refuse(retain, "there are no retain items to tune on")
 
 
-def _or_refuse(found: list[Item], why_not: str) -> list[Item]:
-    if not found:
+def _or_refuse(items: list[Item], why_not: str) -> list[Item]:
+    if not items:
         raise InputError(why_not)
-    return found
+    return items
 
 
 def _first(n: int, items: Sequence[Item], purpose: str, seed: int) -> tuple[Item, ...]:
@@ -251,8 +251,8 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
         pool = sorted((i for i in order if (i.edge or "") in to_show), key=lambda i: to_show.index(i.edge or ""))
     else:
         # What the others' questions give away cannot be asked anyhow, so it is shown first.
-        told = answered_by_others(order)
-        pool = sorted(order, key=lambda i: i.id not in told)[: len(order) // 2]
+        stated = answered_by_others(order)
+        pool = sorted(order, key=lambda i: i.id not in stated)[: len(order) // 2]
     chosen = {i.id for i in pool}
     tested, dropped = close([i for i in forget if i.id not in chosen], pool)
     if not pool or not tested:
@@ -284,8 +284,8 @@ def _relearn(work: Work, loaded: LoadedModel, settings: RelearnSettings) -> Ende
     job = settings.job(work.attack, work.folder, loaded, seed=work.seed)
     per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
     work.tuned = done > 0
-    shown = [job.rows["train"](n) for n in range(len(work.attack.shown))]
-    epoch_costs = {"steps": per_epoch, "items_shown": len(shown), "tokens_shown": sum(len(r.ids) for r in shown)}
+    rows = [job.rows["train"](n) for n in range(len(work.attack.shown))]
+    epoch_costs = {"steps": per_epoch, "items_shown": len(rows), "tokens_shown": sum(len(r.ids) for r in rows)}
     meter = Meter({name: amount * len(points) for name, amount in epoch_costs.items()})
     for number, point in enumerate(points):
         meter.charge(epoch_costs)

@@ -29,12 +29,12 @@ def known_judges() -> dict[str, Kind]:
 
 def find_judge(name: str) -> "type[JudgeSettings]":
     """The class of a judge that has one."""
-    known = known_judges()
-    if name not in known or not known[name].home:
-        raise InputError(f"no judge {one_line(name)!r}; {closest(name, list(known))}")
-    found = brought("judge", name, known[name].home)
+    names = known_judges()
+    if name not in names or not names[name].home:
+        raise InputError(f"no judge {one_line(name)!r}; {closest(name, list(names))}")
+    judge = brought("judge", name, names[name].home)
     from vestige.judges.base import JudgeSettings
 
-    if not (isinstance(found, type) and issubclass(found, JudgeSettings)):
-        raise InputError(f"judge {name!r}: {known[name].home} is no judge; see docs/extend.md")
-    return found
+    if not (isinstance(judge, type) and issubclass(judge, JudgeSettings)):
+        raise InputError(f"judge {name!r}: {names[name].home} is no judge; see docs/extend.md")
+    return judge

@@ -43,32 +43,34 @@ class Alternatives(NamedTuple):
 
 def write_alternatives(items: Sequence[Item], writer: Writer, n: int) -> tuple[list[Alternatives], Spend]:
     """Up to `n` alternatives for each item, in order, and what they took."""
-    found = {i.id: Alternatives(i, (), 0, 0) for i in items}
+    by_item = {i.id: Alternatives(i, (), 0, 0) for i in items}
     spend = Spend()
     for part in range(ROUNDS):
-        missing = {i.id: max(0, n - len(found[i.id].kept)) for i in items}
-        asked = [(i, number) for i in items for number in range(-int(-missing[i.id] * _MORE // A_CALL))]
-        prompts = [alternatives_prompt(i, found[i.id].kept, (part, number), writer.reserved) for i, number in asked]
-        for (item, _), written in zip(asked, writer.write(prompts), strict=True):
+        missing = {i.id: max(0, n - len(by_item[i.id].kept)) for i in items}
+        requests = [(i, number) for i in items for number in range(-int(-missing[i.id] * _MORE // A_CALL))]
+        prompts = [
+            alternatives_prompt(i, by_item[i.id].kept, (part, number), writer.reserved) for i, number in requests
+        ]
+        for (item, _), written in zip(requests, writer.write(prompts), strict=True):
             spend += written.spend
-            before = found[item.id]
+            before = by_item[item.id]
             texts = read_list(written.text)
-            kept = usable(item, before.kept, texts)[:n]
-            refused = len(texts) - (len(kept) - len(before.kept))
-            found[item.id] = Alternatives(item, kept, before.refused + refused, before.failed + (not texts))
-    return list(found.values()), spend
+            chosen = usable(item, before.kept, texts)[:n]
+            refused = len(texts) - (len(chosen) - len(before.kept))
+            by_item[item.id] = Alternatives(item, chosen, before.refused + refused, before.failed + (not texts))
+    return list(by_item.values()), spend
 
 
 def alternatives_prompt(
-    item: Item, known: Sequence[str], part: tuple[int, int], reserved: tuple[str, ...] = ()
+    item: Item, listed: Sequence[str], part: tuple[int, int], reserved: tuple[str, ...] = ()
 ) -> Prompt:
     """The request for some alternatives; those that are `known` are shown, so that they are not written again.
 
     `part` tells requests for one item apart, which would else be one request with one reply.
     """
     texts = {"question": item.question, "true answer": item.answer}
-    if known:
-        texts["answers that are there already"] = "\n".join(known[-A_CALL:])
+    if listed:
+        texts["answers that are there already"] = "\n".join(listed[-A_CALL:])
     blocks, nonce = fenced(texts, reserved)
     order = (
         f"Write {A_CALL} wrong answers (list {part[0] + 1}.{part[1] + 1}; others write other lists, so begin with ones "
@@ -82,32 +84,32 @@ def alternatives_prompt(
 def read_list(text: str) -> list[str]:
     """The texts of the last JSON list of texts in a reply; none where there is none."""
     text = without_thoughts(text)
-    decoder, found = json.JSONDecoder(), list[str]()
-    place = len(text)
+    decoder, entries = json.JSONDecoder(), list[str]()
+    start = len(text)
     for _ in range(_MOST_BEGINNINGS):
-        place = text.rfind("[", 0, place)
-        if place < 0:
+        start = text.rfind("[", 0, start)
+        if start < 0:
             break
         try:
-            value, _ = decoder.raw_decode(text, place)
+            value, _ = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
-        if isinstance(value, list) and value and all(isinstance(one, str) and one.strip() for one in value):
-            found = [one.strip() for one in value]
+        if isinstance(value, list) and value and all(isinstance(entry, str) and entry.strip() for entry in value):
+            entries = [entry.strip() for entry in value]
             break
-    return found
+    return entries
 
 
-def usable(item: Item, known: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
+def usable(item: Item, listed: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
     """The known alternatives, and of `texts` those that are new, state no truth and do not stand out by length."""
     fact, size = fact_of(item), len(item.answer.split())
-    kept = list(known)
-    seen = {normalised(one) for one in (*kept, item.answer)}
+    texts_kept = list(listed)
+    forms = {normalised(phrase) for phrase in (*texts_kept, item.answer)}
     for text in texts:
         n = len(text.split())
         alike = max(n, size) <= _LONGER * min(n, size) + 2
         states = leak_score(text, item.answer, question=item.question, fact=fact, accepted=item.accepted) >= LEAK
-        if alike and not states and normalised(text) not in seen:
-            seen.add(normalised(text))
-            kept.append(text)
-    return tuple(kept)
+        if alike and not states and normalised(text) not in forms:
+            forms.add(normalised(text))
+            texts_kept.append(text)
+    return tuple(texts_kept)

@@ -42,9 +42,9 @@ class Spend:
     estimated_calls: int = 0
     faults: int = 0
 
-    def __add__(self, other: "Spend") -> "Spend":
+    def __add__(self, more_spend: "Spend") -> "Spend":
         """The sum, amount by amount."""
-        return Spend(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Spend(*(a + b for a, b in zip(astuple(self), astuple(more_spend), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ class Written:
     spend: Spend = Spend()
 
 
-def refuse_limit(name: str, said: Iterable[Judgement | Written], *, at: str = "", instead: str = "") -> None:
+def refuse_limit(name: str, replies: Iterable[Judgement | Written], *, at: str = "", instead: str = "") -> None:
     """Raise InputError where limits kept `name` from saying something: another day it may, so it is no finding."""
-    if any(one.failure == "limit" for one in said):
+    if any(reply.failure == "limit" for reply in replies):
         raise InputError(
             f"the limits of {name} are used up{at}; raise them{instead} and run the same command again, which pays for "
             "nothing twice"

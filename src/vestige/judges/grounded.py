@@ -149,8 +149,8 @@ class GroundedJudge:
         """One judgement each, in order."""
         graded = [i for i, r in enumerate(requests) if r.task in {"quality", "quality_with_reference", "reward"}]
         readings = dict(zip(graded, self.readings([requests[i] for i in graded]), strict=True))
-        asked = [i for i, r in enumerate(requests) if r.task in {"reward", "validity"}]
-        valid = dict(zip(asked, self.valid([requests[i].question for i in asked]), strict=True))
+        answerable = [i for i, r in enumerate(requests) if r.task in {"reward", "validity"}]
+        valid = dict(zip(answerable, self.valid([requests[i].question for i in answerable]), strict=True))
         return [self._judgement(r, readings.get(i), valid.get(i)) for i, r in enumerate(requests)]
 
     def _judgement(self, request: Request, reading: Reading | None, valid: bool | None) -> Judgement:
@@ -170,33 +170,33 @@ class GroundedJudge:
 
     def readings(self, requests: Sequence[Request]) -> list[Reading]:
         """What is measured of each request's answer."""
-        said = self._own(list(dict.fromkeys(r.question for r in requests if not r.reference)))
-        own = [(r.reference,) if r.reference else said[r.question] for r in requests]
+        answers = self._own(list(dict.fromkeys(r.question for r in requests if not r.reference)))
+        references = [(r.reference,) if r.reference else answers[r.question] for r in requests]
         legible = [i for i, r in enumerate(requests) if not degeneration(r.answer)]
         answer = self._nll([(requests[i].question, requests[i].answer) for i in legible])
-        reference = self._nll([(requests[i].question, own[i][0]) for i in legible])
+        reference = self._nll([(requests[i].question, references[i][0]) for i in legible])
         empty = self._nll([(_EMPTY_REQUEST, requests[i].answer) for i in legible])
         cosine: list[float | None] = [None] * len(legible)
         if self.embedder is not None:
-            pairs = [(i, text) for i in legible for text in own[i]]
+            pairs = [(i, text) for i in legible for text in references[i]]
             a = self.embedder.embed([requests[i].answer for i, _ in pairs])
             b = self.embedder.embed([text for _, text in pairs])
             nearest: dict[int, float] = {}
             for (i, _), x in zip(pairs, np.sum(a * b, axis=1), strict=True):
                 nearest[i] = max(float(x), nearest.get(i, -1.0))
             cosine = [nearest[i] for i in legible]
-        found = {i: Reading(*parts) for i, *parts in zip(legible, answer, reference, empty, cosine, strict=True)}
-        return [found.get(i, Reading(None, None, None, None)) for i in range(len(requests))]
+        by_place = {i: Reading(*parts) for i, *parts in zip(legible, answer, reference, empty, cosine, strict=True)}
+        return [by_place.get(i, Reading(None, None, None, None)) for i in range(len(requests))]
 
     def valid(self, questions: Sequence[str]) -> list[bool]:
         """Whether each question is legible, of two words or more, and likely as a text."""
         legible = [i for i, q in enumerate(questions) if not degeneration(q) and len(q.split()) > 1]
         nll = dict(zip(legible, self._nll([(_EMPTY_REQUEST, questions[i]) for i in legible]), strict=True))
-        return [(found := nll.get(i)) is not None and found < INVALID_NATS for i in range(len(questions))]
+        return [(nats := nll.get(i)) is not None and nats < INVALID_NATS for i in range(len(questions))]
 
     def _own(self, questions: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """The target's own answers: the greedy one first, then those drawn, which follow from the question alone."""
-        found: dict[str, tuple[str, ...]] = dict.fromkeys(questions, ())
+        answers: dict[str, tuple[str, ...]] = dict.fromkeys(questions, ())
         for n in range(self.own_samples):
             seeds = tuple(derive_seed(0, "grounded", question, n) for question in questions)
             replies = generate(
@@ -210,8 +210,8 @@ class GroundedJudge:
             for question, reply in zip(questions, replies, strict=True):
                 text = self.target.prompter.decode(reply.ids)
                 # A drawn answer that is none is no example of a good one.
-                found[question] += () if n and degeneration(text) else (text,)
-        return found
+                answers[question] += () if n and degeneration(text) else (text,)
+        return answers
 
     def _nll(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
         """Nats a token of each second text as the answer to the first; None where the model cannot read it as one."""
@@ -273,8 +273,8 @@ def supported(request: Request) -> bool:
         return contains(request.sample, claim)
     words = {w.strip(".,;:!?\"'()") for w in normalised(claim).split()}
     longer = {w for w in words if len(w) >= _CONTENT_LETTERS}
-    held = {w.strip(".,;:!?\"'()") for w in normalised(request.sample).split()}
-    return bool(longer) and len(longer & held) >= _SUPPORTED_WORDS * len(longer)
+    words_held = {w.strip(".,;:!?\"'()") for w in normalised(request.sample).split()}
+    return bool(longer) and len(longer & words_held) >= _SUPPORTED_WORDS * len(longer)
 
 
 def _cut(x: float) -> float:

@@ -111,7 +111,7 @@ class LeakJudge(Protocol):
         """All that can change what it says."""
         ...
 
-    def given(self, said: Sequence[ReplyTo]) -> list[float | None]:
+    def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
         """How much each reply gives away, from 0 to 1, `LEAK` or more being a leak; None where it does not say."""
         ...
 
@@ -127,45 +127,45 @@ class LikenessJudge:
         """The embedder's digest, and the version of the rule."""
         return {"judge": "likeness", "version": 1, "model": self.embedder.digest}
 
-    def given(self, said: Sequence[ReplyTo]) -> list[float | None]:
+    def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
         """As `LeakJudge.given`; it always says."""
-        said = [one._replace(reply=unquoted(one.reply, one.question)) for one in said]
-        words = [one.words() for one in said]
-        left = [n for n, one in enumerate(said) if words[n] < 1 and _is_for_likeness(one)]
-        self._learn(text for n in left for text in (said[n].answer, *said[n].wrong))
-        windows = {n: _windows(said[n].reply, said[n].answer) for n in left}
-        flat = list(dict.fromkeys(text for n in left for text in windows[n]))
+        replies = [r._replace(reply=unquoted(r.reply, r.question)) for r in replies]
+        words = [r.words() for r in replies]
+        rest = [n for n, r in enumerate(replies) if words[n] < 1 and _is_for_likeness(r)]
+        self._learn(text for n in rest for text in (replies[n].answer, *replies[n].wrong))
+        windows = {n: _windows(replies[n].reply, replies[n].answer) for n in rest}
+        flat = list(dict.fromkeys(text for n in rest for text in windows[n]))
         vectors = dict(zip(flat, self.embedder.embed(flat), strict=True)) if flat else {}
-        found: list[float | None] = list(words)
-        for n in left:
-            answer = self._known[said[n].answer]
-            wrong = np.mean([self._known[text] for text in said[n].wrong], axis=0)
+        scores: list[float | None] = list(words)
+        for n in rest:
+            answer = self._known[replies[n].answer]
+            wrong = np.mean([self._known[text] for text in replies[n].wrong], axis=0)
             like = max(_likeness(vectors[text], answer, wrong) for text in windows[n])
-            much_shorter = len(said[n].reply.split()) < _MUCH_SHORTER * len(said[n].answer.split())
-            found[n] = max(like, words[n]) if much_shorter else like
-        return found
+            much_shorter = len(replies[n].reply.split()) < _MUCH_SHORTER * len(replies[n].answer.split())
+            scores[n] = max(like, words[n]) if much_shorter else like
+        return scores
 
     def _learn(self, texts: Iterable[str]) -> None:
         new = [text for text in dict.fromkeys(texts) if text not in self._known]
         self._known.update(zip(new, self.embedder.embed(new), strict=True) if new else ())
 
 
-def _is_for_likeness(one: ReplyTo) -> bool:
+def _is_for_likeness(r: ReplyTo) -> bool:
     """Whether sentences can be compared: else words tell."""
-    figures = any(c.isdecimal() for c in one.fact or "")
-    if len(one.answer.split()) <= _SHORT or figures or not (one.wrong and one.reply.strip()):
+    figures = any(c.isdecimal() for c in r.fact or "")
+    if len(r.answer.split()) <= _SHORT or figures or not (r.wrong and r.reply.strip()):
         return False
-    if stated_beside(one.reply, one.sought, one.question, one.wrong) > 1:
+    if stated_beside(r.reply, r.sought, r.question, r.wrong) > 1:
         return False
-    return beyond_question(one.reply, one.question) >= _BEYOND and not taken_back(one.reply, one.answer, one.question)
+    return beyond_question(r.reply, r.question) >= _BEYOND and not taken_back(r.reply, r.answer, r.question)
 
 
 def _likeness(reply: Vector, answer: Vector, wrong: Vector) -> float:
     """From 0 to 1, 0.5 or more being a leak; of a wrong answer that is the answer nothing can be told: 0."""
-    way, base = answer - wrong, float(wrong @ answer)
-    if way @ way < _NO_WAY:
+    axis, base = answer - wrong, float(wrong @ answer)
+    if axis @ axis < _NO_WAY:
         return 0.0
-    near, along = (float(reply @ answer) - base) / (1 - base), float((reply - wrong) @ way / (way @ way))
+    near, along = (float(reply @ answer) - base) / (1 - base), float((reply - wrong) @ axis / (axis @ axis))
     return min(1.0, max(0.0, near / _NEAR, along / _ALONG))
 
 
@@ -268,9 +268,9 @@ class WrittenLeakJudge:
         """The model, and the version of the task's words."""
         return {**self.model, "task": TASK, "version": find_task(TASK).version}
 
-    def given(self, said: Sequence[ReplyTo]) -> list[float | None]:
+    def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
         """As `LeakJudge.given`, 0 or 1; a verdict that did not come is not told."""
-        requests = [Request(TASK, o.question, o.reply, "\nor: ".join(o.sought)) for o in said]
+        requests = [Request(TASK, o.question, o.reply, "\nor: ".join(o.sought)) for o in replies]
         with nullcontext() if self.lock is None else locked(self.lock, patience_seconds=None):
             judged = PromptedJudge(self.writer).judge(requests)
         if any(judgement.failure == "limit" for judgement in judged):
@@ -315,8 +315,8 @@ def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | 
         raise InputError("judge_most_calls and the other limits go with the judge server: no other is paid for")
     if not kind and (settings.judge_model or settings.judge_examples):
         raise InputError("judge_model and judge_examples go with a judge, and none is set; set judge")
-    kept = {name: getattr(settings, name) for name in LeakJudgeSettings.model_fields}
-    return _loaded(LeakJudgeSettings(**kept), device) if kind else None
+    own_values = {name: getattr(settings, name) for name in LeakJudgeSettings.model_fields}
+    return _loaded(LeakJudgeSettings(**own_values), device) if kind else None
 
 
 @lru_cache(maxsize=2)
@@ -354,17 +354,17 @@ class Example(NamedTuple):
 
 def examples(path: str = "") -> list[Example]:
     """Labelled replies from a JSONL file, by default Vestige's own (CC0, one author's labels)."""
-    own = resources.files("vestige.judges").joinpath("leaks.jsonl")
-    with resources.as_file(own) as default:
+    source = resources.files("vestige.judges").joinpath("leaks.jsonl")
+    with resources.as_file(source) as default:
         rows = list(read_jsonl(Path(path).expanduser() if path else default))
-    found = [_example(row, f"{path or default}, row {n}") for n, row in enumerate(rows, 1)]
+    labelled = [_example(row, f"{path or default}, row {n}") for n, row in enumerate(rows, 1)]
     for leaked, kind in ((True, "give the answer away"), (False, "do not")):
-        if (n := sum(e.leaked == leaked for e in found)) < _LEAST_EXAMPLES:
+        if (n := sum(e.leaked == leaked for e in labelled)) < _LEAST_EXAMPLES:
             raise InputError(
                 f"{path or default}: {n} labelled replies {kind}, and an error cannot be told from fewer than "
                 f"{_LEAST_EXAMPLES}; add some"
             )
-    return found
+    return labelled
 
 
 def _example(row: Any, where: str) -> Example:
@@ -377,15 +377,15 @@ def _example(row: Any, where: str) -> Example:
         raise InputError(f"{where}: accepted and wrong are lists of texts")
     if not isinstance(row.get("leaked"), bool) or not isinstance(fact, str | None):
         raise InputError(f"{where}: leaked is true or false, and fact a text")
-    said = ReplyTo(row["reply"], row["answer"], row["question"], fact, tuple(lists[0]), tuple(lists[1]))
-    return Example(said, row["leaked"])
+    reply = ReplyTo(row["reply"], row["answer"], row["question"], fact, tuple(lists[0]), tuple(lists[1]))
+    return Example(reply, row["leaked"])
 
 
 def error_of(judge: LeakJudge, labelled: Sequence[Example]) -> Misjudged:
     """How often the judge misses a leak and sees one where there is none; what it does not tell is left out."""
-    told = zip(labelled, judge.given([e.said for e in labelled]), strict=True)
-    pairs = [(e.leaked, given >= LEAK) for e, given in told if given is not None]
-    true, false = ([seen for leaked, seen in pairs if leaked == kind] for kind in (True, False))
+    judged = zip(labelled, judge.given([e.said for e in labelled]), strict=True)
+    pairs = [(e.leaked, score >= LEAK) for e, score in judged if score is not None]
+    true, false = ([leaks for leaked, leaks in pairs if leaked == kind] for kind in (True, False))
     if not true or not false:
         raise InputError("the judge of leaks judged none of the labelled replies, so its judgements cannot be used")
     return Misjudged(len(true) - sum(true), len(true), sum(false), len(false))

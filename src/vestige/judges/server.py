@@ -61,8 +61,8 @@ class ServerSettings(Server):
 
     def judge_identity(self) -> dict[str, Any]:
         """What of a judge on a server can change its verdicts."""
-        told = {"url", "model", "temperature", "seed", "reasoning_tokens", "readings"}
-        return {"judge": "server", **{key: value for key, value in self.identity().items() if key in told}}
+        names = {"url", "model", "temperature", "seed", "reasoning_tokens", "readings"}
+        return {"judge": "server", **{key: value for key, value in self.identity().items() if key in names}}
 
 
 @dataclass(frozen=True)
@@ -91,30 +91,30 @@ class ServerWriter:
         """What `write` would take. Nothing is sent."""
         self.limits.check()
         shelf = Shelf(self.folder)
-        asked = dict(zip(self._names(prompts), prompts, strict=True))
-        left = [p for name, p in asked.items() if self._final(p, shelf.read(name), Spend()) is None]
-        return forecast(left, self.settings.reasoning_tokens, n_requests=len(prompts), limits=self.limits)
+        by_name = dict(zip(self._names(prompts), prompts, strict=True))
+        open_ = [p for name, p in by_name.items() if self._final(p, shelf.read(name), Spend()) is None]
+        return forecast(open_, self.settings.reasoning_tokens, n_requests=len(prompts), limits=self.limits)
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
         """One reply each, in order; equal prompts are asked once. What no request can mend is an InputError."""
         names = self._names(prompts)
-        asked = dict(zip(names, prompts, strict=True))
+        by_name = dict(zip(names, prompts, strict=True))
         with locked(self.folder / ".lock", patience_seconds=0.0):
             UnderWay(self.folder).settle()
             self._register.read()
             lost = UnderWay(self.folder).lost() if self.limits.bind else Amount(0, 0, 0)
             desk = Desk(self.settings, self._url, self.folder, Ledger(self.limits, self._register.taken.plus(lost)))
-            written = desk.client.each(asked.items(), lambda one: desk.see_through(*one), finish=True)
+            written = desk.client.each(by_name.items(), lambda job: desk.see_through(*job), finish=True)
             self._register.read()
         if written and all(w.failure == "rejected" for w in written):
-            said = f"{desk.last_rejection}{_hint(desk.last_rejection)}"
-            raise InputError(f"the judge's server at {self._url} rejects every request: {said}")
-        found = dict(zip(asked, written, strict=True))
-        self._tell(prompts, [found[name] for name in names])
+            text = f"{desk.last_rejection}{_hint(desk.last_rejection)}"
+            raise InputError(f"the judge's server at {self._url} rejects every request: {text}")
+        replies = dict(zip(by_name, written, strict=True))
+        self._tell(prompts, [replies[name] for name in names])
         first = {name: n for n, name in reversed(list(enumerate(names)))}
         # Of equal requests only the first bears what they took.
         return [
-            found[name] if first[name] == n else replace(found[name], spend=Spend()) for n, name in enumerate(names)
+            replies[name] if first[name] == n else replace(replies[name], spend=Spend()) for n, name in enumerate(names)
         ]
 
     @cached_property
@@ -190,19 +190,19 @@ class Desk:
                 failed.append(True)
 
         read = partial(_reply, self.client, prompt)
-        return Job("chat/completions", body, read, most, lambda kept: _amount([kept]), note)
+        return Job("chat/completions", body, read, most, lambda reply: _amount([reply]), note)
 
     def _note(self, fault: Fault) -> None:
-        told = self.client.told(str(fault))
+        words = self.client.told(str(fault))
         if fault.failure == "connection" and not self.client.answered:
-            raise InputError(f"no judge answers at {self._url} ({told}); start the server or mend the URL")
+            raise InputError(f"no judge answers at {self._url} ({words}); start the server or mend the URL")
         if not fault.again and fault.code not in _ONE_REQUESTS_FAULT:
             raise InputError(
-                f"the judge's server at {self._url} refuses the model {self._settings.model!r} ({told}); "
+                f"the judge's server at {self._url} refuses the model {self._settings.model!r} ({words}); "
                 f"look at the URL, the model's name and the key in {self._settings.key_variable}"
             )
         if fault.failure == "rejected":
-            self.last_rejection = told
+            self.last_rejection = words
 
 
 def server_named(model: str | None, url: str | None = None) -> dict[str, Any]:
@@ -244,18 +244,18 @@ def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
     return body
 
 
-def _reply(client: Client, prompt: Prompt, found: Any) -> Kept:
+def _reply(client: Client, prompt: Prompt, body: Any) -> Kept:
     """What the model wrote. What a reasoning model thought stands beside it, and is no verdict."""
     try:
-        choice, known = found["choices"][0], used_tokens(found)
+        choice, tokens = body["choices"][0], used_tokens(body)
         text, finish = _text(choice["message"]["content"]), choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise Garbled(str(found)) from error
+        raise Garbled(str(body)) from error
     clean = client.text(text)
-    asked = estimated_tokens(prompt.system + prompt.user) if known[0] is None else known[0]
-    wrote = estimated_tokens(clean) if known[1] is None else known[1]
-    finished, model = (client.told(str(said or "")) for said in (finish, found.get("model")))
-    return Kept(clean, finished, asked, wrote, None in known, model)
+    n_asked = estimated_tokens(prompt.system + prompt.user) if tokens[0] is None else tokens[0]
+    wrote = estimated_tokens(clean) if tokens[1] is None else tokens[1]
+    finished, model = (client.told(str(words or "")) for words in (finish, body.get("model")))
+    return Kept(clean, finished, n_asked, wrote, None in tokens, model)
 
 
 def _text(content: Any) -> Any:

@@ -94,9 +94,9 @@ class Shelf(NamedTuple):
         path = self._path(name)
         if not path.exists():
             return []
-        kept = read_json(path)
+        stored = read_json(path)
         try:
-            return [Kept(**reply) for reply in kept["replies"]]
+            return [Kept(**reply) for reply in stored["replies"]]
         except (TypeError, KeyError) as error:
             raise InputError(f"{path} is no file of kept replies; remove it to have its request asked again") from error
 
@@ -163,13 +163,13 @@ class Register:
 
     def other_models(self) -> Iterator[str]:
         """A sentence for each model that was asked for where another's name stands on the replies, or several do."""
-        for asked in dict.fromkeys(asked for asked, _ in self.models):
-            counts = {told: n for (wanted, told), n in self.models.items() if wanted == asked and told}
-            if counts.keys() <= {asked}:
+        for model in dict.fromkeys(model for model, _ in self.models):
+            counts = {served: n for (name, served), n in self.models.items() if name == model and served}
+            if counts.keys() <= {model}:
                 continue
-            names = ", ".join(f"{one_line(told)!r} ({n:,} replies)" for told, n in counts.items())
+            names = ", ".join(f"{one_line(served)!r} ({n:,} replies)" for served, n in counts.items())
             mixed = "; the replies of several models stand side by side" if len(counts) > 1 else ""
-            yield f"the server was asked for the model {one_line(asked)!r} and answered as {names}{mixed}"
+            yield f"the server was asked for the model {one_line(model)!r} and answered as {names}{mixed}"
 
 
 def _line(name: str, body: Mapping[str, Any], reply: Kept) -> str:

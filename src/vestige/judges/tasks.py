@@ -65,13 +65,13 @@ def harmless(text: str, reserved: Sequence[str] = ()) -> str:
 @lru_cache(maxsize=512)
 def _harmless(text: str, reserved: tuple[str, ...]) -> str:
     # NFC first: a control sign could otherwise be spelt with combining characters that a tokeniser composes.
-    shown = _INVISIBLE.sub(_DOT, unicodedata.normalize("NFC", text.replace("\r\n", "\n")))
-    shown = "".join(_DOT if unicodedata.category(c) in _HIDDEN and c not in _KEPT else c for c in shown)
+    clean = _INVISIBLE.sub(_DOT, unicodedata.normalize("NFC", text.replace("\r\n", "\n")))
+    clean = "".join(_DOT if unicodedata.category(c) in _HIDDEN and c not in _KEPT else c for c in clean)
     for sign in sorted(reserved, key=len, reverse=True):
         if len(sign) > 1 and not sign.isspace():
-            shown = shown.replace(sign, sign[0] + _DOT + sign[1:])
-    shown = _CONTROL.sub(lambda found: found[0] + _DOT if found[0] in "<[" else _DOT + found[0], shown)
-    return _JSON.sub(lambda found: found[0] + _DOT, _VERDICT.sub(r"(\1)", shown))
+            clean = clean.replace(sign, sign[0] + _DOT + sign[1:])
+    clean = _CONTROL.sub(lambda match: match[0] + _DOT if match[0] in "<[" else _DOT + match[0], clean)
+    return _JSON.sub(lambda match: match[0] + _DOT, _VERDICT.sub(r"(\1)", clean))
 
 
 def fenced(texts: Mapping[str, str], reserved: Sequence[str] = ()) -> tuple[str, str]:
@@ -152,12 +152,12 @@ def read_rating(text: str, scale: Range) -> Verdict:
     brackets too where none is in double ones. Without one, ratings in double brackets count if no word follows the
     last. Ratings that count and differ are ambiguous, as verdicts in JSON are.
     """
-    shown = without_thoughts(text)[-_READ:]
-    if not shown.strip():
+    reply = without_thoughts(text)[-_READ:]
+    if not reply.strip():
         return failed("empty")
-    ratings = list(_RATING.finditer(shown))
-    stated = [r for r in ratings or _RATING_ELSE.finditer(shown) if _states(shown, r)]
-    if not stated and ratings and _NO_WORDS.fullmatch(shown, ratings[-1].end()):
+    ratings = list(_RATING.finditer(reply))
+    stated = [r for r in ratings or _RATING_ELSE.finditer(reply) if _states(reply, r)]
+    if not stated and ratings and _NO_WORDS.fullmatch(reply, ratings[-1].end()):
         stated = ratings
     if not stated:
         return failed("unreadable")
@@ -181,17 +181,17 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
 
     A reply with two such objects that differ is ambiguous: one of them may have been quoted from the judged text.
     """
-    shown = without_thoughts(text)[-_READ:]
-    if not shown.strip():
+    reply = without_thoughts(text)[-_READ:]
+    if not reply.strip():
         return "empty"
-    wanted = [found for found in outermost(shown, "{") if keys.keys() <= found.keys()]
-    if not wanted:
+    objects = [entry for entry in outermost(reply, "{") if keys.keys() <= entry.keys()]
+    if not objects:
         return "unreadable"
-    if any({k: found[k] for k in keys} != {k: wanted[0][k] for k in keys} for found in wanted):
+    if any({k: entry[k] for k in keys} != {k: objects[0][k] for k in keys} for entry in objects):
         return "ambiguous"
     values: dict[str, float] = {}
     for key, scale in keys.items():
-        value = wanted[0][key]
+        value = objects[0][key]
         if not isinstance(value, bool | int | float) or (isinstance(value, bool) and scale is not None):
             return "unreadable"
         if not (scale or Range(0, 1)).holds(value):
@@ -204,11 +204,11 @@ def read_list(text: str, is_entry: Callable[[Any], bool], *, most_read: int) -> 
     """The one JSON list of such entries in a reply, of which the last `most_read` characters are read."""
     if not text.strip():
         return "empty"
-    shown = without_thoughts(text)[-most_read:]
-    lists = [found for found in outermost(shown, "[") if found and all(map(is_entry, found))]
+    reply = without_thoughts(text)[-most_read:]
+    lists = [value for value in outermost(reply, "[") if value and all(map(is_entry, value))]
     if not lists:
         return "unreadable"
-    return "ambiguous" if any(found != lists[0] for found in lists) else list(lists[0])
+    return "ambiguous" if any(value != lists[0] for value in lists) else list(lists[0])
 
 
 def readable(read: Callable[[str], object]) -> Callable[[str], bool]:
@@ -218,7 +218,7 @@ def readable(read: Callable[[str], object]) -> Callable[[str], bool]:
 
 def outermost(text: str, opening: Literal["{", "["]) -> list[Any]:
     """The outermost JSON objects, or lists, in `text`, wherever they stand."""
-    decoder, found, start = json.JSONDecoder(), [], text.find(opening)
+    decoder, values, start = json.JSONDecoder(), [], text.find(opening)
     for _ in range(_MOST_BEGINNINGS):
         if start < 0:
             break
@@ -227,9 +227,9 @@ def outermost(text: str, opening: Literal["{", "["]) -> list[Any]:
         except (ValueError, RecursionError):
             end = start + 1
         else:
-            found.append(value)
+            values.append(value)
         start = text.find(opening, end)
-    return found
+    return values
 
 
 LONGEST_TEXT = 32_000
@@ -287,24 +287,24 @@ def reward(*, valid: bool, gibberish: bool, c: float) -> float:
 
 
 def _read_reward(text: str) -> Verdict:
-    found = read_object(text, {"valid": None, "gibberish": None, "c": WORSE_SCALE})
-    if isinstance(found, str):
-        return failed(found)
-    j = reward(valid=bool(found["valid"]), gibberish=bool(found["gibberish"]), c=found["c"])
-    return Verdict(j, found, "")
+    fields = read_object(text, {"valid": None, "gibberish": None, "c": WORSE_SCALE})
+    if isinstance(fields, str):
+        return failed(fields)
+    j = reward(valid=bool(fields["valid"]), gibberish=bool(fields["gibberish"]), c=fields["c"])
+    return Verdict(j, fields, "")
 
 
 def _read_criteria(text: str) -> Verdict:
-    found = read_object(text, dict.fromkeys(CRITERIA, CRITERION_SCALE))
-    return failed(found) if isinstance(found, str) else Verdict(sum(found.values()) / len(found), found, "")
+    fields = read_object(text, dict.fromkeys(CRITERIA, CRITERION_SCALE))
+    return failed(fields) if isinstance(fields, str) else Verdict(sum(fields.values()) / len(fields), fields, "")
 
 
 def _flag(key: str) -> Callable[[str], Verdict]:
     """Reads one true or false as 1 or 0."""
 
     def read(text: str) -> Verdict:
-        found = read_object(text, {key: None})
-        return failed(found) if isinstance(found, str) else Verdict(found[key], found, "")
+        fields = read_object(text, {key: None})
+        return failed(fields) if isinstance(fields, str) else Verdict(fields[key], fields, "")
 
     return read
 
@@ -336,19 +336,19 @@ class PromptedJudge:
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order. A text beyond `LONGEST_TEXT` characters is "too long"."""
-        found: dict[int, Judgement] = {}
-        asked: dict[int, tuple[Task, Prompt]] = {}
+        judgements: dict[int, Judgement] = {}
+        prompts: dict[int, tuple[Task, Prompt]] = {}
         for i, request in enumerate(requests):
             task = find_task(request.task)
             texts = (request.question, request.answer, request.reference, request.sample)
             if max(map(len, texts)) > LONGEST_TEXT:
-                found[i] = Judgement(None, failure="too long")
+                judgements[i] = Judgement(None, failure="too long")
             else:
-                asked[i] = task, task.prompt(request, self.writer.reserved)
-        written = self.writer.write([prompt for _, prompt in asked.values()])
-        for (i, (task, _)), text in zip(asked.items(), written, strict=True):
-            found[i] = judged(task.read, text)
-        return [found[i] for i in range(len(requests))]
+                prompts[i] = task, task.prompt(request, self.writer.reserved)
+        written = self.writer.write([prompt for _, prompt in prompts.values()])
+        for (i, (task, _)), text in zip(prompts.items(), written, strict=True):
+            judgements[i] = judged(task.read, text)
+        return [judgements[i] for i in range(len(requests))]
 
 
 def prompts_of(requests: Sequence[Request], reserved: tuple[str, ...] = ()) -> list[Prompt]:

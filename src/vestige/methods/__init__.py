@@ -62,16 +62,16 @@ def find_method(name: str) -> type[Method]:
     """The method of that name, of a preset, of another package, or `package.module:Class`; loads no other file."""
     if name in PRESETS:
         return _of_preset(name)
-    known = {**installed("methods"), **METHODS}
-    module, _, attribute = known.get(name, name).partition(":")
+    homes = {**installed("methods"), **METHODS}
+    module, _, attribute = homes.get(name, name).partition(":")
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
-        raise InputError(f"unknown method {name!r}; {closest(name, [*known, *PRESETS])}")
-    found = brought("method", name, f"{module}:{attribute}")
+        raise InputError(f"unknown method {name!r}; {closest(name, [*homes, *PRESETS])}")
+    method = brought("method", name, f"{module}:{attribute}")
     # The role is a matter of names, and the class has them all: no instance is made to find out.
-    is_method = isinstance(found, type) and isinstance(found, Method)
+    is_method = isinstance(method, type) and isinstance(method, Method)
     if not is_method:
         raise InputError(f"method {name!r}: {module} holds no class {attribute!r} that is a method; see docs/extend.md")
-    kind: type[Method] = found
+    kind: type[Method] = method
     return kind
 
 

@@ -36,5 +36,5 @@ class AltPO(Settings):
 
     def terms(self, step: Step) -> Terms:
         retain = step.policy("retain")
-        kept = self.retain_weight * losses.nll(retain.logp, retain.mask, n_tokens=retain.n_tokens)
-        return {"dpo": 2 / self.beta * preference(step, "alternative", beta=self.beta), "retain": kept}
+        retained = self.retain_weight * losses.nll(retain.logp, retain.mask, n_tokens=retain.n_tokens)
+        return {"dpo": 2 / self.beta * preference(step, "alternative", beta=self.beta), "retain": retained}

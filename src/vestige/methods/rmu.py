@@ -36,5 +36,5 @@ class RMU(Settings):
     def terms(self, step: Step) -> Terms:
         forget, retain = step.activations("forget"), step.activations("retain")
         away = distance(forget, steered(forget, self.steering, self.steering_seed))
-        held = distance(retain, step.reference_activations("retain").hidden)
-        return {"forget": away, "retain": self.alpha * held}
+        drift = distance(retain, step.reference_activations("retain").hidden)
+        return {"forget": away, "retain": self.alpha * drift}

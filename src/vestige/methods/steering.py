@@ -40,15 +40,15 @@ def chosen_layers(
 def steered(read: Activations, steering: float, seed: int) -> Float[Tensor, "B T D"]:
     """Where each token is steered to: `steering` times the direction of its row's topic."""
     width = read.hidden.shape[-1]
-    drawn = {topic: direction(topic, width=width, seed=seed) for topic in sorted(set(read.topics))}
-    towards = steering * torch.stack([drawn[topic] for topic in read.topics])
+    directions = {topic: direction(topic, width=width, seed=seed) for topic in sorted(set(read.topics))}
+    towards = steering * torch.stack([directions[topic] for topic in read.topics])
     return towards.to(read.hidden).unsqueeze(1).expand_as(read.hidden)
 
 
 def direction(topic: str, *, width: int, seed: int) -> Float[Tensor, " D"]:
     """The unit vector of a topic: entries uniform on [0, 1) before it is normalised, as in RMU's paper."""
-    drawn = torch.from_numpy(generator(seed, "steering direction", topic).random(width))
-    unit: Tensor = drawn / drawn.norm()
+    vector = torch.from_numpy(generator(seed, "steering direction", topic).random(width))
+    unit: Tensor = vector / vector.norm()
     return unit
 
 

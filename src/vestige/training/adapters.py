@@ -59,8 +59,8 @@ def add_lora(model: PreTrainedModel, settings: TrainingSettings, seed: int) -> N
 def _products(model: PreTrainedModel) -> list[str]:
     """The full names of all matrix products inside the decoder's blocks, GPT-2's transposed ones too."""
     every = blocks(model)
-    place = next(name for name, module in model.named_modules() if module is every)
-    return [f"{place}.{n}" for n, m in every.named_modules() if isinstance(m, (nn.Linear, Conv1D))]
+    path = next(name for name, module in model.named_modules() if module is every)
+    return [f"{path}.{n}" for n, m in every.named_modules() if isinstance(m, (nn.Linear, Conv1D))]
 
 
 def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSettings, seed: int) -> None:
@@ -69,8 +69,8 @@ def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSetting
     beyond = [n for n in (layers.read, *layers.update) if not 0 <= n < len(every)]
     if beyond:
         raise InputError(f"the model has blocks 0 to {len(every) - 1}, and block {beyond[0]} was asked for")
-    place = next(name for name, module in model.named_modules() if module is every)
-    names = [f"{place}.{n}.{parameter}" for n in layers.update for parameter in layers.parameters]
+    path = next(name for name, module in model.named_modules() if module is every)
+    names = [f"{path}.{n}.{parameter}" for n in layers.update for parameter in layers.parameters]
     present = dict(model.named_modules())
     missing = [n for n in names if n not in present]
     if missing:
@@ -127,10 +127,10 @@ def adapter_of(model: PreTrainedModel, *, base: str) -> Adapter:
     """
     from peft import PeftConfig, get_peft_model_state_dict
 
-    kept = get_peft_model_state_dict(model, adapter_name=ADAPTER, save_embedding_layers=False)
-    asked = model.peft_config[ADAPTER]
-    assert isinstance(asked, PeftConfig)
-    config = {k: sorted(v) if isinstance(v, set) else v for k, v in asked.to_dict().items()}
+    weights = get_peft_model_state_dict(model, adapter_name=ADAPTER, save_embedding_layers=False)
+    lora = model.peft_config[ADAPTER]
+    assert isinstance(lora, PeftConfig)
+    config = {k: sorted(v) if isinstance(v, set) else v for k, v in lora.to_dict().items()}
     local = base.startswith(BUILTIN) or Path(base).expanduser().exists()
     name, _, revision = (str(find(base)[0].resolve()), "", "") if local else base.partition("@")
     config |= {"base_model_name_or_path": name, "revision": revision or None}
@@ -138,7 +138,7 @@ def adapter_of(model: PreTrainedModel, *, base: str) -> Adapter:
     # Sets have no order of their own, and peft turns this one into a list already.
     config["target_modules"] = sorted(config["target_modules"])
     # peft wraps the model that an adapter is loaded for, and its names say so.
-    tensors = {f"base_model.model.{name}": t.detach().cpu().contiguous() for name, t in kept.items()}
+    tensors = {f"base_model.model.{name}": t.detach().cpu().contiguous() for name, t in weights.items()}
     return Adapter(tensors, config)
 
 

@@ -87,16 +87,16 @@ class FrozenBelow:
 
     @torch.no_grad()
     def _below(self, model: PreTrainedModel, rows: Sequence[Row]) -> dict[str, Tensor]:
-        found = {r.key: self.kept[r.key] for r in rows if r.key in self.kept}
-        missing = list({r.key: r for r in rows if r.key not in found}.values())
+        cached = {r.key: self.kept[r.key] for r in rows if r.key in self.kept}
+        missing = list({r.key: r for r in rows if r.key not in cached}.values())
         for row in missing:
             # Kept off the device, whose memory is scarce; one row's worth is copied back a step.
             value = block_output(model, right_padded([row.ids], len(row.ids), model.device), self.lowest - 1)[0].cpu()
-            found[row.key] = value
+            cached[row.key] = value
             if self.n_bytes + value.nbytes <= KEPT_BYTES:
                 self.kept[row.key] = value
                 self.n_bytes += value.nbytes
-        return found
+        return cached
 
 
 def _lowest_trained(model: PreTrainedModel) -> int:
@@ -184,7 +184,7 @@ class ForwardStep:
     def _read_block(self, model: PreTrainedModel, layer: int, reading: Reading) -> None:
         read = [s for s in self.slices if s in self.needs.activations]
         rows = [row for s in read for row in self.slices[s].rows]
-        found: dict[int, Tensor] = {}
+        outputs: dict[int, Tensor] = {}
         for chosen in reading.passes(rows):
             batch = [rows[i] for i in chosen]
             if reading.below is not None:
@@ -193,11 +193,11 @@ class ForwardStep:
                 width = reading.width(batch)
                 ids = right_padded([r.ids for r in batch], width, model.device)
                 hidden = block_output(model, ids, layer, stops=reading.stops)
-            found |= {i: hidden[k, : len(rows[i].ids)] for k, i in enumerate(chosen)}
+            outputs |= {i: hidden[k, : len(rows[i].ids)] for k, i in enumerate(chosen)}
         at = 0
         for split in read:
             n = len(self.slices[split].rows)
-            self.hidden[split] = [found[i] for i in range(at, at + n)]
+            self.hidden[split] = [outputs[i] for i in range(at, at + n)]
             at += n
 
     def observe(self, name: str, value: Float[Tensor, ""]) -> None:
@@ -222,11 +222,11 @@ class ForwardStep:
     def reference_distributions(self, split: Split) -> Distributions:
         """They stand where the policy's stand, so that the two can be compared position by position."""
         self._declared(split, self.needs.distributions, "distributions")
-        kept = [known(self.references[r.key].distributions) for r in self.slices[split].rows]
+        stored = [known(self.references[r.key].distributions) for r in self.slices[split].rows]
         device = self.logits[split].device
-        if all(k.finish is kept[0].finish for k in kept):
-            return self._distributions(split, kept[0].finish(torch.cat([k.states for k in kept]).to(device)))
-        return self._distributions(split, torch.cat([k.finish(k.states.to(device)) for k in kept]))
+        if all(k.finish is stored[0].finish for k in stored):
+            return self._distributions(split, stored[0].finish(torch.cat([k.states for k in stored]).to(device)))
+        return self._distributions(split, torch.cat([k.finish(k.states.to(device)) for k in stored]))
 
     def _distributions(self, split: Split, logp: Float[Tensor, "N V"]) -> Distributions:
         tokens = self.tokens[split][None]
@@ -239,8 +239,8 @@ class ForwardStep:
 
     def reference_activations(self, split: Split) -> Activations:
         self._declared(split, self.needs.reference_activations, "the reference's activations")
-        kept = [known(self.references[r.key].activations) for r in self.slices[split].rows]
-        return self._activations(split, [h.to(self.hidden[split][0].device) for h in kept])
+        stored = [known(self.references[r.key].activations) for r in self.slices[split].rows]
+        return self._activations(split, [h.to(self.hidden[split][0].device) for h in stored])
 
     def _activations(self, split: Split, hidden: Sequence[Float[Tensor, "_ D"]]) -> Activations:
         whole = self.slices[split]
@@ -249,9 +249,9 @@ class ForwardStep:
     def _device(self, split: Split) -> torch.device:
         return self.logits[split].device if split in self.logits else torch.device("cpu")
 
-    def _declared(self, split: Split, declared: frozenset[Split], what: str) -> None:
+    def _declared(self, split: Split, declared: frozenset[Split], kind: str) -> None:
         if split not in declared:
-            raise KeyError(f"{what} of {split!r} was not declared in needs; declared: {sorted(declared)}")
+            raise KeyError(f"{kind} of {split!r} was not declared in needs; declared: {sorted(declared)}")
 
 
 def label_passes(rows: Sequence[Row], reading: Reading, device: torch.device) -> tuple[list[Pass], Int[Tensor, " N"]]:
@@ -360,11 +360,11 @@ class Backward:
             parts = world.deal(list(micro_batches(batch, job, halvings=self.halved["parts"])))
             for at, (number, slices, weight) in enumerate(parts, start=1):
                 torch.manual_seed(derive_seed(job.seed, "dropout", step, *([number] if number else [])))
-                seen: dict[str, float] = {}
-                compute = partial(self._terms, slices, state, seen)
-                found = self.spread.add_gradients(compute, weight=weight, last=at == len(parts))
-                _add(terms, {name: value.item() for name, value in found.items()}, weight)
-                _add(observed, seen, weight)
+                values: dict[str, float] = {}
+                compute = partial(self._terms, slices, state, values)
+                added = self.spread.add_gradients(compute, weight=weight, last=at == len(parts))
+                _add(terms, {name: value.item() for name, value in added.items()}, weight)
+                _add(observed, values, weight)
                 n_tokens += weight * sum(len(row.ids) for part in slices.values() for row in part.rows)
         n_tokens = world.summed({"n_tokens": n_tokens})["n_tokens"]
         return Measured(world.summed(terms), world.summed(observed), round(n_tokens))
@@ -458,10 +458,10 @@ def recomputing(model: PreTrainedModel, settings: TrainingSettings, device: str)
     if not model.supports_gradient_checkpointing:
         raise InputError(f"{type(model).__name__} does not know gradient_checkpointing; leave it off")
     # The backward pass runs outside of the attention that `backward` puts in, and must compute the same again.
-    again = attention(device, settings.precision)
+    recompute = attention(device, settings.precision)
     with _old_names():
         # The re-entrant form gives frozen inputs no gradient, and so adapters none.
-        how = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), again)}
+        how = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), recompute)}
         model.gradient_checkpointing_enable(how)
     try:
         yield

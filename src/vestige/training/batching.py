@@ -117,14 +117,14 @@ class UnlearnPlan:
             if self.n_retain:
                 first = number * self.n_forget + start
                 batch["retain"] = tuple(self._partner(first + k) for k in range(len(rows)))
-            for split, drawn in lines.items():
-                batch[split] = tuple(i * self.answers[split] + int(drawn[i]) for i in rows)
+            for split, line in lines.items():
+                batch[split] = tuple(i * self.answers[split] + int(line[i]) for i in rows)
             batches.append(batch)
         return batches
 
     def _partner(self, draw: int) -> int:
-        cycle, place = divmod(draw, self.n_retain)
-        return int(_cycle_order(self.seed, cycle, self.n_retain)[place])
+        cycle, n = divmod(draw, self.n_retain)
+        return int(_cycle_order(self.seed, cycle, self.n_retain)[n])
 
 
 def _cycle_order(seed: int, cycle: int, n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

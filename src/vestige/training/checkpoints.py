@@ -175,8 +175,8 @@ def _moments(
     every = [(f"{n}/{key}", value) for n, p in _trainable(model) for key, value in optimizer.state[p].items()]
     tensors = _whole(((key, value) for key, value in every if isinstance(value, Tensor)), world)
     # bitsandbytes shares one table of its codes among all parameters, which a safetensors file does not admit.
-    own: dict[int, str] = {}
-    tensors = {k: t.clone() if own.setdefault(t.data_ptr(), k) != k and t.numel() else t for k, t in tensors.items()}
+    names: dict[int, str] = {}
+    tensors = {k: t.clone() if names.setdefault(t.data_ptr(), k) != k and t.numel() else t for k, t in tensors.items()}
     return tensors, {key: value for key, value in every if not isinstance(value, Tensor)}
 
 

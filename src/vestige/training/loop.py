@@ -107,16 +107,16 @@ class Choice:
 
 def parse_condition(text: str) -> Condition:
     """A condition from `forget<=0.3`, `forget<=retrained` or `retain>=0.9*target`."""
-    found = _CONDITION.fullmatch(text.replace(" ", ""))
-    if found is None:
+    match = _CONDITION.fullmatch(text.replace(" ", ""))
+    if match is None:
         raise InputError(
             f"the rule {one_line(text, width=40)!r} is not of the form 'forget<=0.3', 'forget<=retrained' or "
             "'retain>=0.9*target': a score, one of <= < >= >, and a number, target, retrained or a multiple of these"
         )
-    factor = float(found["number"] or found["factor"] or 1)
+    factor = float(match["number"] or match["factor"] or 1)
     if not math.isfinite(factor):
         raise InputError(f"the rule {one_line(text, width=40)!r} has no finite bound")
-    return Condition(found["score"], _SIGNS[found["sign"]], factor, found["of"] or "")
+    return Condition(match["score"], _SIGNS[match["sign"]], factor, match["of"] or "")
 
 
 def parse_choice(text: str) -> Condition | None:
@@ -192,8 +192,8 @@ def make_optimizer(parameters: Sequence[nn.Parameter], settings: TrainingSetting
             "the optimizer adamw_8bit needs the package bitsandbytes, which is not installed: pip install "
             "'vestige[bitsandbytes]', or take optimizer=adamw"
         ) from error
-    found: torch.optim.Optimizer = AdamW8bit(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    return found
+    adamw: torch.optim.Optimizer = AdamW8bit(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    return adamw
 
 
 def refuse_unsound(model: nn.Module, settings: TrainingSettings, kind: Kind | None) -> None:
@@ -228,16 +228,16 @@ def learning_rate(settings: TrainingSettings, step: int, *, steps_per_epoch: int
     wave, `constant` stays. `one_cycle` follows a cosine up and down (Smith, Super-convergence, 1708.07120).
     """
     total = total_steps(settings, steps_per_epoch=steps_per_epoch)
-    asked = settings.warmup_steps
-    warmup = min(round(settings.warmup_epochs * steps_per_epoch) if asked is None else asked, total)
+    warmup_steps = settings.warmup_steps
+    warmup = min(round(settings.warmup_epochs * steps_per_epoch) if warmup_steps is None else warmup_steps, total)
     if step < warmup:
         rising = (step + 1) / warmup
         share = _half_wave(rising) if settings.schedule == "one_cycle" else rising
     elif settings.schedule == "constant":
         share = 1.0
     else:
-        left = (total - step) / max(1, total - warmup)
-        share = left if settings.schedule == "linear" else _half_wave(left)
+        rest = (total - step) / max(1, total - warmup)
+        share = rest if settings.schedule == "linear" else _half_wave(rest)
     return settings.learning_rate * share
 
 
@@ -385,17 +385,17 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
         began = time.perf_counter()
         rate = learning_rate(settings, step, steps_per_epoch=per_epoch)
         try:
-            found, norm = _take_step(backward, optimizer, batch, step, rate, state)
+            added, norm = _take_step(backward, optimizer, batch, step, rate, state)
         except NotFinite:
             log.write()
             raise
-        took = measured(time.perf_counter() - began, found.n_tokens, model.device)
-        loss = sum(found.terms.values())
+        took = measured(time.perf_counter() - began, added.n_tokens, model.device)
+        loss = sum(added.terms.values())
         line: Line = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
-        line |= {**asdict(found), "state": state, **took}
+        line |= {**asdict(added), "state": state, **took}
         log.add(line)
         hooks.on_line(line)
-        state = carries.advance(state, found.observed) if carries else {}
+        state = carries.advance(state, added.observed) if carries else {}
         now = Progress(step + 1, n_steps, (step + 1) // per_epoch, loss, ends_epoch)
         hooks.on_step(now)
         reason = hooks.stop(now, model)
@@ -411,10 +411,10 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> Outcome:
 
 def _batches(plan: Plan, n_steps: int, done: int) -> Iterator[tuple[int, BatchPlan, bool]]:
     for epoch in range(done // plan.steps_per_epoch, math.ceil(n_steps / plan.steps_per_epoch)):
-        for place, batch in enumerate(plan.epoch(epoch)):
-            step = epoch * plan.steps_per_epoch + place
+        for n, batch in enumerate(plan.epoch(epoch)):
+            step = epoch * plan.steps_per_epoch + n
             if done <= step < n_steps:
-                yield step, batch, place == plan.steps_per_epoch - 1
+                yield step, batch, n == plan.steps_per_epoch - 1
 
 
 def _take_step(
@@ -429,19 +429,19 @@ def _take_step(
     backward.spread.model.train()
     for group in optimizer.param_groups:
         group["lr"] = rate
-    found = backward.add(batch, step, state)
+    added = backward.add(batch, step, state)
     norm = backward.spread.clip_gradients(backward.job.settings.max_gradient_norm)
-    if not math.isfinite(norm) or not all(math.isfinite(v) for v in found.terms.values()):
-        shown = ", ".join(f"{k} {v:.4g}" for k, v in found.terms.items())
+    if not math.isfinite(norm) or not all(math.isfinite(v) for v in added.terms.values()):
+        values = ", ".join(f"{k} {v:.4g}" for k, v in added.terms.items())
         way_out = (
             "lower the learning rate, unless `vestige evaluate` shows that the model it began with is broken"
             if step
             else "nothing was learned yet, so it is the model it began with"
         )
         raise NotFinite(
-            f"training is no longer finite at step {step + 1} ({shown}, gradient norm {norm:.4g}, learning rate "
+            f"training is no longer finite at step {step + 1} ({values}, gradient norm {norm:.4g}, learning rate "
             f"{rate:.3g}); {way_out}"
         )
     optimizer.step()
     optimizer.zero_grad()
-    return found, norm
+    return added, norm

@@ -63,9 +63,9 @@ class World:
         """The leading process's text."""
         if self.size == 1:
             return text
-        own = text.encode()
-        n = round(self.led({"bytes": float(len(own))})["bytes"])
-        sent = torch.tensor([*own] if self.leads else [0] * n, dtype=torch.uint8)
+        content = text.encode()
+        n = round(self.led({"bytes": float(len(content))})["bytes"])
+        sent = torch.tensor([*content] if self.leads else [0] * n, dtype=torch.uint8)
         with _others_alive():
             dist.broadcast(sent, src=0)
         return bytes(sent.tolist()).decode()
@@ -171,9 +171,9 @@ def joined(kind: Kind | None) -> Iterator[World]:
     try:
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=WAIT)
     except dist.DistError as error:
-        place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InputError(
-            f"cannot meet the other processes at {one_line(place)} ({one_line(str(error), width=200)}); start them "
+            f"cannot meet the other processes at {one_line(address)} ({one_line(str(error), width=200)}); start them "
             "with torchrun"
         ) from error
     try:

@@ -72,20 +72,20 @@ class ReferenceCache:
 
         `about` is everything besides the model and the rows that the numbers depend on.
         """
-        named = {**about, "model": self.model, "rows": [r.key for r in rows]}
-        id_ = content_id({**named, "version": VERSION, "torch": torch.__version__})
-        place = self.folder / f"references-{id_}"
-        if place.exists():
+        identity = {**about, "model": self.model, "rows": [r.key for r in rows]}
+        id_ = content_id({**identity, "version": VERSION, "torch": torch.__version__})
+        folder = self.folder / f"references-{id_}"
+        if folder.exists():
             # Nothing is lost with a damaged file: what is computed in its place is the same.
             with contextlib.suppress(OSError, SafetensorError, ValueError, KeyError, InputError):
-                read_sealed(place / "state.json")
-                return _unpacked(load_file(place / "rows.safetensors"))
-        found = compute()
+                read_sealed(folder / "state.json")
+                return _unpacked(load_file(folder / "rows.safetensors"))
+        values = compute()
         if self.writes:
-            with new_folder(place) as partial:
-                save_file(_packed(found), partial / "rows.safetensors")
+            with new_folder(folder) as partial:
+                save_file(_packed(values), partial / "rows.safetensors")
                 write_sealed(partial / "state.json", {"about": id_}, [partial / "rows.safetensors"])
-        return found
+        return values
 
 
 def _packed(parts: Parts) -> dict[str, Tensor]:
@@ -127,19 +127,21 @@ def references(
         numbers = {(s, i) for batch in batches for s in splits for i in batch[s]}
         return {row.key: row for row in (rows[s](i) for s, i in sorted(numbers))}
 
-    found: dict[str, ReferenceRow] = {}
+    rows_by: dict[str, ReferenceRow] = {}
     whole, values, inner = map(drawn, (needs.distributions, needs.reference, needs.reference_activations))
-    for asked, distributions in ((whole, True), ({k: r for k, r in values.items() if k not in whole}, False)):
-        if asked:
-            own = list(asked.values())
-            found |= reference_rows(model, own, distributions=distributions, precision=settings.precision, cache=cache)
+    for part, distributions in ((whole, True), ({k: r for k, r in values.items() if k not in whole}, False)):
+        if part:
+            unique = list(part.values())
+            rows_by |= reference_rows(
+                model, unique, distributions=distributions, precision=settings.precision, cache=cache
+            )
     if inner:
         assert layer is not None
-        own = list(inner.values())
-        read = reference_activations(model, own, layer=layer, precision=settings.precision, cache=cache)
+        unique = list(inner.values())
+        read = reference_activations(model, unique, layer=layer, precision=settings.precision, cache=cache)
         for key, row in read.items():
-            found[key] = replace(found.get(key, ReferenceRow()), activations=row.activations)
-    return found
+            rows_by[key] = replace(rows_by.get(key, ReferenceRow()), activations=row.activations)
+    return rows_by
 
 
 def reference_rows(
@@ -155,11 +157,11 @@ def reference_rows(
     about = {"read": "distributions" if distributions else "values", "precision": precision}
     with _frozen(model, precision):
         if not distributions:
-            kept = _kept(cache, model, unique, about, lambda: _values(model, unique))
-            return {row.key: ReferenceRow(logp) for row, logp in zip(unique, kept["logp"], strict=True)}
+            cached = _kept(cache, model, unique, about, lambda: _values(model, unique))
+            return {row.key: ReferenceRow(logp) for row, logp in zip(unique, cached["logp"], strict=True)}
         head = _head(model, unique[0])
-        kept = _kept(cache, model, unique, about, lambda: _distributions(model, unique, head))
-        each = zip(unique, kept["logp"], kept["states"], strict=True)
+        cached = _kept(cache, model, unique, about, lambda: _distributions(model, unique, head))
+        each = zip(unique, cached["logp"], cached["states"], strict=True)
         return {row.key: ReferenceRow(logp, KeptDistributions(states, head or _as_kept)) for row, logp, states in each}
 
 
@@ -175,8 +177,8 @@ def reference_activations(
     unique = list({r.key: r for r in rows}.values())
     about = {"read": "activations", "layer": layer, "precision": precision}
     with _frozen(model, precision):
-        kept = _kept(cache, model, unique, about, lambda: _activations(model, unique, layer))
-    return {row.key: ReferenceRow(activations=h) for row, h in zip(unique, kept["activations"], strict=True)}
+        cached = _kept(cache, model, unique, about, lambda: _activations(model, unique, layer))
+    return {row.key: ReferenceRow(activations=h) for row, h in zip(unique, cached["activations"], strict=True)}
 
 
 def _kept(
@@ -196,8 +198,8 @@ def _values(model: PreTrainedModel, rows: Sequence[Row], *, token_budget: int = 
     """Log-probabilities of the rows' loss tokens."""
     logp: dict[str, Tensor] = {}
     read = how_to_read(model, rows[0].ids)
-    for batch, one, tokens in _passes(model, rows, token_budget):
-        logits = read(model, [one], torch.arange(len(one.read), device=one.read.device))
+    for batch, ids, tokens in _passes(model, rows, token_budget):
+        logits = read(model, [ids], torch.arange(len(ids.read), device=ids.read.device))
         logp |= _by_row(batch, token_logp(logits, tokens))
     return {"logp": [logp[r.key] for r in rows]}
 
@@ -209,12 +211,12 @@ def _distributions(
     """The same, and what `head` makes the distributions of, or without one the distributions themselves."""
     logp: dict[str, Tensor] = {}
     states: dict[str, Tensor] = {}
-    for batch, one, tokens in _passes(model, rows, token_budget):
+    for batch, ids, tokens in _passes(model, rows, token_budget):
         if head is not None:
-            read = hidden_read(model, one)
+            read = hidden_read(model, ids)
         else:
-            order = torch.arange(len(one.read), device=one.read.device)
-            read = logits_read(model, [one], order).float().log_softmax(-1)
+            order = torch.arange(len(ids.read), device=ids.read.device)
+            read = logits_read(model, [ids], order).float().log_softmax(-1)
         states |= _by_row(batch, read)
         logp |= _by_row(batch, (head or _as_kept)(read).gather(-1, tokens[:, None]).squeeze(-1))
     return {"logp": [logp[r.key] for r in rows], "states": [states[r.key] for r in rows]}
@@ -222,11 +224,11 @@ def _distributions(
 
 @within_memory
 def _activations(model: PreTrainedModel, rows: Sequence[Row], layer: int, *, token_budget: int = TOKEN_BUDGET) -> Parts:
-    found: dict[str, Tensor] = {}
+    by_row: dict[str, Tensor] = {}
     for width, chunk in batches_by_length([len(r.ids) for r in rows], token_budget=token_budget):
         hidden = block_output(model, right_padded([rows[i].ids for i in chunk], width, model.device), layer)
-        found |= {rows[i].key: hidden[k, : len(rows[i].ids)].cpu().clone() for k, i in enumerate(chunk)}
-    return {"activations": [found[r.key] for r in rows]}
+        by_row |= {rows[i].key: hidden[k, : len(rows[i].ids)].cpu().clone() for k, i in enumerate(chunk)}
+    return {"activations": [by_row[r.key] for r in rows]}
 
 
 @contextmanager
@@ -253,12 +255,12 @@ def _passes(
 
 def _by_row(batch: Sequence[Row], values: Float[Tensor, "N ..."]) -> dict[str, Tensor]:
     """The values of each row's loss tokens by the row's key."""
-    found: dict[str, Tensor] = {}
+    rows_of: dict[str, Tensor] = {}
     stop = 0
     for row in batch:
-        found[row.key] = values[stop : stop + row.n_tokens].cpu().clone()
+        rows_of[row.key] = values[stop : stop + row.n_tokens].cpu().clone()
         stop += row.n_tokens
-    return found
+    return rows_of
 
 
 def _as_kept(states: Float[Tensor, "N V"]) -> Float[Tensor, "N V"]:

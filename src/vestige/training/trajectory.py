@@ -90,10 +90,10 @@ class TrajectorySettings(Settings):
 
 def parse_every(text: str) -> Every:
     """A pace from `3` or `3 epochs`, or `50 steps`."""
-    found = _EVERY.fullmatch(text.strip())
-    if found is None or int(found[1]) == 0:
+    match = _EVERY.fullmatch(text.strip())
+    if match is None or int(match[1]) == 0:
         raise InputError(f"{one_line(text, width=40)!r} is no pace; say '1 epoch', '2 epochs' or '50 steps'")
-    return Every(int(found[1]), (found[2] or "").startswith("step"))
+    return Every(int(match[1]), (match[2] or "").startswith("step"))
 
 
 @dataclass
@@ -111,7 +111,7 @@ class Trajectory:
     world: World = ALONE
     points: dict[int, Point] = field(default_factory=dict)
 
-    def begin(self, target: PreTrainedModel, others: Mapping[str, Callable[[], Scores]]) -> None:
+    def begin(self, target: PreTrainedModel, controls: Mapping[str, Callable[[], Scores]]) -> None:
         """Read what is there, and score the target; `others` give the scores of the other controls."""
         if self.world.leads:
             drop_torn_line(self.log)
@@ -123,8 +123,8 @@ class Trajectory:
                 self.controls[scored.model] = scored.scores
         # All have read before the leading one writes on, so that all score the same models together.
         self.world.wait()
-        asked: dict[str, Callable[[], Scores]] = {**others, "target": partial(self.score, target)}
-        for name, score in asked.items():
+        scorers: dict[str, Callable[[], Scores]] = {**controls, "target": partial(self.score, target)}
+        for name, score in scorers.items():
             if name not in self.controls:
                 point = Point(0, 0, self._agreed(score()))
                 self.controls[name] = point.scores

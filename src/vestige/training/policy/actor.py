@@ -76,9 +76,9 @@ class Actor:
         tokens = torch.tensor([token for r in replies for token in r], device=device)
         # It is the way back through attention that is slow in bfloat16.
         wide = attention(device.type, self.precision) if torch.is_grad_enabled() else nullcontext()
-        with self.products(), wide, self._hidden_kept() as kept:
+        with self.products(), wide, self._hidden_kept() as cache:
             logits = self.logits_read(self.model, [Pass(ids, read)], torch.arange(len(read), device=device))
-        hidden = kept[-1].flatten(0, -2).index_select(0, read)
+        hidden = cache[-1].flatten(0, -2).index_select(0, read)
         logits = logits / temperature
         return Replied(logits, token_logp(logits, tokens), self.value_head(hidden.float()).squeeze(-1))
 
@@ -90,22 +90,22 @@ class Actor:
         """What policy and reference say of replies."""
         n = len(prompts)
         width = max(map(len, replies))
-        found = [torch.zeros(n, width, device=self.model.device) for _ in Judged._fields]
+        parts = [torch.zeros(n, width, device=self.model.device) for _ in Judged._fields]
         for _, rows in batches_by_length(
             [len(p) + len(r) - 1 for p, r in zip(prompts, replies, strict=True)], token_budget=token_budget
         ):
-            asked = [prompts[i] for i in rows], [replies[i] for i in rows]
-            said = self.replied(*asked, temperature)
-            entropies = torch.cat([entropy(part) for part in said.logits.split(CHUNK)])
+            inputs = [prompts[i] for i in rows], [replies[i] for i in rows]
+            reply = self.replied(*inputs, temperature)
+            entropies = torch.cat([entropy(part) for part in reply.logits.split(CHUNK)])
             with self.as_reference():
-                reference = self.replied(*asked, temperature).logp
+                reference = self.replied(*inputs, temperature).logp
             start = 0
             for i in rows:
                 stop = start + len(replies[i])
-                for into, values in zip(found, (said.logp, reference, said.values, entropies), strict=True):
+                for into, values in zip(parts, (reply.logp, reference, reply.values, entropies), strict=True):
                     into[i, : stop - start] = values[start:stop]
                 start = stop
-        return Judged(*found)
+        return Judged(*parts)
 
     @contextmanager
     def as_reference(self) -> Iterator[None]:
@@ -133,9 +133,9 @@ class Actor:
         """Fills the list with what the output head is given before it is cut down to the places read."""
         head = self.model.get_output_embeddings()
         assert isinstance(head, nn.Module)
-        kept: list[Tensor] = []
-        handle = head.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+        hidden: list[Tensor] = []
+        handle = head.register_forward_pre_hook(lambda _, inputs: hidden.append(inputs[0]))
         try:
-            yield kept
+            yield hidden
         finally:
             handle.remove()

@@ -49,9 +49,9 @@ def token_rewards(
     gives replies of one or two tokens the score alone. Neither is done here: scores come as they are meant.
     """
     shaped = -kl_coef * (logp - reference_logp) - entropy_coef * logp
-    place = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
-    last = torch.where(mask, place, -1).amax(dim=1, keepdim=True)
-    return torch.where(mask, shaped, 0.0) + torch.where(place == last, scores[:, None], 0.0)
+    position = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
+    last = torch.where(mask, position, -1).amax(dim=1, keepdim=True)
+    return torch.where(mask, shaped, 0.0) + torch.where(position == last, scores[:, None], 0.0)
 
 
 def gae(
@@ -66,14 +66,14 @@ def gae(
 
     Schulman et al., 1506.02438, Eq. 16. After a reply's last token nothing is to be had, so V is 0 there.
     """
-    found = torch.zeros_like(values)
+    advantages = torch.zeros_like(values)
     later, value_after = torch.zeros_like(values[:, 0]), torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
         delta = rewards[:, t] + gamma * value_after - values[:, t]
         later = torch.where(mask[:, t], delta + gamma * lambda_ * later, 0.0)
         value_after = torch.where(mask[:, t], values[:, t], 0.0)
-        found[:, t] = later
-    return Advantages(found, torch.where(mask, found + values, 0.0))
+        advantages[:, t] = later
+    return Advantages(advantages, torch.where(mask, advantages + values, 0.0))
 
 
 def whitened(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -81,9 +81,9 @@ def whitened(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor
 
     The reference code takes mean and variance over the padding too. One token alone is whitened to 0.
     """
-    kept = x[mask]
-    variance = kept.var() if len(kept) > 1 else kept.new_zeros(())
-    return torch.where(mask, (x - kept.mean()) * torch.rsqrt(variance + VARIANCE_FLOOR), 0.0)
+    values = x[mask]
+    variance = values.var() if len(values) > 1 else values.new_zeros(())
+    return torch.where(mask, (x - values.mean()) * torch.rsqrt(variance + VARIANCE_FLOOR), 0.0)
 
 
 def clipped(
@@ -120,8 +120,8 @@ def value_loss(
     n_tokens: int,
 ) -> Float[Tensor, ""]:
     """Half the mean of max((V - R)^2, (V' - R)^2), V' being V held within `clip` of the value before the update."""
-    held = old_values + (values - old_values).clamp(-clip, clip)
-    squares = torch.maximum((values - returns) ** 2, (held - returns) ** 2)
+    clipped = old_values + (values - old_values).clamp(-clip, clip)
+    squares = torch.maximum((values - returns) ** 2, (clipped - returns) ** 2)
     return 0.5 * torch.where(mask, squares, 0.0).sum() / n_tokens
 
 

@@ -78,9 +78,9 @@ def sample(
         )
     uniforms = np.stack([generator(seed, "rollout", row).random(n_tokens) for row in range(len(prompts))])
     replies: dict[int, list[int]] = {}
-    own = STEP_TOKENS * n_tokens
-    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget, pass_tokens=own):
-        drawn = _decoded(
+    budget = STEP_TOKENS * n_tokens
+    for width, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget, pass_tokens=budget):
+        decoded = _decoded(
             policy.actor,
             [prompts[i] for i in rows],
             width,
@@ -89,7 +89,7 @@ def sample(
             temperature,
             top_p,
         )
-        replies |= dict(zip(rows, drawn, strict=True))
+        replies |= dict(zip(rows, decoded, strict=True))
     return judged(policy, prompts, [tuple(replies[i]) for i in range(len(prompts))], stop_ids, temperature)
 
 
@@ -104,17 +104,17 @@ def judged(
         ids[row, : len(reply)] = torch.tensor(reply)
         mask[row, : len(reply)] = True
     device = policy.actor.model.device
-    said = policy.actor.judged(prompts, replies, temperature)
+    scores = policy.actor.judged(prompts, replies, temperature)
     return Rollouts(
         prompts=tuple(prompts),
         replies=tuple(replies),
         stopped=tuple(reply[-1] in set(stop_ids) for reply in replies),
         ids=ids.to(device),
         mask=mask.to(device),
-        logp=said.logp,
-        reference_logp=said.reference_logp,
-        values=said.values,
-        entropy=said.entropy,
+        logp=scores.logp,
+        reference_logp=scores.reference_logp,
+        values=scores.values,
+        entropy=scores.entropy,
         temperature=temperature,
     )
 
@@ -148,8 +148,8 @@ def _decoded(
             if not active or step + 1 == uniforms.shape[1]:
                 break
             if len(active) <= len(rows) // 2:
-                kept = torch.tensor(active, device=actor.model.device)
-                decoding.keep(kept)
-                tokens, rows = tokens[kept], [rows[k] for k in active]
+                alive = torch.tensor(active, device=actor.model.device)
+                decoding.keep(alive)
+                tokens, rows = tokens[alive], [rows[k] for k in active]
             logits = decoding.step(tokens)
     return replies

@@ -59,8 +59,8 @@ def aims(rollouts: Rollouts, scores: Float[Tensor, " B"], settings: PolicySettin
         kl_coef=settings.kl_coef,
         entropy_coef=settings.entropy_coef,
     )
-    found = losses.gae(rewards, rollouts.values, rollouts.mask, gamma=settings.gamma, lambda_=settings.gae_lambda)
-    return Aims(losses.whitened(found.advantages, rollouts.mask), found.returns)
+    estimates = losses.gae(rewards, rollouts.values, rollouts.mask, gamma=settings.gamma, lambda_=settings.gae_lambda)
+    return Aims(losses.whitened(estimates.advantages, rollouts.mask), estimates.returns)
 
 
 def refuse_unlike_groups(rollouts: Rollouts, size: int) -> None:
@@ -74,7 +74,7 @@ def refuse_unlike_groups(rollouts: Rollouts, size: int) -> None:
 
 
 def terms(
-    said: Replied, rollouts: Rollouts, aims: Aims, rows: Sequence[int], sizes: Sizes, settings: PolicySettings
+    replied: Replied, rollouts: Rollouts, aims: Aims, rows: Sequence[int], sizes: Sizes, settings: PolicySettings
 ) -> dict[str, Float[Tensor, ""]]:
     """The parts of the loss that the replies `rows` have in it, and the share of clipped tokens; see `LOSS`."""
     picked = torch.tensor(list(rows), device=rollouts.mask.device)
@@ -86,25 +86,25 @@ def terms(
         return x[picked, : mask.shape[1]]
 
     old, advantages = of(rollouts.logp), of(aims.advantages)
-    logp = _placed(said.logp, mask)
-    left = ((logp.detach() - old).exp() - 1).abs() > settings.clip
-    found = {"clip_share": (left & mask).sum() / sizes.n_tokens}
+    logp = _placed(replied.logp, mask)
+    outside = ((logp.detach() - old).exp() - 1).abs() > settings.clip
+    values = {"clip_share": (outside & mask).sum() / sizes.n_tokens}
     if settings.estimator == "grpo":
         penalty = settings.kl_coef * losses.k3(logp, of(rollouts.reference_logp))
-        found["policy_loss"] = losses.grpo_loss(
+        values["policy_loss"] = losses.grpo_loss(
             logp, old, penalty, advantages[:, 0], mask, clip=settings.clip, n_rows=sizes.n_rows
         )
         if settings.entropy_coef:
-            found["entropy_loss"] = -settings.entropy_coef * losses.entropy(said.logits).sum() / sizes.n_tokens
-        return found
-    found["policy_loss"] = losses.ppo_policy_loss(
+            values["entropy_loss"] = -settings.entropy_coef * losses.entropy(replied.logits).sum() / sizes.n_tokens
+        return values
+    values["policy_loss"] = losses.ppo_policy_loss(
         logp, old, advantages, mask, clip=settings.clip, n_tokens=sizes.n_tokens
     )
-    found["value_loss"] = settings.value_coef * losses.value_loss(
-        _placed(said.values, mask), of(rollouts.values), of(aims.returns), mask,
+    values["value_loss"] = settings.value_coef * losses.value_loss(
+        _placed(replied.values, mask), of(rollouts.values), of(aims.returns), mask,
         clip=settings.value_clip, n_tokens=sizes.n_tokens,
     )  # fmt: skip
-    return found
+    return values
 
 
 LOSS = ("policy_loss", "value_loss", "entropy_loss")
@@ -145,7 +145,7 @@ class Policy:
             precision=settings.precision,
         )
         refuse_unsound(model, lora, None)
-        way = how_to_read(model, list(range(min(8, model.config.get_text_config().vocab_size))))
+        layout = how_to_read(model, list(range(min(8, model.config.get_text_config().vocab_size))))
         add_lora(model, lora, seed)
         head = nn.utils.skip_init(nn.Linear, model.config.get_text_config().hidden_size, 1, device=model.device)
         nn.init.zeros_(head.weight)
@@ -153,7 +153,7 @@ class Policy:
         # Never `train()`: with dropout the ratio of new to old would not begin at 1.
         model.eval()
         adapted = tuple(module for module in model.modules() if isinstance(module, BaseTunerLayer))
-        actor = Actor(model, head, adapted, way, settings.precision)
+        actor = Actor(model, head, adapted, layout, settings.precision)
         optimizer = torch.optim.AdamW(
             [p for p in _modules(actor).parameters() if p.requires_grad],
             lr=settings.learning_rate,
@@ -200,19 +200,19 @@ class Policy:
         A kill while the first was written leaves none. Raises InputError where what was saved is damaged, of another
         shape, or of a policy with other settings or another seed.
         """
-        kept = Checkpoints(path)
-        n_steps = kept.newest()
+        checkpoints = Checkpoints(path)
+        n_steps = checkpoints.newest()
         if n_steps is None:
             return False
-        theirs = read_json(path / _IDENTITY) if (path / _IDENTITY).exists() else None
-        if not isinstance(theirs, dict):
+        stored = read_json(path / _IDENTITY) if (path / _IDENTITY).exists() else None
+        if not isinstance(stored, dict):
             raise InputError(f"{path / _IDENTITY} does not say how the policy there was trained; delete {path}")
-        if differs := changed_keys(self._identity(), theirs):
+        if differs := changed_keys(self._identity(), stored):
             raise InputError(
                 f"the policy in {path} was trained otherwise (it differs in {', '.join(differs)}); delete that folder, "
                 "or use its settings and seed"
             )
-        kept.restore(n_steps, _modules(self.actor), self.optimizer)
+        checkpoints.restore(n_steps, _modules(self.actor), self.optimizer)
         self.n_steps = n_steps
         return True
 
@@ -233,19 +233,19 @@ class Policy:
         sums: dict[str, float] = {}
         for at in range(0, len(ordered), self.settings.minibatch_size):
             rows = ordered[at : at + self.settings.minibatch_size]
-            said = self.actor.replied(
+            replied = self.actor.replied(
                 [rollouts.prompts[i] for i in rows], [rollouts.replies[i] for i in rows], rollouts.temperature
             )
-            found = terms(said, rollouts, aimed, rows, sizes, self.settings)
-            torch.stack([found[name] for name in LOSS if name in found]).sum().backward()
-            for name, value in found.items():
+            values = terms(replied, rollouts, aimed, rows, sizes, self.settings)
+            torch.stack([values[name] for name in LOSS if name in values]).sum().backward()
+            for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.item()
         norm = self._held_gradients()
         if not math.isfinite(norm) or not all(map(math.isfinite, sums.values())):
             self.optimizer.zero_grad()
-            shown = ", ".join(f"{name} {value:.4g}" for name, value in sums.items())
+            text = ", ".join(f"{name} {value:.4g}" for name, value in sums.items())
             raise NotFinite(
-                f"the policy's training is no longer finite at iteration {self.n_steps + 1} ({shown}, gradient norm "
+                f"the policy's training is no longer finite at iteration {self.n_steps + 1} ({text}, gradient norm "
                 f"{norm:.4g}); lower the learning rate, {self.settings.learning_rate:.3g}"
             )
         self.optimizer.step()
@@ -258,8 +258,8 @@ class Policy:
         The head's are a hundred times the adapters': under one bound they would use it up.
         """
         parts = self.actor.model, self.actor.value_head
-        found = [nn.utils.clip_grad_norm_(part.parameters(), self.settings.max_gradient_norm) for part in parts]
-        return max((norm.item() for norm in found), key=lambda norm: math.inf if math.isnan(norm) else norm)
+        norms = [nn.utils.clip_grad_norm_(part.parameters(), self.settings.max_gradient_norm) for part in parts]
+        return max((norm.item() for norm in norms), key=lambda norm: math.inf if math.isnan(norm) else norm)
 
 
 def collapsed(rollouts: Rollouts, settings: PolicySettings) -> str:
@@ -272,14 +272,14 @@ def collapsed(rollouts: Rollouts, settings: PolicySettings) -> str:
     kl = losses.mean_over(losses.k1(rollouts.logp, rollouts.reference_logp), rollouts.mask).item()
     n = len(rollouts.replies)
     copies = n - len(set(rollouts.replies))
-    found = []
+    reasons = []
     if entropy < settings.least_entropy:
-        found.append(f"its entropy is {entropy:.3g} nats a token, below {settings.least_entropy:g}")
+        reasons.append(f"its entropy is {entropy:.3g} nats a token, below {settings.least_entropy:g}")
     if copies > settings.most_duplicates * n:
-        found.append(f"{copies} of {n} replies repeat another, more than {settings.most_duplicates:.0%}")
+        reasons.append(f"{copies} of {n} replies repeat another, more than {settings.most_duplicates:.0%}")
     if kl > settings.most_kl:
-        found.append(f"it is {kl:.3g} nats a token from its reference, above {settings.most_kl:g}")
-    return f"the policy has collapsed: {'; '.join(found)}" if found else ""
+        reasons.append(f"it is {kl:.3g} nats a token from its reference, above {settings.most_kl:g}")
+    return f"the policy has collapsed: {'; '.join(reasons)}" if reasons else ""
 
 
 def _modules(actor: Actor) -> nn.ModuleDict:
