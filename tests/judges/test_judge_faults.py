@@ -44,13 +44,17 @@ def one_reply(url, **settings):
 
 
 def test_on_a_full_disk_a_run_with_a_limit_ends_and_says_so(tmp_path, monkeypatch):
-    def full(self, text):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    opened = Path.open
+
+    def full(self, mode="r", **options):
+        if mode == "x":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return opened(self, mode, **options)
 
     # Room for one request at a time, so that the others wait for what it has booked.
     for limits in (Limits(most_tokens=4000), Limits()):
         with serving(rating) as log, monkeypatch.context() as patched:
-            patched.setattr(Path, "write_text", full)
+            patched.setattr(Path, "open", full)
             with pytest.raises(MachineError, match="No space left") as error:
                 PromptedJudge(writer(log, tmp_path, limits, concurrency=4)).judge(requests_of(8))
             assert not log.bodies, "what cannot be noted is not sent"
