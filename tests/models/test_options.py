@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.near import near
+from tokenizers import normalizers
 
 from vestige.core.errors import InputError
 from vestige.models.options import (
@@ -22,6 +23,7 @@ from vestige.models.options import (
     score_letters,
     score_options,
 )
+from vestige.models.prompts import Prompter
 
 pytestmark = pytest.mark.portable
 
@@ -123,6 +125,13 @@ def test_a_plain_prompt_is_followed_by_a_space_and_no_template(tiny):
     assert text == "What is alpha?\nAnswer: beta gamma"
     assert tiny.tokenizer.decode(encoded.answer_ids) == " beta gamma"
     assert (encoded.end, encoded.ids[-1]) == (encoded.stop, tiny.prompter.end_ids[0])
+
+
+def test_a_plain_prompt_that_the_tokeniser_rewrites_is_refused(tiny):
+    tokenizer = copy.deepcopy(tiny.tokenizer)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("alpha", "gamma")
+    with pytest.raises(InputError, match="rewrites the prompt 'What is alpha"):
+        encode_plain(Prompter(tokenizer, 64), "What is alpha?\nAnswer:", "beta")
 
 
 def test_letters_of_one_token_are_found_and_others_refused(tiny):

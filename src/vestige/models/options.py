@@ -49,10 +49,11 @@ class LetterScore:
 
 def encode_plain(prompter: Prompter, prompt: str, continuation: str) -> Encoded:
     """Token ids of `prompt` and `continuation` with a space between, without a chat template, as benchmarks do it."""
-    tokenizer = prompter.tokenizer
-    before = tuple(tokenizer(prompt, verbose=False)["input_ids"])
-    whole = tuple(tokenizer(f"{prompt}{SEPARATOR}{continuation.strip()}", verbose=False)["input_ids"])
+    tokenizer, text = prompter.tokenizer, f"{prompt}{SEPARATOR}{continuation.strip()}"
     where = f"the prompt {one_line(prompt[-60:], width=60)!r}"
+    prompter.read(text, where)
+    before = tuple(tokenizer(prompt, verbose=False)["input_ids"])
+    whole = tuple(tokenizer(text, verbose=False)["input_ids"])
     if whole[: len(before)] != before or len(whole) == len(before):
         raise InputError(
             f"{where}: the tokeniser joins its last word with {one_line(continuation, width=40)!r}, so the "

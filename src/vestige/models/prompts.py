@@ -229,7 +229,7 @@ class Prompter:
 
     def prompt(self, question: str) -> tuple[int, ...]:
         """Token ids after which the model answers; refused where they are not those of the question."""
-        ids = self._read(self._put(question), f"the question {one_line(question, width=60)!r}")
+        ids = self.read(self._put(question), f"the question {one_line(question, width=60)!r}")
         if len(ids) >= self.max_tokens:
             raise InputError(
                 f"the question {one_line(question, width=60)!r} takes {len(ids)} tokens and the model reads "
@@ -241,7 +241,7 @@ class Prompter:
     def check(self) -> None:
         """Refuse a template that cannot be rendered, and what drops or rewrites every question."""
         assert self.digest
-        self._read(self._put(self._canary[0]), "a question of random words")
+        self.read(self._put(self._canary[0]), "a question of random words")
 
     def _put(self, question: str) -> str:
         """The text after which the model answers, if the question stands in it as any other would."""
@@ -268,7 +268,7 @@ class Prompter:
             )
         return words, around
 
-    def _read(self, text: str, what: str) -> tuple[int, ...]:
+    def read(self, text: str, what: str) -> tuple[int, ...]:
         """The tokens of a text, if they say what it says."""
         ids = self._tokens(text)
         self._check_says(ids, text, what)
@@ -346,7 +346,7 @@ class Prompter:
         last = first + len(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
-        prompt_ids = self._read(prompt, where)
+        prompt_ids = self.read(prompt, where)
         start = len(prompt_ids)
         # By where a token begins: some tokenisers cut white space off a token's offsets, and leave nothing of those
         # of a token that is only white space.
