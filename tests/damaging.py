@@ -31,7 +31,7 @@ CASES = {
     "data files": 400,
     "graph files": 250,
     "compiled folders": 200,
-    "checkpoints": 100,
+    "checkpoints": 200,
     "settings": 200,
     "run folders": 40,
     "folders of holes": 120,
