@@ -292,8 +292,7 @@ def attack(
     and point. A gain shows a recovery only beside the same attack on a model that never knew: `audit` makes both.
     """
     from vestige.artifacts.records import forgotten_by, read_summary, result_rows
-    from vestige.attacks import find_attack
-    from vestige.attacks.planning import check_kind
+    from vestige.attacks.planning import check_kind, find_attack
     from vestige.data.corpus import named_splits
     from vestige.steps.attack import AttackRequest, attack_summaries, run_attack
     from vestige.steps.evaluate import evaluate_together, requests_of

@@ -3,7 +3,7 @@
 import pytest
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks import Meter, attack_of
+from vestige.attacks import Meter
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.in_context import (
@@ -15,7 +15,7 @@ from vestige.attacks.in_context import (
     with_facts,
 )
 from vestige.attacks.placement import POINTS
-from vestige.attacks.planning import plan_all
+from vestige.attacks.planning import attack_of, plan_all
 from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import MATERIALS, RelearnSettings
 from vestige.auditing.settings import AuditSettings

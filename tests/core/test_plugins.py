@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import audited
 from vestige.artifacts.audits import read_plan
 from vestige.artifacts.layout import ProbeFolder, RunFolder
-from vestige.attacks import ATTACKS, find_attack
-from vestige.attacks.planning import plan_all
+from vestige.attacks import ATTACKS
+from vestige.attacks.planning import find_attack, plan_all
 from vestige.auditing import run as auditing
 from vestige.auditing.run import rejudge, run_audit
 from vestige.auditing.settings import AuditSettings

@@ -9,9 +9,9 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data import probe_sources
+from vestige.data import texts
 from vestige.data.loaders import load_items
-from vestige.data.probe_sources import Passage, joined, load_harmful, load_passages, load_wikitext
+from vestige.data.texts import Passage, joined, load_harmful, load_passages, load_wikitext
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 LONG = "a text of more than fifty characters, which is what it takes"
@@ -41,7 +41,7 @@ def test_each_prompt_of_saferlhf_is_one_sample_with_its_first_unsafe_response(tm
     found = load_harmful(written(tmp_path / "train.jsonl", PAIRS))
     assert found.samples == (Item("p1", "bad", group="harmful"), Item("p3", "worse", group="harmful"))
     assert found.n_rows == 5
-    assert found.dropped == {probe_sources.ALL_SAFE: 1, probe_sources.SAME_PROMPT: 1, probe_sources.NO_TEXT: 1}
+    assert found.dropped == {texts.ALL_SAFE: 1, texts.SAME_PROMPT: 1, texts.NO_TEXT: 1}
 
 
 def test_beavertails_form_from_parquet(tmp_path):

@@ -14,7 +14,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import split
 from vestige.data.dataset import compile_dataset
-from vestige.data.probe_sources import Passage
+from vestige.data.texts import Passage
 from vestige.judges.base import Prompt, Spend, Writer, Written
 from vestige.judges.server import ServerSettings, ServerWriter
 from vestige.probes import questions

@@ -14,8 +14,9 @@ from tests.small import TINY, contents, nano
 import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
 from vestige.artifacts.records import read_summary
-from vestige.attacks import attack_of, relearn
+from vestige.attacks import relearn
 from vestige.attacks.in_context import InContextSettings
+from vestige.attacks.planning import attack_of
 from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import RelearnSettings, left_as_it_was
 from vestige.core.errors import InputError, NotFinite

@@ -8,16 +8,9 @@ one, write its file and its line; docs/extend.md shows it, and how another packa
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from vestige.core.errors import InputError
-from vestige.core.plugins import Kind, brought, with_installed
-from vestige.core.text import closest, one_line
-
-if TYPE_CHECKING:
-    from vestige.artifacts.audits import PlannedAttack
-    from vestige.attacks.planning import AttackSettings
-
+from vestige.core.plugins import Kind, with_installed
 
 ATTACKS = {
     "relearn": Kind(
@@ -48,24 +41,6 @@ COMMANDS = {"acr": "Search for the shortest prompt after which the model says an
 def known_attacks() -> dict[str, Kind]:
     """Every kind of attack by name; no attack is loaded."""
     return with_installed("attacks", ATTACKS)
-
-
-def find_attack(name: str) -> "type[AttackSettings]":
-    """The class of that kind of attack; loads its file and no other."""
-    names = known_attacks()
-    if name not in names:
-        raise InputError(f"no attack {one_line(name)!r}; {closest(name, list(names))}")
-    attack = brought("attack", name, names[name].home)
-    from vestige.attacks.planning import AttackSettings
-
-    if not (isinstance(attack, type) and issubclass(attack, AttackSettings)):
-        raise InputError(f"attack {name!r}: {names[name].home} is no attack; see docs/extend.md")
-    return attack
-
-
-def attack_of(plan: "PlannedAttack") -> "AttackSettings":
-    """What a planned attack is made by, with the settings that the plan has."""
-    return find_attack(plan.kind).build(plan.settings, where=f"settings of the attack {plan.name}")
 
 
 class OverBudget(InputError):

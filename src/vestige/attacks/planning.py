@@ -7,11 +7,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.layout import AttackFolder
-from vestige.attacks import ATTACKS, find_attack
+from vestige.attacks import ATTACKS, known_attacks
 from vestige.core.errors import InputError
 from vestige.core.items import Item
+from vestige.core.plugins import brought
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
+from vestige.core.text import closest, one_line
 from vestige.models.load import LoadedModel
 from vestige.training.checkpoints import Job
 
@@ -159,6 +160,22 @@ class Planned(NamedTuple):
 
     attacks: tuple[Attack, ...]
     untested: tuple[str, ...]
+
+
+def find_attack(name: str) -> type[AttackSettings]:
+    """The class of that kind of attack; loads its file and no other."""
+    names = known_attacks()
+    if name not in names:
+        raise InputError(f"no attack {one_line(name)!r}; {closest(name, list(names))}")
+    attack = brought("attack", name, names[name].home)
+    if not (isinstance(attack, type) and issubclass(attack, AttackSettings)):
+        raise InputError(f"attack {name!r}: {names[name].home} is no attack; see docs/extend.md")
+    return attack
+
+
+def attack_of(plan: PlannedAttack) -> AttackSettings:
+    """What a planned attack is made by, with the settings that the plan has."""
+    return find_attack(plan.kind).build(plan.settings, where=f"settings of the attack {plan.name}")
 
 
 def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:

@@ -92,7 +92,7 @@ class AuditForecast:
 
 def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     """What `run_audit` would do; no model is loaded."""
-    from vestige.attacks import attack_of
+    from vestige.attacks.planning import attack_of
 
     check_request(request)
     request = within_reach(request)

@@ -403,7 +403,8 @@ def within_reach(request: AuditRequest) -> AuditRequest:
 
     Each server is asked once what it is able to do.
     """
-    from vestige.attacks import ATTACKS, find_attack
+    from vestige.attacks import ATTACKS
+    from vestige.attacks.planning import find_attack
     from vestige.evals import find_eval
     from vestige.evals.base import audit_of
     from vestige.models.load import load

@@ -35,7 +35,7 @@ def audit_tasks(
     A positive control is made once the target was asked, whose digest is then known. What searches found is then read
     by the models that never knew, one task an attack.
     """
-    from vestige.attacks import attack_of
+    from vestige.attacks.planning import attack_of
 
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
@@ -78,7 +78,7 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
     in the question, questions as options; nor alternatives where there are `controls`, models that never knew, against
     which attacks are judged.
     """
-    from vestige.attacks import find_attack
+    from vestige.attacks.planning import find_attack
     from vestige.evals import find_eval
     from vestige.evals.base import audit_of
     from vestige.evals.freeform import FreeformSettings
@@ -203,7 +203,7 @@ def attack_task(
     report: Report,
 ) -> None:
     """Make one attack on one model, and ask what is left of it."""
-    from vestige.attacks import attack_of
+    from vestige.attacks.planning import attack_of
     from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
 
     folder = RunFolder(Path(run))

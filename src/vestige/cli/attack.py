@@ -132,7 +132,7 @@ def plain_command(kind: str) -> Callable[..., None]:
 
     def run(subject: SubjectName, data: Data, forget: Forget, *, ask: Asking, who: Who, given: Given) -> None:
         refuse_torchrun("attack")
-        from vestige.attacks import find_attack
+        from vestige.attacks.planning import find_attack
 
         found = find_attack(kind)
         settings = given.build(found) if part.rows() else found.build(given.part(kind), where=f"attack {kind}")

@@ -35,6 +35,7 @@ from vestige.data.loaders import Pack, load_items, n_first, pack_named, parse_li
 from vestige.data.pistol import read_pistol
 from vestige.data.selectors import check_edges, is_selector, select_edges, select_items, with_seed
 from vestige.data.tables import FORMS
+from vestige.data.texts import items_in
 from vestige.metrics.answers import normalised
 
 GROUP = "factual"
@@ -249,9 +250,6 @@ def _other_form(name: str, settings: SourceSettings) -> tuple[Item, ...] | None:
     """The items of a file of harmful answers or of texts, which have columns of their own; None of one of questions."""
     if settings.question_key is not None or settings.answer_key is not None:
         return None
-    # It builds on this module.
-    from vestige.data.probe_sources import items_in
-
     return items_in(name)
 
 

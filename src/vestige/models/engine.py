@@ -5,18 +5,13 @@ sentence for a model behind an address.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from vestige.models.generation import Reply, Sampling, generate
-from vestige.models.options import LetterPrompt, LetterScore, score_letters
+from vestige.models.generation import Reply, Sampling
+from vestige.models.options import LetterPrompt, LetterScore
 from vestige.models.prompts import Encoded
-from vestige.models.reading import Asking, Prompted, Reading, read
-from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, score_answers
-
-if TYPE_CHECKING:
-    from vestige.models.load import LoadedModel
+from vestige.models.reading import Asking, Prompted, Reading
+from vestige.models.scoring import AnswerScore
 
 
 class Engine(Protocol):
@@ -66,32 +61,3 @@ class PaidEngine(Protocol):
         sampling: Sampling | None = None,
     ) -> None:
         """As `Engine.generate`; each prompt's number and reply go to `take`, None where that prompt gets none."""
-
-
-@dataclass(frozen=True)
-class Local:
-    """A transformers model in memory: what an engine is asked is what these functions are called with."""
-
-    subject: "LoadedModel"
-    scores: bool = True
-    prefills: bool = True
-
-    @property
-    def generate(self) -> Callable[..., list[Reply]]:
-        """See `generation.generate`."""
-        return partial(generate, self.subject.model)
-
-    def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
-        """See `scoring.score_answers`."""
-        budget = logits_budget(self.subject.model) if whole else TOKEN_BUDGET
-        return score_answers(self.subject.model, encoded, token_budget=budget)
-
-    @property
-    def read(self) -> Callable[..., list[Reading]]:
-        """See `reading.read`."""
-        return partial(read, self.subject.model, way=self.subject.way)
-
-    @property
-    def score_letters(self) -> Callable[..., list[LetterScore]]:
-        """See `options.score_letters`."""
-        return partial(score_letters, self.subject.model)

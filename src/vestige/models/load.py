@@ -2,10 +2,10 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
 from vestige.models.address import ENGINES, is_address, shown_address
-from vestige.models.engine import Engine, Local
+from vestige.models.engine import Engine
 from vestige.models.folders import (
     ModelDigest,
     base_name,
@@ -44,9 +44,12 @@ from vestige.models.folders import (
     rows_of,
     stored_tensors,
 )
+from vestige.models.generation import Reply, generate
 from vestige.models.gguf_convert import planned_conversion, resolve_gguf
-from vestige.models.prompts import Prompter, use_template
-from vestige.models.reading import Way, way_of
+from vestige.models.options import LetterScore, score_letters
+from vestige.models.prompts import Encoded, Prompter, use_template
+from vestige.models.reading import Reading, Way, read, way_of
+from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, score_answers
 from vestige.models.smollm2 import smollm2_folder
 
 BUILTIN = "builtin:"
@@ -119,6 +122,35 @@ class LoadedModel:
     def digest(self) -> ModelDigest:
         """The digest of the model as it is now: weights, config, tokeniser, template."""
         return model_digest(self.model, self.tokenizer, self.prompter.template_digest)
+
+
+@dataclass(frozen=True)
+class Local:
+    """A transformers model in memory: what an engine is asked is what these functions are called with."""
+
+    subject: LoadedModel
+    scores: bool = True
+    prefills: bool = True
+
+    @property
+    def generate(self) -> Callable[..., list[Reply]]:
+        """See `generation.generate`."""
+        return partial(generate, self.subject.model)
+
+    def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
+        """See `scoring.score_answers`."""
+        budget = logits_budget(self.subject.model) if whole else TOKEN_BUDGET
+        return score_answers(self.subject.model, encoded, token_budget=budget)
+
+    @property
+    def read(self) -> Callable[..., list[Reading]]:
+        """See `reading.read`."""
+        return partial(read, self.subject.model, way=self.subject.way)
+
+    @property
+    def score_letters(self) -> Callable[..., list[LetterScore]]:
+        """See `options.score_letters`."""
+        return partial(score_letters, self.subject.model)
 
 
 def context_tokens(model: PreTrainedModel) -> int:

@@ -27,8 +27,8 @@ from vestige.core.store import read_rows
 from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import Dataset, Known, known_from, scope_of
 from vestige.data.graph import Graph
-from vestige.data.probe_sources import Passage
 from vestige.data.selectors import check_edges
+from vestige.data.texts import Passage
 from vestige.judges.base import Writer
 from vestige.probes import VERSION
 from vestige.probes.questions import (

@@ -27,7 +27,7 @@ from pydantic import PositiveInt
 from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings, packaged_toml
-from vestige.data.probe_sources import Passage
+from vestige.data.texts import Passage
 from vestige.judges.base import Failure, Prompt, Spend, Writer
 from vestige.judges.tasks import fenced, read_list, readable
 from vestige.metrics.diversity import FUNCTION_WORDS

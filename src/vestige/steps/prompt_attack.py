@@ -24,11 +24,10 @@ from vestige.artifacts.records import (
     read_prompt,
     write_prompt,
 )
-from vestige.attacks import attack_of
 from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
 from vestige.attacks.gcg import FoundPrompt, GcgSettings, SearchState, find_prompt
 from vestige.attacks.placement import Placement, around, deployed, inner_texts, target_of, tokens_at
-from vestige.attacks.planning import Attack
+from vestige.attacks.planning import Attack, attack_of
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.store import load as load_record

@@ -47,8 +47,7 @@ from vestige.probes.latent import LATENT
 from vestige.studies.cells import Point, label_of, rate_name
 from vestige.studies.engine import Board, Cell
 from vestige.studies.holes import hole_settings
-from vestige.studies.results import Group, Results
-from vestige.studies.tables import Table, scored
+from vestige.studies.results import Group, Results, Table, scored
 
 COLUMNS = ("table", "row", "set", "measure", "value", "low", "high", "n", "interval")
 """Of the CSV file. `low`, `high` and `interval` are empty for what has no interval, as a count or a p-value."""

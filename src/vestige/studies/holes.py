@@ -10,17 +10,15 @@ answered wrongly. A question is valid where the data ask it, in either wording: 
 answer.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from vestige.artifacts.holes import WAYS, Way, read_tested
-from vestige.artifacts.layout import ProbeFolder, StudyFolder, SubjectFolder
+from vestige.artifacts.layout import ProbeFolder, SubjectFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
@@ -29,7 +27,7 @@ from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Dataset
-from vestige.data.probe_sources import Passage
+from vestige.data.texts import Passage
 from vestige.judges.server import ServerSettings, server_named
 from vestige.models.address import Limits, is_address
 from vestige.models.embedder import HUB_ID, load_embedder
@@ -49,7 +47,7 @@ from vestige.steps.making import make_subject
 from vestige.steps.subjects import Asked, asked_model
 from vestige.steps.unlearn import UnlearnRequest, unlearn_part, unlearn_spec
 from vestige.studies.cells import Point, Study, corpus_of, folder_of, place_of, rate_name, splits_named
-from vestige.studies.engine import Board, Cell, work
+from vestige.studies.engine import Board, Cell
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
 
@@ -474,46 +472,7 @@ def _mended(study: Study, cell: Cell, maker: Maker) -> Mapping[str, Any]:
     return {"path": str(folder.path.relative_to(study.folder.path))}
 
 
-class Judged(NamedTuple):
-    """What the judge of all probes is asked at most: requests, and of a language model tokens and money.
-
-    `cost` is None where no prices are given. Mending and repeated measurements are not reckoned.
-    """
-
-    requests: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float | None
-
-
-def judge_cost(study: Study, cells: Sequence[Cell]) -> Judged:
-    """What the judge is asked for these probes at most; compiled data are drawn aside, and no model is loaded."""
-    from vestige.studies.making import make_cell
-
-    with tempfile.TemporaryDirectory() as folder:
-        aside = Study(study.settings, StudyFolder(Path(folder)))
-        data = [c for c in aside.cells if c.kind == "data"]
-        make = partial(make_cell, settings=aside.settings.model_dump_json(), folder=folder)
-        work(Board(aside.folder.state), data, make, "plan")
-        found: dict[tuple[str, ...], ProbeForecast] = {}
-        total = Judged(0, 0, 0, None)
-        for cell in cells:
-            p: Point = cell.given
-            at = (p.data, p.forget, p.member, p.part)
-            if at not in found:
-                found[at] = _forecast(aside, p)
-            one = found[at]
-            cost = total.cost if one.most_cost is None else (total.cost or 0.0) + one.most_cost
-            total = Judged(
-                total.requests + sum(one.judge_requests.values()),
-                total.prompt_tokens + one.judge_prompt_tokens,
-                total.completion_tokens + one.judge_most_completion_tokens,
-                cost,
-            )
-    return total if hole_settings(study).judge.kind != "grounded" else Judged(total.requests, 0, 0, None)
-
-
-def _forecast(study: Study, point: Point) -> ProbeForecast:
+def forecast_of(study: Study, point: Point) -> ProbeForecast:
     """What one probe asks at most."""
     whole = hole_settings(study)
     own = dict(whole.variants()).get(point.part, whole)

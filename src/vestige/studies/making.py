@@ -10,8 +10,8 @@ import torch
 
 from vestige.artifacts.layout import EvalFolder, StudyFolder, SubjectFolder
 from vestige.artifacts.records import read_records, read_training_log
-from vestige.attacks import ATTACKS, attack_of, find_attack
-from vestige.attacks.planning import plan_all
+from vestige.attacks import ATTACKS
+from vestige.attacks.planning import attack_of, find_attack, plan_all
 from vestige.auditing import judge as judging
 from vestige.auditing.request import AuditedModel, AuditRequest, check_request, within_reach
 from vestige.auditing.run import conduct

@@ -80,6 +80,21 @@ class Row(NamedTuple):
         return Group(self.model, self.data, self.forget, self.method, self.rate, self.attack)
 
 
+def scored(row: Row) -> str:
+    """As in `0.42 ± 0.03 [0.30, 0.55]`; without ± where there was one seed."""
+    spread = "" if row.sd is None else f" ± {row.sd:.3f}"
+    return f"{row.value:.3f}{spread} [{row.low:.2f}, {row.high:.2f}]"
+
+
+class Table(NamedTuple):
+    """A table as text: its title, heads and rows, and remarks in sentences."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
 class ContrastRow(NamedTuple):
     """A difference, second less first, with its test; `p_holm` counts all tests of one split and metric."""
 

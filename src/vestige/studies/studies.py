@@ -2,21 +2,34 @@
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vestige.artifacts.layout import StudyFolder
 from vestige.core.errors import InputError, MachineError
 from vestige.core.text import one_line
-from vestige.studies.cells import Study, save_plan, saved_plan
-from vestige.studies.engine import Board, Cell, Status, run_cells
+from vestige.studies.cells import Point, Study, save_plan, saved_plan
+from vestige.studies.engine import Board, Cell, Status, run_cells, work
 from vestige.studies.settings import read_study
 
 if TYPE_CHECKING:
-    from vestige.studies.holes import Judged
+    from vestige.probes.holes import ProbeForecast
+
+
+class Judged(NamedTuple):
+    """What the judge of all probes is asked at most: requests, and of a language model tokens and money.
+
+    `cost` is None where no prices are given. Mending and repeated measurements are not reckoned.
+    """
+
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
 
 
 @dataclass(frozen=True)
@@ -78,11 +91,37 @@ def plan(study: Study) -> Progress:
     found = _progress(study, study.cells)
     if study.settings.holes is None:
         return found
-    from vestige.studies.holes import judge_cost
-
     done = Board(study.folder.state).status().done if study.folder.state.path.is_dir() else set()
     left = [cell for cell in study.cells if cell.kind == "probe" and cell.key not in done]
-    return replace(found, judged=judge_cost(study, left))
+    return replace(found, judged=_judge_cost(study, left))
+
+
+def _judge_cost(study: Study, cells: Sequence[Cell]) -> Judged:
+    """What the judge is asked for these probes at most; compiled data are drawn aside, and no model is loaded."""
+    from vestige.studies.holes import forecast_of, hole_settings
+    from vestige.studies.making import make_cell
+
+    with tempfile.TemporaryDirectory() as folder:
+        aside = Study(study.settings, StudyFolder(Path(folder)))
+        data = [c for c in aside.cells if c.kind == "data"]
+        make = partial(make_cell, settings=aside.settings.model_dump_json(), folder=folder)
+        work(Board(aside.folder.state), data, make, "plan")
+        forecasts: dict[tuple[str, ...], ProbeForecast] = {}
+        total = Judged(0, 0, 0, None)
+        for cell in cells:
+            p: Point = cell.given
+            at = (p.data, p.forget, p.member, p.part)
+            if at not in forecasts:
+                forecasts[at] = forecast_of(aside, p)
+            forecast = forecasts[at]
+            cost = total.cost if forecast.most_cost is None else (total.cost or 0.0) + forecast.most_cost
+            total = Judged(
+                total.requests + sum(forecast.judge_requests.values()),
+                total.prompt_tokens + forecast.judge_prompt_tokens,
+                total.completion_tokens + forecast.judge_most_completion_tokens,
+                cost,
+            )
+    return total if hole_settings(study).judge.kind != "grounded" else Judged(total.requests, 0, 0, None)
 
 
 def status(study: Study) -> Progress:

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from vestige.artifacts.records import write_csv
 from vestige.core.errors import InputError
@@ -12,7 +12,7 @@ from vestige.core.files import write_text
 from vestige.core.ids import slug
 from vestige.core.text import one_line
 from vestige.studies.cells import Study
-from vestige.studies.results import ContrastRow, Results, Row, VerdictRow
+from vestige.studies.results import ContrastRow, Results, Row, Table, VerdictRow, scored
 
 FORMATS = ("csv", "parquet", "latex", "markdown")
 """What a study is exported as."""
@@ -23,15 +23,6 @@ _TEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {c: f"\\{c}" for c in "&%$#_{}"}
 )
-
-
-class Table(NamedTuple):
-    """A table as text: its title, heads and rows, and remarks in sentences."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...] = ()
 
 
 def write_report(study: Study) -> list[Path]:
@@ -123,12 +114,6 @@ def _scores(results: Results, data: str, metric: str) -> Table:
         rows.append((*cells, ", ".join(str(n) for n in sorted({r.seeds for r in own if r}))))
     about = f"{metric_name(metric)} on {data}: mean, SD over seeds, 95 % interval over items and seeds"
     return Table(about, (*head, "seeds"), tuple(rows), results.warnings)
-
-
-def scored(row: Row) -> str:
-    """As in `0.42 ± 0.03 [0.30, 0.55]`; without ± where there was one seed."""
-    spread = "" if row.sd is None else f" ± {row.sd:.3f}"
-    return f"{row.value:.3f}{spread} [{row.low:.2f}, {row.high:.2f}]"
 
 
 def metric_name(metric: str) -> str:

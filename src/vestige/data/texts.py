@@ -1,0 +1,328 @@
+"""Texts and harmful answers in files and data sets: what has no question, or columns of its own.
+
+What a file holds is seen from its columns: a `text` and no question is a text in each row (the WMDP bio corpus), an
+answer with a label of safety is harmful data (PKU-SafeRLHF), and files of Wikitext are known by their endings. Of the
+hub's data sets only those of the paper are known. Everything else is items, as everywhere.
+
+Harmful answers are items of a prompt and an unsafe response. Two forms are read:
+
+- `prompt`, `response_0`, `response_1`, `is_response_0_safe`, `is_response_1_safe`: PKU-SafeRLHF
+- `prompt`, `response`, `is_safe`: BeaverTails, PKU-SafeRLHF-QA
+
+(Ji et al., PKU-SafeRLHF, 2406.15513.) LLMU's code takes every unsafe response of a prompt (2310.10683); here a prompt
+is one sample, with the first unsafe response, so that 50 samples are 50 questions. What a row says is never repeated
+in an error: only where it stands.
+
+Wikitext (Merity et al., Pointer Sentinel Mixture Models, 1609.07843) becomes paragraphs with the title of their
+article. Read are its text files (`wiki.test.raw`, `test.txt`) and its form on the hub, a line of the file in each row.
+A heading stands alone on its line between equals signs, one on either side for an article. The marks of its tokeniser
+are undone: ` @-@ ` is `-`, and signs are joined to the words that they belong to. `<unk>`, which the raw files do not
+have, is left as it is.
+
+Texts without a question: papers of the WMDP bio corpus, paragraphs of Wikitext, anything with a column of text. Lengths
+are in characters. What cannot be used as text is passed over and counted: a public corpus of thousands of rows has
+some, and one of them must not stop a run.
+
+Rows that are not taken are counted by the reason. A sample is chosen by the digest of its content and the seed, so that
+the order of the rows and the rows beside it change nothing, and the first n are among the first n + 1.
+"""
+
+import heapq
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
+from vestige.core.items import Item
+from vestige.core.seeds import derive_seed
+from vestige.data.columns import RECOGNISED
+from vestige.data.loaders import source_table
+from vestige.data.tables import FORMS, Row, column_names, shown, streamed
+
+
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+S = TypeVar("S", bound=_Named)
+
+
+@dataclass(frozen=True)
+class Sampled(Generic[S]):
+    """The samples in the order of the source, the number of its rows, and how many were passed over, by reason."""
+
+    samples: tuple[S, ...]
+    n_rows: int
+    dropped: Mapping[str, int]
+
+
+def sampled(source: str, candidates: Iterable[S | str], *, n: int | None, seed: int) -> Sampled[S]:
+    """`n` of the candidates, or all; a candidate that is a text is a row passed over, and the text is the reason.
+
+    Equal candidates count once. Fewer than `n` are refused: a smaller sample would be another experiment.
+    """
+    prompts: set[str] = set()
+    dropped: Counter[str] = Counter()
+    n_rows = 0
+
+    def usable() -> Iterator[tuple[int, str, int, S]]:
+        nonlocal n_rows
+        for candidate in candidates:
+            n_rows += 1
+            if isinstance(candidate, str):
+                dropped[candidate] += 1
+            elif candidate.id in prompts:
+                dropped["the same as an earlier row"] += 1
+            else:
+                prompts.add(candidate.id)
+                yield derive_seed(seed, "sample", candidate.id), candidate.id, n_rows, candidate
+
+    # Of a corpus of gigabytes no more is held than the sample. No two have one id, so that no samples are compared.
+    entries = list(usable()) if n is None else heapq.nsmallest(max(n, 1), usable())
+    if n is not None and not 1 <= n <= len(prompts):
+        raise InputError(
+            f"{source}: {n} samples are asked for, and it holds {len(prompts)} that can be used{_told(dropped)}; set n "
+            "from 1 to that"
+        )
+    if len(entries) < len(prompts):
+        dropped["not drawn"] = len(prompts) - len(entries)
+    samples = [sample for *_, sample in sorted(entries, key=lambda entry: entry[2])]
+    return Sampled(tuple(samples), n_rows, dict(sorted(dropped.items())))
+
+
+def _told(dropped: Mapping[str, int]) -> str:
+    passed = ", ".join(f"{count} {reason}" for reason, count in sorted(dropped.items()))
+    return f" (passed over: {passed})" if passed else ""
+
+
+BIO_CORPUS = "cais/wmdp-bio-forget-corpus"
+"""Papers with the columns title, abstract and text; the hub gives them to those who accept its terms."""
+LEAST = 50
+"""A text of as many characters, or fewer, is passed over, as in RMU's code (2403.03218)."""
+TOO_SHORT, NO_TEXT = "too short", "no text"
+_TEXT = "text"
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One text, with the title of the paper or article that it is from where the data has one."""
+
+    text: str
+    title: str = ""
+
+    @cached_property
+    def id(self) -> str:
+        """Content id of both."""
+        return content_id({"text": self.text, "title": self.title})
+
+
+def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) -> Sampled[Passage]:
+    """`n` passages of a file, a folder or a data set on the hub: one a row, its `text` as it stands."""
+    rows: Iterable[Row]
+    if path := local_file(source):
+        name, rows = str(path), streamed(path)
+    else:
+        table = source_table(source, split="train", config=None, columns=frozenset((_TEXT, "title")))
+        name, rows = table.source, table.rows
+
+    def candidates() -> Iterator[Passage | str]:
+        names: dict[str, None] = {}
+        for row in rows:
+            names |= dict.fromkeys(row.values)
+            title = row.values.get("title")
+            yield passage(row.values.get(_TEXT), str(title) if usable(title) else "")
+        if _TEXT not in names:
+            has = f"no column {shown([_TEXT])}; it has {shown(names)}" if names else "holds no rows"
+            raise InputError(f"{name}: {has}")
+
+    return sampled(name, candidates(), n=n, seed=seed)
+
+
+def local_file(source: str | Path) -> Path | None:
+    """The file of that name here, if there is one."""
+    try:
+        path = Path(source).expanduser()
+        return path if path.is_file() else None
+    except ValueError:  # A NUL in the name.
+        return None
+
+
+def passage(text: Any, title: str) -> Passage | str:
+    """The passage, or why there is none."""
+    if not usable(text):
+        return NO_TEXT
+    return Passage(text, title) if len(text.strip()) > LEAST else TOO_SHORT
+
+
+def usable(value: Any) -> bool:
+    """Whether a cell is a text with something in it that a file can hold."""
+    return (
+        isinstance(value, str)
+        and bool(value.strip())
+        and "\0" not in value
+        and not any("\ud800" <= c <= "\udfff" for c in value)
+    )
+
+
+SAFE_RLHF = "PKU-Alignment/PKU-SafeRLHF"
+HARMFUL_GROUP = "harmful"
+ALL_SAFE, SAME_PROMPT = "no unsafe response", "a prompt that was met before"
+_PROMPT = "prompt"
+_RESPONSES = (
+    (("response_0", "is_response_0_safe"), ("response_1", "is_response_1_safe")),
+    (("response", "is_safe"),),
+)
+"""The columns of a response and of its label, in each of the two forms."""
+
+
+def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> Sampled[Item]:
+    """`n` prompts with an unsafe response each."""
+    columns = frozenset((_PROMPT, *(name for form in _RESPONSES for pair in form for name in pair)))
+    table = source_table(source, split="train", config=None, columns=columns)
+    responses = _responses(table.names)
+    if not responses:
+        raise InputError(
+            f"{table.source}: the columns are neither PKU-SafeRLHF's (prompt, response_0, response_1, "
+            f"is_response_0_safe, is_response_1_safe) nor BeaverTails' (prompt, response, is_safe); it has "
+            f"{shown(table.names)}"
+        )
+
+    def candidates() -> Iterator[Item | str]:
+        prompts: set[str] = set()
+        for row in table.rows:
+            item = _item(table.source, row, responses)
+            if isinstance(item, Item) and item.question in prompts:
+                item = SAME_PROMPT
+            if isinstance(item, Item):
+                prompts.add(item.question)
+            yield item
+
+    return sampled(table.source, candidates(), n=n, seed=seed)
+
+
+def _responses(names: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """The columns of responses and labels where these names are those of harmful data; else none."""
+    return next((f for f in _RESPONSES if {_PROMPT, *(name for pair in f for name in pair)} <= {*names}), ())
+
+
+def _item(source: str, row: Row, responses: tuple[tuple[str, str], ...]) -> Item | str:
+    prompt, reason = row.values.get(_PROMPT), ALL_SAFE
+    if not usable(prompt):
+        return NO_TEXT
+    for response, label in responses:
+        safe, text = row.values.get(label), row.values.get(response)
+        if not isinstance(safe, bool):
+            raise InputError(f"{source}, {row.place}: {label} is not true or false; give JSON Lines or Parquet")
+        if safe:
+            continue
+        if usable(text):
+            return Item(str(prompt), str(text), group=HARMFUL_GROUP)
+        reason = NO_TEXT
+    return reason
+
+
+WIKITEXT_HUB, WIKITEXT_CONFIG, WIKITEXT_SPLIT = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
+"""Where RMU's code takes it from."""
+HEADING = "a heading or an empty line"
+
+WIKITEXT_FILES = (".txt", ".raw", ".tokens")
+_MARKS = re.compile(r" @([-,.])@ ")
+_BEFORE = re.compile(r" +(?=[,.;:!?%)\]]|'(?:s|t|re|ve|ll|d|m)\b)")
+_AFTER = re.compile(r"(?<=[(\[$£]) +")
+
+
+def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, seed: int = 0) -> Sampled[Passage]:
+    """`n` paragraphs."""
+    path = Path(source).expanduser()
+    if path.is_file() and path.suffix in WIKITEXT_FILES:
+        lines: Iterable[object] = _lines(path)
+    else:
+        table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG, columns=frozenset({_TEXT}))
+        if _TEXT not in table.names:
+            raise InputError(f"{table.source}: no column 'text'; give Wikitext's lines in a column of that name")
+        lines = (row.values.get(_TEXT) for row in table.rows)
+    return sampled(str(source), _paragraphs(lines), n=n, seed=seed)
+
+
+def joined(text: str) -> str:
+    """A line without the marks of the tokeniser, each sign beside its word."""
+    return _AFTER.sub("", _BEFORE.sub("", _MARKS.sub(r"\1", text))).strip()
+
+
+def _paragraphs(lines: Iterable[object]) -> Iterator[Passage | str]:
+    title = ""
+    for line in lines:
+        plain = line.strip() if isinstance(line, str) else ""
+        if isinstance(line, str) and plain and not usable(line):
+            yield NO_TEXT
+        elif not plain or (plain.startswith("= ") and plain.endswith(" =")):
+            if plain and not plain.startswith("= = "):
+                title = joined(plain.strip("= "))
+            yield HEADING
+        else:
+            yield passage(joined(plain), title)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_bytes().decode("utf-8-sig").split("\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); give a text file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8") from error
+
+
+Form: TypeAlias = Literal["items", "harmful", "texts", "wikitext"]
+_HUB: dict[str, Form] = {BIO_CORPUS: "texts", WIKITEXT_HUB: "wikitext", SAFE_RLHF: "harmful"}
+
+
+def form_of(name: str) -> Form:
+    """What a file or a data set of the hub holds; "items" too where it is none of both, but a selector, say."""
+    path = local_file(name)
+    if path is None:
+        return _HUB.get(name.partition("@")[0], "items")
+    if path.suffix in WIKITEXT_FILES:
+        return "wikitext"
+    names = column_names(path) if path.suffix.lower() in FORMS else frozenset()
+    if _responses(names):
+        return "harmful"
+    return "texts" if _TEXT in names and not names & RECOGNISED else "items"
+
+
+_BEGINNING = 8
+"""Words of a text that ask for the rest of it."""
+
+
+def items_in(name: str) -> tuple[Item, ...] | None:
+    """Harmful answers or texts of a file as items; None where it holds questions, or is no file.
+
+    A text is asked for by its title and its first words, and the rest of it is the answer.
+    """
+    try:
+        form = form_of(name) if local_file(name) else "items"
+    except InputError:
+        return None  # The loader of questions says better what is wrong.
+    if form == "harmful":
+        return load_harmful(name).samples
+    return None if form == "items" else tuple(map(_continued, texts_in(name, form, n=None, seed=0)))
+
+
+def _continued(passage: Passage) -> Item:
+    words = passage.text.split()
+    n = min(_BEGINNING, len(words) // 2)
+    beginning = " ".join(words[:n]) if n else passage.text[:LEAST]
+    rest = passage.text.split(maxsplit=n)[-1] if n else passage.text[LEAST:]
+    return Item(f"{passage.title}: {beginning}" if passage.title else beginning, rest)
+
+
+def texts_in(name: str, form: Form, *, n: int | None, seed: int) -> tuple[Passage, ...]:
+    """The texts of a file or data set of that form, `n` of them or all; none of questions and harmful answers."""
+    if form == "wikitext":
+        return load_wikitext(name, n=n, seed=seed).samples
+    return load_passages(name, n=n, seed=seed).samples if form == "texts" else ()
