@@ -36,7 +36,8 @@ check: setup  ## What CI checks before the tests: style, types, who imports whom
 	$(BIN)/python tools/cli_page.py --check
 	$(BIN)/python tools/methods_page.py --check
 	$(BIN)/python tools/house.py
-	$(BIN)/mkdocs build --quiet --strict
+	@# --quiet would hide the warnings that --strict counts.
+	$(BIN)/mkdocs build --strict > .mkdocs.log 2>&1 || { cat .mkdocs.log; exit 1; }
 
 docs: setup  ## Write settings.json and docs/cli.md from the commands, and docs/methods.md from the methods
 	$(BIN)/python tools/cli_page.py
