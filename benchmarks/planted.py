@@ -8,19 +8,23 @@ an error. The bars: at most 5 % errors in every cell of the grid, and the stated
 
 A full count takes hours of one processor. So counts are appended to a file, a line a batch, and add up: the same
 command goes on where it was, `--minutes` stops it, `--table` prints what there is. `--audits 20 --only NAME` is quick.
+
+`--cost 4000` judges one audit of so many facts, ten controls, ten methods and ten attacks, and prints what that takes.
 """
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from benchmarks import planted_exams
-from benchmarks.planted_cases import FORMATS, HITS, RELEARN, Exam, draw_case
+from benchmarks.planted_cases import FORMATS, HITS, QUANTIZE, RELEARN, Attack, Exam, Planted, draw_case
 from benchmarks.planted_exams import ALL_FIVE, checks, exams, grid, powers
 from vestige.artifacts.audits import CLAIMS
 from vestige.auditing.forecast import Noises, Tries, joint, wanted_by_claim
@@ -260,6 +264,40 @@ def trained(audits: int, file: Path | None, until: float) -> list[Row]:
     return added(rows)
 
 
+class Cost(NamedTuple):
+    """What one audit took to be judged: processor seconds, and the most memory (MB) before and after."""
+
+    facts: int
+    controls: int
+    methods: int
+    attacks: int
+    cpu_seconds: float
+    drawn_mb: float
+    most_mb: float
+
+
+def cost(facts: int, controls: int = 10, methods: int = 10, attacks: int = 10) -> Cost:
+    """Draw and judge one audit of this size; methods leak 0, 10, 20 or 30 % in every format, one attack brings back."""
+    subjects = [
+        Planted(f"method {n}", {}, leak=dict.fromkeys(FORMATS, n % 4 / 10) if n % 4 else {}) for n in range(methods)
+    ]
+    materials = ("retain", "related", "unrelated", "forget_part")
+    tried = [
+        replace(QUANTIZE, name=f"quantize {n} bits")
+        if n % 4 == 3
+        else Attack(f"relearn {materials[n % 4]} n={n}", "relearn", materials[n % 4], points=3, brings_back=n == 0)
+        for n in range(attacks)
+    ]
+    exam = Exam("cost", tuple(subjects), Thresholds(), tuple(tried), n_items=facts, n_controls=controls)
+    case, drawn, began = draw_case(exam, 1), _most_mb(), time.process_time()
+    judge(case)
+    return Cost(facts, controls, methods, attacks, time.process_time() - began, drawn, _most_mb())
+
+
+def _most_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 def main() -> None:
     """Sit the exams that are missing, and print the tables of all that there are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -269,7 +307,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--table", action="store_true", help="count nothing, print the tables of the file")
     parser.add_argument("--trained", action="store_true", help="audit models that are trained to know what is planted")
+    parser.add_argument("--cost", type=int, metavar="FACTS", help="judge one large audit and print what that takes")
     words = parser.parse_args()
+    if words.cost is not None:
+        print(json.dumps(cost(words.cost)._asdict()))
+        return
     chosen, until = parts(words.only), time.monotonic() + 60 * words.minutes
     if words.trained:
         print(exam_table(trained(words.audits, words.file, 0.0 if words.table else until)))

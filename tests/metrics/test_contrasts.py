@@ -9,11 +9,14 @@ from scipy import stats
 from vestige.metrics.contrasts import (
     Quantity,
     Sample,
+    difference_draws,
     holm,
+    level_draws,
     mean_draws,
     ratio_draws,
     seed_variance,
     simultaneous,
+    step_down,
     worst_case,
 )
 from vestige.metrics.intervals import SeedPrior, design_effect, gaffke, studentised_bootstrap
@@ -54,6 +57,51 @@ def test_few_and_tied_scores_without_bounds_are_never_certain_and_their_ends_nev
     else:
         assert scores.mean() - 15 * spread < low < scores.mean() - 0.04 * spread
         assert scores.mean() + 0.04 * spread < high < scores.mean() + 15 * spread
+
+
+@pytest.mark.parametrize("n", [1, 3, 40])
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), None], ids=["shares", "bits"])
+@pytest.mark.parametrize("clusters", [False, True])
+def test_the_levels_of_several_rows_are_those_of_each(n, bounds, clusters):
+    rng = np.random.default_rng(n)
+    rows = np.stack([rng.random(n), np.full(n, 0.25), np.ones(n), rng.random(n) ** 8])
+    drawn_from = sample(n, tuple(f"e{i % 8}" for i in range(n)) if clusters else None, resamples=1000)
+    for row, many in zip(rows, level_draws(rows, bounds, drawn_from), strict=True):
+        one = mean_draws(Quantity(row, np.zeros((1, n)), bounds), drawn_from, None, name="x", trained=False)
+        assert (many.value, many.n, many.method) == (one.value, one.n, one.method)
+        assert (many.ends, many.item_error) == (pytest.approx(one.ends), pytest.approx(one.item_error))
+        np.testing.assert_allclose(many.low, one.low, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(many.high, one.high, rtol=1e-9, atol=1e-12)
+
+
+def test_the_differences_of_several_rows_are_those_of_each():
+    rng = np.random.default_rng(0)
+    rows, ruler = rng.random((3, 40)) - 0.5, Quantity(np.ones(40), rng.random((2, 40)) / 3, SHARE)
+    for row, many in zip(rows, difference_draws(rows, ruler, sample(40)), strict=True):
+        one = ratio_draws(Quantity(row, np.zeros((1, 40)), SHARE), ruler, sample(40), None, name="x")
+        assert (many.value, many.seed_error, many.method) == (one.value, 0.0, one.method)
+        np.testing.assert_allclose([many.low, many.high], [one.low, one.high], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_step_down_is_the_greatest_error_of_all_that_are_less_significant(below):
+    rng = np.random.default_rng(0)
+    table = rng.random((6, 60)) + rng.random((6, 1))
+    draws = [mean_draws(Quantity(t - 1, np.zeros((1, 60)), SHARE), sample(60), None, name="x") for t in table]
+    margins = [0.0, 0.1, 0.0, -0.1, 0.2, 0.0]
+    # As it is defined, with the whole table of errors in memory.
+    drawn = np.array([-one.high if below else one.low for one in draws])
+    edges = np.array([-margin if below else margin for margin in margins])
+    centres = np.median(drawn, axis=1)
+    arms = centres - np.quantile(drawn, 0.025, axis=1)
+    errors, reached = (centres[:, None] - drawn) / arms[:, None], (centres - edges) / arms
+    order, expected, so_far = np.argsort(-reached, kind="stable"), [0.0] * 6, 0.0
+    for place, i in enumerate(order.tolist()):
+        greatest = errors[order[place:]].max(axis=0)
+        so_far = max(so_far, (np.count_nonzero(greatest >= reached[i] - 1e-12) + 1) / 4001)
+        expected[i] = so_far
+    assert step_down(draws, margins, below=below) == tuple(expected)
+    assert 0 < min(expected) < 0.5 < max(expected)
 
 
 def test_few_scores_without_bounds_get_students_t():

@@ -9,7 +9,7 @@ from vestige.metrics.gains import (
     Controls,
     admission,
     admission_vs_chance,
-    difference,
+    differences,
     excess,
     excess_bits,
     leakage,
@@ -135,9 +135,9 @@ def test_the_difference_of_two_subjects_needs_no_zero():
     rng = np.random.default_rng(3)
     scale = controls(np.ones(40), (rng.random((3, 40)) < 0.2).astype(float))
     first, second = (rng.random(40) < 0.7).astype(float), (rng.random(40) < 0.4).astype(float)
-    apart = difference(first, second, scale)
+    apart, reverse = differences(np.array([[first, second], [second, first]]), scale)
     assert apart.value == pytest.approx(leakage(first, scale).value - leakage(second, scale).value)
-    assert difference(second, first, scale).value == pytest.approx(-apart.value)
+    assert reverse.value == pytest.approx(-apart.value)
     assert apart.seed_error == 0
 
 

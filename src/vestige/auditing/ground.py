@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
-from vestige.metrics.contrasts import Quantity, Sample, mean_draws
+from vestige.metrics.contrasts import Sample, level_draws
 from vestige.metrics.intervals import Bounds
 from vestige.metrics.verdicts import Thresholds
 
@@ -87,11 +87,16 @@ class Ground:
         self, values: Float[np.ndarray, " N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
     ) -> Estimate:
         """The mean score of one subject over the items of `sample`, as of items like them; without bounds in bits."""
+        return self.levels(values[None], sample, metric, bounds=bounds)[0]
+
+    def levels(
+        self, rows: Float[np.ndarray, "Q N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
+    ) -> list[Estimate]:
+        """The same of several subjects or stages, a row each, from one set of draws."""
         if sample.fixed:
             sample = self.sample(sample.items, "level", fixed=False)
-        quantity = Quantity(values, np.zeros((1, len(values))), bounds)
-        drawn = mean_draws(quantity, sample, None, name=metric, trained=False)
-        return drawn.estimate(metric, "bits" if bounds is None else "share")
+        unit = "bits" if bounds is None else "share"
+        return [drawn.estimate(metric, unit) for drawn in level_draws(rows, bounds, sample)]
 
 
 def shown(name: str) -> str:

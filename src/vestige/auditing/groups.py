@@ -69,7 +69,26 @@ def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...
     return {label: tuple(own) for label, own in found.items()} if len(found) > 1 else {}
 
 
-def by_group(ground: Ground, tested: Tested, found: Expressed, subject: str) -> Grouped:
+Parts = Mapping[str, tuple[Scale, ...]]
+"""By group every format that its target is clear of controls in, and bits, over the group's facts."""
+
+
+def parts_of(ground: Ground, tested: Tested) -> Parts:
+    """The scales by which the groups of the forget set are judged, the same for every subject."""
+    scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
+    noises = [_noise(scale) for scale in scales]
+    places = [{item: n for n, item in enumerate(scale.items)} for scale in scales]
+    found: dict[str, tuple[Scale, ...]] = {}
+    for group, own in groups_of(ground.plan, ground.judged).items():
+        parts = (
+            _part(ground, scale, own, [there[i] for i in own if i in there], noise)
+            for scale, there, noise in zip(scales, places, noises, strict=True)
+        )
+        found[group] = tuple(part for part in parts if part is not None)
+    return found
+
+
+def by_group(ground: Ground, tested: Tested, parts: Parts, found: Expressed, subject: str) -> Grouped:
     """Every group of the forget set under one subject."""
     groups = groups_of(ground.plan, ground.judged)
     whole = leak_evidence(found, tested) + (
@@ -77,7 +96,7 @@ def by_group(ground: Ground, tested: Tested, found: Expressed, subject: str) -> 
     )
     if not groups or not whole:
         return NO_GROUPS
-    quantities = [(group, one) for group, own in groups.items() for one in _quantities(ground, tested, subject, own)]
+    quantities = [(group, one) for group in groups for one in _quantities(ground, parts[group], subject)]
     without = [group for group in groups if group not in {name for name, _ in quantities}]
     left_out = (
         (f"no verdict of their own for {_names(without)}: the target is not clearly above its controls there",)
@@ -97,21 +116,19 @@ def by_group(ground: Ground, tested: Tested, found: Expressed, subject: str) -> 
     return Grouped(_verdict(ground, rows, lines), lines, left_out)
 
 
-def _quantities(ground: Ground, tested: Tested, subject: str, items: Sequence[str]) -> Iterator[Evidence]:
+def _quantities(ground: Ground, parts: Sequence[Scale], subject: str) -> Iterator[Evidence]:
     """The leakage of one group in each format in which it can be measured, and its bits."""
-    for scale in tested.scales:
-        part = _part(ground, scale, items)
-        if part is not None and ground.has(Source(subject), scale.key):
-            yield Evidence(scale.name, leak(ground, part, subject), scale.unit, scale.unit)
-    bits = None if tested.bits is None else _part(ground, tested.bits, items)
-    if bits is not None and ground.has(Source(subject), bits.key):
-        yield Evidence(BITS, bits_of(ground, bits, subject), "excess", "bits")
+    for part in parts:
+        if not ground.has(Source(subject), part.key):
+            continue
+        if part.unit == "bits":
+            yield Evidence(BITS, bits_of(ground, part, subject), "excess", "bits")
+        else:
+            yield Evidence(part.name, leak(ground, part, subject), part.unit, part.unit)
 
 
-def _part(ground: Ground, scale: Scale, items: Sequence[str]) -> Scale | None:
+def _part(ground: Ground, scale: Scale, items: Sequence[str], places: list[int], noise: float) -> Scale | None:
     """The scale over one group's facts; None where these are fewer than two, or the target is not clear of controls."""
-    own = set(items)
-    places = [n for n, item in enumerate(scale.items) if item in own]
     if len(places) < 2:
         return None
     kept = tuple(scale.items[n] for n in places)
@@ -119,7 +136,7 @@ def _part(ground: Ground, scale: Scale, items: Sequence[str]) -> Scale | None:
     # Groups share their draws where the trainings are what is random; of questions each group has others.
     fixed = whole.sample.fixed
     sample = ground.sample(kept, "forget" if fixed else f"forget, {items[0]}", fixed=fixed)
-    prior = whole.prior._replace(least=_noise(scale))
+    prior = whole.prior._replace(least=noise)
     controls = Controls(whole.format, whole.target[places], whole.retrained[:, places], sample, prior)
     part = replace(scale, items=kept, controls=controls)
     return part if exceeds_controls(ground, part) else None
@@ -336,8 +353,8 @@ def _items(ground: Ground, scale: Scale, key: str, subject: str, attack: Planned
     """The scale's facts that all were asked under `key`, as they are and after the attack."""
     who = (subject, *scale.retrained)
     sources = [Source(one) for one in who] + [Source.after(one, attack) for one in who]
-    tested = scale.items if attack is None else [i for i in scale.items if i in set(attack.tested)]
-    return ground.scores.common(sources, key, tested)
+    asked = None if attack is None else set(attack.tested)
+    return ground.scores.common(sources, key, [i for i in scale.items if asked is None or i in asked])
 
 
 def _bits(

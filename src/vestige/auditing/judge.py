@@ -12,7 +12,7 @@ from vestige.auditing.ability import Ability, read_ability
 from vestige.auditing.claims import About, verdicts
 from vestige.auditing.formats import Tested, read_formats, unlike_controls
 from vestige.auditing.ground import Ground, checked, judged_items, shown
-from vestige.auditing.groups import NO_SINGLES, by_group, single_facts
+from vestige.auditing.groups import NO_SINGLES, by_group, parts_of, single_facts
 from vestige.auditing.matrix import Matrix, build_matrix
 from vestige.auditing.measures import Kept, read_budget, read_exposure, read_kept, read_measures
 from vestige.auditing.membership import Membership, read_membership
@@ -160,12 +160,13 @@ def _verdicts(
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
+    parts = parts_of(ground, tested)
     for subject in ground.plan.audited:
         found = matrix.expressed[subject]
         counts = [(one.attack, one.format) for one in recovery.tried if one.subject == subject and not one.why_not]
         given = single_facts(ground, "not expressed", subject, scales, ())
         back = single_facts(ground, "not recoverable", subject, scales, counts) if counts else NO_SINGLES
-        grouped = by_group(ground, tested, found, subject)
+        grouped = by_group(ground, tested, parts, found, subject)
         if subject != ground.plan.suppressed:
             # What the positive control gives away is no leak.
             facts += [*given.lines, *back.lines]

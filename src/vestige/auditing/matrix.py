@@ -13,7 +13,7 @@ from vestige.auditing.ground import BITS_KEY, Ground
 from vestige.auditing.scores import Source
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, simultaneous, worst_case
-from vestige.metrics.gains import difference, excess, excess_bits, leakage, leakage_vs_chance
+from vestige.metrics.gains import differences, excess, excess_bits, leakage, leakage_vs_chance
 from vestige.metrics.verdicts import (
     Evidence,
     Outcome,
@@ -59,7 +59,10 @@ def leak_evidence(found: Expressed, tested: Tested) -> list[Evidence]:
 def build_matrix(ground: Ground, tested: Tested) -> Matrix:
     """All subjects in all formats; the positive control is not compared with the methods."""
     expressed = {subject: _expressed(ground, tested, subject) for subject in ground.plan.audited}
-    cells = [cell for subject in ground.plan.audited for cell in _cells(ground, tested, subject, expressed[subject])]
+    levels = _levels(ground, tested)
+    cells = [
+        cell for subject in ground.plan.audited for cell in _cells(ground, tested, subject, expressed[subject], levels)
+    ]
     metric = tested.scales[0].unit if tested.scales else ""
     worst = [worst_line(subject, metric, found.leaks) for subject, found in expressed.items() if found.leaks]
     methods = {subject: found for subject, found in expressed.items() if subject != ground.plan.suppressed}
@@ -135,21 +138,36 @@ def _expressed(ground: Ground, tested: Tested, subject: str) -> Expressed:
     return Expressed(leaks, beyond, bits, tuple(not_asked), picks)
 
 
-def _cells(ground: Ground, tested: Tested, subject: str, found: Expressed) -> list[MatrixCell]:
+def _levels(ground: Ground, tested: Tested) -> dict[tuple[str, str], Estimate]:
+    """The mean score of every subject in every format that it was asked in."""
+    found: dict[tuple[str, str], Estimate] = {}
+    for scale, _, line in tested.reads:
+        asked = [one for one in ground.plan.audited if ground.has(Source(one), scale.key)]
+        if asked:
+            rows = ground.scores.rows([Source(one) for one in asked], scale.key, scale.items)
+            levels = ground.levels(rows, scale.controls.sample, line.metric)
+            found |= {(one, scale.name): level for one, level in zip(asked, levels, strict=True)}
+    return found
+
+
+def _cells(
+    ground: Ground, tested: Tested, subject: str, found: Expressed, levels: Mapping[tuple[str, str], Estimate]
+) -> list[MatrixCell]:
     bands = dict(zip(found.leaks, simultaneous(list(found.leaks.values())), strict=True)) if found.leaks else {}
     cells = []
-    for scale, _, line in tested.reads:
-        if not ground.has(Source(subject), scale.key):
+    for scale, _, _ in tested.reads:
+        if (subject, scale.name) not in levels:
             continue
-        level = ground.level(
-            ground.scores.of(Source(subject), scale.key, scale.items), scale.controls.sample, line.metric
-        )
         leaked = band = None
         if scale.name in found.leaks:
             leaked = found.leaks[scale.name].estimate(scale.unit, scale.unit)
             low, high, said = bands[scale.name]
             band = Estimate(scale.unit, scale.unit, leaked.value, low, high, leaked.n, said)
-        cells.append(MatrixCell(subject, scale.name, level, leaked, band, _below(ground, found, scale.name)))
+        cells.append(
+            MatrixCell(
+                subject, scale.name, levels[subject, scale.name], leaked, band, _below(ground, found, scale.name)
+            )
+        )
     return cells
 
 
@@ -173,15 +191,17 @@ def _orders(scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[O
 
 
 def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[ReversalLine, ...]:
-    differences: dict[tuple[str, str], dict[str, Draws]] = {}
-    for first, second in combinations(expressed, 2):
-        for scale in scales:
-            if scale.name in expressed[first].leaks and scale.name in expressed[second].leaks:
-                one, other = (ground.scores.of(Source(s), scale.key, scale.items) for s in (first, second))
-                # An order of methods is about questions like these: on given questions any two models differ.
-                drawn = replace(scale.controls, sample=ground.sample(scale.items, fixed=False))
-                differences.setdefault((first, second), {})[scale.name] = difference(one, other, drawn)
-    return tuple(ReversalLine(*one) for one in reversals(differences))
+    apart: dict[tuple[str, str], dict[str, Draws]] = {pair: {} for pair in combinations(expressed, 2)}
+    for scale in scales:
+        pairs = [pair for pair in apart if all(scale.name in expressed[one].leaks for one in pair)]
+        if not pairs:
+            continue
+        rows = [ground.scores.rows([Source(one) for one in pair], scale.key, scale.items) for pair in pairs]
+        # An order of methods is about questions like these: on given questions any two models differ.
+        drawn = replace(scale.controls, sample=ground.sample(scale.items, fixed=False))
+        for pair, draws in zip(pairs, differences(np.stack(rows), drawn), strict=True):
+            apart[pair][scale.name] = draws
+    return tuple(ReversalLine(*one) for one in reversals({pair: own for pair, own in apart.items() if own}))
 
 
 def _reliability(ground: Ground, tested: Tested, expressed: dict[str, Expressed]) -> ReliabilityLine | None:

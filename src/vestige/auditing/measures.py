@@ -204,11 +204,12 @@ def _generalization(ground: Ground, tested: Tested) -> Iterator[MeasureLine]:
     for attack in ground.plan.attacks:
         if attack.kind != "relearn" or attack.material != "retain":
             continue
+        own = set(attack.tested)
         for scale in tested.scales:
             key = hits.get(scale.name, "")
             for subject in scale.retrained if key else ():
                 sources = [Source(subject), Source.after(subject, attack)]
-                items = ground.scores.common(sources, key, [i for i in scale.items if i in set(attack.tested)])
+                items = ground.scores.common(sources, key, [i for i in scale.items if i in own])
                 if not items:
                     continue
                 before, after = (float(np.mean(ground.scores.of(one, key, items))) for one in sources)

@@ -345,26 +345,29 @@ def _curves(ground: Ground, stage: _Stage, no_gain: str) -> list[CurveLine]:
     plan, key = ground.plan, stage.scale.key
     roles = [(plan.target, "target"), *((one, "retrained") for one in plan.retrained)]
     roles += [(one, "suppressed" if one == plan.suppressed else "unlearned") for one in plan.audited]
-    lines, sample = [], ground.sample(stage.items, CURVE, fixed=False)
-    for subject, role in roles:
+    bounds = None if stage.bits else SHARE
+    stages = [(BEFORE, "", "")] + [(point, stage.attack.name, point) for point in stage.attack.points]
+    asked = [
+        (subject, role, point, Source(subject, *at))
+        for subject, role in roles
+        for point, *at in stages
+        if ground.scores.common([Source(subject, *at)], key, stage.items) == stage.items
+    ]
+    if not asked or (stage.bits and len(stage.items) < 2):
+        return []
+    rows = ground.scores.rows([source for *_, source in asked], key, stage.items)
+    sample = ground.sample(stage.items, CURVE, fixed=False)
+    levels = ground.levels(rows, sample, key.partition("/")[2], bounds=bounds)
+    points: dict[tuple[str, str], list[CurvePoint]] = {}
+    for (subject, role, point, _), level in zip(asked, levels, strict=True):
         carried = ground.case.carried.get((stage.attack.name, subject))
-        bits = {} if carried is None else carried.points_bits
-        sources = [(BEFORE, Source(subject))]
-        sources += [(point, Source(subject, stage.attack.name, point)) for point in stage.attack.points]
-        points = []
-        for point, source in sources:
-            if ground.scores.common([source], key, stage.items) != stage.items:
-                continue
-            bounds = None if stage.bits else SHARE
-            values = ground.scores.of(source, key, stage.items)
-            if bounds is None and len(values) < 2:
-                continue
-            level = ground.level(values, sample, key.partition("/")[2], bounds=bounds)
-            points.append(CurvePoint(point, level, bits.get(point)))
-        if points:
-            unit = "bits" if stage.bits else "share"
-            lines.append(CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(points), no_gain))
-    return lines
+        bits = None if carried is None else carried.points_bits.get(point)
+        points.setdefault((subject, role), []).append(CurvePoint(point, level, bits))
+    unit = "bits" if stage.bits else "share"
+    return [
+        CurveLine(subject, role, stage.attack.name, stage.scale.name, unit, tuple(own), no_gain)
+        for (subject, role), own in points.items()
+    ]
 
 
 def _line(one: Tried) -> GainLine:

@@ -43,13 +43,17 @@ class Scores:
 
     def common(self, sources: Sequence[Source], key: str, items: Sequence[str]) -> tuple[str, ...]:
         """Those of `items`, in their order, that have a value under `key` in every source."""
-        tables = [self.values.get(source, {}).get(key, {}) for source in sources]
-        return tuple(i for i in items if all(i in table for table in tables))
+        there = dict.fromkeys(items).keys()
+        for source in sources:
+            table = self.values.get(source, {}).get(key, {}).keys()
+            if not there <= table:
+                there = dict.fromkeys(i for i in there if i in table).keys()
+        return tuple(i for i in items if i in there)
 
     def of(self, source: Source, key: str, items: Sequence[str]) -> Float[np.ndarray, " N"]:
         """The values of `items` in their order; every one of them has to be there (see `common`)."""
         table = self.values[source][key]
-        return np.array([table[i] for i in items], dtype=float)
+        return np.fromiter(map(table.__getitem__, items), dtype=float, count=len(items))
 
     def rows(self, sources: Sequence[Source], key: str, items: Sequence[str]) -> Float[np.ndarray, "M N"]:
         """The values of several sources, a row each."""

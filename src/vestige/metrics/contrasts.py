@@ -38,6 +38,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
 from vestige.metrics.intervals import (
     LEAST_CLUSTERS,
+    LEAST_ERROR,
     LEVEL,
     RESAMPLES,
     TYPICAL,
@@ -65,7 +66,7 @@ BOUND = 0.96
 
 _TAIL = (1 - LEVEL) / 2
 _Z = float(ndtri(1 - _TAIL))
-_KEPT = 10_000_000
+_KEPT = 50_000_000
 """Weights that a sample keeps in memory (8 bytes each); longer ones are drawn again at each use."""
 
 
@@ -118,6 +119,11 @@ class Sample:
     def order(self) -> Int[np.ndarray, " N"]:
         """The items by name, so that the order in which they were given changes nothing."""
         return np.argsort(np.asarray(self.items), kind="stable")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The items in the order of their names."""
+        return tuple(self.items[n] for n in self.order)
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " N"] | None:
@@ -203,18 +209,41 @@ class Draws:
     @cached_property
     def ends(self) -> tuple[float, float]:
         """The 95 % interval; it holds the value. Infinite where the items tell nothing of their spread."""
-        if np.isinf(self.low).any():
+        if not self.known:
             return -math.inf, math.inf
-        low, high = float(np.quantile(self.low, _TAIL)), float(np.quantile(self.high, 1 - _TAIL))
+        low, high = self.tails
         return min(low, self.value), max(high, self.value)
 
     @cached_property
     def bounds(self) -> tuple[float, float]:
         """What it is at least and what it is at most, each with the confidence `BOUND`; they hold the value."""
-        if np.isinf(self.low).any():
+        if not self.known:
             return -math.inf, math.inf
-        low, high = float(np.quantile(self.low, 1 - BOUND)), float(np.quantile(self.high, BOUND))
+        low, high = self._quantiles(1 - BOUND)
         return min(low, self.value), max(high, self.value)
+
+    @cached_property
+    def known(self) -> bool:
+        """Whether the items tell anything of their spread."""
+        return not np.isinf(self.low).any()
+
+    @cached_property
+    def tails(self) -> tuple[float, float]:
+        """The quantiles that leave 2.5 % of the low draws below and of the high ones above."""
+        return self._quantiles(_TAIL)
+
+    @cached_property
+    def middles(self) -> tuple[float, float]:
+        """The medians of the low and of the high draws."""
+        low = float(np.median(self.low))
+        return low, low if self.high is self.low else float(np.median(self.high))
+
+    def _quantiles(self, tail: float) -> tuple[float, float]:
+        if self.low is self.high:
+            low, high = np.quantile(self.low, (tail, 1 - tail))
+        else:
+            low, high = np.quantile(self.low, tail), np.quantile(self.high, 1 - tail)
+        return float(low), float(high)
 
     def p_at_most(self, margin: float) -> float:
         """One-sided p-value of "at most `margin`"."""
@@ -263,16 +292,31 @@ def _drawn(
     value = float(differences.mean()) / length
     if sample.fixed:
         return _over_trainings(scores, sample, prior, (value, length), name=name, trained=trained)
-    low, high = _item_draws(differences, quantity.bounds, sample)
-    kind = "studentised bootstrap" if quantity.bounds is None else "Gaffke"
-    read = _Read(value, low, high, differences, 1.0, kind)
-    if ruler is not None:
-        bottoms = _item_draws(unit, None if quantity.bounds is None else (0.0, 0.0), sample)[0]
-        # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
-        safe = np.maximum(bottoms, 1e-9)
-        residuals = (differences - value * unit) / length
-        read = _Read(value, low / safe, high / safe, residuals, length, f"{read.kind}, Fieller")
+    ends, bounds = _item_draws(differences, quantity.bounds, sample), quantity.bounds
+    if ruler is None:
+        read = _read_in(differences, ends, bounds, None, None)
+    else:
+        bottoms = _item_draws(unit, None if bounds is None else (0.0, 0.0), sample)[0]
+        read = _read_in(differences, ends, bounds, unit, bottoms)
     return _with_seeds(read, scores, sample, prior, name=name, trained=trained)
+
+
+def _read_in(
+    differences: Float[np.ndarray, " N"],
+    ends: tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]],
+    bounds: Bounds | None,
+    unit: Float[np.ndarray, " N"] | None,
+    bottoms: Float[np.ndarray, " R"] | None,
+) -> "_Read":
+    """A mean difference by its draws, in units of the mean of `unit`, whose draws are `bottoms`, where there is one."""
+    kind, value = "studentised bootstrap" if bounds is None else "Gaffke", float(differences.mean())
+    if unit is None or bottoms is None:
+        return _Read(value, *ends, differences, 1.0, kind)
+    length = _length(unit)
+    # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
+    safe = np.maximum(bottoms, 1e-9)
+    residuals = (differences - value / length * unit) / length
+    return _Read(value / length, ends[0] / safe, ends[1] / safe, residuals, length, f"{kind}, Fieller")
 
 
 def _length(unit: Float[np.ndarray, " N"]) -> float:
@@ -406,8 +450,7 @@ def _over_trainings(
     found = spread(scores.control, scores.differences(), prior, width=width)
     per_training = math.sqrt(1 / m + trained) / length
     rest = interaction(scores.control) if m > 1 else scores.differences()[None] - scores.differences().mean()
-    facts = tuple(np.asarray(sample.items)[sample.order].tolist())
-    noise = joint_noise(rest, facts, float(found.df), name=name, seed=sample.seed, resamples=sample.resamples)
+    noise = joint_noise(rest, sample.names, float(found.df), name=name, seed=sample.seed, resamples=sample.resamples)
     drawn = value + math.sqrt(float(found.variance)) * per_training * noise
     by_items = float(found.noise) / n
     fact, common = likely(scores.control, scores.differences(), TYPICAL_BITS if width is None else TYPICAL)
@@ -424,6 +467,39 @@ def _over_trainings(
     )
 
 
+def level_draws(rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, sample: Sample) -> list[Draws]:
+    """Draws of the means of several rows of scores over the same items, with no control and no seed to count."""
+    return _rows_drawn(rows, bounds, None, sample)
+
+
+def difference_draws(rows: Float[np.ndarray, "Q N"], ruler: Quantity, sample: Sample) -> list[Draws]:
+    """Draws of the means of several rows of differences in units of the ruler's (`ratio_draws`), with no seed."""
+    return _rows_drawn(rows, ruler.bounds, ruler, sample)
+
+
+def _rows_drawn(
+    rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, ruler: Quantity | None, sample: Sample
+) -> list[Draws]:
+    """What `_drawn` gives for each row without controls; the resamples are gone through once for all of them."""
+    if sample.fixed:
+        raise ValueError("items that are given are not drawn again")
+    nothing = np.zeros((1, sample.n))
+    scores = [_checked(Quantity(row, nothing, bounds), sample) for row in rows]
+    if bounds is None and sample.n < LEAST_RESAMPLED:
+        drawn = [_item_draws(one.subject, bounds, sample) for one in scores]
+    elif bounds is None:
+        drawn = [(one, one) for one in _all_studentised(np.stack([one.subject for one in scores]), sample)]
+    else:
+        middles, more = _shared(np.stack([one.subject for one in scores]), sample)
+        drawn = [(middle + more * bounds[0], middle + more * bounds[1]) for middle in middles]
+    unit = None if ruler is None else _checked(ruler, sample).differences()
+    bottoms = None if unit is None else _item_draws(unit, (0.0, 0.0), sample)[0]
+    return [
+        _with_seeds(_read_in(one.subject, ends, bounds, unit, bottoms), one, sample, None, name="", trained=False)
+        for one, ends in zip(scores, drawn, strict=True)
+    ]
+
+
 def _item_draws(
     values: Float[np.ndarray, " N"], bounds: Bounds | None, sample: Sample
 ) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:
@@ -438,13 +514,38 @@ def _item_draws(
     return middle + more * bounds[0], middle + more * bounds[1]
 
 
-def _shared(values: Float[np.ndarray, " N"], sample: Sample) -> tuple[Float[np.ndarray, " R"], Float[np.ndarray, " R"]]:
+def _shared(
+    values: Float[np.ndarray, "*Q N"], sample: Sample
+) -> tuple[Float[np.ndarray, "*Q R"], Float[np.ndarray, " R"]]:
     """What the items asked add to the mean of each resample, and the weight of the one more."""
     shared, extra = [], []
     for weights in sample.weights():
-        shared.append(weights[:, 1:] @ values)
+        shared.append(weights[:, 1:] @ values.T)
         extra.append(weights[:, 0])
-    return np.concatenate(shared), np.concatenate(extra)
+    return np.ascontiguousarray(np.concatenate(shared).T), np.concatenate(extra)
+
+
+def _all_studentised(values: Float[np.ndarray, "Q N"], sample: Sample) -> Float[np.ndarray, "Q R"]:
+    """`_studentised` of several rows of at least `LEAST_RESAMPLED` scores: by how often each resample has each item."""
+    n, means = sample.n, values.mean(axis=1, keepdims=True)
+    apart = values - means
+    errors = values.std(axis=1, ddof=1, keepdims=True) / math.sqrt(n)
+    rng, drawn = generator(sample.seed, "shared studentised"), []
+    for counts in _counts(rng, n, sample.resamples):
+        shift, squares = (apart @ counts.T) / n, (apart**2 @ counts.T) / n
+        deviations = np.sqrt(np.maximum(squares - shift**2, 0.0) / (n - 1))
+        drawn.append(shift / np.maximum(np.maximum(deviations, LEAST_ERROR * errors), 1e-300))
+    found: Float[np.ndarray, "Q R"] = means - np.concatenate(drawn, axis=1) * errors
+    return found
+
+
+def _counts(rng: np.random.Generator, n: int, resamples: int) -> Iterator[Float[np.ndarray, "r N"]]:
+    """How often each of the resamples has each of n items, a portion of resamples at a time."""
+    at_once = max(1, min(resamples, 1_000_000 // n))
+    for start in range(0, resamples, at_once):
+        rows = min(at_once, resamples - start)
+        places = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
+        yield np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
 
 
 def _studentised(values: Float[np.ndarray, " N"], sample: Sample) -> Float[np.ndarray, " R"]:
@@ -506,30 +607,47 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
         raise ValueError(f"{len(draws)} quantities but {len(margins)} margins")
     if not draws:
         return ()
-    errors, reached = [], []
-    for one, margin in zip(draws, margins, strict=True):
-        drawn, edge = (-one.high, -margin) if below else (one.low, margin)
-        centre = float(np.median(drawn))
-        if not math.isfinite(centre):
-            # Nothing is known of it, so that it never is beyond its margin and costs the others nothing.
-            errors.append(np.zeros(len(drawn)))
-            reached.append(-math.inf)
-            continue
-        arm = centre - float(np.quantile(drawn, _TAIL))
-        # A value without error is beyond its margin or it is not; it shares no scale with the others.
-        errors.append((centre - drawn) / arm if arm > 0 else np.zeros(len(drawn)))
-        reached.append((centre - edge) / arm if arm > 0 else math.copysign(math.inf, centre - edge))
+    read = [_read(one, margin, below=below) for one, margin in zip(draws, margins, strict=True)]
+    reached = [one.reached for one in read]
     order = np.argsort(-np.array(reached), kind="stable")
-    # By resample the greatest error of each quantity and all that are less significant.
-    left = np.stack([errors[i] for i in order], axis=1)
-    greatest = np.maximum.accumulate(left[:, ::-1], axis=1)[:, ::-1]
-    # Rounding of the quotients must not part what `Draws.p_at_most` counts as equal.
+    # By resample the greatest error of each quantity and all that are less significant; the least significant first.
+    greatest, alone = np.full(len(draws[0].low), -math.inf), [0.0] * len(draws)
+    for i in reversed(order.tolist()):
+        np.maximum(greatest, read[i].errors(), out=greatest)
+        # Rounding of the quotients must not part what `Draws.p_at_most` counts as equal.
+        alone[i] = float((np.count_nonzero(greatest >= reached[i] - 1e-12) + 1) / (len(greatest) + 1))
     found, so_far = [0.0] * len(draws), 0.0
-    for place, i in enumerate(order):
-        p = float((np.count_nonzero(greatest[:, place] >= reached[i] - 1e-12) + 1) / (len(greatest) + 1))
-        so_far = max(so_far, p)
+    for i in order.tolist():
+        so_far = max(so_far, alone[i])
         found[i] = so_far
     return tuple(found)
+
+
+class _Distance(NamedTuple):
+    """How far a quantity is beyond its margin, in its own arm, and what its errors are counted from and in."""
+
+    drawn: Float[np.ndarray, " R"]
+    centre: float
+    arm: float
+    reached: float
+
+    def errors(self) -> Float[np.ndarray, " R"]:
+        # A value without error is beyond its margin or it is not; it shares no scale with the others.
+        found: Float[np.ndarray, " R"] = np.zeros(len(self.drawn))
+        if self.arm > 0:
+            found = (self.centre - self.drawn) / self.arm
+        return found
+
+
+def _read(one: Draws, margin: float, *, below: bool) -> _Distance:
+    drawn, edge = (-one.high, -margin) if below else (one.low, margin)
+    centre = -one.middles[1] if below else one.middles[0]
+    if not math.isfinite(centre):
+        # Nothing is known of it, so that it never is beyond its margin and costs the others nothing.
+        return _Distance(drawn, centre, 0.0, -math.inf)
+    arm = centre - (float(np.quantile(drawn, _TAIL)) if below else one.tails[0])
+    reached = (centre - edge) / arm if arm > 0 else math.copysign(math.inf, centre - edge)
+    return _Distance(drawn, centre, arm, reached)
 
 
 def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:
@@ -578,6 +696,8 @@ def _greatest_error(
     lengths = {len(one.low) for one in draws}
     if len(lengths) != 1:
         raise ValueError(f"the quantities have {sorted(lengths)} resamples, so they share none")
-    errors = np.stack([one.high if high else -one.low for one in draws], axis=1)
-    found: Float[np.ndarray, " R"] = ((errors - np.median(errors, axis=0)) / arms).max(axis=1)
-    return found
+    greatest = np.full(lengths.pop(), -math.inf)
+    for one, arm in zip(draws, arms.tolist(), strict=True):
+        error = one.high - one.middles[1] if high else one.middles[0] - one.low
+        np.maximum(greatest, error / arm, out=greatest)
+    return greatest

@@ -23,7 +23,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from vestige.metrics.contrasts import Draws, Quantity, Sample, known_ratio_draws, mean_draws, ratio_draws
+from vestige.metrics.contrasts import (
+    Draws,
+    Quantity,
+    Sample,
+    difference_draws,
+    known_ratio_draws,
+    mean_draws,
+    ratio_draws,
+)
 from vestige.metrics.intervals import Bounds, SeedPrior
 
 _SHARE = (-1.0, 1.0)
@@ -110,11 +118,9 @@ def excess_bits(
     return mean_draws(quantity, sample, prior, name="bits")
 
 
-def difference(first: Float[np.ndarray, " N"], second: Float[np.ndarray, " N"], controls: Controls) -> Draws:
-    """The first subject's leakage less the second's: of these two models, on the same items."""
-    apart = np.asarray(first, dtype=float) - np.asarray(second, dtype=float)
-    quantity = Quantity(apart, np.zeros((1, len(apart))), _SHARE)
-    return ratio_draws(quantity, controls.gap, controls.sample, None, name="difference")
+def differences(pairs: Float[np.ndarray, "Q 2 N"], controls: Controls) -> list[Draws]:
+    """The first subject's leakage less the second's, of each pair: of these two models, on the same items."""
+    return difference_draws(pairs[:, 0] - pairs[:, 1], controls.gap, controls.sample)
 
 
 _LEAST = 1e-9
