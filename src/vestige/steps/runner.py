@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing.context import BaseContext
 from multiprocessing.queues import Queue
 from typing import Any
 
@@ -231,14 +232,14 @@ def _survives(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "Queue[tuple[str, float]]"]]:
-    context = multiprocessing.get_context("spawn")
+    context = _context()
     reports: Queue[tuple[str, float]] = context.Queue()
     cards: Queue[str] = context.Queue()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     for number in range(workers):
         cards.put(visible[number] if number < len(visible) and visible[number] else str(number))
     # One process alone takes the device that was asked for, whichever card that is.
-    started = (reports, os.getpid(), cards if workers > 1 else None)
+    started = (reports, dict(os.environ), cards if workers > 1 else None)
     pool = ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=started)
     try:
         yield pool, reports
@@ -248,31 +249,52 @@ def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "Queue[tuple[str,
         cards.close()
 
 
-def _start_worker(reports: "Queue[tuple[str, float]]", parent: int, cards: "Queue[str] | None") -> None:
+def _context() -> BaseContext:
+    """New processes, and on Linux forks of one that has imported what tasks take seconds to import, and no more.
+
+    Elsewhere the systems' own libraries do not survive a fork.
+    """
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOADED))
+    return context
+
+
+_PRELOADED = ("vestige.steps.attack", "vestige.steps.finetune", "vestige.steps.unlearn", "vestige.models.tiny")
+
+
+def _start_worker(
+    reports: "Queue[tuple[str, float]]", environment: Mapping[str, str], cards: "Queue[str] | None"
+) -> None:
     global _reports
     _reports = reports
-    settle_in(parent, None if cards is None else cards.get())
+    # A forked process has the environment of the first pool.
+    os.environ.clear()
+    os.environ.update(environment)
+    settle_in(started=True, card=None if cards is None else cards.get())
     import torch
 
     torch.set_num_threads(1)
 
 
-def settle_in(parent: int | None, card: str | None) -> None:
-    """Prepare a worker process: it sees no GPU but `card`, and ends with the process `parent`, if there is one."""
+def settle_in(*, started: bool, card: str | None) -> None:
+    """Prepare a worker process: it sees no GPU but `card`, and ends with the process that `started` it, if one did."""
     if card is not None:
-        # Before torch is imported.
+        # Before CUDA is asked for anything.
         os.environ["CUDA_VISIBLE_DEVICES"] = card
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    if parent is not None:
+    if started:
         # Ctrl-C reaches the whole group; the parent decides what it means.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
-def _die_with(parent: int) -> None:
+def _end_with_parent() -> None:
     """End this process when its parent is gone: a killed run must not go on writing beside the one that resumes it."""
-    while os.getppid() == parent:
-        time.sleep(0.2)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "no process of multiprocessing"
+    parent.join()
     os._exit(1)
 
 

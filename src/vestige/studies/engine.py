@@ -365,7 +365,7 @@ _Started = tuple[int, StudyState, Plan, Make, str]
 
 def worker(parent: int, state: StudyState, plan: Plan, make: Make, run: str, card: str | None = None) -> None:
     """What every executor starts: the same work, which ends by itself."""
-    settle_in(parent or None, card)
+    settle_in(started=parent != 0, card=card)
     # A scheduler that wants its node back says so by SIGTERM: the lease is given back at once.
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
