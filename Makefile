@@ -17,15 +17,19 @@ test test-fast check-portable check-wheel: export PYTHONDONTWRITEBYTECODE :=
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Vestige needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --no-compile $(CONSTRAINTS) -e .
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.installed
 	$(BIN)/pip install --quiet $(CONSTRAINTS) -e '.[dev,docs]'
 	touch $@
 
 setup: $(VENV)/.ready  ## Create .venv and install Vestige with its development tools
 
-demo: setup  ## Run PISTOL's sample dataset 1 through the whole pipeline; write runs/demo/report.html
+demo: $(VENV)/.installed  ## Run PISTOL's sample dataset 1 through the whole pipeline; write runs/demo/report.html
 	$(BIN)/vestige demo
 
 check: setup  ## What CI checks before the tests: style, types, who imports whom, generated pages, links, size
