@@ -4,7 +4,7 @@ from scipy import stats
 
 from vestige.core.errors import InputError
 from vestige.metrics.contrasts import Draws, Sample
-from vestige.metrics.gains import Attacked, Controls, difference, excess, leakage, split
+from vestige.metrics.gains import Attacked, Controls, differences, excess, leakage, split
 from vestige.metrics.intervals import SeedPrior
 from vestige.metrics.planning import items_needed
 from vestige.metrics.verdicts import (
@@ -291,7 +291,8 @@ def planted(second_in_generate, rng):
     forms = {"choose": (0.2, 0.7), "generate": (0.5, second_in_generate), "option": (0.4, 0.4)}
     return {
         ("ga", "npo"): {
-            form: difference(knows(a, rng), knows(b, rng), scale(form, rng)) for form, (a, b) in forms.items()
+            form: differences(np.array([[knows(a, rng), knows(b, rng)]]), scale(form, rng))[0]
+            for form, (a, b) in forms.items()
         }
     }
 
@@ -328,7 +329,10 @@ def test_equal_methods_are_rarely_reversed():
     rng, found = np.random.default_rng(4), 0
     for _ in range(60):
         apart = {
-            pair: {form: difference(knows(0.3, rng), knows(0.3, rng), scale(form, rng)) for form in ("a", "b", "c")}
+            pair: {
+                form: differences(np.array([[knows(0.3, rng), knows(0.3, rng)]]), scale(form, rng))[0]
+                for form in ("a", "b", "c")
+            }
             for pair in (("x", "y"), ("x", "z"), ("y", "z"))
         }
         found += bool(reversals(apart))
