@@ -335,6 +335,11 @@ def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
     assert plan.folders["target"] == "models/target"
     assert plan.folders["ga"].startswith("cells/ga-")
     assert (run.path / plan.folders["ga"] / "done.json").exists()
+    # Where they lie makes no other audit of it.
+    shutil.copytree(made.path, tmp_path / "moved")
+    moved = RunFolder(tmp_path / "moved")
+    run_audit(run.path, AuditRequest(audited.models(moved), audited.SPLITS, quick, device="cpu"))
+    assert [p.name for p in (run.path / "cells").iterdir()] == [Path(plan.folders["ga"]).name]
     # No attack was made, so nothing is known of what can be brought back.
     open_ = {v.claim: v.outcome for v in read_outcome(run.audit("edge:p0_q0")).verdicts}
     assert open_["not recoverable"] == "inconclusive"

@@ -159,10 +159,18 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
     if own is not None and own.path.resolve().is_relative_to(run.path.resolve()):
         return any_subject(settings, None, verify=request.verify)
     if model.role == "unlearned":
-        home = run.cell(model.name, content_id({"model": shown_address(model.model)}, length=12))
+        home = run.cell(model.name, content_id({"model": _known_by(model.model, own)}, length=12))
     else:
         home = run.control(model.name)
     return any_subject(settings, str(home.path), role=model.role, name=model.name, verify=request.verify)
+
+
+def _known_by(model: str, own: SubjectFolder | None) -> str:
+    """What a model outside the run is known by: Vestige's own by its digest, wherever it lies, others by their place."""
+    if own is not None and own.done.is_file():
+        return str(read_versioned(own.done, "digest")["digest"])
+    path = Path(model).expanduser()
+    return str(path.resolve()) if path.exists() else shown_address(model)
 
 
 def published_task(run: str, request: AuditRequest, report: Report) -> None:
