@@ -223,7 +223,6 @@ def _refused_while_another_works(out, other):
 ITEMS = squares(8)
 REFUSED = {
     "an adapter that is not trained": (["--save", "adapter", "--set", "lora_rank=0"], "lora_rank 0"),
-    "a tracker that is not there": (["--report-to", "nosuch"], "no tracker 'nosuch'"),
     "a number format": (["--dtype", "float16"], "float16"),
     "layers that are not there": (["--set", "lora_rank=2", "--set", 'lora_targets=["nosuch"]'], "nosuch"),
 }
