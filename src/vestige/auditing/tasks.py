@@ -166,7 +166,7 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
 
 
 def _known_by(model: str, own: SubjectFolder | None) -> str:
-    """What a model outside the run is known by: Vestige's own by its digest, wherever it lies, others by their place."""
+    """What a model outside the run is known by: Vestige's own by its digest, wherever it lies, others by their path."""
     if own is not None and own.done.is_file():
         return str(read_versioned(own.done, "digest")["digest"])
     path = Path(model).expanduser()
