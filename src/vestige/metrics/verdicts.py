@@ -147,7 +147,7 @@ def steady(gap: Draws, thresholds: Thresholds) -> bool:
     A graded score can lie in a narrow part of its range (TOFU's truth ratio) and still tell more than hits do, so that
     this admits it too. `gap` is `gains.gap_of_a_training`.
     """
-    return 0 < (1 - thresholds.admission) * gap.value < gap.ends[0]
+    return 0 < (1 - thresholds.admission) * gap.value < gap.bounds[0]
 
 
 def stays_below(evidence: Sequence[Evidence], thresholds: Thresholds) -> Verdict:
