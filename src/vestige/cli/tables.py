@@ -159,6 +159,8 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
         heads = ["subject", "claim", "verdict", "what is shown"]
         print_table(f"{outcome.forget}: verdicts{target}", heads, rows, no_wrap=("claim", "verdict"))
         print(f"evidence level: {controls_said(outcome)}")
+        for subject in outcome.unchanged:
+            print(f"{one_line(subject, width=60)} has the target's own weights")
         facts = [_fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
         if len(outcome.facts) > _MOST_FACTS:
             facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")

@@ -137,8 +137,15 @@ def build_bundle(run: Path, out: Path, *, sign_with: Path | None = None) -> Path
     if not contents.audits:
         raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of; run vestige audit first")
     build_report(run, verify=False)
+    sources = (folder.report, folder.verdicts, folder.settings, folder.provenance)
+    # What is handed on must be of the run, and no file of the reader's that a link leads to.
+    linked = next((path for path in (*sources, *folder.tables.iterdir()) if path.is_symlink()), None)
+    if linked is not None:
+        raise InputError(
+            f"{one_line(str(linked), width=300)} is a link, and a bundle holds files of the run; remove it"
+        )
     with new_folder(out) as partial:
-        for source in (folder.report, folder.verdicts, folder.settings, folder.provenance):
+        for source in sources:
             if source.exists():
                 shutil.copyfile(source, partial / source.name)
         shutil.copytree(folder.tables, partial / folder.tables.name)
