@@ -631,8 +631,9 @@ def test_several_wordings_are_one_fact_in_a_plan_too():
 
 
 def test_the_example_of_the_handbook_runs(made, tmp_path):
-    write_jsonl(tmp_path / "qa.jsonl", ({"question": i.question, "answer": i.answer} for i in audited.ITEMS))
-    write_jsonl(tmp_path / "forget.jsonl", ({"question": i.question, "answer": i.answer} for i in audited.FORGET))
+    for name, items in {"qa": audited.ITEMS, "forget": audited.FORGET}.items():
+        rows = ({"question": i.question, "answer": i.answer, "edge": i.edge} for i in items)
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
     target, control, _, unlearned = (m.model for m in audited.models(made))
     corpus = vestige.open_corpus(vestige.SourceSettings(data=str(tmp_path / "qa.jsonl")))
     request = vestige.AuditRequest(
