@@ -10,6 +10,8 @@ from vestige.core.files import append_lines, read_json
 from vestige.core.items import Item
 from vestige.evals import choices, find_eval, qa
 from vestige.evals.base import Reads, View
+from vestige.models import load
+from vestige.models.generation import Reply, generate
 from vestige.models.load import LoadedModel
 from vestige.models.reading import read
 from vestige.models.tiny import tiny_model, tiny_tokenizer
@@ -98,6 +100,57 @@ def test_a_kill_at_any_write_and_the_same_call_again_come_to_the_same_bytes(
         with pytest.raises(Stopped):
             evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])
     assert [evidence(p) for p in evaluate_together(subject_of(model, tmp_path / "cut"), REQUESTS[:2])] == together
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """The prompts of greedy replies that were decoded one by one, without a reading."""
+    prompts = []
+
+    def counted(model, wanted, *, sampling=None, **how):
+        prompts.extend(map(tuple, wanted if sampling is None else ()))
+        return generate(model, wanted, sampling=sampling, **how)
+
+    monkeypatch.setattr(load, "generate", counted)
+    return prompts
+
+
+SHARING = [request("qa"), request("freeform", forms=("plain", "prefilled")), request("memory")]
+
+
+@pytest.mark.portable
+def test_a_reply_that_an_earlier_evaluation_kept_is_not_decoded_again(model, decoded, tmp_path):
+    places = evaluate_together(subject_of(model, tmp_path / "together"), SHARING)
+    plain = {tuple(model.prompter.prompt(i.question)) for i in ITEMS}
+    assert decoded
+    assert plain.isdisjoint(decoded)
+    # A longer reply is another, and what was asked for without qa is decoded.
+    evaluate_together(subject_of(model, tmp_path / "longer"), [SHARING[0], request("memory", max_new_tokens=7)])
+    assert plain <= set(decoded)
+    for one, place in zip(SHARING, places, strict=True):
+        alone = evidence(evaluate(subject_of(model, tmp_path / "alone"), one))
+        assert near(records_in(evidence(place)), records_in(alone))
+        assert evidence(place)["identity.json"] == alone["identity.json"]
+
+
+@pytest.mark.portable
+def test_known_replies_are_the_same_bytes_after_a_kill_and_no_other_models(model, decoded, tmp_path, monkeypatch):
+    expected = [evidence(p) for p in evaluate_together(subject_of(model, tmp_path / "whole"), SHARING[:2])]
+
+    def killed(path, lines):
+        if "freeform" in str(path) and path.exists():
+            raise Stopped
+        append_lines(path, lines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "append_lines", killed)
+        with pytest.raises(Stopped):
+            evaluate_together(subject_of(model, tmp_path / "cut"), SHARING[:2])
+    assert [evidence(p) for p in evaluate_together(subject_of(model, tmp_path / "cut"), SHARING[:2])] == expected
+    # As after an attack: the same object asked again under other weights knows nothing of before.
+    model.replies[tuple(model.prompter.prompt(ITEMS[0].question)), 6] = Reply((1, 2, 3), "stop", 1.0)
+    again = evidence(evaluate(subject_of(model, tmp_path / "again"), SHARING[1]))
+    assert near(records_in(again), records_in(expected[1]))
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from vestige.data.facts import BLANK
 from vestige.metrics.intervals import interval_of_mean
 
 if TYPE_CHECKING:
+    from vestige.models.generation import Reply
     from vestige.models.load import LoadedModel
     from vestige.models.reading import Prompted, Reading
 
@@ -238,6 +239,16 @@ class Reads(Protocol[SIn, TIn]):
 
     def to_read(self, subject: "LoadedModel", asked: Sequence[TIn], settings: SIn) -> ToRead:
         """What is to be read of these, and their records, in order."""
+
+
+@runtime_checkable
+class Replies(Protocol[SIn]):
+    """An evaluation whose records hold greedy replies that others ask for too."""
+
+    def replies(
+        self, subject: "LoadedModel", records: Sequence[Record], settings: SIn
+    ) -> "dict[tuple[tuple[int, ...], int], Reply]":
+        """The replies by prompt and most tokens."""
 
 
 def readings(subject: "LoadedModel", wanted: "Sequence[Prompted]") -> "list[Reading]":

@@ -48,7 +48,7 @@ from vestige.metrics.memorization import (
 )
 from vestige.metrics.overlap import rouge, words
 from vestige.models.forward import batches_by_length, logits_at, right_padded
-from vestige.models.generation import Reply, generate
+from vestige.models.generation import Reply
 from vestige.models.load import LoadedModel
 from vestige.models.options import score_options
 from vestige.models.prompts import Encoded
@@ -190,8 +190,7 @@ def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemoryS
 
 
 def _generated(subject: LoadedModel, prompts: Sequence[Sequence[int]], settings: MemorySettings) -> list[Reply]:
-    return generate(
-        subject.model,
+    return subject.engine.generate(
         prompts,
         end_ids=subject.prompter.end_ids,
         max_new_tokens=settings.max_new_tokens,

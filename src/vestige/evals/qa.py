@@ -100,6 +100,18 @@ def to_read(subject: LoadedModel, items: Sequence[Item], settings: QASettings) -
     return ToRead(wanted, records)
 
 
+def replies(
+    subject: LoadedModel, records: Sequence[Mapping[str, Any]], settings: QASettings
+) -> dict[tuple[tuple[int, ...], int], Reply]:
+    """The replies of the records, by prompt and most tokens."""
+    return {
+        (tuple(subject.prompter.prompt(r["question"])), settings.max_new_tokens): Reply(
+            tuple(r["reply_ids"]), r["finish"], r["margin"]
+        )
+        for r in records
+    }
+
+
 def _record(subject: LoadedModel, item: Item, encoded: Encoded, reading: Reading) -> dict[str, Any]:
     reply = reading.replied
     score = asdict(reading.texts[0].answer(encoded)) if reading.texts else {}

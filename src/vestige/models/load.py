@@ -44,7 +44,7 @@ from vestige.models.folders import (
     rows_of,
     stored_tensors,
 )
-from vestige.models.generation import Reply, generate
+from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.gguf_convert import planned_conversion, resolve_gguf
 from vestige.models.options import LetterScore, score_letters
 from vestige.models.prompts import Encoded, Prompter, use_template
@@ -106,6 +106,11 @@ class LoadedModel:
         return Local(self)
 
     @cached_property
+    def replies(self) -> dict[tuple[tuple[int, ...], int], Reply]:
+        """Greedy replies that are known, by prompt and most tokens, and not decoded again; a copy knows none."""
+        return {}
+
+    @cached_property
     def way(self) -> Way:
         """How it is read, looked at once."""
         return way_of(self.model)
@@ -132,10 +137,22 @@ class Local:
     scores: bool = True
     prefills: bool = True
 
-    @property
-    def generate(self) -> Callable[..., list[Reply]]:
-        """See `generation.generate`."""
-        return partial(generate, self.subject.model)
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> list[Reply]:
+        """See `generation.generate`; a greedy reply that is known is not decoded again."""
+        model, most = self.subject.model, max_new_tokens
+        known = self.subject.replies if sampling is None else {}
+        keys = [(tuple(prompt), most) for prompt in prompts]
+        left = [prompt for prompt, key in zip(prompts, keys, strict=True) if key not in known]
+        decoded = iter(generate(model, left, end_ids=end_ids, max_new_tokens=most, context=context, sampling=sampling))
+        return [known[key] if key in known else next(decoded) for key in keys]
 
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
         """See `scoring.score_answers`."""

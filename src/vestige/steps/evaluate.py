@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
-from vestige.evals.base import Evaluation, Reads, View, collected
+from vestige.evals.base import Evaluation, Reads, Replies, View, collected
 from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
 from vestige.models.prompts import Prompter
 from vestige.steps.making import Made, read_done, same_model, same_subject, stored_done, write_done
@@ -150,8 +151,9 @@ def evaluate_together(
     """The folder of each evaluation, in order; but for rounding, with what `evaluate` gives.
 
     The model is loaded once, and evaluations of the same items that read (`evals.base`) are collected from the same
-    readings. Which ones are collected together follows from `requests` and not from what is there already, so that the
-    same call, killed and made again, comes to the same bytes.
+    readings. A greedy reply that an earlier one of `requests` has kept is not decoded again. Both follow from
+    `requests` and not from what is there already, so that the same call, killed and made again, comes to the same
+    bytes.
     """
     plans = [_planned(subject, request) for request in requests]
     refuse_links(subject.folder.path)
@@ -166,9 +168,11 @@ def evaluate_together(
             of = sum(len(plan.asked) for group in groups for plan in group)
             before = 0
             _ = loaded.way  # Looked for before, since it is looked for by a text of nobody's.
+            loaded.replies.clear()
             with finite_logits(loaded):
                 for group in groups:
-                    _collect(group, loaded, partial(_add_to, on_items, before, of))
+                    earlier = takewhile(lambda plan: plan.place != group[0].place, plans)  # noqa: B023
+                    _collect(group, loaded, _know_replies(loaded, earlier), partial(_add_to, on_items, before, of))
                     before += sum(len(plan.asked) for plan in group)
         else:
             check_known(subject)
@@ -178,6 +182,16 @@ def evaluate_together(
         for plan in plans:
             _sum_up(plan, subject)
     return [plan.place for plan in plans]
+
+
+def _know_replies(loaded: LoadedModel, plans: Iterable["_Plan"]) -> list[str]:
+    """Let the model know the replies that these evaluations, which are done, have kept; the names of their folders."""
+    names = []
+    for plan in plans:
+        if isinstance(plan.evaluation, Replies):
+            loaded.replies.update(plan.evaluation.replies(loaded, read_records(plan.place), plan.request.settings))
+            names.append(plan.place.path.name)
+    return names
 
 
 def _add_to(on_items: Progress, before: int, of: int, done: int, _: int) -> None:
@@ -322,10 +336,14 @@ def _identity(
     }
 
 
-def _collect(plans: Sequence[_Plan], subject: LoadedModel, on_items: Progress) -> None:
-    """Records of all plans, which ask about the same items, for those that have none yet."""
+def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str], on_items: Progress) -> None:
+    """Records of all plans, which ask about the same items, for those that have none yet.
+
+    `replies` are the evaluations whose replies the model knows.
+    """
     watch = Stopwatch()
     together = {"together": [plan.place.path.name for plan in plans], "portion": CHUNK}
+    together |= {"replies": list(replies)} if replies else {}
     kept = {n: _begun(plan, together) for n, plan in enumerate(plans) if not plan.place.collected.exists()}
     ids = list(plans[0].asked)
     for chunk in plans[0].evaluation.chunks(subject, list(plans[0].asked.values()), size=CHUNK):
