@@ -28,8 +28,8 @@ _ROUNDING = 1e-6
 CURVE = "curve"
 CURVE_RESAMPLES = 2_000
 """Points of curves are many and decide nothing, so that a coarser interval is enough for the eye."""
-_KEPT = 4
-"""Samples kept at a time whose items are drawn: their weights take up to 80 MB each."""
+_KEPT = 2
+"""Samples kept at a time whose items are drawn: their weights take up to 400 MB each."""
 
 
 @dataclass(frozen=True)
