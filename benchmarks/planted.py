@@ -277,7 +277,14 @@ class Cost(NamedTuple):
 
 
 def cost(facts: int, controls: int = 10, methods: int = 10, attacks: int = 10) -> Cost:
-    """Draw and judge one audit of this size; methods leak 0, 10, 20 or 30 % in every format, one attack brings back."""
+    """Draw and judge one audit of this size."""
+    case, drawn, began = draw_case(large(facts, controls, methods, attacks), 1), _most_mb(), time.process_time()
+    judge(case)
+    return Cost(facts, controls, methods, attacks, time.process_time() - began, drawn, _most_mb())
+
+
+def large(facts: int, controls: int, methods: int, attacks: int) -> Exam:
+    """An audit of this size: methods leak 0, 10, 20 or 30 % in every format, and the first attack brings back."""
     subjects = [
         Planted(f"method {n}", {}, leak=dict.fromkeys(FORMATS, n % 4 / 10) if n % 4 else {}) for n in range(methods)
     ]
@@ -288,10 +295,7 @@ def cost(facts: int, controls: int = 10, methods: int = 10, attacks: int = 10) -
         else Attack(f"relearn {materials[n % 4]} n={n}", "relearn", materials[n % 4], points=3, brings_back=n == 0)
         for n in range(attacks)
     ]
-    exam = Exam("cost", tuple(subjects), Thresholds(), tuple(tried), n_items=facts, n_controls=controls)
-    case, drawn, began = draw_case(exam, 1), _most_mb(), time.process_time()
-    judge(case)
-    return Cost(facts, controls, methods, attacks, time.process_time() - began, drawn, _most_mb())
+    return Exam("large", tuple(subjects), Thresholds(), tuple(tried), n_items=facts, n_controls=controls)
 
 
 def _most_mb() -> float:

@@ -5,9 +5,12 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from benchmarks.planted import large
+from benchmarks.planted_cases import draw_case
 
 from vestige.attacks import relearn
 from vestige.attacks.planning import plan_all
+from vestige.auditing.judge import judge
 from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import Corpus, NamedSplits, SourceSettings, factual_items, named_splits
@@ -77,3 +80,9 @@ def test_no_default_of_an_audit_grows_faster_than_its_facts(answer, monkeypatch,
     growth = {name: large / small for name, (small, large) in lines.items()}
     # Twice the facts; without the tenth above it nothing could be sorted.
     assert {name: ratio for name, ratio in growth.items() if ratio > 2.2} == {}, lines
+
+
+def test_judging_grows_no_faster_than_the_facts():
+    cases = [draw_case(large(n, controls=2, methods=2, attacks=2), 1) for n in (100, 200)]
+    fewer, more = (executed_lines(lambda case=case: judge(case, resamples=100)) for case in cases)
+    assert 1.1 < more / fewer <= 2.2

@@ -24,6 +24,16 @@ def verdicts(outcome):
     return {(v.subject, v.claim): v.outcome for v in outcome.verdicts}
 
 
+def test_what_a_large_audit_takes_is_measured_on_one_that_is_judged():
+    found = planted.cost(40, controls=2, methods=2, attacks=1)
+    assert (found.facts, found.controls, found.methods, found.attacks) == (40, 2, 2, 1)
+    assert found.cpu_seconds > 0
+    assert found.most_mb >= found.drawn_mb > 0
+    outcome = judge(draw_case(planted.large(40, 2, 2, 1), 1), resamples=200)
+    assert {v.subject for v in outcome.verdicts} == {"method 0", "method 1"}
+    assert {gain.attack for gain in outcome.gains} >= {"relearn retain n=0"}
+
+
 def exam(name, thresholds, n=200):
     return next(e for e in planted_exams.exams(n, 5, thresholds) if e.name == name)
 

@@ -135,6 +135,16 @@ def test_each_process_sees_the_card_that_it_works_on(tmp_path, monkeypatch, visi
 
 
 @pytest.mark.slow
+def test_a_temporary_folder_with_a_long_name_has_no_room_for_a_socket_and_needs_none(tmp_path):
+    script, long = tmp_path / "script.py", tmp_path / ("long" * 20)
+    long.mkdir()
+    task = f"Task('a', write, {{'path': {str(tmp_path / 'log')!r}, 'text': 'a'}})"
+    script.write_text(f"{SCRIPT}assert run_tasks([{task}], workers=1) == {{}}")
+    subprocess.run([sys.executable, str(script)], check=True, env={**os.environ, "TMPDIR": str(long)})
+    assert (tmp_path / "log").read_text() == "a"
+
+
+@pytest.mark.slow
 def test_progress_reaches_the_parent(tmp_path):
     seen = []
     run_tasks([Task("t", share, {"path": str(tmp_path / "f")})], workers=1, show=lambda s: seen.append(s.shares["t"]))

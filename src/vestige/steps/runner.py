@@ -11,6 +11,7 @@ import pickle
 import queue
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -252,15 +253,17 @@ def _pool(workers: int) -> Iterator[tuple[ProcessPoolExecutor, "Queue[tuple[str,
 def _context() -> BaseContext:
     """New processes, and on Linux forks of one that has imported what tasks take seconds to import, and no more.
 
-    Elsewhere the systems' own libraries do not survive a fork.
+    Elsewhere the systems' own libraries do not survive a fork. That one is reached by a socket in the temporary folder,
+    whose name may have 107 bytes.
     """
-    if sys.platform != "linux":
+    if sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > _LONGEST:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_PRELOADED))
     return context
 
 
+_LONGEST = 70
 _PRELOADED = ("vestige.steps.attack", "vestige.steps.finetune", "vestige.steps.unlearn", "vestige.models.tiny")
 
 
