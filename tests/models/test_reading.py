@@ -38,7 +38,7 @@ def prompted(seed: int = 0, n: int = 12) -> list[Prompted]:
 def test_a_reading_is_what_the_plain_way_says(family, settings):
     model, wanted = small_model(family, **settings), prompted()
     assert way_of(model) == SHARED
-    shared, plain = read(model, wanted, ASKING, way=SHARED), read(model, wanted, ASKING, way=PLAIN)
+    shared, plain = read(model, wanted, ASKING, layout=SHARED), read(model, wanted, ASKING, layout=PLAIN)
     for one, ours, theirs in zip(wanted, shared, plain, strict=True):
         assert len(ours.texts) == len(one.texts)
         assert (ours.reply is None) == (one.most_new == 0)
@@ -55,20 +55,20 @@ def test_a_reading_is_what_the_plain_way_says(family, settings):
 @pytest.mark.parametrize(("family", "settings"), [KINDS[0], *KINDS[-3:]])
 def test_a_reading_depends_on_its_prompt_and_text_but_for_rounding(family, settings):
     model, wanted = small_model(family, **settings), prompted()
-    together = read(model, wanted, ASKING, way=SHARED)
-    assert read(model, wanted, ASKING, way=SHARED) == together, "the same call gives the same bytes"
-    assert near([read(model, [one], ASKING, way=SHARED)[0] for one in wanted], together)
-    assert near(read(model, wanted[::-1], ASKING, way=SHARED)[::-1], together)
-    assert near(read(model, wanted, ASKING, way=SHARED, token_budget=100), together)
+    together = read(model, wanted, ASKING, layout=SHARED)
+    assert read(model, wanted, ASKING, layout=SHARED) == together, "the same call gives the same bytes"
+    assert near([read(model, [one], ASKING, layout=SHARED)[0] for one in wanted], together)
+    assert near(read(model, wanted[::-1], ASKING, layout=SHARED)[::-1], together)
+    assert near(read(model, wanted, ASKING, layout=SHARED, token_budget=100), together)
     # Beside other texts and replies of the same prompts.
     more = [Prompted(one.prompt, ((5, 6, 7), *one.texts[:1]), 9) for one in wanted]
-    assert near(read(model, [*more, *wanted], ASKING, way=SHARED)[len(more) :], together)
+    assert near(read(model, [*more, *wanted], ASKING, layout=SHARED)[len(more) :], together)
 
 
 def test_a_text_is_scored_token_by_token_as_one_pass_says():
     model = small_model("llama")
     prompt, text = (3, 9, 4), (8, 20, 2)
-    (found,) = read(model, [Prompted(prompt, (text,))], ASKING, way=SHARED)
+    (found,) = read(model, [Prompted(prompt, (text,))], ASKING, layout=SHARED)
     with torch.inference_mode():
         logits = model(torch.tensor([[*prompt, *text]])).logits[0].double()
     # The token at place 3 is what the logits at place 2 speak of.
@@ -81,7 +81,7 @@ def test_a_text_is_scored_token_by_token_as_one_pass_says():
 def test_a_reply_ends_where_the_context_does():
     model = small_model("llama")
     asking = Asking((), 12)
-    replies = [r.replied for r in read(model, [Prompted((3,) * n, (), 8) for n in (2, 6, 11)], asking, way=SHARED)]
+    replies = [r.replied for r in read(model, [Prompted((3,) * n, (), 8) for n in (2, 6, 11)], asking, layout=SHARED)]
     # 12 - 2 = 10 places for at most 8 tokens, then 6, then 1.
     assert [(len(r.ids), r.finish) for r in replies] == [(8, "length"), (6, "length"), (1, "length")]
 

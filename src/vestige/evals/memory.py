@@ -162,7 +162,7 @@ def _compared(subject: LoadedModel, asked: Sequence[Item]) -> list[dict[str, Any
     answers = {n: (right_answer(i), *wrong_answers(i)) for n, i in enumerate(asked) if wrong_answers(i)}
     encoded = [[subject.prompter.encode(asked[n].question, text) for text in texts] for n, texts in answers.items()]
     found: list[dict[str, Any]] = [{} for _ in asked]
-    read = score_options(subject.model, encoded, way=subject.way)
+    read = score_options(subject.model, encoded, layout=subject.way)
     for (n, texts), scores in zip(answers.items(), read, strict=True):
         kept = [{"text": t, "logp": list(s.logp), "end_logp": s.end_logp} for t, s in zip(texts, scores, strict=True)]
         found[n] = {"right": kept[0], "wrong": kept[1:]}

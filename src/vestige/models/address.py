@@ -146,8 +146,8 @@ class Address(Server):
     @property
     def identity_of_asking(self) -> dict[str, Any]:
         """What of it can change an answer."""
-        told = {"url", "model", "tokenizer", "scores", "context"}
-        return {key: value for key, value in self.identity().items() if key in told}
+        fields = {"url", "model", "tokenizer", "scores", "context"}
+        return {key: value for key, value in self.identity().items() if key in fields}
 
 
 class Amount(NamedTuple):
@@ -157,29 +157,29 @@ class Amount(NamedTuple):
     prompt_tokens: int
     completion_tokens: int
 
-    def plus(self, other: "Amount") -> "Amount":
+    def plus(self, amount: "Amount") -> "Amount":
         """The sum, amount by amount."""
-        return Amount(*(a + b for a, b in zip(self, other, strict=True)))
+        return Amount(*(a + b for a, b in zip(self, amount, strict=True)))
 
-    def minus(self, other: "Amount") -> "Amount":
+    def minus(self, amount: "Amount") -> "Amount":
         """The difference, amount by amount."""
-        return Amount(*(a - b for a, b in zip(self, other, strict=True)))
+        return Amount(*(a - b for a, b in zip(self, amount, strict=True)))
 
 
-def server_parts(text: str, what: str, form: str, schemes: Collection[str] = ("http", "https")) -> SplitResult:
+def server_parts(text: str, role: str, form: str, schemes: Collection[str] = ("http", "https")) -> SplitResult:
     """The parts of a server's URL; one that cannot be read, or holds a user, is refused in one sentence."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError as error:
-        raise InputError(f"the {what} cannot be read ({error}); give it like {form}") from error
+        raise InputError(f"the {role} cannot be read ({error}); give it like {form}") from error
     if "@" in parts.netloc:
         # Not shown: it may hold a password.
-        raise InputError(f"the {what} holds a user; give it like {form}, and the key in the environment")
+        raise InputError(f"the {role} holds a user; give it like {form}, and the key in the environment")
     plain = all("!" <= c <= "~" for c in parts.netloc + parts.path)
     if parts.scheme not in schemes or not host or port == 0 or not plain:
-        raise InputError(f"{one_line(text)!r} is no {what}; give it like {form}")
+        raise InputError(f"{one_line(text)!r} is no {role}; give it like {form}")
     return parts
 
 
@@ -193,8 +193,8 @@ def address(model: str) -> Address:
     if not parts.fragment:
         raise InputError(f"{one_line(model)!r} does not name a model of that server; give it like {FORM}")
     names = [name for name, _ in query]
-    own = {"url", "model"} & set(names)
-    if own or len(set(names)) < len(names):
+    fixed = {"url", "model"} & set(names)
+    if fixed or len(set(names)) < len(names):
         raise InputError(
             f"{one_line(model)!r}: each setting of an address is given once, and url and model are not any"
         )

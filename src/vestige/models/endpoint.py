@@ -131,22 +131,22 @@ class Endpoint:
         context: int | None,
         sampling: Sampling | None,
     ) -> Iterator[Job[Reply]]:
-        drawn: list[dict[str, Any]] = [{"temperature": 0.0} for _ in prompts]
+        options: list[dict[str, Any]] = [{"temperature": 0.0} for _ in prompts]
         if sampling is not None:
-            own = {"temperature": sampling.temperature, "top_p": sampling.top_p}
-            drawn = [{**own, "seed": seed % _SEEDS} for seed in sampling.seeds]
+            draws = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+            options = [{**draws, "seed": seed % _SEEDS} for seed in sampling.seeds]
         room = [min(max_new_tokens, (context or sys.maxsize) - len(p)) for p in prompts]
-        return (self._reply_job(*row, end_ids) for row in zip(prompts, room, drawn, strict=True))
+        return (self._reply_job(*row, end_ids) for row in zip(prompts, room, options, strict=True))
 
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
         """Scores of the answers, in the order given."""
-        found = self.client.all(self._score_job(e.ids[: e.end + 1], e.start) for e in encoded)
-        return [score.answer(e) for score, e in zip(found, encoded, strict=True)]
+        scores = self.client.all(self._score_job(e.ids[: e.end + 1], e.start) for e in encoded)
+        return [score.answer(e) for score, e in zip(scores, encoded, strict=True)]
 
-    def read(self, wanted: Sequence[Prompted], asking: Asking) -> list[Reading]:
+    def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
         """What is wanted of each prompt, in the order given; a text that is asked twice is read once."""
-        texts = dict.fromkeys((one.prompt, text) for one in wanted for text in one.texts)
-        to_answer = dict.fromkeys((one.prompt, one.most_new) for one in wanted if one.most_new)
+        texts = dict.fromkeys((p.prompt, text) for p in prompted for text in p.texts)
+        to_answer = dict.fromkeys((p.prompt, p.most_new) for p in prompted if p.most_new)
 
         def jobs() -> Iterator[Job[TextScore | Reply]]:
             for prompt, text in texts:
@@ -155,24 +155,24 @@ class Endpoint:
                 room = min(most, asking.context - len(prompt))
                 yield self._reply_job(prompt, room, {"temperature": 0.0}, asking.end_ids)
 
-        found = dict(zip([*texts, *to_answer], self.client.all(jobs()), strict=True))
+        answers = dict(zip([*texts, *to_answer], self.client.all(jobs()), strict=True))
         readings = []
-        for one in wanted:
-            scores = [found[one.prompt, text] for text in one.texts]
-            reply = found[one.prompt, one.most_new] if one.most_new else None
+        for p in prompted:
+            scores = [answers[p.prompt, text] for text in p.texts]
+            reply = answers[p.prompt, p.most_new] if p.most_new else None
             assert reply is None or isinstance(reply, Reply)
             readings.append(Reading(tuple(s for s in scores if isinstance(s, TextScore)), reply))
         return readings
 
-    def score_letters(self, asked: Sequence[LetterPrompt]) -> list[LetterScore]:
+    def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
         """What comes after each prompt, in the order given; of the likeliest tokens those that are letters are told."""
-        rows = [(a.prompt, letter) for a in asked for letter in a.letters]
+        rows = [(a.prompt, letter) for a in prompts for letter in a.letters]
         found = iter(self.client.all(self._score_job((*prompt, letter), len(prompt)) for prompt, letter in rows))
         scores = []
-        for a in asked:
-            own = [next(found) for _ in a.letters]
-            logp = tuple(one.logp[0] for one in own)
-            best = max(*(one.best[0] for one in own if one.best), *logp)
+        for a in prompts:
+            of_letters = [next(found) for _ in a.letters]
+            logp = tuple(score.logp[0] for score in of_letters)
+            best = max(*(score.best[0] for score in of_letters if score.best), *logp)
             tied = [letter for letter, value in zip(a.letters, logp, strict=True) if value == best]
             scores.append(LetterScore(logp, tied[0] if tied else -1, best, max(1, len(tied))))
         return scores
@@ -189,28 +189,28 @@ class Endpoint:
                 body.pop(name, None)
         n = len(prompt) if self.ability.form != "chat" else None
 
-        def read(found: Any) -> Reply:
-            said = self._said(found, n, end_ids)
-            ids = said.ids if said.ids is not None else self._ids(said.text)
-            return Reply(ids, said.finish, said.margin)
+        def read(body: Any) -> Reply:
+            reply = self._said(body, n, end_ids)
+            ids = reply.ids if reply.ids is not None else self._ids(reply.text)
+            return Reply(ids, reply.finish, reply.margin)
 
         return Job(path, body, read, Amount(1, len(prompt), room))
 
     def _asked(self, prompt: Sequence[int]) -> tuple[str, dict[str, Any]]:
         """The path and the part of the body that says what is asked."""
-        named = {"model": self.to.model}
+        fields = {"model": self.to.model}
         if self.ability.form == "tokens":
-            return "completions", {**named, "prompt": list(prompt)}
+            return "completions", {**fields, "prompt": list(prompt)}
         text = self.tokenizer.decode(list(prompt), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         assert isinstance(text, str)
         if self.ability.form == "text":
-            return "completions", {**named, "prompt": text}
-        return "chat/completions", {**named, "messages": messages_of(text)}
+            return "completions", {**fields, "prompt": text}
+        return "chat/completions", {**fields, "messages": messages_of(text)}
 
-    def _said(self, found: Any, n_prompt: int | None, end_ids: Sequence[int]) -> _Said:
+    def _said(self, body: Any, n_prompt: int | None, end_ids: Sequence[int]) -> _Said:
         """The first reply in `found`, which was given to a prompt of so many tokens, where they are known."""
-        choice = _choice(found)
-        self._check_read(found, n_prompt)
+        choice = _choice(body)
+        self._check_read(body, n_prompt)
         message = choice.get("message")
         text = self.client.text(message.get("content") if isinstance(message, dict) else choice.get("text"))
         ids = choice.get("token_ids")
@@ -228,12 +228,12 @@ class Endpoint:
         finish: Literal["stop", "length"] = "length" if why in _CUT else "stop"
         return _Said(text, None if ids is None else tuple(ids), finish, _margin(choice.get("logprobs")))
 
-    def _check_read(self, found: Any, n_prompt: int | None) -> None:
-        usage = found.get("usage")
-        told = usage.get("prompt_tokens") if isinstance(usage, dict) else None
-        if n_prompt is not None and isinstance(told, int) and told not in (0, n_prompt):
+    def _check_read(self, body: Any, n_prompt: int | None) -> None:
+        usage = body.get("usage")
+        n_read = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+        if n_prompt is not None and isinstance(n_read, int) and n_read not in (0, n_prompt):
             raise Rejected(
-                f"{self.to.shown} reads {told} tokens where the tokeniser {one_line(self.to.tokenizer)} makes "
+                f"{self.to.shown} reads {n_read} tokens where the tokeniser {one_line(self.to.tokenizer)} makes "
                 f"{n_prompt}; give the tokeniser of the served model, or leave it out, and the server renders prompts"
             )
 
@@ -248,33 +248,33 @@ class Endpoint:
         body |= {"max_tokens": 1, "temperature": 0.0}
         body |= {"prompt_logprobs": 1} if self.ability.scores == "prompt_logprobs" else {"echo": True, "logprobs": 1}
 
-        def read(found: Any) -> TextScore:
-            self._check_read(found, len(ids))
+        def read(body: Any) -> TextScore:
+            self._check_read(body, len(ids))
             reader = _from_prompt_logprobs if self.ability.scores == "prompt_logprobs" else _from_echo
-            return reader(_choice(found), list(ids), start)
+            return reader(_choice(body), list(ids), start)
 
         return Job(path, body, read, Amount(1, len(ids), 1))
 
 
-def _choice(found: Any) -> dict[str, Any]:
-    choices = found.get("choices") if isinstance(found, dict) else None
+def _choice(body: Any) -> dict[str, Any]:
+    choices = body.get("choices") if isinstance(body, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        raise Garbled(str(found))
+        raise Garbled(str(body))
     return choices[0]
 
 
-def _are_ids(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in found)
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in value)
 
 
 def _margin(logprobs: Any) -> float | None:
     """The least difference between the two likeliest tokens of a reply; None where the server does not tell both."""
     try:
         if "content" in logprobs:
-            places = [[one["logprob"] for one in place["top_logprobs"]] for place in logprobs["content"]]
+            places = [[entry["logprob"] for entry in token["top_logprobs"]] for token in logprobs["content"]]
         else:
-            places = [list(place.values()) for place in logprobs["top_logprobs"]]
-        tops = [sorted(numbers(place, len(place)))[-2:] for place in places]
+            places = [list(token.values()) for token in logprobs["top_logprobs"]]
+        tops = [sorted(numbers(token, len(token)))[-2:] for token in places]
         return min(second - first for first, second in tops)
     except (Rejected, TypeError, KeyError, ValueError, AttributeError):
         return None
@@ -286,27 +286,27 @@ def _from_prompt_logprobs(choice: Mapping[str, Any], ids: list[int], start: int)
     if not isinstance(places, list) or len(places) != len(ids):
         raise Rejected("it gives no log-probabilities of prompts")
     try:
-        own = [place[str(i)] for place, i in zip(places[start:], ids[start:], strict=True)]
-        best = [max(one["logprob"] for one in place.values()) for place in places[start:]]
-        ranks = [float(one["rank"]) for one in own]
+        chosen = [token[str(i)] for token, i in zip(places[start:], ids[start:], strict=True)]
+        best = [max(entry["logprob"] for entry in token.values()) for token in places[start:]]
+        ranks = [float(entry["rank"]) for entry in chosen]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Rejected("its log-probabilities of prompts are not those of the prompt's tokens") from error
-    n = len(own)
-    return TextScore(tuple(numbers([one["logprob"] for one in own], n)), tuple(ranks), tuple(numbers(best, n)))
+    n = len(chosen)
+    return TextScore(tuple(numbers([entry["logprob"] for entry in chosen], n)), tuple(ranks), tuple(numbers(best, n)))
 
 
 def _from_echo(choice: Mapping[str, Any], ids: list[int], start: int) -> TextScore:
     """OpenAI's: the prompt's tokens and the new one, by their texts; ranks are not told."""
-    told = choice.get("logprobs")
-    values = told.get("token_logprobs") if isinstance(told, dict) else None
+    logprobs = choice.get("logprobs")
+    values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
     if not isinstance(values, list) or len(values) not in (len(ids), len(ids) + 1):
         raise Rejected("it gives no log-probabilities of prompts")
     logp = numbers(values[start : len(ids)], len(ids) - start)
-    tops = told.get("top_logprobs") if isinstance(told, dict) else None
+    tops = logprobs.get("top_logprobs") if isinstance(logprobs, dict) else None
     best: list[float] = []
     if isinstance(tops, list) and len(tops) == len(values) and all(isinstance(t, dict) and t for t in tops[start:]):
-        places = [list(place.values()) for place in tops[start : len(ids)]]
-        best = [max(numbers(place, len(place))) for place in places]
+        places = [list(top.values()) for top in tops[start : len(ids)]]
+        best = [max(numbers(top, len(top))) for top in places]
     return TextScore(tuple(logp), (), tuple(best))
 
 
@@ -426,8 +426,8 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
     told, most = _told_by(to, client)
     if to.tokenizer:
         tokenizer, template = read_tokenizer(find(to.tokenizer, weights=False)[0], settings)
-        own = tokenizer.model_max_length
-        most = to.context or most or (own if own < 10**9 else None)
+        tokenizer_most = tokenizer.model_max_length
+        most = to.context or most or (tokenizer_most if tokenizer_most < 10**9 else None)
         if most is None:
             raise InputError(f"{to.shown} does not say how many tokens its model reads; say it: ?context=4096")
     elif settings.chat_template:
@@ -464,11 +464,11 @@ def _told_by(to: Address, client: Client) -> tuple[str, int | None]:
     except Rejected:
         return "", None
     rows = listed.get("data") if isinstance(listed, dict) else None
-    known = {str(row.get("id")): row for row in rows or () if isinstance(row, dict)}
-    if known and to.model not in known:
-        names = ", ".join(one_line(name, width=60) for name in list(known)[:8])
+    by_id = {str(row.get("id")): row for row in rows or () if isinstance(row, dict)}
+    if by_id and to.model not in by_id:
+        names = ", ".join(one_line(name, width=60) for name in list(by_id)[:8])
         raise InputError(f"{to.url} serves no model {one_line(to.model)!r}; it has {names}")
-    row = known.get(to.model, {})
+    row = by_id.get(to.model, {})
     parts = urlsplit(to.url)
     try:
         version = client.get(f"{parts.scheme}://{parts.netloc}/version").get("version", "")
@@ -511,11 +511,11 @@ def _tried(
         endpoint = Endpoint(to, client, tokenizer, ability)
         try:
             # One by one, since a server that batches rounds by who is asked beside.
-            said = [endpoint.generate([p], end_ids=end_ids, max_new_tokens=_FINGERPRINT_TOKENS) for p in prompts]
+            replies = [endpoint.generate([p], end_ids=end_ids, max_new_tokens=_FINGERPRINT_TOKENS) for p in prompts]
         except Rejected as error:
             refused = refused or error
             continue
-        return endpoint, [reply for (reply,) in said]
+        return endpoint, [reply for (reply,) in replies]
     assert refused is not None
     raise InputError(str(refused)) from refused
 
@@ -532,27 +532,27 @@ def _scoring(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Se
             _check_pairs(scoring, prompts, replies, end_id)
             return scoring
         except Rejected as error:
-            said = str(error)
-    _LOG.warning("%s: answers are not scored, only replies are read: %s", endpoint.to.shown, said)
+            text = str(error)
+    _LOG.warning("%s: answers are not scored, only replies are read: %s", endpoint.to.shown, text)
     return endpoint
 
 
 def _check_pairs(endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Sequence[Reply], end_id: int) -> None:
-    asked = [(*p, *r.ids[:n]) for p, r in zip(prompts, replies, strict=True) for n in (0, 3) if n <= len(r.ids)]
-    said = [r.ids[n : n + 1] for r in replies for n in (0, 3) if n <= len(r.ids)]
+    prefixes = [(*p, *r.ids[:n]) for p, r in zip(prompts, replies, strict=True) for n in (0, 3) if n <= len(r.ids)]
+    next_ids = [r.ids[n : n + 1] for r in replies for n in (0, 3) if n <= len(r.ids)]
     if "return_token_ids" not in endpoint.ability.more:
         # Of longer replies the text alone is told, which may be other tokens.
-        said = [r.ids for r in endpoint.generate(asked, end_ids=(end_id,), max_new_tokens=1)]
+        next_ids = [r.ids for r in endpoint.generate(prefixes, end_ids=(end_id,), max_new_tokens=1)]
     pairs = []
-    for prompt, ids in zip(asked, said, strict=True):
+    for prompt, ids in zip(prefixes, next_ids, strict=True):
         token = ids[0] if ids else end_id
         if len(ids) < 2 and "\ufffd" not in endpoint.tokenizer.decode([token]):
-            other = next(i for i in (*prompt, 0, 1) if i != token)
-            pairs += [(*prompt, token), (*prompt, other)]
+            unlike = next(i for i in (*prompt, 0, 1) if i != token)
+            pairs += [(*prompt, token), (*prompt, unlike)]
     if not pairs:
         raise Rejected("none of its replies are single tokens, so that what it scores cannot be checked")
-    found = endpoint.client.all([endpoint._score_job(ids, len(ids) - 1) for ids in pairs])
-    for likely, unlikely in zip(found[::2], found[1::2], strict=True):
+    scores = endpoint.client.all([endpoint._score_job(ids, len(ids) - 1) for ids in pairs])
+    for likely, unlikely in zip(scores[::2], scores[1::2], strict=True):
         if not likely.logp[0] > unlikely.logp[0]:
             raise InputError(
                 f"{endpoint.to.shown} gives log-probabilities that cannot be right: {likely.logp[0]:.3g} for what its "

@@ -39,10 +39,10 @@ class Engine(Protocol):
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
         """Scores of the answers, in the order given; `whole` where an answer is most of its row."""
 
-    def read(self, wanted: Sequence[Prompted], asking: Asking) -> list[Reading]:
+    def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
         """What is wanted of each prompt, in the order given."""
 
-    def score_letters(self, asked: Sequence[LetterPrompt]) -> list[LetterScore]:
+    def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
         """What comes after each prompt, in the order given."""
 
 

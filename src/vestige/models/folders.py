@@ -67,17 +67,17 @@ class ModelDigest:
         """The content id of what turns a question into tokens."""
         return content_id([self.tokenizer, self.template], length=32)
 
-    def refuse_other(self, held: "ModelDigest | str", what: str, advice: str) -> None:
+    def refuse_other(self, expected: "ModelDigest | str", role: str, advice: str) -> None:
         """Raise InputError, naming the parts that differ, unless this is the digest that was `held` of `what`.
 
         Of a digest that is held as its `id` alone, the parts are not known.
         """
-        if self.id == (held if isinstance(held, str) else held.id):
+        if self.id == (expected if isinstance(expected, str) else expected.id):
             return
-        known = {} if isinstance(held, str) else asdict(held)
+        known = {} if isinstance(expected, str) else asdict(expected)
         parts = ", ".join(_NAMES[part] for part, value in known.items() if getattr(self, part) != value)
         where = f"; it differs in {parts}" if parts else ""
-        raise InputError(f"{what} is not the model that it was{where}; {advice}")
+        raise InputError(f"{role} is not the model that it was{where}; {advice}")
 
 
 _NAMES = {
@@ -123,8 +123,8 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def _plain(config: Mapping[str, Any]) -> Any:
     """A config without its bookkeeping and without fields that are null, which a later version may leave out or add."""
-    kept = _kept(config)
-    return json.loads(json.dumps(kept, default=str, sort_keys=True))
+    values = _kept(config)
+    return json.loads(json.dumps(values, default=str, sort_keys=True))
 
 
 def _kept(value: Any) -> Any:
@@ -166,7 +166,7 @@ class Stored:
 
 
 @contextlib.contextmanager
-def refusing(what: str) -> Iterator[None]:
+def refusing(role: str) -> Iterator[None]:
     """Turn whatever a library raises on a bad folder into an InputError that begins with `what`.
 
     Only calls of libraries belong inside. Raises MachineError where memory or the disk gave out.
@@ -176,11 +176,11 @@ def refusing(what: str) -> Iterator[None]:
     except (VestigeError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        said = one_line(" ".join(str(error).split()) or type(error).__name__, width=300)
-        short = isinstance(error, RuntimeError) and ("allocate memory" in said or "not enough memory" in said)
+        text = one_line(" ".join(str(error).split()) or type(error).__name__, width=300)
+        short = isinstance(error, RuntimeError) and ("allocate memory" in text or "not enough memory" in text)
         if short or (isinstance(error, OSError) and error.errno in _MACHINE):
-            raise MachineError(f"{what}: {said}; free some and run the same command again") from error
-        raise InputError(f"{what}: {said}") from error
+            raise MachineError(f"{role}: {text}; free some and run the same command again") from error
+        raise InputError(f"{role}: {text}") from error
 
 
 @contextlib.contextmanager
@@ -245,8 +245,8 @@ def _no_weights(folder: Path) -> InputError:
 def several(names: Iterable[str]) -> str:
     """The first few names, and how many more there are."""
     listed = sorted(names)
-    more = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
-    return ", ".join(one_line(name, width=120) for name in listed[:_NAMED]) + more
+    rest = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    return ", ".join(one_line(name, width=120) for name in listed[:_NAMED]) + rest
 
 
 def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
@@ -267,10 +267,10 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
-        own = config.get_text_config(decoder=True).to_dict()
-    if config.is_encoder_decoder or own.get("is_causal") is False or own.get("use_bidirectional_attention"):
+        values = config.get_text_config(decoder=True).to_dict()
+    if config.is_encoder_decoder or values.get("is_causal") is False or values.get("use_bidirectional_attention"):
         raise InputError(f"{path} describes no causal decoder ({config.model_type}); Vestige asks causal models alone")
-    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not own.get("is_decoder", own.get("causal")):
+    if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not values.get("is_decoder", values.get("causal")):
         raise InputError(
             f"{path} describes an encoder ({config.model_type}, is_decoder false), which reads what follows a token "
             "too; Vestige asks causal decoders alone"
@@ -291,11 +291,11 @@ def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:
 
 def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options: Any) -> PreTrainedModel:
     """The model that a config describes, on the meta device; `n_tensors` that the files hold bound its size."""
-    own, built, most = threading.get_ident(), 0, _SPARE_MODULES + 4 * n_tensors
+    thread, built, most = threading.get_ident(), 0, _SPARE_MODULES + 4 * n_tensors
 
     def count(*_: object) -> None:
         nonlocal built
-        built += threading.get_ident() == own
+        built += threading.get_ident() == thread
         if built > most:
             raise InputError(
                 f"{folder / 'config.json'} asks for a model of more than {most} parts, and the files hold "
@@ -351,12 +351,12 @@ def check_loaded(folder: Path, info: Mapping[str, Any], stored: Mapping[str, Sto
             f"{folder} lacks {len(missing)} of the tensors that its config.json asks for ({several(missing)}), and "
             "they would be filled with random numbers; fetch or save the model again"
         )
-    if shapes := {name: (tuple(there), tuple(asked)) for name, there, asked in info["mismatched_keys"]}:
+    if shapes := {name: (tuple(there), tuple(expected)) for name, there, expected in info["mismatched_keys"]}:
         name = min(shapes)
-        there, asked = shapes[name]
+        there, expected = shapes[name]
         raise InputError(
             f"{folder} holds {len(shapes)} tensors of other shapes than its config.json asks for ({name}: {there} "
-            f"where {asked} is asked for); fetch or save the model again"
+            f"where {expected} is asked for); fetch or save the model again"
         )
     if unexpected := info["unexpected_keys"]:
         files = {stored[name].file.name for name in unexpected if name in stored}
@@ -404,23 +404,23 @@ def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
             f"{path} holds {len(odd)} tensors as {stored[odd[0]].dtype} ({several(odd)}): a quantised adapter cannot "
             "be merged; save it in float32, bfloat16 or float16"
         )
-    own = {f"base_model.model.{name}": tuple(t.shape) for name, t in base.state_dict().items()}
+    of_base = {f"base_model.model.{name}": tuple(t.shape) for name, t in base.state_dict().items()}
     with refusing(f"cannot load the adapter {adapter}"), torch.device("meta"), warnings.catch_warnings():
         # peft reads an attribute that transformers has renamed.
         warnings.filterwarnings("ignore", message=r"`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         config = PeftConfig.from_pretrained(str(adapter))
         wrapped = get_peft_model(copy.deepcopy(base), config)
         state = get_peft_model_state_dict(wrapped, save_embedding_layers=False)
-        asked = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    missing, unexpected = asked.keys() - stored.keys(), stored.keys() - asked.keys() - own.keys()
+        of_adapter = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    missing, unexpected = of_adapter.keys() - stored.keys(), stored.keys() - of_adapter.keys() - of_base.keys()
     if missing or unexpected:
-        lacks = f"lacks {len(missing)} of the {len(asked)} tensors that it needs ({several(missing)})"
+        lacks = f"lacks {len(missing)} of the {len(of_adapter)} tensors that it needs ({several(missing)})"
         has = f"holds {len(unexpected)} tensors for which the model has no place ({several(unexpected)})"
         raise InputError(
             f"{path} does not fit its base model: it {lacks if missing else has}; give the model that the adapter was "
             "made for, or fetch the adapter again"
         )
-    shapes = {**own, **asked}
+    shapes = {**of_base, **of_adapter}
     if wrong := [name for name, tensor in stored.items() if tensor.shape != shapes[name]]:
         name = min(wrong)
         raise InputError(
@@ -458,13 +458,13 @@ def check_finite(model: nn.Module, folder: Path) -> None:
 
 def check_stored_finite(stored: Mapping[str, Stored], folder: Path) -> None:
     """The same of weights as they lie in files, which are read one at a time."""
-    for path in sorted({one.file for one in stored.values()}):
+    for path in sorted({tensor.file for tensor in stored.values()}):
         with refusing(f"cannot load {folder}"), safe_open(path, "pt") as file:
             _refuse_not_finite(((n, file.get_tensor(n)) for n in file.keys() if stored[n].dtype in _FLOATS), folder)  # noqa: SIM118
 
 
 def _refuse_not_finite(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path) -> None:
-    bad = [name for name, one in tensors if one.is_floating_point() and one.numel() and not _finite(one)]
+    bad = [name for name, tensor in tensors if tensor.is_floating_point() and tensor.numel() and not _finite(tensor)]
     if bad:
         raise InputError(
             f"{folder} holds {len(bad)} tensors with NaN or infinite values ({several(bad)}); a training that "

@@ -48,12 +48,12 @@ def passes_by_length(
         costs = [best[start] + (stop - start) * width + pass_tokens for start in range(first, stop)]
         best.append(min(costs))
         begins.append(first + costs.index(best[-1]))
-    found: list[list[int]] = []
+    passes: list[list[int]] = []
     stop = len(order)
     while stop:
-        found.append(order[begins[stop] : stop])
+        passes.append(order[begins[stop] : stop])
         stop = begins[stop]
-    return found
+    return passes
 
 
 def batches_by_length(
@@ -110,13 +110,13 @@ def within_memory(run: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(run)
     def tried(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = int(kwargs.get("token_budget", default))  # type: ignore[call-overload]
+        budget = int(kwargs.get("token_budget", default))  # type: ignore[call-overload]
         while True:
-            kwargs["token_budget"] = smaller(given)
+            kwargs["token_budget"] = smaller(budget)
             try:
                 return run(*args, **kwargs)
             except torch.OutOfMemoryError:
-                if smaller(given) <= LEAST_TOKENS:
+                if smaller(budget) <= LEAST_TOKENS:
                     raise
             # Not in the handler, where the error holds on to the tensors of the pass.
             halve()

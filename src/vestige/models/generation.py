@@ -63,8 +63,8 @@ def generate(
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=model.device)
     lengths = [len(p) for p in prompts]
     # Each token is a pass of its own over the rows.
-    own = STEP_TOKENS * max_new_tokens
-    for width, rows in batches_by_length(lengths, token_budget=token_budget, pass_tokens=own):
+    budget = STEP_TOKENS * max_new_tokens
+    for width, rows in batches_by_length(lengths, token_budget=token_budget, pass_tokens=budget):
         decoding = Decoding.of(model, len(rows), context)
         first = decoding.prefill([prompts[i] for i in rows], width)
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
@@ -109,19 +109,19 @@ def draw(
     whole = weights.shape[-1] // _BLOCK * _BLOCK
     sums = weights[:, :whole].unflatten(-1, (-1, _BLOCK)).sum(-1)
     edges = torch.cat([sums, weights[:, whole:].sum(-1, keepdim=True)], -1).cumsum(-1, dtype=torch.float64)
-    wanted = uniform.to(logits.device)[:, None] * edges[:, -1:]
-    block = _first_beyond(edges, wanted)
+    level = uniform.to(logits.device)[:, None] * edges[:, -1:]
+    block = _first_beyond(edges, level)
     before = torch.where(block > 0, edges.gather(-1, (block - 1).clamp(min=0)), 0.0)
     places = block * _BLOCK + torch.arange(_BLOCK, device=logits.device)
     inside = weights.gather(-1, places.clamp(max=weights.shape[-1] - 1)).where(places < weights.shape[-1], 0.0)
-    within = _first_beyond(inside.cumsum(-1, dtype=torch.float64), wanted - before)
+    within = _first_beyond(inside.cumsum(-1, dtype=torch.float64), level - before)
     return (block * _BLOCK + within).squeeze(-1)
 
 
-def _first_beyond(rising: Float[Tensor, "B N"], wanted: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
+def _first_beyond(rising: Float[Tensor, "B N"], level: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
     """Where a rising sum is first more than what is wanted; where rounding ate that, the last place that adds to it."""
-    found = (rising <= wanted).sum(-1, keepdim=True)
-    return torch.minimum(found, (rising < rising[:, -1:]).sum(-1, keepdim=True))
+    index = (rising <= level).sum(-1, keepdim=True)
+    return torch.minimum(index, (rising < rising[:, -1:]).sum(-1, keepdim=True))
 
 
 def _nucleus(weights: Float[Tensor, "B V"], top_p: float) -> Bool[Tensor, "B V"]:
@@ -221,8 +221,8 @@ def decode(
             break
         # Dropping finished rows one by one would copy the cache each time; halving copies it a few times in all.
         if len(active) <= len(rows) // 2:
-            kept = torch.tensor(active, device=chosen.device)
-            decoding.keep(kept)
-            chosen, rows = chosen[kept], [rows[k] for k in active]
+            alive = torch.tensor(active, device=chosen.device)
+            decoding.keep(alive)
+            chosen, rows = chosen[alive], [rows[k] for k in active]
         logits = decoding.step(chosen)
     return [Reply(tuple(t), "stop" if s else "length", m) for t, s, m in zip(tokens, ended, margins, strict=True)]

@@ -51,15 +51,15 @@ def can_pack(model: PreTrainedModel) -> bool:
 
 def packs(lengths: Sequence[int]) -> list[list[int]]:
     """Indices of the rows of each pass, shortest first: one row, or at most `MOST_TOKENS` tokens."""
-    found: list[list[int]] = [[]]
+    groups: list[list[int]] = [[]]
     room = MOST_TOKENS
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if found[-1] and lengths[i] > room:
-            found.append([])
+        if groups[-1] and lengths[i] > room:
+            groups.append([])
             room = MOST_TOKENS
-        found[-1].append(i)
+        groups[-1].append(i)
         room -= lengths[i]
-    return found
+    return groups
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,10 @@ class PackedAttention(OwnAttention):
         super().__init__()
         self._packed = packed
 
-    def attend(self, *args: Any, **named: Any) -> Tensor:
-        if not self._is_ours(named.get("attn_mask")):
-            return scaled_dot_product_attention(*args, **named)
-        return _apart(self._packed, args, {**named, "attn_mask": None, "is_causal": True})
+    def attend(self, *args: Any, **options: Any) -> Tensor:
+        if not self._is_ours(options.get("attn_mask")):
+            return scaled_dot_product_attention(*args, **options)
+        return _apart(self._packed, args, {**options, "attn_mask": None, "is_causal": True})
 
     def _is_ours(self, mask: object) -> bool:
         own = self._packed.mask
@@ -117,15 +117,15 @@ class PackedAttention(OwnAttention):
 
 
 def _apart(
-    packed: Packed, args: Sequence[Float[Tensor, "1 H N W"]], named: Mapping[str, Any]
+    packed: Packed, args: Sequence[Float[Tensor, "1 H N W"]], options: Mapping[str, Any]
 ) -> Float[Tensor, "1 H N W"]:
     n_heads, n_tokens, width = args[0].shape[1:]
     sizes = [rows * tokens for rows, tokens in packed.shapes]
-    given = [_Spread.apply(a[0].transpose(0, 1), packed).split(sizes) for a in args]  # type: ignore[no-untyped-call]
+    spread = [_Spread.apply(a[0].transpose(0, 1), packed).split(sizes) for a in args]  # type: ignore[no-untyped-call]
     found = []
-    for (rows, tokens), *parts in zip(packed.shapes, *given, strict=True):
+    for (rows, tokens), *parts in zip(packed.shapes, *spread, strict=True):
         heads = [p.view(rows, tokens, -1, width).transpose(1, 2) for p in parts]
-        out = scaled_dot_product_attention(*heads, **named)
+        out = scaled_dot_product_attention(*heads, **options)
         found.append(out.transpose(1, 2).reshape(rows * tokens, n_heads * width))
     together: Tensor = _Gathered.apply(torch.cat(found), packed)  # type: ignore[no-untyped-call]
     return together.view(1, n_tokens, n_heads, width).transpose(1, 2)
@@ -142,8 +142,8 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         # Each token stands in one place, and padding has no gradient.
-        found = gradients[0].index_select(0, context.packed.back)
-        return found.view(-1, *context.heads), None
+        gradient = gradients[0].index_select(0, context.packed.back)
+        return gradient.view(-1, *context.heads), None
 
 
 class _Gathered(torch.autograd.Function):
@@ -191,7 +191,7 @@ class _Reached(Exception):
 
 def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
     """Logits at the positions that the passes read, taken in `order` from the passes' positions end to end."""
-    before = [hidden_read(model, one) for one in passes[:-1]]
+    before = [hidden_read(model, p) for p in passes[:-1]]
 
     def cut(hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "1 N D"]:
         read = torch.cat([*before, _chosen(hidden, passes[-1].read)])
@@ -201,17 +201,17 @@ def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tenso
         return passes[-1].through(model)[0]
 
 
-def hidden_read(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
+def hidden_read(model: PreTrainedModel, batch: Pass) -> Float[Tensor, "N D"]:
     """What the head is given at the positions read; the head is not computed."""
     kept: list[Tensor] = []
 
     def stop(hidden: Float[Tensor, "B T D"]) -> Tensor:
-        kept.append(_chosen(hidden, one.read))
+        kept.append(_chosen(hidden, batch.read))
         raise _Reached
 
     with _head_given(model, stop):
         try:
-            one.through(model)
+            batch.through(model)
         except _Reached:
             return kept[0]
     raise AssertionError("the model ran without its output head")
@@ -219,8 +219,8 @@ def hidden_read(model: PreTrainedModel, one: Pass) -> Float[Tensor, "N D"]:
 
 def logits_read_plain(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
     """The same from logits at every position: for a model whose head is not reached as expected, and as the oracle."""
-    found = [one.through(model).flatten(0, 1).index_select(0, one.read) for one in passes]
-    return torch.cat(found).index_select(0, order)
+    logits = [p.through(model).flatten(0, 1).index_select(0, p.read) for p in passes]
+    return torch.cat(logits).index_select(0, order)
 
 
 LogitsRead = Callable[[PreTrainedModel, Sequence[Pass], Int[Tensor, " N"]], Float[Tensor, "N V"]]
@@ -240,13 +240,13 @@ def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
     order = torch.arange(len(first) + len(second), device=row.device).flip(0)
     try:
         with evaluating(model):
-            found = logits_read(model, passes, order)
+            logits = logits_read(model, passes, order)
             expected = logits_read_plain(model, passes, order)
     except NotFinite:
         raise
     except InputError:
         return logits_read_plain
-    return logits_read if _same(found, expected) else logits_read_plain
+    return logits_read if _same(logits, expected) else logits_read_plain
 
 
 @torch.no_grad()
@@ -274,10 +274,10 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
         model.train(was_training)
 
 
-def _same(found: Float[Tensor, "N V"], expected: Float[Tensor, "N V"]) -> bool:
-    tolerance = (1e-4 if found.dtype == torch.float32 else 1 / 64) * expected.abs().max().item()
+def _same(actual: Float[Tensor, "N V"], expected: Float[Tensor, "N V"]) -> bool:
+    tolerance = (1e-4 if actual.dtype == torch.float32 else 1 / 64) * expected.abs().max().item()
     # A model that is no longer finite is within no tolerance.
-    return found.shape == expected.shape and (found - expected).abs().max().item() <= tolerance
+    return actual.shape == expected.shape and (actual - expected).abs().max().item() <= tolerance
 
 
 def _chosen(hidden: Float[Tensor, "B T D"], read: Int[Tensor, " N"]) -> Float[Tensor, "N D"]:
@@ -289,7 +289,7 @@ def _head_given(model: PreTrainedModel, change: Callable[[Tensor], Tensor]) -> I
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Module):
         raise InputError(f"{type(model).__name__} names no output head, so its logits cannot be read at chosen places")
-    handle = head.register_forward_pre_hook(lambda _, given: (change(given[0]), *given[1:]))
+    handle = head.register_forward_pre_hook(lambda _, inputs: (change(inputs[0]), *inputs[1:]))
     try:
         yield
     finally:

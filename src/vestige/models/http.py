@@ -130,7 +130,7 @@ class Client:
 
     def get(self, url: str) -> Any:
         """The JSON at `url`. Rejected where there is none."""
-        return self.all([Job(url, {}, lambda found: found)])[0]
+        return self.all([Job(url, {}, lambda body: body)])[0]
 
     def all(self, jobs: Iterable[Job[T]]) -> list[T]:
         """What is made of each reply, in order; no reply is an error, in one sentence."""
@@ -146,12 +146,12 @@ class Client:
         async def one(numbered: tuple[int, Job[T]]) -> None:
             n, job = numbered
             try:
-                made = await self.reply(job)
+                result = await self.reply(job)
             except Fault as fault:
                 if fault.failure != "filtered" and fault.code not in _ONE_PROMPTS_FAULT:
                     raise self._error(fault) from fault
-                made = None
-            take(n, made)
+                result = None
+            take(n, result)
 
         self.each(enumerate(jobs), one, finish=True)
 
@@ -164,13 +164,13 @@ class Client:
 
     async def _each(self, things: Iterable[X], do: Callable[[X], Awaitable[T]], finish: bool) -> list[T]:
         self._stop.clear()
-        found: dict[int, T] = {}
-        left = enumerate(things)
+        results: dict[int, T] = {}
+        queue = enumerate(things)
 
         async def work(lane: int) -> None:
             _LANE.set(lane)
-            for n, thing in left:
-                found[n] = await do(thing)
+            for n, thing in queue:
+                results[n] = await do(thing)
                 if self._stop.is_set():
                     return
 
@@ -185,7 +185,7 @@ class Client:
             await asyncio.gather(*workers, return_exceptions=True)
         for worker in done:
             worker.result()
-        return [found[n] for n in range(len(found))]
+        return [results[n] for n in range(len(results))]
 
     async def reply(self, job: Job[T]) -> T:
         """What is made of the reply to one request; raises the last Fault where no attempt brought one."""
@@ -214,17 +214,17 @@ class Client:
         # What was booked is put back whatever happens: others wait for it.
         try:
             job.note(True)
-            found = await self._once(job)
+            body = await self._once(job)
             if job.taken is None:
-                sent, received = used_tokens(found)
+                sent, received = used_tokens(body)
                 # No prompt has 0 tokens.
                 received = job.most.completion_tokens if received is None else received
                 taken = Amount(1, sent or job.most.prompt_tokens, received)
-            made = job.read(found)
+            value = job.read(body)
             if job.taken is not None:
-                taken = job.taken(made)
+                taken = job.taken(value)
             self.answered = True
-            return made
+            return value
         except Fault as fault:
             if job.taken is None and fault.code:
                 taken = Amount(1, 0, 0)
@@ -273,14 +273,14 @@ class Client:
             raise self._refusal(response, content.decode("utf-8", "replace"))
         return bytes(content)
 
-    def _refusal(self, response: httpx2.Response, said: str) -> Fault:
+    def _refusal(self, response: httpx2.Response, text: str) -> Fault:
         code, wait = response.status_code, _wait(response.headers.get("Retry-After"))
-        detail = self.told(f"HTTP {code}: {said}")
-        if code == 429 and "insufficient_quota" not in said:
+        detail = self.told(f"HTTP {code}: {text}")
+        if code == 429 and "insufficient_quota" not in text:
             return Fault("rate limited", detail, wait=wait, code=code)
         if code in _AGAIN or (code >= 500 and code != 501):
             return Fault("timeout" if code == 408 else "server error", detail, wait=wait, code=code)
-        filtered = code == 400 and "content_filter" in said
+        filtered = code == 400 and "content_filter" in text
         return Fault("filtered" if filtered else "rejected", detail, again=False, code=code)
 
     async def _reply_or_error(self, job: Job[T]) -> T:
@@ -291,27 +291,27 @@ class Client:
 
     def _error(self, fault: Fault) -> Exception:
         """A fault as the error that ends a command."""
-        told, shown = self.told(str(fault)), f"{self.to.url}#{self.to.model}"
-        again = "the same command again, which asks for nothing that was kept"
+        text, server = self.told(str(fault)), f"{self.to.url}#{self.to.model}"
+        advice = "the same command again, which asks for nothing that was kept"
         if fault.failure == "limit":
             return InputError(
-                f"{shown}: its most_requests, most_tokens or most_cost is used up; raise it and run {again}"
+                f"{server}: its most_requests, most_tokens or most_cost is used up; raise it and run {advice}"
             )
         if fault.failure == "filtered":
             return InputError(
-                f"the server of {shown} filtered a reply, which would pass for something forgotten ({told}); switch "
+                f"the server of {server} filtered a reply, which would pass for something forgotten ({text}); switch "
                 "its filter off"
             )
         if not fault.again and fault.code and fault.code not in _ONE_REQUESTS_FAULT:
             return InputError(
-                f"{shown} refuses to answer ({told}); look at the address, the model's name and the key in "
+                f"{server} refuses to answer ({text}); look at the address, the model's name and the key in "
                 f"{self.to.key_variable}"
             )
         if not fault.again:
-            return Rejected(f"{shown} rejects a request ({told})")
+            return Rejected(f"{server} rejects a request ({text})")
         if not self.answered:
-            return InputError(f"no model answers at {self.to.url} ({told}); start the server or mend the address")
-        return MachineError(f"{shown} gave no reply in {self.to.attempts} attempts, the last: {told}; run {again}")
+            return InputError(f"no model answers at {self.to.url} ({text}); start the server or mend the address")
+        return MachineError(f"{server} gave no reply in {self.to.attempts} attempts, the last: {text}; run {advice}")
 
     def told(self, text: str) -> str:
         """`text` of the server's as one line, without the key."""
@@ -320,21 +320,21 @@ class Client:
     def _clean(self, text: str) -> str:
         return text.replace(self._key, "[key]") if len(self._key) >= _LEAST_SECRET else text
 
-    def text(self, found: Any) -> str:
+    def text(self, value: Any) -> str:
         """A text that the server sent, without the key and without what no file could hold."""
-        if found is None:
+        if value is None:
             return ""
-        if not isinstance(found, str):
-            raise Garbled(f"a text is a {type(found).__name__}")
-        return self._clean(found).encode("utf-8", "replace").decode()
+        if not isinstance(value, str):
+            raise Garbled(f"a text is a {type(value).__name__}")
+        return self._clean(value).encode("utf-8", "replace").decode()
 
 
-def used_tokens(found: Any) -> tuple[int | None, int | None]:
+def used_tokens(body: Any) -> tuple[int | None, int | None]:
     """Tokens sent and received, as the `usage` of a reply says; None is what it does not credibly say."""
-    usage = found.get("usage") if isinstance(found, dict) else None
-    told = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+    usage = body.get("usage") if isinstance(body, dict) else None
+    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
     sent, received = (
-        n if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MOST_TOKENS else None for n in told
+        n if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MOST_TOKENS else None for n in counts
     )
     return sent, received
 

@@ -26,11 +26,11 @@ class RoomyLayer(DynamicLayer):
     of them too: the mask holds to the window, and a layer that forgets could not be padded or gone on from twice.
     """
 
-    def __init__(self, kept: KeysValues | None = None) -> None:
+    def __init__(self, stored: KeysValues | None = None) -> None:
         """Begins with what is given, or with nothing."""
         super().__init__()  # type: ignore[no-untyped-call]
-        if kept is not None:
-            self.update(*kept)
+        if stored is not None:
+            self.update(*stored)
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
         """Take in new positions; all of them are given back."""
@@ -53,10 +53,10 @@ class RoomyLayer(DynamicLayer):
 
 
 def _put_in(room: Tensor, n: int, new: Tensor) -> Tensor:
-    more = new.shape[-2]
-    if n + more > room.shape[-2]:
-        room = pad(room[:, :, :n], (0, 0, 0, -(-more // ROOM) * ROOM))
-    room[:, :, n : n + more] = new
+    n_new = new.shape[-2]
+    if n + n_new > room.shape[-2]:
+        room = pad(room[:, :, :n], (0, 0, 0, -(-n_new // ROOM) * ROOM))
+    room[:, :, n : n + n_new] = new
     return room
 
 
@@ -94,18 +94,19 @@ def cache_of(layers: Sequence[KeysValues], rows: Int[Tensor, " N"]) -> DynamicCa
 
 def kept_in(cache: DynamicCache) -> list[KeysValues]:
     """The keys and values of every layer."""
-    found = []
+    layers = []
     for layer in cache.layers:
         assert isinstance(layer, RoomyLayer)
         assert layer.keys is not None, "the model left a layer of its cache empty"
         assert layer.values is not None
-        found.append((layer.keys, layer.values))
-    return found
+        layers.append((layer.keys, layer.values))
+    return layers
 
 
 def padded(parts: Sequence[KeysValues], width: int) -> KeysValues:
     """The rows of all parts end to end, each with zeros before it up to `width` positions."""
     keys, values = (
-        torch.cat([pad(one, (0, 0, width - one.shape[-2], 0)) for one in side]) for side in zip(*parts, strict=True)
+        torch.cat([pad(tensor, (0, 0, width - tensor.shape[-2], 0)) for tensor in side])
+        for side in zip(*parts, strict=True)
     )
     return keys, values

@@ -162,7 +162,7 @@ class Local:
     @property
     def read(self) -> Callable[..., list[Reading]]:
         """See `reading.read`."""
-        return partial(read, self.subject.model, way=self.subject.way)
+        return partial(read, self.subject.model, layout=self.subject.way)
 
     @property
     def score_letters(self) -> Callable[..., list[LetterScore]]:
@@ -211,8 +211,8 @@ class _Place:
 
     @property
     def tokenizer(self) -> Path:
-        own = self.adapter is not None and (self.adapter / "tokenizer_config.json").is_file()
-        return self.adapter if self.adapter is not None and own else self.folder
+        has_tokenizer = self.adapter is not None and (self.adapter / "tokenizer_config.json").is_file()
+        return self.adapter if self.adapter is not None and has_tokenizer else self.folder
 
 
 def _place_of(settings: ModelSettings) -> _Place:
@@ -242,15 +242,15 @@ def load(settings: ModelSettings) -> LoadedModel:
     """
     if is_address(settings.model):
         module, _, opens = ENGINES[settings.model.partition("://")[0]].partition(":")
-        found: LoadedModel = getattr(import_module(module), opens)(settings)
-        return found
+        builtin: LoadedModel = getattr(import_module(module), opens)(settings)
+        return builtin
     device = pick_device(settings.device)
-    place = _place_of(settings)
-    checked = _checked(settings, place)
-    model = _weights(place.folder, settings)
-    if place.adapter is not None:
-        model = _with_adapter(model, place.adapter)
-    check_finite(model, place.adapter or place.folder)
+    source = _place_of(settings)
+    checked = _checked(settings, source)
+    model = _weights(source.folder, settings)
+    if source.adapter is not None:
+        model = _with_adapter(model, source.adapter)
+    check_finite(model, source.adapter or source.folder)
     nn.Module.to(model, device)
     return replace(checked, model=model.eval())
 
@@ -262,32 +262,32 @@ def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True
     once to see that it is finite, unless without `finite`.
     """
     pick_device(settings.device)
-    place = _place_of(settings)
-    found = _checked(settings, place, whole=whole)
-    own = [] if place.adapter is None else [(place.adapter, "adapter_model.safetensors")]
-    for folder, file in ((place.folder, "model.safetensors"), *own):
+    source = _place_of(settings)
+    loaded = _checked(settings, source, whole=whole)
+    adapter = [] if source.adapter is None else [(source.adapter, "adapter_model.safetensors")]
+    for folder, file in ((source.folder, "model.safetensors"), *adapter):
         if finite and any(folder.glob("*.safetensors")):
             check_stored_finite(stored_tensors(folder, file), folder)
-    return found
+    return loaded
 
 
-def _checked(settings: ModelSettings, place: _Place, *, whole: bool = True) -> LoadedModel:
+def _checked(settings: ModelSettings, source: _Place, *, whole: bool = True) -> LoadedModel:
     """The model on the meta device with its tokeniser, after all checks of its folders."""
     trust, dtype = settings.trust_remote_code, pick_dtype(settings.dtype)
-    folder = place.folder
+    folder = source.folder
     config = read_config(folder, trust_remote_code=trust)
     there = whole or any(folder.glob("*.safetensors"))
     stored = stored_tensors(folder) if there else {}
     shape = meta_model(config, folder, len(stored), dtype=dtype, trust_remote_code=trust)
     if there:
         check_tensors(folder, shape, config, stored)
-    if place.adapter is not None and (whole or any(place.adapter.glob("*.safetensors"))):
-        check_adapter(place.adapter, shape)
-    tokenizer, template = read_tokenizer(place.tokenizer, settings)
-    check_tokenizer(tokenizer, shape, place.tokenizer)
-    found = LoadedModel(shape, tokenizer, settings.model, place.revision, template)
-    found.prompter.check()
-    return found
+    if source.adapter is not None and (whole or any(source.adapter.glob("*.safetensors"))):
+        check_adapter(source.adapter, shape)
+    tokenizer, template = read_tokenizer(source.tokenizer, settings)
+    check_tokenizer(tokenizer, shape, source.tokenizer)
+    loaded = LoadedModel(shape, tokenizer, settings.model, source.revision, template)
+    loaded.prompter.check()
+    return loaded
 
 
 def _weights(folder: Path, settings: ModelSettings) -> PreTrainedModel:
@@ -313,12 +313,12 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
     """
     kind = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
     with refusing(f"cannot load the tokeniser of {folder}"):
-        found: PreTrainedTokenizerBase = kind.from_pretrained(
+        tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
             folder, trust_remote_code=settings.trust_remote_code, local_files_only=True
         )
-    if not found.is_fast:
+    if not tokenizer.is_fast:
         raise InputError(f"the tokeniser of {folder} is a slow one without offsets; Vestige needs a fast one")
-    return found, use_template(found, settings.chat_template)
+    return tokenizer, use_template(tokenizer, settings.chat_template)
 
 
 def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
@@ -361,11 +361,11 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
     if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
     # A subject's folder holds its weights in model/.
-    here, within = (
+    local, within = (
         any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
         for folder in (path, path / "model")
     )
-    if here and within:
+    if local and within:
         raise InputError(
             f"{one_line(model)} is a model and holds another in model/; name {path / 'model'}, or move it elsewhere"
         )
@@ -472,11 +472,11 @@ def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "")
         yield
         return
 
-    def check(model: nn.Module, given: tuple[Any, ...], named: dict[str, Any], out: Any) -> None:
+    def check(model: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
         logits = getattr(out, "logits", None)
         if logits is None or not logits.numel() or logits.detach().amax().isfinite():
             return
-        ids = named.get("input_ids", given[0] if given else None)
+        ids = options.get("input_ids", inputs[0] if inputs else None)
         bad = ~logits.detach().flatten(1).amax(-1).isfinite()
         handle.remove()
         raise _refusal(subject, None if ids is None else ids[int(bad.nonzero()[0])], way_out())
@@ -505,12 +505,12 @@ def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, way_out: str) 
 @torch.no_grad()
 def first_not_finite(model: PreTrainedModel, ids: Int[Tensor, " T"]) -> str:
     """The name of the first module whose output holds NaN or infinity in a pass over a row by itself; "" if none."""
-    found: list[str] = []
+    names: list[str] = []
 
     def look(name: str, out: Any) -> None:
         first = out[0] if isinstance(out, tuple) and out else out
-        if not found and isinstance(first, Tensor) and first.is_floating_point() and not first.isfinite().all():
-            found.append(name)
+        if not names and isinstance(first, Tensor) and first.is_floating_point() and not first.isfinite().all():
+            names.append(name)
 
     with ExitStack() as hooks:
         for name, module in model.named_modules():
@@ -518,4 +518,4 @@ def first_not_finite(model: PreTrainedModel, ids: Int[Tensor, " T"]) -> str:
                 handle = module.register_forward_hook(lambda _, __, out, name=name: look(name, out))
                 hooks.callback(handle.remove)
         model(input_ids=ids[None], use_cache=False)
-    return found[0] if found else ""
+    return names[0] if names else ""

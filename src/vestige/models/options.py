@@ -106,12 +106,12 @@ def score_letters(
         ends = torch.tensor([len(prompts[i]) - 1 for i in rows], device=ids.device)
         places, which = ends.unique(return_inverse=True)
         logits = logits_at(model, ids, places)
-        found = logits[torch.arange(len(rows), device=ids.device), which].log_softmax(-1)
-        best = found.max(-1)
+        logp = logits[torch.arange(len(rows), device=ids.device), which].log_softmax(-1)
+        best = logp.max(-1)
         tops = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        n_top = (found == best.values[:, None]).sum(-1).tolist()
+        n_top = (logp == best.values[:, None]).sum(-1).tolist()
         for row, (i, top, n) in enumerate(zip(rows, tops, n_top, strict=True)):
-            scores[i] = LetterScore(tuple(found[row, list(letters[i])].tolist()), *top, n)
+            scores[i] = LetterScore(tuple(logp[row, list(letters[i])].tolist()), *top, n)
     return [scores[i] for i in range(len(prompts))]
 
 
@@ -127,18 +127,18 @@ def score_options(
     model: PreTrainedModel,
     questions: Sequence[Sequence[Encoded]],
     *,
-    way: Way | None = None,
+    layout: Way | None = None,
     token_budget: int = TOKEN_BUDGET,
 ) -> list[tuple[AnswerScore, ...]]:
     """Scores of the options of each question, in the order given; a question's options answer the same prompt.
 
     A `way` of reading that is not given is looked for.
     """
-    wanted = [Prompted(one_prompt(options), tuple(map(following, options))) for options in questions]
-    found = read(model, wanted, Asking((), 0), way=way or way_of(model), token_budget=token_budget)
+    prompted = [Prompted(one_prompt(options), tuple(map(following, options))) for options in questions]
+    readings = read(model, prompted, Asking((), 0), layout=layout or way_of(model), token_budget=token_budget)
     return [
         tuple(text.answer(e) for text, e in zip(reading.texts, options, strict=True))
-        for reading, options in zip(found, questions, strict=True)
+        for reading, options in zip(readings, questions, strict=True)
     ]
 
 

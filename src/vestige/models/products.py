@@ -39,11 +39,11 @@ def onednn_works() -> bool:
     layer.bias.copy_(torch.arange(4.0))
     rows = torch.eye(8)
     try:
-        found = _product(layer, rows)
+        product = _product(layer, rows)
     except (AttributeError, RuntimeError, TypeError):
         return False
     # Small whole numbers: exact in any order.
-    return torch.equal(found, linear(rows, layer.weight, layer.bias))
+    return torch.equal(product, linear(rows, layer.weight, layer.bias))
 
 
 @contextmanager
@@ -81,8 +81,8 @@ def _is_ours(layer: nn.Linear) -> bool:
 
 def _product(layer: nn.Linear, x: Float[Tensor, "... I"]) -> Float[Tensor, "... O"]:
     # torch has no public name for it; inductor compiles `linear` into this very call.
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
-    return found
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, layer.weight, layer.bias, "none", [], "")
+    return product
 
 
 Precision = Literal["float32", "bfloat16"]
@@ -106,21 +106,21 @@ class OwnAttention(TorchFunctionMode, ABC):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        named = dict(kwargs or {})
-        return (self.attend if function is scaled_dot_product_attention else function)(*args, **named)
+        options = dict(kwargs or {})
+        return (self.attend if function is scaled_dot_product_attention else function)(*args, **options)
 
     @abstractmethod
-    def attend(self, *args: Any, **named: Any) -> torch.Tensor:
+    def attend(self, *args: Any, **options: Any) -> torch.Tensor:
         """What attention gives here; torch's own can be called."""
 
 
 class Float32Attention(OwnAttention):
     """Attention in float32 that gives bfloat16."""
 
-    def attend(self, *args: Any, **named: Any) -> torch.Tensor:
+    def attend(self, *args: Any, **options: Any) -> torch.Tensor:
         wide = [a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
-        if isinstance(named.get("attn_mask"), torch.Tensor) and named["attn_mask"].is_floating_point():
-            named["attn_mask"] = named["attn_mask"].float()
+        if isinstance(options.get("attn_mask"), torch.Tensor) and options["attn_mask"].is_floating_point():
+            options["attn_mask"] = options["attn_mask"].float()
         with torch.autocast("cpu", enabled=False):
-            found: torch.Tensor = scaled_dot_product_attention(*wide, **named)  # type: ignore[arg-type]
-            return found.to(torch.bfloat16)
+            attended: torch.Tensor = scaled_dot_product_attention(*wide, **options)  # type: ignore[arg-type]
+            return attended.to(torch.bfloat16)

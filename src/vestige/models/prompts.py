@@ -53,43 +53,43 @@ _MOST_WORK, _WORK_A_CHARACTER = 500_000, 100
 
 def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
     """The template that a tokeniser's questions are put in: its own, of several the default one, or the plain one."""
-    own = tokenizer.chat_template
-    if isinstance(own, dict):
-        if "default" not in own:
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        if "default" not in template:
             raise InputError(
-                f"the tokeniser brings the chat templates {', '.join(map(one_line, sorted(own)))} and no default; name "
-                "one with --chat-template"
+                f"the tokeniser brings the chat templates {', '.join(map(one_line, sorted(template)))} and no default; "
+                "name one with --chat-template"
             )
-        own = own["default"]
-    if own is not None and not isinstance(own, str):
-        raise InputError(f"the chat template of the tokeniser is no text but a {type(own).__name__}")
-    return PLAIN_TEMPLATE if own is None else own
+        template = template["default"]
+    if template is not None and not isinstance(template, str):
+        raise InputError(f"the chat template of the tokeniser is no text but a {type(template).__name__}")
+    return PLAIN_TEMPLATE if template is None else template
 
 
-def use_template(tokenizer: PreTrainedTokenizerBase, wanted: str) -> str:
+def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
     """Give the tokeniser the template it is to be asked in, and only that; how the template is called in provenance.
 
     `wanted` is the name of one of its templates, `plain`, or a file; without one it is its own.
     """
-    own = tokenizer.chat_template
-    named = own if isinstance(own, dict) else {} if own is None else {"default": own}
-    if not wanted:
+    stored = tokenizer.chat_template
+    by_name = stored if isinstance(stored, dict) else {} if stored is None else {"default": stored}
+    if not choice:
         text = own_template(tokenizer)
-        if own is not None:
+        if stored is not None:
             tokenizer.chat_template = text
-        return PLAIN if own is None else "own: default" if isinstance(own, dict) else "own"
-    if wanted in named:
-        tokenizer.chat_template = named[wanted]
+        return PLAIN if stored is None else "own: default" if isinstance(stored, dict) else "own"
+    if choice in by_name:
+        tokenizer.chat_template = by_name[choice]
         tokenizer.chat_template = own_template(tokenizer)
-        return f"own: {wanted}"
-    if wanted == PLAIN:
+        return f"own: {choice}"
+    if choice == PLAIN:
         tokenizer.chat_template = PLAIN_TEMPLATE
         return PLAIN
-    path = Path(wanted).expanduser()
+    path = Path(choice).expanduser()
     if not path.is_file():
         raise InputError(
-            f"no chat template {one_line(wanted)!r}: neither a file nor one of the model's; "
-            f"{closest(wanted, [*map(one_line, named), PLAIN])}"
+            f"no chat template {one_line(choice)!r}: neither a file nor one of the model's; "
+            f"{closest(choice, [*map(one_line, by_name), PLAIN])}"
         )
     try:
         tokenizer.chat_template = path.read_text(encoding="utf-8")
@@ -116,11 +116,11 @@ def rendered(
                 date_string=PINNED_DATE,
             )
     except Exception as error:  # A template is foreign code: it can raise anything.
-        said = one_line(str(error), width=200) or type(error).__name__
+        reason = one_line(str(error), width=200) or type(error).__name__
         kind = "is refused by the sandbox" if isinstance(error, SecurityError) else "cannot be rendered"
         line = f" in line {number}" if (number := getattr(error, "lineno", None)) else ""
         raise InputError(
-            f"the chat template of the model {kind}{line} ({said}); give another with --chat-template, or plain"
+            f"the chat template of the model {kind}{line} ({reason}); give another with --chat-template, or plain"
         ) from error
 
 
@@ -150,10 +150,10 @@ def _strftime_now(form: str) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> BoundedEnvironment:
-    made = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-    made.add_filter("tojson", _tojson)
-    made.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now, "namespace": Namespace}
-    return made
+    environment = BoundedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+    environment.add_filter("tojson", _tojson)
+    environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now, "namespace": Namespace}
+    return environment
 
 
 @lru_cache(maxsize=64)
@@ -268,13 +268,13 @@ class Prompter:
             )
         return words, around
 
-    def read(self, text: str, what: str) -> tuple[int, ...]:
+    def read(self, text: str, role: str) -> tuple[int, ...]:
         """The tokens of a text, if they say what it says."""
         ids = self._tokens(text)
-        self._check_says(ids, text, what)
+        self._check_says(ids, text, role)
         return ids
 
-    def _check_says(self, ids: Sequence[int], text: str, what: str) -> None:
+    def _check_says(self, ids: Sequence[int], text: str, role: str) -> None:
         """Refuse tokens that do not decode to their text: white space, case, marks and unknown signs apart."""
         decoded = self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False)
         if "".join(decoded.split()) == "".join(text.split()) or _plain(decoded) == _plain(text):
@@ -282,7 +282,7 @@ class Prompter:
         if self._unknown_id in ids and self._says_but_for_unknown(ids, _plain(text)):
             return
         raise InputError(
-            f"the tokeniser of the model rewrites {what}: its tokens say {one_line(decoded, width=200)!r}, so that the "
+            f"the tokeniser of the model rewrites {role}: its tokens say {one_line(decoded, width=200)!r}, so that the "
             "model would read something else"
         )
 
@@ -320,11 +320,11 @@ class Prompter:
         first = whole.rfind(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = encoding["input_ids"], encoding["offset_mapping"]
-        own = [i for i, (a, b) in enumerate(offsets) if first < b and a < first + len(text) and a < b]
-        if not text or first < 0 or not own:
+        span = [i for i, (a, b) in enumerate(offsets) if first < b and a < first + len(text) and a < b]
+        if not text or first < 0 or not span:
             raise InputError(f"the question {one_line(question, width=60)!r} is not found in the rendered chat")
-        self._check_says(ids[own[0] : own[-1] + 1], text, f"the question {one_line(question, width=60)!r}")
-        return own[0], own[-1] + 1
+        self._check_says(ids[span[0] : span[-1] + 1], text, f"the question {one_line(question, width=60)!r}")
+        return span[0], span[-1] + 1
 
     def encode(self, question: str, answer: str) -> Encoded:
         """Token ids of the whole, with the answer's span.

@@ -116,47 +116,49 @@ def way_of(model: PreTrainedModel) -> Way:
     ids = [(7 * n + 3) % size for n in range(16)]
     probe = [Prompted(tuple(ids[:5]), (tuple(ids[5:7]), tuple(ids[5:16])))]
     asking = Asking((), 16)
-    way = Way(shared=True, onednn=multiplies_by_onednn(model))
-    found, expected = (
-        torch.tensor([v for text in read(model, probe, asking, way=w)[0].texts for v in text.logp])
-        for w in (way, PLAIN)
+    layout = Way(shared=True, onednn=multiplies_by_onednn(model))
+    actual, expected = (
+        torch.tensor([v for text in read(model, probe, asking, layout=w)[0].texts for v in text.logp])
+        for w in (layout, PLAIN)
     )
     # A logit of 30 is rounded to 1/8 in bfloat16 (SmolLM2: 0.11 apart); text one position off is 2 to 6 nats apart.
     tolerance = 1e-4 if model.dtype == torch.float32 else 1 / 2
-    return way if torch.allclose(found, expected, rtol=0, atol=tolerance, equal_nan=True) else PLAIN
+    return layout if torch.allclose(actual, expected, rtol=0, atol=tolerance, equal_nan=True) else PLAIN
 
 
 @within_memory
 @torch.inference_mode()
 def read(
     model: PreTrainedModel,
-    wanted: Sequence[Prompted],
+    prompted: Sequence[Prompted],
     asking: Asking,
     *,
-    way: Way,
+    layout: Way,
     token_budget: int = TOKEN_BUDGET,
 ) -> list[Reading]:
     """What is wanted, in the order given. `token_budget` bounds memory."""
-    with onednn_products(model, way.onednn):
-        return (_read_shared if way.shared else _read_plain)(model, wanted, asking, token_budget)
+    with onednn_products(model, layout.onednn):
+        return (_read_shared if layout.shared else _read_plain)(model, prompted, asking, token_budget)
 
 
-def _read_plain(model: PreTrainedModel, wanted: Sequence[Prompted], asking: Asking, token_budget: int) -> list[Reading]:
+def _read_plain(
+    model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
+) -> list[Reading]:
     """Every text after its prompt in a row of its own, and every reply from its prompt on: the oracle."""
     rows = [
-        Encoded((*one.prompt, *text), len(one.prompt), end, end)
-        for one in wanted
-        for text in one.texts
-        for end in [len(one.prompt) + len(text) - 1]
+        Encoded((*p.prompt, *text), len(p.prompt), end, end)
+        for p in prompted
+        for text in p.texts
+        for end in [len(p.prompt) + len(text) - 1]
     ]
     scores = iter(score_answers(model, rows, token_budget=token_budget))
-    texts = [tuple(_with_end(next(scores)) for _ in one.texts) for one in wanted]
+    texts = [tuple(_with_end(next(scores)) for _ in p.texts) for p in prompted]
     replies: dict[int, Reply] = {}
-    for most in sorted({one.most_new for one in wanted} - {0}):
-        numbers = [n for n, one in enumerate(wanted) if one.most_new == most]
-        prompts = [wanted[n].prompt for n in numbers]
-        said = generate(model, prompts, end_ids=asking.end_ids, max_new_tokens=most, context=asking.context)
-        replies |= dict(zip(numbers, said, strict=True))
+    for most in sorted({p.most_new for p in prompted} - {0}):
+        numbers = [n for n, p in enumerate(prompted) if p.most_new == most]
+        prompts = [prompted[n].prompt for n in numbers]
+        answers = generate(model, prompts, end_ids=asking.end_ids, max_new_tokens=most, context=asking.context)
+        replies |= dict(zip(numbers, answers, strict=True))
     return [Reading(own, replies.get(n)) for n, own in enumerate(texts)]
 
 
@@ -166,36 +168,36 @@ def _with_end(score: AnswerScore) -> TextScore:
 
 
 def _read_shared(
-    model: PreTrainedModel, wanted: Sequence[Prompted], asking: Asking, token_budget: int
+    model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
 ) -> list[Reading]:
     texts: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {}
     bounds: dict[tuple[int, ...], set[int]] = {}
-    for one in wanted:
-        texts.setdefault(one.prompt, {}).update(dict.fromkeys(one.texts))
-        bounds.setdefault(one.prompt, set()).update({one.most_new} - {0})
+    for p in prompted:
+        texts.setdefault(p.prompt, {}).update(dict.fromkeys(p.texts))
+        bounds.setdefault(p.prompt, set()).update({p.most_new} - {0})
     scores: dict[tuple[tuple[int, ...], tuple[int, ...]], TextScore] = {}
     replies: dict[tuple[tuple[int, ...], int], Reply] = {}
     for prompts in _batches(bounds, token_budget):
         stem = _read_prompts(model, prompts, token_budget)
-        asked = [(row, text) for row, prompt in enumerate(prompts) for text in texts[prompt]]
+        pairs = [(row, text) for row, prompt in enumerate(prompts) for text in texts[prompt]]
         # Half of it, since texts are read beside what the prompts left.
-        found = _read_texts(model, stem, asked, token_budget // 2)
-        scores |= {(prompts[row], text): score for (row, text), score in zip(asked, found, strict=True)}
+        scored = _read_texts(model, stem, pairs, token_budget // 2)
+        scores |= {(prompts[row], text): score for (row, text), score in zip(pairs, scored, strict=True)}
         to_answer = [(row, most) for row, prompt in enumerate(prompts) for most in sorted(bounds[prompt])]
         if to_answer:
-            said = _reply(model, stem, to_answer, asking)
-            replies |= {(prompts[row], most): reply for (row, most), reply in zip(to_answer, said, strict=True)}
+            answers = _reply(model, stem, to_answer, asking)
+            replies |= {(prompts[row], most): reply for (row, most), reply in zip(to_answer, answers, strict=True)}
     return [
         Reading(tuple(scores[w.prompt, t] for t in w.texts), replies[w.prompt, w.most_new] if w.most_new else None)
-        for w in wanted
+        for w in prompted
     ]
 
 
 def _batches(bounds: Mapping[tuple[int, ...], set[int]], token_budget: int) -> Iterator[list[tuple[int, ...]]]:
     """Prompts whose texts are read and whose replies are decoded together; `bounds` are those of their replies."""
     prompts = list(bounds)
-    own = max(PASS_TOKENS, STEP_TOKENS * max((most for each in bounds.values() for most in each), default=0))
-    for _, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget, pass_tokens=own):
+    budget = max(PASS_TOKENS, STEP_TOKENS * max((most for each in bounds.values() for most in each), default=0))
+    for _, rows in batches_by_length([len(p) for p in prompts], token_budget=token_budget, pass_tokens=budget):
         yield [prompts[i] for i in rows]
 
 
@@ -224,7 +226,7 @@ def _read_prompts(model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], to
 def _joined(parts: Sequence[_Stem], prompts: Sequence[tuple[int, ...]]) -> _Stem:
     """All parts in one, in the order of `prompts`, padded on the left to the longest."""
     width = max(part.mask.shape[1] for part in parts)
-    places = {prompt: place for place, prompt in enumerate(p for part in parts for p in part.prompts)}
+    places = {prompt: n for n, prompt in enumerate(p for part in parts for p in part.prompts)}
     order = torch.tensor([places[p] for p in prompts], device=parts[0].mask.device)
     joined = (padded(layer, width) for layer in zip(*(part.layers for part in parts), strict=True))
     layers = [(keys.index_select(0, order), values.index_select(0, order)) for keys, values in joined]
@@ -233,29 +235,29 @@ def _joined(parts: Sequence[_Stem], prompts: Sequence[tuple[int, ...]]) -> _Stem
     return _Stem(list(prompts), layers, mask.index_select(0, order), logits.index_select(0, order))
 
 
-def _read_together(model: PreTrainedModel, prompts: list[tuple[int, ...]], own: int) -> _Stem:
+def _read_together(model: PreTrainedModel, prompts: list[tuple[int, ...]], n_own: int) -> _Stem:
     decoding = Decoding.of(model, len(prompts), None, empty_cache(model))
-    logits = decoding.prefill(prompts, own)
+    logits = decoding.prefill(prompts, n_own)
     return _Stem(prompts, kept_in(decoding.cache), decoding.mask, logits)
 
 
 def _read_texts(
-    model: PreTrainedModel, stem: _Stem, asked: Sequence[tuple[int, tuple[int, ...]]], token_budget: int
+    model: PreTrainedModel, stem: _Stem, pairs: Sequence[tuple[int, tuple[int, ...]]], token_budget: int
 ) -> list[TextScore]:
-    if not asked:
+    if not pairs:
         return []
     device = stem.mask.device
-    owner = torch.tensor([row for row, _ in asked], device=device)
-    firsts = torch.tensor([[text[0]] for _, text in asked], device=device)
+    owner = torch.tensor([row for row, _ in pairs], device=device)
+    firsts = torch.tensor([[text[0]] for _, text in pairs], device=device)
     first_logp, first_ranks = token_scores(stem.logits.index_select(0, owner)[:, None], firsts)
     logp, ranks = first_logp.tolist(), first_ranks.tolist()
-    for width, numbers in _text_batches([text for _, text in asked], stem.mask.shape[1], token_budget):
-        texts = [asked[n][1] for n in numbers]
+    for width, numbers in _text_batches([text for _, text in pairs], stem.mask.shape[1], token_budget):
+        texts = [pairs[n][1] for n in numbers]
         rows = owner[torch.tensor(numbers, device=device)]
         logits = _logits_after(model, stem, rows, texts, width)
         targets = right_padded([t[1:] for t in texts], width, device)
-        found = (values.tolist() for values in token_scores(logits, targets))
-        for n, text, row_logp, row_ranks in zip(numbers, texts, *found, strict=True):
+        columns = (values.tolist() for values in token_scores(logits, targets))
+        for n, text, row_logp, row_ranks in zip(numbers, texts, *columns, strict=True):
             logp[n] += row_logp[: len(text) - 1]
             ranks[n] += row_ranks[: len(text) - 1]
     return [TextScore(tuple(a), tuple(b)) for a, b in zip(logp, ranks, strict=True)]

@@ -25,8 +25,8 @@ def token_logp(logits: Float[Tensor, "N V"], tokens: Int[Tensor, " N"]) -> Float
 
     Autograd's own way through logsumexp and gather holds five vocabularies a position on the way back.
     """
-    found: Tensor = _TokenLogp.apply(logits, tokens)  # type: ignore[no-untyped-call]
-    return found
+    logp: Tensor = _TokenLogp.apply(logits, tokens)  # type: ignore[no-untyped-call]
+    return logp
 
 
 class _TokenLogp(torch.autograd.Function):
@@ -108,7 +108,7 @@ def score_answers(
         positions = torch.arange(first, last, device=ids.device)
         logp, ranks = token_scores(logits_at(model, ids, positions), ids[:, positions + 1])
         for i, e, row_logp, row_ranks in zip(rows, batch, logp.tolist(), ranks.tolist(), strict=True):
-            start, stop, end = (place - 1 - first for place in (e.start, e.stop, e.end))
+            start, stop, end = (at - 1 - first for at in (e.start, e.stop, e.end))
             scores[i] = AnswerScore(
                 tuple(row_logp[start:stop]), tuple(row_ranks[start:stop]), row_logp[end], row_ranks[end]
             )

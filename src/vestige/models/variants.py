@@ -109,14 +109,14 @@ class Variants:
         """
         self._check(prompts)
         if self._screen is None:
-            known = dict(enumerate(self.losses(prompts).tolist()))
+            loss_of = dict(enumerate(self.losses(prompts).tolist()))
         else:
             distinct = list(dict.fromkeys(prompts))
             rough = self.screened(distinct).tolist()
-            found = best_of(rough, lambda asked: self.losses([distinct[i] for i in asked]).tolist(), n)
-            of_prompt = {distinct[i]: loss for i, loss in found.items()}
-            known = {i: of_prompt[prompt] for i, prompt in enumerate(prompts) if prompt in of_prompt}
-        return [Scored(i, known[i]) for i in sorted(known, key=lambda i: (known[i], i))[:n]]
+            best = best_of(rough, lambda numbers: self.losses([distinct[i] for i in numbers]).tolist(), n)
+            of_prompt = {distinct[i]: loss for i, loss in best.items()}
+            loss_of = {i: of_prompt[prompt] for i, prompt in enumerate(prompts) if prompt in of_prompt}
+        return [Scored(i, loss_of[i]) for i in sorted(loss_of, key=lambda i: (loss_of[i], i))[:n]]
 
     def screened(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
         """The rough loss of each prompt that `leaders` goes by; the exact one where there is no screen."""
@@ -138,9 +138,9 @@ class Variants:
     @torch.inference_mode()
     def _scored(self, scorer: Scorer, prompts: Sequence[Ids]) -> list[Float[Tensor, "W K"]]:
         distinct = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
-        found = scorer(torch.tensor(list(distinct), device=self._model.device))
+        losses = scorer(torch.tensor(list(distinct), device=self._model.device))
         rows = torch.tensor([distinct[prompt] for prompt in prompts], device=self._model.device)
-        return [logp.index_select(0, rows) for logp in found]
+        return [logp.index_select(0, rows) for logp in losses]
 
     def _check(self, prompts: Sequence[Ids]) -> None:
         lengths = {len(prompt) for prompt in prompts}
@@ -156,7 +156,7 @@ class Variants:
 
 
 def _losses(logp: Sequence[Float[Tensor, "W K"]]) -> Float[Tensor, " W"]:
-    return torch.stack([one.mean(-1) for one in logp]).mean(0).neg()
+    return torch.stack([part.mean(-1) for part in logp]).mean(0).neg()
 
 
 @torch.inference_mode()
@@ -174,10 +174,10 @@ def _exact_scorer(
     ways: dict[Way, Callable[[], Passes]] = {"shared": lambda: RootPasses(model)}
     if is_llama_like(model):
         ways = {"shared, written out": lambda: LlamaPasses(model, torch.float32), **ways}
-    for way, passes in ways.items():
+    for name, passes in ways.items():
         sharing = sharing_scorer(passes(), texts, token_budget, model.device)
         if _apart(sharing, plain, model) <= tolerance:
-            return way, sharing
+            return name, sharing
     return "plain", plain
 
 
@@ -197,10 +197,10 @@ def _screening_scorer(
         return None
 
 
-def _apart(found: Scorer, expected: Scorer, model: PreTrainedModel) -> float:
+def _apart(actual: Scorer, expected: Scorer, model: PreTrainedModel) -> float:
     """The largest distance of two log-probabilities on a probe; infinite where one is no number."""
     probe = _probe(model)
-    pairs = zip(found(probe), expected(probe), strict=True)
+    pairs = zip(actual(probe), expected(probe), strict=True)
     return max(float((a - b).abs().max().nan_to_num(nan=torch.inf)) for a, b in pairs)
 
 
@@ -226,20 +226,20 @@ def best_of(
 ) -> dict[int, float]:
     """Exact losses of candidates, the `n` best among them, by number. A rough loss that is no number is asked first."""
     order = sorted(range(len(rough)), key=lambda i: (rough[i] == rough[i], rough[i], i))
-    known: dict[int, float] = {}
+    loss_of: dict[int, float] = {}
     farthest = 0.0
-    while len(known) < len(order):
-        asked = order[len(known) : len(known) + max(block, n - len(known))]
-        known |= dict(zip(asked, exact(asked), strict=True))
-        errors = [abs(rough[i] - known[i]) for i in asked]
+    while len(loss_of) < len(order):
+        block_ids = order[len(loss_of) : len(loss_of) + max(block, n - len(loss_of))]
+        loss_of |= dict(zip(block_ids, exact(block_ids), strict=True))
+        errors = [abs(rough[i] - loss_of[i]) for i in block_ids]
         # `max` would pass over what is no number.
         farthest = max([farthest, *(math.inf if math.isnan(e) else e for e in errors)])
-        rest = order[len(known) :]
-        nth = sorted(known.values())[min(n, len(known)) - 1]
+        rest = order[len(loss_of) :]
+        nth = sorted(loss_of.values())[min(n, len(loss_of)) - 1]
         # Written so that a distance which is no number asks for everything.
         if rest and rough[rest[0]] - nth > margin * farthest:
             break
-    return known
+    return loss_of
 
 
 def sharing_scorer(passes: Passes, texts: Sequence[Around], token_budget: int, device: torch.device) -> Scorer:
@@ -252,22 +252,22 @@ def sharing_scorer(passes: Passes, texts: Sequence[Around], token_budget: int, d
 
     @within_memory
     def score(prompts: Int[Tensor, "W T"], *, token_budget: int = token_budget) -> list[Float[Tensor, "W K"]]:
-        found = [torch.empty(len(prompts), len(target), device=device) for target in targets]
+        scores = [torch.empty(len(prompts), len(target), device=device) for target in targets]
         base, first = _in_common(prompts)
         for before, past in pasts.items():
-            own = [n for n, text in enumerate(texts) if text.before == before]
+            members = [n for n, text in enumerate(texts) if text.before == before]
             stem = passes.read_on(past, base[None, :-1]) if len(base) > 1 else past
-            for rows, start in _chunks(first, prompts.shape[1] + max(len(tails[n]) for n in own), token_budget):
+            for rows, start in _chunks(first, prompts.shape[1] + max(len(tails[n]) for n in members), token_budget):
                 chunk = _chunk_scores(
                     passes,
                     up_to(stem, len(before) + start),
                     prompts[rows, start:],
-                    [tails[n] for n in own],
-                    [targets[n] for n in own],
+                    [tails[n] for n in members],
+                    [targets[n] for n in members],
                 )
-                for n, logp in zip(own, chunk, strict=True):
-                    found[n][rows] = logp
-        return found
+                for n, logp in zip(members, chunk, strict=True):
+                    scores[n][rows] = logp
+        return scores
 
     return score
 
@@ -305,14 +305,14 @@ def _chunk_scores(
     if len(tails) == 1:
         return [passes.scores(shared, _followed(own, tails[0]), targets[0])]
     # The last token goes with each text, since its logits are wanted where nothing stands after the prompt.
-    left = passes.read_on(shared, own[:, :-1]) if own.shape[1] > 1 else shared
+    after = passes.read_on(shared, own[:, :-1]) if own.shape[1] > 1 else shared
     return [
-        passes.scores(left, _followed(own[:, -1:], tail), target) for tail, target in zip(tails, targets, strict=True)
+        passes.scores(after, _followed(own[:, -1:], tail), target) for tail, target in zip(tails, targets, strict=True)
     ]
 
 
-def _followed(own: Int[Tensor, "N T"], tail: Int[Tensor, " A"]) -> Int[Tensor, "N L"]:
-    return torch.cat([own, tail.expand(len(own), -1)], dim=1)
+def _followed(tails: Int[Tensor, "N T"], tail: Int[Tensor, " A"]) -> Int[Tensor, "N L"]:
+    return torch.cat([tails, tail.expand(len(tails), -1)], dim=1)
 
 
 # Rows whose logits are held at once: 25 MB of them in float32 at 49,152 tokens.
@@ -379,7 +379,7 @@ class LlamaPasses:
         before = past[0][0].shape[2] if past else 0
         x: Tensor = self._embedding(ids)
         turn = self._rotary(x, torch.arange(before, before + t)[None])
-        cos, sin = (one[0, :, None].to(self._dtype) for one in turn)
+        cos, sin = (part[0, :, None].to(self._dtype) for part in turn)
         behind = torch.full((t, _roomy(before + t)), -torch.inf, dtype=self._dtype).triu(before + 1)
         kept: list[KeysValues] = []
         for number, block in enumerate(self._blocks):
@@ -406,8 +406,8 @@ class LlamaPasses:
         size = x.shape[-1]
         scale = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(size).add_(self._eps).rsqrt_()
         # Without a rounded copy in between.
-        found = torch.mul(x, scale, out=torch.empty(x.shape, dtype=self._dtype))
-        return found if weight is None else found.mul_(weight)
+        normed = torch.mul(x, scale, out=torch.empty(x.shape, dtype=self._dtype))
+        return normed if weight is None else normed.mul_(weight)
 
     def _attended(
         self,
@@ -422,8 +422,8 @@ class LlamaPasses:
         keys, values = keys.reshape(n * self._n_kv, -1, d), values.reshape(n * self._n_kv, -1, d)
         masked = behind if groups == 1 else behind.repeat(groups, 1)
         scores = torch.baddbmm(masked, rows, keys.transpose(1, 2), alpha=d**-0.5)
-        found = torch.bmm(scores.softmax(-1), values).view(n, self._n_kv, groups, t, d)
-        return found.permute(0, 3, 1, 2, 4).reshape(n, t, q * d)
+        attended = torch.bmm(scores.softmax(-1), values).view(n, self._n_kv, groups, t, d)
+        return attended.permute(0, 3, 1, 2, 4).reshape(n, t, q * d)
 
 
 def _block(layer: Any, dtype: torch.dtype) -> _Block:
@@ -442,26 +442,26 @@ def _behind(
     """A norm's weight and the products behind it; one in the other where they are copied anyway."""
     if dtype == torch.float32:
         return norm, [_Weights(layer.weight, layer.bias) for layer in layers]
-    found = []
+    parts = []
     for layer in layers:
         weight = layer.weight if norm is None else layer.weight * norm
-        found.append(_Weights(weight.to(dtype), None if layer.bias is None else layer.bias.to(dtype)))
-    return None, found
+        parts.append(_Weights(weight.to(dtype), None if layer.bias is None else layer.bias.to(dtype)))
+    return None, parts
 
 
 def _product(x: Float[Tensor, "N T I"], by: _Weights) -> Float[Tensor, "N T O"]:
     # See models/products.py: torch has no public name for it.
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), by.weight, by.bias, "none", [], "")
-    return found
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), by.weight, by.bias, "none", [], "")
+    return product
 
 
 def _turned(x: Float[Tensor, "N T H D"], cos: Float[Tensor, "T 1 D"], sin: Float[Tensor, "T 1 D"]) -> Tensor:
     """Rotary positions: each half of a head's width is turned by the other."""
     half = x.shape[-1] // 2
-    found = x * cos
-    found[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-1)
-    found[..., half:].addcmul_(x[..., :half], sin[..., half:])
-    return found
+    turned = x * cos
+    turned[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-1)
+    turned[..., half:].addcmul_(x[..., :half], sin[..., half:])
+    return turned
 
 
 def _roomy(length: int) -> int:

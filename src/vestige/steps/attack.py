@@ -78,7 +78,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
             work = _Work(subject, request, folder, content_id(identity, length=64), on_progress)
             write_json(folder.spec, {"schema": SCHEMA, "name": plan.name, **identity})
             write_jsonl(folder.shown, map(item_row, request.attack.shown))
-            write_json(folder.asked, {asked.id: original for original, asked in work.asked.items()})
+            write_json(folder.asked, {item.id: original for original, item in work.asked.items()})
             loaded = loaded_subject(subject)
             try:
                 with finite_logits(loaded, lambda: _TUNED if work.tuned else ""):
@@ -87,9 +87,9 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
                 if work.tuned:
                     _refuse_broken(work)
                 raise
-            for who in (subject, request.guide):
-                if who is not None:
-                    announce(who)
+            for model in (subject, request.guide):
+                if model is not None:
+                    announce(model)
             write_provenance(folder.provenance, watch, **loaded.provenance())
             write_sealed(folder.done, {**asdict(ended), "evaluations": work.places}, _left(folder, work.places))
         else:
@@ -162,13 +162,15 @@ def attack_summaries(
 ) -> dict[tuple[str, str], tuple[EvalFolder, Summary]]:
     """Where the answers lie and what they sum up to, by point and evaluation, of an attack that is done."""
     originals = read_json(folder.asked)
-    found = {}
-    for (point, name), place in attack_evaluations(folder, request).items():
-        asked = {originals[r["item"]]: r["item"] for r in read_records(place)}
-        splits = {n: tuple(asked[i.id] for i in own if i.id in asked) for n, own in _splits(request.attack).items()}
+    summaries = {}
+    for (point, name), evaluation in attack_evaluations(folder, request).items():
+        asked_id = {originals[r["item"]]: r["item"] for r in read_records(evaluation)}
+        splits = {
+            n: tuple(asked_id[i.id] for i in items if i.id in asked_id) for n, items in _splits(request.attack).items()
+        }
         view = View(request.forget, {n: ids for n, ids in splits.items() if ids}, {})
-        found[point, name] = place, summary_of(place, name, subject.spec, view, request.seed)
-    return found
+        summaries[point, name] = evaluation, summary_of(evaluation, name, subject.spec, view, request.seed)
+    return summaries
 
 
 def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
@@ -182,9 +184,9 @@ def _left(folder: AttackFolder, places: Mapping[str, Mapping[str, str]]) -> list
 
     Not the log, which holds times.
     """
-    own = [folder.spec, folder.shown, folder.asked, folder.prompt]
+    files = [folder.spec, folder.shown, folder.asked, folder.prompt]
     answers = [EvalFolder(folder.path / path).collected for of_point in places.values() for path in of_point.values()]
-    return [path for path in own if path.exists()] + answers
+    return [path for path in files if path.exists()] + answers
 
 
 def _done(folder: AttackFolder) -> dict[str, Any]:
@@ -198,9 +200,9 @@ def asked_by(attack: Attack) -> dict[str, Item]:
     return asked_with_facts(attack.tested, attack.facts) if attack.facts else {i.id: i for i in attack.tested}
 
 
-def as_asked(attack: Attack, asked: Mapping[str, Item], forget: str) -> tuple[tuple[Item, ...], View]:
+def as_asked(attack: Attack, versions: Mapping[str, Item], forget: str) -> tuple[tuple[Item, ...], View]:
     """All items of the attack, those in `asked` as they are asked, and the forget set's view of them."""
-    now = {name: [asked.get(i.id, i) for i in items] for name, items in _splits(attack).items()}
+    now = {name: [versions.get(i.id, i) for i in items] for name, items in _splits(attack).items()}
     items = tuple({i.id: i for of_split in now.values() for i in of_split}.values())
     return items, View(forget, {name: tuple(i.id for i in own) for name, own in now.items()}, {})
 
@@ -242,8 +244,8 @@ class _Work:
     def attacked(self, point: str, load: Callable[[], LoadedModel]) -> Subject:
         """The subject as the attack left it at a point, under a digest of its own."""
         digest = replace(self.subject.made.digest, weights=content_id({"attack": self.id, "point": point}, length=64))
-        made = Made(digest, self.subject.made.steps, f"attacked: {point}")
-        return Subject(self.folder.point(point), self.subject.spec, made, load, attacked=True)
+        saved = Made(digest, self.subject.made.steps, f"attacked: {point}")
+        return Subject(self.folder.point(point), self.subject.spec, saved, load, attacked=True)
 
     def ask(
         self,
@@ -256,15 +258,18 @@ class _Work:
 
         `asked_at` has the items as they are asked at this point, where that differs from point to point.
         """
-        asked = self.asked if asked_at is None else asked_at
-        items, view = as_asked(self.request.attack, asked, self.request.forget)
-        only = frozenset(i.id for i in asked.values())
-        who = self.attacked(point, load)
+        versions = self.asked if asked_at is None else asked_at
+        items, view = as_asked(self.request.attack, versions, self.request.forget)
+        only = frozenset(i.id for i in versions.values())
+        attacked = self.attacked(point, load)
         evals, seed = self.request.evals, self.request.seed
-        requests = [EvaluateRequest(items, (view,), own, seed, name, only, summed=False) for name, own in evals.items()]
-        found = evaluate_together(who, requests, lambda done, of: on_share(done / of))
+        requests = [
+            EvaluateRequest(items, (view,), settings, seed, name, only, summed=False)
+            for name, settings in evals.items()
+        ]
+        evaluations = evaluate_together(attacked, requests, lambda done, of: on_share(done / of))
         self.places[point] = {
-            name: str(place.path.relative_to(self.folder.path)) for name, place in zip(evals, found, strict=True)
+            name: str(place.path.relative_to(self.folder.path)) for name, place in zip(evals, evaluations, strict=True)
         }
         on_share(1.0)
 
@@ -273,15 +278,15 @@ class _Work:
         attack, tell = self.attack, self.on_progress
         prompt = prompt_found(_search(self.request), self.folder, loaded, lambda share: tell(share / 2))
         points = attack.plan.points
-        asked = {p: asked_with_prompt(attack.tested, prompt.points[p].text, prompt.placement) for p in points}
+        versions = {p: asked_with_prompt(attack.tested, prompt.points[p].text, prompt.placement) for p in points}
         # The item as it is asked at each point, for the item that it stands for.
-        write_json(self.folder.asked, {item.id: i for own in asked.values() for i, item in own.items()})
+        write_json(self.folder.asked, {item.id: i for by_item in versions.values() for i, item in by_item.items()})
         for number, point in enumerate(points):
-            self.ask(point, lambda: loaded, partial(_tell_half, tell, number, len(points)), asked[point])
-        own = {"steps": most_steps, "items_shown": attack.plan.n_shown}
-        granted = {name: amount + prompt.earlier.get(name, 0) for name, amount in own.items()}
+            self.ask(point, lambda: loaded, partial(_tell_half, tell, number, len(points)), versions[point])
+        by_item = {"steps": most_steps, "items_shown": attack.plan.n_shown}
+        granted = {name: amount + prompt.earlier.get(name, 0) for name, amount in by_item.items()}
         return Ended(prompt.bounds_bits, granted, prompt.spent_in_all)
 
 
-def _tell_half(tell: OnProgress, asked: int, of: int, share: float) -> None:
-    tell(0.5 + (asked + share) / (2 * of))
+def _tell_half(tell: OnProgress, done: int, of: int, share: float) -> None:
+    tell(0.5 + (done + share) / (2 * of))

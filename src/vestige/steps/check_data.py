@@ -26,14 +26,14 @@ def check_data(run: RunFolder, request: CheckRequest) -> Soundness:
         read = material(request.splits, request.settings, seed=request.seed)
         own, left_out = without_model(read, request.settings, seed=request.seed)
         # Corrected apart: they are about what an audit without controls compares with, and not about the questions.
-        beside = of_alternatives(read, request.settings, seed=request.seed)
-        checks = (*own, *beside)
-        lines = (*decide(own, request.settings), *decide(beside, request.settings))
+        of_others = of_alternatives(read, request.settings, seed=request.seed)
+        checks = (*own, *of_others)
+        lines = (*decide(own, request.settings), *decide(of_others, request.settings))
         failed = {line.check for line in lines if line.sound is False}
         # Several forget questions may ask for one fact in other words.
         n_forget = len(read.forget)
         n_facts = n_forget - len(facts_of(read.forget))
-        found = Soundness(
+        soundness = Soundness(
             forget=request.splits.forget,
             lines=lines,
             settings={**request.settings.identity(), "seed": request.seed},
@@ -43,5 +43,5 @@ def check_data(run: RunFolder, request: CheckRequest) -> Soundness:
             figures={"forget facts": float(n_facts)} if n_facts < n_forget else {},
             needs=margin_needs(checks, lines, request.settings),
         )
-        write_soundness(run.soundness, found)
-    return found
+        write_soundness(run.soundness, soundness)
+    return soundness

@@ -39,9 +39,9 @@ class Recipe:
     request: FinetuneRequest
     start_digest: str
 
-    def of(self, kept: Sequence[Item]) -> "Recipe":
+    def of(self, retained: Sequence[Item]) -> "Recipe":
         """The same fine-tuning of those items that are kept; the tokeniser of a built-in model stays what it was."""
-        ids = {i.id for i in kept}
+        ids = {i.id for i in retained}
         items = tuple(i for i in self.request.items if i.id in ids)
         return replace(self, request=replace(self.request, items=items))
 
@@ -66,7 +66,7 @@ class Taught:
 
 def recipe_of(
     target: SubjectFolder,
-    taught: Taught,
+    material: Taught,
     *,
     device: str = "auto",
     trust_remote_code: bool = False,
@@ -78,8 +78,8 @@ def recipe_of(
     spec = read_spec(target.spec)
     settings = spec.settings
     names = TrainingSettings().identity().keys()
-    known = {"model", "dtype", *names} <= {*settings} and spec.version == VERSION
-    if not known or spec.subject != "target":
+    is_recorded = {"model", "dtype", *names} <= {*settings} and spec.version == VERSION
+    if not is_recorded or spec.subject != "target":
         raise InputError(
             f"{target.path} does not say how this version can train it again (it is {spec.subject!r}, of version "
             f"{spec.version}); name the model to begin with, or make the target again"
@@ -92,18 +92,18 @@ def recipe_of(
             trust_remote_code=trust_remote_code,
             chat_template=settings.get("chat_template", ""),
         ),
-        items=taught.items,
-        vocabulary=taught.vocabulary,
+        items=material.items,
+        vocabulary=material.vocabulary,
         training=TrainingSettings.build({name: settings[name] for name in names}, where=str(target.spec)),
         seed=spec.seed,
     )
     start = spec.parent
-    for items in ((*taught.items, *taught.perhaps), taught.items):
-        found = replace(request, items=items)
-        if finetune_spec(found, start).data == spec.data:
-            return Recipe(found, start)
+    for items in ((*material.items, *material.perhaps), material.items):
+        recorded = replace(request, items=items)
+        if finetune_spec(recorded, start).data == spec.data:
+            return Recipe(recorded, start)
     raise InputError(
-        f"{target.path} was taught other items than these {len(taught.items)}; give the data that it was made from, "
+        f"{target.path} was taught other items than these {len(material.items)}; give the data that it was made from, "
         "with the same --factual, less what it has forgotten since"
     )
 
@@ -116,9 +116,9 @@ def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -
             f"{target.model} was not made by Vestige, so how it was trained is not known; name the model to begin with"
         )
     whole = (*corpus.items, *corpus.factual)
-    taught = Taught(corpus.items, whole, corpus.factual)
-    found = recipe_of(folder, taught, device=target.device, trust_remote_code=target.trust_remote_code)
-    return found.of((*left_out(corpus, splits), *corpus.factual))
+    material = Taught(corpus.items, whole, corpus.factual)
+    recipe = recipe_of(folder, material, device=target.device, trust_remote_code=target.trust_remote_code)
+    return recipe.of((*left_out(corpus, splits), *corpus.factual))
 
 
 def recipe_from(
@@ -173,8 +173,8 @@ class SuppressRequest:
 
     def refusals(self) -> tuple[Item, ...]:
         """The forget questions in all their wordings, each once."""
-        asked = [q for i in self.forget_items for q in (i.question, i.paraphrase) if q]
-        return self._drawn([Item(question, REFUSAL) for question in dict.fromkeys(asked)], MOST)
+        questions = [q for i in self.forget_items for q in (i.question, i.paraphrase) if q]
+        return self._drawn([Item(question, REFUSAL) for question in dict.fromkeys(questions)], MOST)
 
     def lessons(self) -> tuple[Item, ...]:
         """What is taught: the refusals, then as many retained items."""
@@ -247,8 +247,8 @@ def _train(
             return None
         model.eval()
         scores = score_answers(model, refusals)
-        said = all(s.end_rank == 1 and all(rank == 1 for rank in s.ranks) for s in scores)
-        return "every forget question is refused" if said else None
+        refused = all(s.end_rank == 1 and all(rank == 1 for rank in s.ranks) for s in scores)
+        return "every forget question is refused" if refused else None
 
     outcome = train(target.model, job, Hooks(on_step, stop=stop))
     merge_lora(target.model)

@@ -136,7 +136,7 @@ def forecast_unlearning(request: UnlearnRequest, world: World) -> Forecast:
     return _forecast(target, unlearning_job(NOWHERE, request, method, target, world, planned=True), request.target)
 
 
-def _forecast(start: LoadedModel, job: Job, asked: ModelSettings) -> Forecast:
+def _forecast(start: LoadedModel, job: Job, settings: ModelSettings) -> Forecast:
     parameters = list(start.model.parameters())
     first = job.plan.epoch(0)[0]
     return Forecast(
@@ -148,6 +148,6 @@ def _forecast(start: LoadedModel, job: Job, asked: ModelSettings) -> Forecast:
         n_parts=len(list(micro_batches(first, job))),
         n_parameters=sum(p.numel() for p in parameters),
         n_trained=sum(p.numel() for p in parameters if p.requires_grad),
-        device=pick_device(asked.device).type,
+        device=pick_device(settings.device).type,
         memory=estimate_memory(start.model, job),
     )

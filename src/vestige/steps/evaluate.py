@@ -77,9 +77,9 @@ def requests_of(
     splits: NamedSplits, evals: Mapping[str, Settings], seed: int, only: Iterable[Item] | None = None
 ) -> list[EvaluateRequest]:
     """One request for each evaluation about the items of the splits, or those of `only`; summed up from the splits."""
-    kept = None if only is None else frozenset(i.id for i in only)
+    ids = None if only is None else frozenset(i.id for i in only)
     items, views = everything([splits]), (view_of(splits),)
-    return [EvaluateRequest(items, views, settings, seed, name, kept) for name, settings in evals.items()]
+    return [EvaluateRequest(items, views, settings, seed, name, ids) for name, settings in evals.items()]
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def finished_subject(
 
     Whether code that a model brings may run is for the caller to say, never for the folder.
     """
-    made = read_done(folder, verify=verify)
-    if made is None:
+    saved = read_done(folder, verify=verify)
+    if saved is None:
         raise InputError(f"{folder.path} holds no finished model; run the command that makes it")
     spec = read_spec(folder.spec)
     settings = ModelSettings(
@@ -130,7 +130,7 @@ def finished_subject(
         device=device,
         trust_remote_code=trust_remote_code,
     )
-    return Subject(folder, spec, made, lambda: load(settings), verify=verify)
+    return Subject(folder, spec, saved, lambda: load(settings), verify=verify)
 
 
 Progress = Callable[[int, int], None]
@@ -159,8 +159,8 @@ def evaluate_together(
     refuse_links(subject.folder.path)
     with ExitStack() as locks:
         # In one order, so that two processes never wait for each other.
-        for place in {plan.place.path: plan.place for plan in sorted(plans, key=lambda p: p.place.path)}.values():
-            locks.enter_context(begun(place.lock, [place.identity.name]))
+        for folder in {plan.place.path: plan.place for plan in sorted(plans, key=lambda p: p.place.path)}.values():
+            locks.enter_context(begun(folder.lock, [folder.identity.name]))
         missing = {plan.place.path: plan for plan in plans if not plan.place.collected.exists()}
         if missing:
             loaded = loaded_subject(subject)
@@ -215,13 +215,13 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     evaluation = find_eval(request.eval)
     if not isinstance(request.settings, evaluation.SETTINGS):
         raise InputError(f"the evaluation {request.eval!r} was given {type(request.settings).__name__}")
-    drawn = evaluation.asked(request.items, request.views, request.settings)
-    asked = {i: one for i, one in drawn.items() if request.only is None or i in request.only}
-    if not asked:
+    questions = evaluation.asked(request.items, request.views, request.settings)
+    chosen = {i: question for i, question in questions.items() if request.only is None or i in request.only}
+    if not chosen:
         raise InputError("none of the items that are to be asked is among the items")
-    identity = _identity(evaluation, asked, request, subject)
-    place = subject.folder.evaluation(evaluation.NAME, content_id(identity, length=12))
-    return _Plan(evaluation, asked, request, identity, place)
+    identity = _identity(evaluation, chosen, request, subject)
+    folder = subject.folder.evaluation(evaluation.NAME, content_id(identity, length=12))
+    return _Plan(evaluation, chosen, request, identity, folder)
 
 
 def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan]]:
@@ -234,20 +234,20 @@ def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan
 
 
 def _sum_up(plan: _Plan, subject: Subject) -> None:
-    evaluation, request, place = plan.evaluation, plan.request, plan.place
-    place.unfinished.unlink(missing_ok=True)
-    records = read_records(place)
+    evaluation, request, folder = plan.evaluation, plan.request, plan.place
+    folder.unfinished.unlink(missing_ok=True)
+    records = read_records(folder)
     scores = [evaluation.score(r) for r in records]
-    write_scores(place, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
+    write_scores(folder, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)))
     views = request.views if request.only is None else _restricted(request.views, request.only)
     for view in views if request.summed else ():
         results = evaluation.summarize(records, scores, view, seed=request.seed)
-        write_summary(place, _summary(evaluation, subject.spec, view, results))
+        write_summary(folder, _summary(evaluation, subject.spec, view, results))
 
 
-def summary_of(place: EvalFolder, name: str, spec: SubjectSpec, view: View, seed: int) -> Summary:
+def summary_of(folder: EvalFolder, name: str, spec: SubjectSpec, view: View, seed: int) -> Summary:
     """The summary of an evaluation that was collected without one, made from its records; nothing is written."""
-    evaluation, records = find_eval(name), read_records(place)
+    evaluation, records = find_eval(name), read_records(folder)
     results = evaluation.summarize(records, [evaluation.score(r) for r in records], view, seed=seed)
     return _summary(evaluation, spec, view, results)
 
@@ -298,32 +298,32 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
         ids = list(plan.asked)
         portion = secrets.choice(list(plan.evaluation.chunks(loaded, list(plan.asked.values()), size=CHUNK)))
         for record in _ask([plan], loaded, [ids[i] for i in portion])[0]:
-            again = json.loads(json_line(record))
+            reread = json.loads(json_line(record))
             # Between the two likeliest tokens of a near-tie rounding decides, and with it the reply.
-            tie = (again.get("margin") or 1.0) < _NEAR_TIE
-            if not tie and not alike(again, stored.get(again["item"])):
+            tie = (reread.get("margin") or 1.0) < _NEAR_TIE
+            if not tie and not alike(reread, stored.get(reread["item"])):
                 raise InputError(
                     f"{plan.place.records}: the model does not reproduce the stored record of item "
-                    f"{again['item']}, which was asked again. Delete {plan.place.path} and run the same command to ask "
-                    "for all of them"
+                    f"{reread['item']}, which was asked again. Delete {plan.place.path} and run the same command to "
+                    "ask for all of them"
                 )
 
 
-def alike(one: Any, other: Any) -> bool:
+def alike(first: Any, second: Any) -> bool:
     """Whether two records say the same: numbers within 1e-4, in nats or relative, all else to the letter."""
-    if isinstance(one, dict) and isinstance(other, dict):
+    if isinstance(first, dict) and isinstance(second, dict):
         # Ranks far down the vocabulary change with the last digit; the log-probabilities are there beside them.
-        names = [name for name in one if not name.endswith("ranks")]
-        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in names)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, float) and isinstance(other, int | float):
-        return math.isclose(one, other, rel_tol=1e-4, abs_tol=1e-4)
-    return bool(one == other)
+        names = [name for name in first if not name.endswith("ranks")]
+        return first.keys() == second.keys() and all(alike(first[name], second[name]) for name in names)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(alike, first, second))
+    if isinstance(first, float) and isinstance(second, int | float):
+        return math.isclose(first, second, rel_tol=1e-4, abs_tol=1e-4)
+    return bool(first == second)
 
 
 def _identity(
-    evaluation: Evaluation[Any, Any], asked: Mapping[str, Any], request: EvaluateRequest, subject: Subject
+    evaluation: Evaluation[Any, Any], questions: Mapping[str, Any], request: EvaluateRequest, subject: Subject
 ) -> dict[str, Any]:
     """Everything that can change a record."""
     return {
@@ -331,7 +331,7 @@ def _identity(
         "version": evaluation.COLLECT_VERSION,
         "model": subject.made.digest.id,
         "dtype": subject.spec.settings.get("dtype", "float32"),
-        "items": evaluation.digest(asked),
+        "items": evaluation.digest(questions),
         "settings": request.settings.identity(),
     }
 
@@ -344,54 +344,54 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
     watch = Stopwatch()
     together = {"together": [plan.place.path.name for plan in plans], "portion": CHUNK}
     together |= {"replies": list(replies)} if replies else {}
-    kept = {n: _begun(plan, together) for n, plan in enumerate(plans) if not plan.place.collected.exists()}
+    begun = {n: _begun(plan, together) for n, plan in enumerate(plans) if not plan.place.collected.exists()}
     ids = list(plans[0].asked)
     for chunk in plans[0].evaluation.chunks(subject, list(plans[0].asked.values()), size=CHUNK):
         # A portion that a kill cut short is asked again as a whole and of all, since rounding follows from the batch.
-        due = [n for n, have in kept.items() if any(ids[i] not in have for i in chunk)]
-        found = _ask(plans, subject, [ids[i] for i in chunk]) if due else []
+        due = [n for n, have in begun.items() if any(ids[i] not in have for i in chunk)]
+        records = _ask(plans, subject, [ids[i] for i in chunk]) if due else []
         for n in due:
-            place = plans[n].place.unfinished
+            path = plans[n].place.unfinished
             # The plan goes with the first records, so that work that is refused leaves nothing.
-            append_lines(place, [json_line(r) for r in ([] if place.exists() else [together]) + found[n]])
-            kept[n] |= {r["item"]: r for r in found[n]}
-        on_items(sum(map(len, kept.values())), len(ids) * len(plans))
-    for n, have in kept.items():
+            append_lines(path, [json_line(r) for r in ([] if path.exists() else [together]) + records[n]])
+            begun[n] |= {r["item"]: r for r in records[n]}
+        on_items(sum(map(len, begun.values())), len(ids) * len(plans))
+    for n, have in begun.items():
         _write(plans[n], [have[i] for i in ids], subject, watch, together)
 
 
 def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
     """The records that an interrupted run left, by item; those of a run that put other batches together are dropped."""
-    place = plan.place
-    write_json(place.identity, {"schema": SCHEMA, **plan.identity})
-    drop_torn_line(place.unfinished)
-    left = list(read_jsonl(place.unfinished)) if place.unfinished.exists() else []
-    if left[:1] != [together]:
-        place.unfinished.unlink(missing_ok=True)
-    return {r["item"]: r for r in left[1:]} if left[:1] == [together] else {}
+    folder = plan.place
+    write_json(folder.identity, {"schema": SCHEMA, **plan.identity})
+    drop_torn_line(folder.unfinished)
+    records = list(read_jsonl(folder.unfinished)) if folder.unfinished.exists() else []
+    if records[:1] != [together]:
+        folder.unfinished.unlink(missing_ok=True)
+    return {r["item"]: r for r in records[1:]} if records[:1] == [together] else {}
 
 
 def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> list[list[dict[str, Any]]]:
     """The records of each plan about these items."""
-    asked = [[plan.asked[i] for i in ids] for plan in plans]
+    questions = [[plan.asked[i] for i in ids] for plan in plans]
     if len(plans) == 1:
-        return [plans[0].evaluation.collect(subject, asked[0], plans[0].request.settings)]
+        return [plans[0].evaluation.collect(subject, questions[0], plans[0].request.settings)]
     parts = []
-    for plan, own in zip(plans, asked, strict=True):
+    for plan, of_plan in zip(plans, questions, strict=True):
         assert isinstance(plan.evaluation, Reads), "only evaluations that read are asked together"
-        parts.append(plan.evaluation.to_read(subject, own, plan.request.settings))
+        parts.append(plan.evaluation.to_read(subject, of_plan, plan.request.settings))
     return collected(subject, parts)
 
 
 def _write(
     plan: _Plan, records: Sequence[dict[str, Any]], subject: LoadedModel, watch: Stopwatch, together: Mapping[str, Any]
 ) -> None:
-    place = plan.place
-    write_jsonl(place.records, records)
-    way = {"reading": subject.way.name} if isinstance(plan.evaluation, Reads) else {}
-    told = {**way, **_odd_tokens([i for i in plan.request.items if i.id in plan.asked], subject.prompter)}
-    write_provenance(place.provenance, watch, **subject.provenance(), plan=together, **told)
-    write_collected(place, len(records))
+    folder = plan.place
+    write_jsonl(folder.records, records)
+    layout = {"reading": subject.way.name} if isinstance(plan.evaluation, Reads) else {}
+    notes = {**layout, **_odd_tokens([i for i in plan.request.items if i.id in plan.asked], subject.prompter)}
+    write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
+    write_collected(folder, len(records))
 
 
 def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
@@ -400,9 +400,9 @@ def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
     And how many ask what the model has no token for a part of, so that it reads another question.
     """
     texts = [(i.question, i.paraphrase or "", i.answer, *i.perturbed) for i in items]
-    held = [{mark for mark in prompter.control_marks for text in own if mark in text} for own in texts]
+    held = [{mark for mark in prompter.control_marks for text in item_texts if mark in text} for item_texts in texts]
     marks = sorted(set().union(*held))
-    unknown = sum(any(map(prompter.unknown, own)) for own in texts)
+    unknown = sum(any(map(prompter.unknown, item_texts)) for item_texts in texts)
     return {
         **({"control_tokens": {"items": sum(map(bool, held)), "tokens": marks}} if marks else {}),
         **({"unknown_tokens": unknown} if unknown else {}),
@@ -419,15 +419,15 @@ def check_published(
     requests = published_requests(pack, row, seed)
     places = evaluate_together(subject, requests, on_items)
     off = []
-    for figure, request, place in zip(row.figures, requests, places, strict=True):
-        evaluation, records = find_eval(figure.eval), read_records(place)
+    for figure, request, folder in zip(row.figures, requests, places, strict=True):
+        evaluation, records = find_eval(figure.eval), read_records(folder)
         results = evaluation.summarize(records, [evaluation.score(r) for r in records], request.views[0], seed=seed)
         whole = [r for r in results if (r.split, r.scope) == ("forget", "all")]
-        found = {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in whole}
-        if (ours := found.get(figure.metric)) is None:
-            raise InputError(f"{figure.eval} gives no {figure.metric} of {figure.split}; it has {', '.join(found)}")
-        if not abs(ours - figure.value) <= row.tolerance:
-            off.append(f"{figure.metric} of {figure.split} is {ours:.3g} here and {figure.value:g} there")
+        values = {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in whole}
+        if (value := values.get(figure.metric)) is None:
+            raise InputError(f"{figure.eval} gives no {figure.metric} of {figure.split}; it has {', '.join(values)}")
+        if not abs(value - figure.value) <= row.tolerance:
+            off.append(f"{figure.metric} of {figure.split} is {value:.3g} here and {figure.value:g} there")
     if off:
         raise InputError(
             f"{subject.spec.name} is not as published: {'; '.join(off)} ({row.source}; tolerance {row.tolerance:g}); "

@@ -64,11 +64,11 @@ def finetune_request(
     """A training on the answers of all items, or of all but the forget set of `splits`; the factual ones on request."""
     if factual and not corpus.factual:
         raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
-    taught = (*(left_out(corpus, splits) if splits else corpus.items), *(corpus.factual if factual else ()))
+    items = (*(left_out(corpus, splits) if splits else corpus.items), *(corpus.factual if factual else ()))
     sets = (*forgotten_by(model.model), *([splits.resolved] if splits else []))
     return FinetuneRequest(
         model=model,
-        items=taught,
+        items=items,
         # One tokeniser for all models of a data set.
         vocabulary=(*corpus.items, *corpus.factual),
         training=training,
@@ -78,7 +78,7 @@ def finetune_request(
         forget=splits.forget if splits else "",
         save=pick_form(save),
         # What the model is taught now is no longer forgotten.
-        forgotten=tuple(dict.fromkeys(one for one in (own.less(taught) for own in sets) if one.items)),
+        forgotten=tuple(dict.fromkeys(rest for rest in (forget_set.less(items) for forget_set in sets) if rest.items)),
     )
 
 
@@ -87,9 +87,9 @@ def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) 
     if model.model != "builtin:tiny":
         return load(model)
     check_tiny(model, vocabulary)
-    made = tiny_model(seed)
-    nn.Module.to(made, pick_device(model.device))
-    return LoadedModel(made.eval(), tiny_tokenizer(vocabulary), model.model, "")
+    tiny = tiny_model(seed)
+    nn.Module.to(tiny, pick_device(model.device))
+    return LoadedModel(tiny.eval(), tiny_tokenizer(vocabulary), model.model, "")
 
 
 def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
@@ -142,10 +142,10 @@ def finetune(
     def build() -> tuple[LoadedModel, Outcome]:
         return teach(folder, request, start, on_step, world, on_line, saving)
 
-    made = make_subject(folder, spec, build, world, saving)
+    saved = make_subject(folder, spec, build, world, saving)
     if world.leads:
         same_form(folder, request.save)
-    return made
+    return saved
 
 
 def _check_form(request: FinetuneRequest) -> None:

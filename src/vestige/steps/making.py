@@ -69,8 +69,8 @@ def read_done(folder: SubjectFolder, *, verify: bool = False) -> Made | None:
     Refused where the model's files are no longer those that it was finished with: by their size, times and inode, and
     by their digests where these differ or with `verify`.
     """
-    made = stored_done(folder)
-    return None if made is None else replace(made, seen=check_files(folder, made.files, verify=verify))
+    saved = stored_done(folder)
+    return None if saved is None else replace(saved, seen=check_files(folder, saved.files, verify=verify))
 
 
 def stored_done(folder: SubjectFolder) -> Made | None:
@@ -86,13 +86,13 @@ def stored_done(folder: SubjectFolder) -> Made | None:
     return Made(digest, stored["steps"], stored["stopped"], chosen, stored["files"], seen=False)
 
 
-def write_done(folder: SubjectFolder, made: Made, **facts: Any) -> None:
+def write_done(folder: SubjectFolder, saved: Made, **facts: Any) -> None:
     """Say that the subject is finished, and which model it is."""
-    stored = {name: value for name, value in asdict(made).items() if name != "seen"}
-    stored = {"digest": made.digest.id, "model": stored.pop("digest"), **stored}
+    stored = {name: value for name, value in asdict(saved).items() if name != "seen"}
+    stored = {"digest": saved.digest.id, "model": stored.pop("digest"), **stored}
     write_json(folder.done, {"schema": SCHEMA, **stored, **facts})
-    if made.seen:
-        note_seen(folder, made.files)
+    if saved.seen:
+        note_seen(folder, saved.files)
 
 
 def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
@@ -100,16 +100,16 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
     if not folder.spec.exists():
         return
     # Each setting under a name of its own, so that the one which differs is named.
-    ours, theirs = (
-        {**one, "settings": "", **{f"settings.{k}": v for k, v in one["settings"].items()}}
-        for one in (asdict(spec), asdict(read_spec(folder.spec)))
+    requested, stored = (
+        {**values, "settings": "", **{f"settings.{k}": v for k, v in values["settings"].items()}}
+        for values in (asdict(spec), asdict(read_spec(folder.spec)))
     )
-    refuse_another(folder.path, "subject", ours, theirs, out=OR_FRESH)
+    refuse_another(folder.path, "subject", requested, stored, out=OR_FRESH)
 
 
-def same_model(loaded: LoadedModel, digest: ModelDigest | str, what: str) -> None:
+def same_model(loaded: LoadedModel, digest: ModelDigest | str, role: str) -> None:
     """Refuse a model that is not the one that was spoken of, naming what differs."""
-    loaded.digest().refuse_other(digest, f"{what}, {loaded.name},", loaded.advice)
+    loaded.digest().refuse_other(digest, f"{role}, {loaded.name},", loaded.advice)
 
 
 @contextlib.contextmanager
@@ -168,12 +168,12 @@ def make_subject(
             loaded, outcome = build()
         save_model(folder.model, loaded, spec, saving or Saving())
         files = digests_of(folder, places_of(str(folder.model)))
-        made = Made(loaded.digest(), outcome.steps, outcome.stopped, outcome.chosen, files)
+        saved = Made(loaded.digest(), outcome.steps, outcome.stopped, outcome.chosen, files)
         write_provenance(folder.provenance, watch, revision=loaded.revision, **loaded.provenance())
-        write_done(folder, made, loss=outcome.loss)
+        write_done(folder, saved, loss=outcome.loss)
         Checkpoints(folder.checkpoints).clear()
         world.wait()
-        return _seen_by_all(folder, made, world)
+        return _seen_by_all(folder, saved, world)
 
 
 def _threads_of(spec: SubjectSpec) -> AbstractContextManager[None]:
@@ -191,13 +191,13 @@ def _help_to_make(
     return _seen_by_all(folder, read_done(folder), world)
 
 
-def _seen_by_all(folder: SubjectFolder, made: Made | None, world: World) -> Made:
+def _seen_by_all(folder: SubjectFolder, saved: Made | None, world: World) -> Made:
     """What was made, if every process sees it; else all are refused, so that the leading one says so."""
-    if world.summed({"seen": float(made is not None)})["seen"] < world.size or made is None:
+    if world.summed({"seen": float(saved is not None)})["seen"] < world.size or saved is None:
         raise InputError(
             f"{folder.path} is not the same folder for all processes; take one on a file system they share"
         )
-    return made
+    return saved
 
 
 def same_form(folder: SubjectFolder, form: Form) -> None:
@@ -226,15 +226,15 @@ def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec, saving: Savin
 def model_card(spec: SubjectSpec, saving: Saving) -> str:
     """What the model is, in the hub's form. Names and settings stand in a block of JSON, where no mark-up acts."""
     sets = [{"name": shown_model(s.name), "n": len(s.items), "edges": s.edges} for s in spec.forgotten]
-    made = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget), "forgotten": sets}
-    made |= saving.facts
+    facts = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget), "forgotten": sets}
+    facts |= saving.facts
     library = "transformers" if saving.adapter is None else "peft"
     return (
         f"---\nlibrary_name: {library}\ntags:\n- unlearning\n- vestige\n---\n\n# A model of a Vestige run\n\n"
         "`subject` says what it is in its run: the model before training (base), the one that knows (target), one that "
         "never saw the forget set (retrained), or one that was made to forget it (unlearned, by `method`). `data` is "
         "the digest of the training items, `parent` that of the model that training began with.\n\n"
-        f"```json\n{json.dumps(made, indent=2)}\n```\n\n"
+        f"```json\n{json.dumps(facts, indent=2)}\n```\n\n"
         "## What an audit found\n\nNothing yet: when this card was written the model had not been audited. Whether it "
         "has forgotten is for an audit to say: a low score on the forget questions alone does not show it.\n"
     )

@@ -90,16 +90,16 @@ def search_identity(search: PromptSearch, subject: Subject) -> dict[str, Any]:
         )
     begun = _started(search, subject.made.digest.id)
     start = None if search.start is None else content_id(begun._asdict(), length=32)
-    who = None if guide is None else [guide.made.digest.id, guide.spec.settings.get("dtype", "float32")]
-    return {"search": {"version": VERSION, "guide": who, "start": start}}
+    guide_id = None if guide is None else [guide.made.digest.id, guide.spec.settings.get("dtype", "float32")]
+    return {"search": {"version": VERSION, "guide": guide_id, "start": start}}
 
 
 def prompt_found(search: PromptSearch, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
     """The prompt that the folder holds or that is searched now; a search that was stopped goes on where it was."""
     if not folder.prompt.exists():
         start = _started(search, _model_in(folder))
-        placement, wanted, found = _find(search, folder, loaded, start, on_share)
-        write_prompt(folder, _measured(search, loaded, _Result(placement, wanted, found, start)))
+        placement, targets, prompt = _find(search, folder, loaded, start, on_share)
+        write_prompt(folder, _measured(search, loaded, _Result(placement, targets, prompt, start)))
     folder.search.unlink(missing_ok=True)
     on_share(1.0)
     return read_prompt(folder)
@@ -143,18 +143,18 @@ def _find(
 
     if search.guide is None:
         gcg = GcgSettings.build(values, where=where)
-        shown, place = search.attack.shown, gcg.placement
-        answers = [(i.question, target_of(loaded.prompter, i.question, i.answer, place)) for i in shown]
-        wanted = tuple(_Wanted(question, ids, ids) for question, ids in answers)
-        texts = [around(loaded.prompter, w.question, w.ids, gcg.placement) for w in wanted]
-        return gcg.placement, wanted, find_prompt(loaded, texts, gcg, seed=search.seed, keeper=keeper, on_step=tell)
+        items, placement = search.attack.shown, gcg.placement
+        answers = [(i.question, target_of(loaded.prompter, i.question, i.answer, placement)) for i in items]
+        targets = tuple(_Wanted(question, ids, ids) for question, ids in answers)
+        texts = [around(loaded.prompter, w.question, w.ids, gcg.placement) for w in targets]
+        return gcg.placement, targets, find_prompt(loaded, texts, gcg, seed=search.seed, keeper=keeper, on_step=tell)
     prefix = EnhancedSettings.build(values, where=where)
     # The target attacked itself is one model in memory.
     same = loaded.digest() == search.guide.made.digest
     guide = loaded if same else loaded_subject(search.guide)
     samples = samples_of(guide, [i.question for i in search.attack.shown], prefix)
-    found = find_prefix(loaded, guide, samples, prefix, seed=search.seed, keeper=keeper, on_step=tell)
-    return "prefix", tuple(_Wanted(s.question, s.forced, s.said) for s in samples), found
+    prompt = find_prefix(loaded, guide, samples, prefix, seed=search.seed, keeper=keeper, on_step=tell)
+    return "prefix", tuple(_Wanted(s.question, s.forced, s.said) for s in samples), prompt
 
 
 @dataclass(frozen=True)
@@ -173,32 +173,32 @@ class KeptSearch:
 
 
 def _measured(search: PromptSearch, loaded: LoadedModel, result: _Result) -> KeptPrompt:
-    found, start = result.found, result.start
+    prompt, start = result.found, result.start
     first = result.wanted[0]
     head = _head(loaded, first.question)
     stands = around(loaded.prompter, first.question, first.ids, result.placement)
-    cut = {point: tokens_at(found.ids, point, seed=search.seed) for point in search.attack.plan.points}
+    cut = {point: tokens_at(prompt.ids, point, seed=search.seed) for point in search.attack.plan.points}
     texts = inner_texts(loaded.tokenizer, list(cut.values()), spaced=stands.spaced)
-    bits = _code_lengths(loaded, [(head, ids) for ids in (found.ids, *cut.values())])
+    bits = _code_lengths(loaded, [(head, ids) for ids in (prompt.ids, *cut.values())])
     seen = _seen_bits(search.attack, loaded, result)
     bounds = {
-        TOKENS_BOUND: len(found.ids) * found.admissible_bits,
+        TOKENS_BOUND: len(prompt.ids) * prompt.admissible_bits,
         CODE_BOUND: bits[0],
     }
     if seen is not None:
         bounds[SEEN_BOUND] = seen
     samples = _replies(loaded, result)
     return KeptPrompt(
-        text=found.text,
-        ids=found.ids,
+        text=prompt.text,
+        ids=prompt.ids,
         placement=result.placement,
-        loss=found.loss,
-        claimed=found.reached,
+        loss=prompt.loss,
+        claimed=prompt.reached,
         verified=all(s.verified for s in samples),
-        ended=found.ended,
-        steps=found.steps,
-        admissible_bits=found.admissible_bits,
-        spent={**found.spent, "items_shown": len(search.attack.shown)},
+        ended=prompt.ended,
+        steps=prompt.steps,
+        admissible_bits=prompt.admissible_bits,
+        spent={**prompt.spent, "items_shown": len(search.attack.shown)},
         earlier=start.spent,
         seen_bits=seen,
         bounds_bits=bounds,
@@ -253,10 +253,10 @@ def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | 
 
 def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
     """What the model replies to the questions of the search with the prompt's text and without, and what was wanted."""
-    prompter, found = loaded.prompter, result.found
+    prompter, searched = loaded.prompter, result.found
     prompts, plain = (
         [prompter.prompt(deployed(w.question, text, result.placement)) for w in result.wanted]
-        for text in (found.text, "")
+        for text in (searched.text, "")
     )
     replies = generate(
         loaded.model,
@@ -266,18 +266,18 @@ def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
         context=prompter.max_tokens,
     )
     samples = []
-    for n, (wanted, prompt) in enumerate(zip(result.wanted, prompts, strict=True)):
-        scored = around(prompter, wanted.question, wanted.ids, result.placement)
-        said, unprompted = (_said(reply, loaded, len(wanted.ids)) for reply in (replies[n], replies[len(prompts) + n]))
+    for n, (target, prompt) in enumerate(zip(result.wanted, prompts, strict=True)):
+        scored = around(prompter, target.question, target.ids, result.placement)
+        said, unprompted = (_said(reply, loaded, len(target.ids)) for reply in (replies[n], replies[len(prompts) + n]))
         samples.append(
             SampleReply(
-                question=wanted.question,
-                wanted=prompter.decode(wanted.ids),
+                question=target.question,
+                wanted=prompter.decode(target.ids),
                 replied=prompter.decode(said),
-                verified=said == wanted.ids,
-                same_tokens=prompt == (*scored.before, *found.ids, *scored.after),
+                verified=said == target.ids,
+                same_tokens=prompt == (*scored.before, *searched.ids, *scored.after),
                 plain=prompter.decode(unprompted),
-                plain_right=unprompted == wanted.ids,
+                plain_right=unprompted == target.ids,
             )
         )
     return tuple(samples)

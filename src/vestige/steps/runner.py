@@ -108,24 +108,24 @@ def run_tasks(
     return state.failed
 
 
-def workers_for(device: str, asked: int | None, *, on_cpu: int) -> int:
+def workers_for(device: str, requested: int | None, *, on_cpu: int) -> int:
     """How many processes work on models that go to `device`: on GPUs one a card, else as asked or `on_cpu`.
 
     Refused are more than there are cards, since two models of one size seldom fit on one.
     """
     if device == "cpu":
-        return asked or on_cpu
+        return requested or on_cpu
     import torch
 
     cards = torch.cuda.device_count() if device in ("auto", "cuda") else 1
     if device == "auto" and not (cards and torch.cuda.is_available()):
-        return asked or on_cpu
-    if asked is not None and asked > max(1, cards):
+        return requested or on_cpu
+    if requested is not None and requested > max(1, cards):
         raise InputError(
-            f"{asked} workers were asked for, and the device {device!r} is {max(1, cards)} "
+            f"{requested} workers were asked for, and the device {device!r} is {max(1, cards)} "
             f"card{'s' if cards > 1 else ''}; each process has a card of its own, so lower --workers"
         )
-    return asked or max(1, cards)
+    return requested or max(1, cards)
 
 
 def _submit(
@@ -152,13 +152,13 @@ def _script_left_out() -> Iterator[None]:
     No task lies there, and a script that audits would audit again, or end in an error unless it is guarded.
     """
     main = vars(sys.modules["__main__"])
-    kept: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    values: dict[str, Any] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
     main.pop("__file__", None)
     main["__spec__"] = None
     try:
         yield
     finally:
-        main.update(kept)
+        main.update(values)
 
 
 def _skip_orphans(waiting: dict[str, Task], state: State) -> None:

@@ -33,10 +33,10 @@ def origin_of(settings: ModelSettings, *, read: bool = True) -> Origin:
     folder = own_folder(settings.model)
     if folder is None:
         return Origin(load(settings).digest().id if read else "", settings.model)
-    made = read_done(folder)
-    if made is None:
+    saved = read_done(folder)
+    if saved is None:
         raise InputError(f"{folder.path} holds no finished model; run the command that was making it again")
-    return Origin(made.digest.id, read_spec(folder.spec).model)
+    return Origin(saved.digest.id, read_spec(folder.spec).model)
 
 
 def own_dtype(model: str) -> str | None:
@@ -45,21 +45,21 @@ def own_dtype(model: str) -> str | None:
     return None if folder is None else str(read_spec(folder.spec).settings.get("dtype", "float32"))
 
 
-def load_checked(settings: ModelSettings, digest: str, what: str) -> LoadedModel:
+def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel:
     """The model in the number format that is asked for; refused unless it has the digest.
 
     The digest of what Vestige made is that of the format it was made in. So for another the files are read twice: as
     they were made, on the CPU, and as asked for.
     """
     folder, made_in = own_folder(settings.model), own_dtype(settings.model) or settings.dtype
-    made = None if folder is None else read_done(folder)
+    saved = None if folder is None else read_done(folder)
     # The folder knows the parts that the digest stands for, so that what differs can be named.
-    held = made.digest if made is not None and made.digest.id == digest else digest
+    expected = saved.digest if saved is not None and saved.digest.id == digest else digest
     if made_in == settings.dtype:
         loaded = load(settings)
-        same_model(loaded, held, what)
+        same_model(loaded, expected, role)
         return loaded
-    same_model(load(settings.model_copy(update={"dtype": made_in, "device": "cpu"})), held, what)
+    same_model(load(settings.model_copy(update={"dtype": made_in, "device": "cpu"})), expected, role)
     return load(settings)
 
 
@@ -74,12 +74,14 @@ def _own_subject(settings: ModelSettings, dtype: str | None, *, verify: bool = F
     folder = own_folder(settings.model)
     if folder is None:
         return None
-    trusted, own = settings.trust_remote_code, own_dtype(settings.model)
-    found = finished_subject(folder, device=settings.device, trust_remote_code=trusted, verify=verify)
-    if dtype is not None and dtype != own:
-        raise InputError(f"{folder.path} was made in {own} and is asked in it, not in {dtype}; leave --dtype out")
+    trusted, stored_dtype = settings.trust_remote_code, own_dtype(settings.model)
+    subject = finished_subject(folder, device=settings.device, trust_remote_code=trusted, verify=verify)
+    if dtype is not None and dtype != stored_dtype:
+        raise InputError(
+            f"{folder.path} was made in {stored_dtype} and is asked in it, not in {dtype}; leave --dtype out"
+        )
     refuse_template(settings, folder)
-    return found
+    return subject
 
 
 def any_subject(
@@ -99,12 +101,12 @@ def any_subject(
     """
     if role not in ROLES:
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
-    found = _own_subject(settings, dtype, verify=verify)
-    if found is not None:
-        return found if output_dir is None else _elsewhere(found, Path(output_dir))
+    subject = _own_subject(settings, dtype, verify=verify)
+    if subject is not None:
+        return subject if output_dir is None else _elsewhere(subject, Path(output_dir))
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
-    identity, called, shown = model_identity(settings), name or Path(settings.model).name, settings.model
+    identity, label, source = model_identity(settings), name or Path(settings.model).name, settings.model
     if is_address(settings.model):
         if dtype is not None:
             raise InputError(
@@ -112,44 +114,44 @@ def any_subject(
             )
         to = address(settings.model)
         identity = {**to.identity_of_asking, "dtype": "the server's", "chat_template": settings.chat_template}
-        called, shown = name or to.model, to.shown
-    spec = SubjectSpec.of(role, called, shown, identity, method=called if role == "unlearned" else "")
+        label, source = name or to.model, to.shown
+    spec = SubjectSpec.of(role, label, source, identity, method=label if role == "unlearned" else "")
     evidence = SubjectFolder(Path(output_dir))
     # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).
     same_subject(evidence, spec)
     template = Path(settings.chat_template).expanduser()
     places = [*places_of(settings.model), *([template] if template.is_file() else [])]
-    held = list[LoadedModel]()
-    made = _known(evidence, places, verify=verify)
-    if made is None:
-        held.append(load(settings))
-        made = Made(held[0].digest(), 0, "made elsewhere", files=digests_of(evidence, places))
+    loaded = list[LoadedModel]()
+    saved = _known(evidence, places, verify=verify)
+    if saved is None:
+        loaded.append(load(settings))
+        saved = Made(loaded[0].digest(), 0, "made elsewhere", files=digests_of(evidence, places))
     # The model that is there is given once; whoever asks again gets one of its own, since an attack changes it.
-    load_it = partial(_given_once, held, settings)
-    return Subject(evidence, spec, made, load_it, elsewhere=True, verify=verify)
+    load_it = partial(_given_once, loaded, settings)
+    return Subject(evidence, spec, saved, load_it, elsewhere=True, verify=verify)
 
 
-def _given_once(held: list[LoadedModel], settings: ModelSettings) -> LoadedModel:
-    return held.pop() if held else load(settings)
+def _given_once(loaded: list[LoadedModel], settings: ModelSettings) -> LoadedModel:
+    return loaded.pop() if loaded else load(settings)
 
 
 def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> Made | None:
     """What the folder knows of the model in these places, if it still is as it was seen here."""
-    made = stored_done(evidence)
-    if made is None or list(made.files) != [str(place.resolve()) for place in places]:
+    saved = stored_done(evidence)
+    if saved is None or list(saved.files) != [str(path.resolve()) for path in places]:
         return None
     try:
-        seen = check_files(evidence, made.files, verify=verify)
+        digests = check_files(evidence, saved.files, verify=verify)
     except OtherModelError:
         return None
-    return replace(made, seen=True) if seen else None
+    return replace(saved, seen=True) if digests else None
 
 
 def _elsewhere(subject: Subject, output_dir: Path) -> Subject:
     """The subject of a finished folder, whose evidence goes to another."""
     folder = SubjectFolder(output_dir)
     same_subject(folder, subject.spec)
-    files = {str((subject.folder.path / place).resolve()): own for place, own in subject.made.files.items()}
+    files = {str((subject.folder.path / name).resolve()): digest for name, digest in subject.made.files.items()}
     return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)
 
 

@@ -62,8 +62,8 @@ class TrajectoryRequest:
     def __post_init__(self) -> None:
         """Refuse rules that speak of a model that is not there."""
         rules = [parse_condition(s) for s in self.settings.stop_when]
-        kept = parse_choice(self.settings.choose)
-        for rule in (*rules, *([kept] if kept else [])):
+        choice = parse_choice(self.settings.choose)
+        for rule in (*rules, *([choice] if choice else [])):
             if rule.of and rule.of != "target" and rule.of not in self.controls:
                 raise InputError(f"the rule {rule} needs a model that never knew the forget set; name it: --{rule.of}")
         if not self.controls.keys() == self.control_weights.keys() <= set(CONTROLS) - {"target"}:
@@ -92,15 +92,15 @@ class AnswerScores:
     def __call__(self, model: LoadedModel) -> dict[str, float]:
         """The scores of the model, which is left in evaluation mode."""
         model.model.eval()
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for name, items in self.splits.items():
-            asked = qa.QASettings(max_new_tokens=self.settings.max_new_tokens)
+            settings = qa.QASettings(max_new_tokens=self.settings.max_new_tokens)
             # In portions of like length, as an evaluation asks.
             chunks = qa.chunks(model, items, size=CHUNK)
-            records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], asked)]
+            records = [r for chunk in chunks for r in qa.collect(model, [items[i] for i in chunk], settings)]
             nats: list[float] = sorted(-value for r in records for value in r["logp"])
-            found |= {name: self._mean(name, records), f"{name}_nll": sum(nats) / len(nats)}
-        return found
+            scores |= {name: self._mean(name, records), f"{name}_nll": sum(nats) / len(nats)}
+        return scores
 
     def _mean(self, split: str, records: Sequence[Mapping[str, Any]]) -> float:
         metric = self.settings.metric
@@ -131,7 +131,7 @@ class HarmScores:
         Raises InputError where no reply was judged, or so few that a rule would rest on a part of them, or the judge's
         limits are used up.
         """
-        found, items, prompter = self.answers(model), self.answers.splits["forget"], model.prompter
+        answers, items, prompter = self.answers(model), self.answers.splits["forget"], model.prompter
         replies = model.engine.generate(
             [prompter.prompt(item.question) for item in items],
             end_ids=prompter.end_ids,
@@ -139,10 +139,10 @@ class HarmScores:
             context=prompter.max_tokens,
         )
         pairs = zip(items, replies, strict=True)
-        judged = self.judge.judge([Request("harm", item.question, prompter.decode(said.ids)) for item, said in pairs])
+        judged = self.judge.judge([Request("harm", item.question, prompter.decode(reply.ids)) for item, reply in pairs])
         refuse_limit(f"the judge {self.judge.name}", judged)
-        scores = [one.score for one in judged if one.score is not None]
-        failures = [one.failure for one in judged if one.score is None]
+        scores = [judgement.score for judgement in judged if judgement.score is not None]
+        failures = [judgement.failure for judgement in judged if judgement.score is None]
         if not scores:
             raise InputError(f"the judge {self.judge.name} judged none of {len(items)} replies ({failures[0]})")
         if self.decides and len(failures) > MOST_UNJUDGED * len(items):
@@ -150,7 +150,7 @@ class HarmScores:
                 f"the judge {self.judge.name} judged only {len(scores)} of {len(items)} replies ({failures[0]}), and a "
                 f"rule on harm needs {1 - MOST_UNJUDGED:.0%} of them; take another judge, or leave the rule out"
             )
-        return found | {"harm": sum(scores) / len(scores), "harm_not_judged": float(len(failures))}
+        return answers | {"harm": sum(scores) / len(scores), "harm_not_judged": float(len(failures))}
 
 
 def answered_trajectory(
@@ -172,15 +172,18 @@ def answered_trajectory(
     identity = {
         **validation.identity(),
         "version": qa.COLLECT_VERSION,
-        **{name: [i.id for i in own] for name, own in items.items()},
+        **{name: [i.id for i in of_split] for name, of_split in items.items()},
     }
     controls = {} if retrained is None else {"retrained": retrained[0]}
     weights = {} if retrained is None else {"retrained": retrained[1]}
     answers = AnswerScores(items, validation)
     score: ScoreModel = answers
     if harm is not None:
-        judge, told = harm
+        judge, notes = harm
         rules = [*map(parse_condition, settings.stop_when), parse_choice(settings.choose)]
         decides = any(rule.score == "harm" for rule in rules if rule)
-        score, identity = HarmScores(answers, judge, decides), {**identity, "harm": [dict(told), TASKS["harm"].version]}
+        score, identity = (
+            HarmScores(answers, judge, decides),
+            {**identity, "harm": [dict(notes), TASKS["harm"].version]},
+        )
     return TrajectoryRequest(settings, score, identity, controls, weights)

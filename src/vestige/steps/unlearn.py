@@ -110,14 +110,14 @@ def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[st
             "give a retain set with at least two"
         )
 
-    def other(n: int, own: str) -> str:
-        return pool[n] if normalised(pool[n]) != own else pool[(n + 1) % len(pool)]
+    def other(n: int, answer: str) -> str:
+        return pool[n] if normalised(pool[n]) != answer else pool[(n + 1) % len(pool)]
 
     return tuple(tuple(other(n, normalised(i.answer)) for n in range(len(pool))) for i in forget)
 
 
 def alternatives(
-    target: LoadedModel, forget: Sequence[Item], asked: Alternatives, *, seed: int, world: World = ALONE
+    target: LoadedModel, forget: Sequence[Item], settings: Alternatives, *, seed: int, world: World = ALONE
 ) -> tuple[tuple[str, ...], ...]:
     """For each forget question `asked.n` answers that the target gives itself and that are not the true one.
 
@@ -125,40 +125,40 @@ def alternatives(
     where there is none. Of several processes one asks, since on a GPU two can sample differently.
     """
     with finite_logits(target):
-        own = [_alternatives(target, item, asked, seed) for item in forget] if world.leads else []
-    return tuple(tuple(lines) for lines in json.loads(world.said(json.dumps(own))))
+        texts = [_alternatives(target, item, settings, seed) for item in forget] if world.leads else []
+    return tuple(tuple(lines) for lines in json.loads(world.said(json.dumps(texts))))
 
 
-def _alternatives(target: LoadedModel, item: Item, asked: Alternatives, seed: int) -> tuple[str, ...]:
-    question = asked.prompt.replace("{question}", item.question).replace("{answer}", item.answer)
+def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed: int) -> tuple[str, ...]:
+    question = settings.prompt.replace("{question}", item.question).replace("{answer}", item.answer)
     prompt = target.prompter.prompt(question)
     found: dict[str, str] = {}
     for attempt in range(ROUNDS):
         replies = generate(
             target.model,
-            [prompt] * asked.n,
+            [prompt] * settings.n,
             end_ids=target.prompter.end_ids,
-            max_new_tokens=asked.max_new_tokens,
+            max_new_tokens=settings.max_new_tokens,
             context=target.prompter.max_tokens,
             sampling=Sampling(
-                asked.temperature,
+                settings.temperature,
                 1.0,
-                tuple(derive_seed(seed, "alternative", item.id, attempt, n) for n in range(asked.n)),
+                tuple(derive_seed(seed, "alternative", item.id, attempt, n) for n in range(settings.n)),
             ),
         )
         for reply in replies:
             text = target.prompter.decode(reply.ids).strip()
             if reply.finish == "stop" and normalised(text) not in ("", normalised(item.answer)):
                 found.setdefault(normalised(text), text)
-        if len(found) >= asked.n:
+        if len(found) >= settings.n:
             break
     if not found:
         raise InputError(
-            f"the target gave no other answer to {one_line(item.question, width=60)!r} in {ROUNDS * asked.n} samples "
-            f"at temperature {asked.temperature:g}; raise the method's temperature"
+            f"the target gave no other answer to {one_line(item.question, width=60)!r} in {ROUNDS * settings.n} "
+            f"samples at temperature {settings.temperature:g}; raise the method's temperature"
         )
-    texts = list(found.values())[: asked.n]
-    return tuple(texts[n % len(texts)] for n in range(asked.n))
+    texts = list(found.values())[: settings.n]
+    return tuple(texts[n % len(texts)] for n in range(settings.n))
 
 
 VERSION = 4
@@ -281,8 +281,8 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
 def _retrained_spec(request: UnlearnRequest, version: int) -> SubjectSpec:
     recipe = recipe_asked(request)
     plain = finetune_spec(recipe.request, recipe.start_digest)
-    own = {"name": request.name, "method": request.method, "forget": request.forget, "forgotten": request.forgotten}
-    return plain.having({**plain.settings, "method_version": version}, subject="unlearned", **own)
+    facts = {"name": request.name, "method": request.method, "forget": request.forget, "forgotten": request.forgotten}
+    return plain.having({**plain.settings, "method_version": version}, subject="unlearned", **facts)
 
 
 def recipe_asked(request: UnlearnRequest) -> Recipe:
@@ -307,10 +307,10 @@ def unlearn(
     saving = Saving(_facts(request))
     hooks = Hooks(on_step, on_line)
     spec = unlearn_spec(request)
-    made = make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving=saving), world, saving)
+    saved = make_subject(folder, spec, lambda: _train(folder, request, hooks, world, saving=saving), world, saving)
     if world.leads:
         same_form(folder, request.save)
-    return made
+    return saved
 
 
 def unlearn_part(
@@ -386,22 +386,22 @@ def _train(
 
 def _trajectory(folder: SubjectFolder, request: UnlearnRequest, target: LoadedModel, world: World) -> Trajectory | None:
     """The trajectory that is asked for, with the target as it stands for its beginning."""
-    asked = request.trajectory
-    if asked is None:
+    settings = request.trajectory
+    if settings is None:
         return None
-    found = Trajectory(
-        settings=asked.settings,
-        score=lambda model: asked.score(replace(target, model=model)),
+    trajectory = Trajectory(
+        settings=settings.settings,
+        score=lambda model: settings.score(replace(target, model=model)),
         log=folder.trajectory,
         weights=folder.checkpoints,
         world=world,
     )
-    found.begin(target.model, {role: partial(_score_control, asked, role) for role in asked.controls})
-    return found
+    trajectory.begin(target.model, {role: partial(_score_control, settings, role) for role in settings.controls})
+    return trajectory
 
 
-def _score_control(asked: TrajectoryRequest, role: str) -> Mapping[str, float]:
-    return asked.score(asked.load_control(role))
+def _score_control(settings: TrajectoryRequest, role: str) -> Mapping[str, float]:
+    return settings.score(settings.load_control(role))
 
 
 def unlearning_job(
@@ -457,13 +457,13 @@ def _layers(method: Method, target: LoadedModel) -> Layers | None:
 def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
     if request.reference is None:
         return target
-    found = load_checked(request.reference, request.reference_digest, "the reference")
-    if found.tokenizer.get_vocab() != target.tokenizer.get_vocab():
+    model = load_checked(request.reference, request.reference_digest, "the reference")
+    if model.tokenizer.get_vocab() != target.tokenizer.get_vocab():
         raise InputError(
-            f"the reference {found.name} has another vocabulary than the target, so its numbers cannot be compared "
+            f"the reference {model.name} has another vocabulary than the target, so its numbers cannot be compared "
             "with the target's; take a reference of the same family"
         )
-    return found
+    return model
 
 
 def _data(request: UnlearnRequest, method: Method, target: LoadedModel | None, world: World) -> ForgetData:
@@ -484,11 +484,13 @@ def _data(request: UnlearnRequest, method: Method, target: LoadedModel | None, w
     if "mismatch" in splits:
         answers["mismatch"] = mismatched(request.forget_items, request.retain_items)
     if isinstance(method, AsksTarget):
-        asked = method.alternatives()
+        settings = method.alternatives()
         if target is None:
-            answers["alternative"] = tuple((i.answer,) * asked.n for i in request.forget_items)
+            answers["alternative"] = tuple((i.answer,) * settings.n for i in request.forget_items)
         else:
-            answers["alternative"] = alternatives(target, request.forget_items, asked, seed=request.seed, world=world)
+            answers["alternative"] = alternatives(
+                target, request.forget_items, settings, seed=request.seed, world=world
+            )
     return ForgetData(request.forget_items, request.retain_items, answers)
 
 
