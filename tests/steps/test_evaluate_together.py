@@ -181,7 +181,7 @@ def test_a_portion_is_read_once_for_all_that_read(model, tmp_path, monkeypatch):
         portions.append(len(wanted))
         return read(model, wanted, *given, **named)
 
-    monkeypatch.setattr("vestige.models.engine.read", counted)
+    monkeypatch.setattr("vestige.models.load.read", counted)
     places = evaluate_together(subject_of(model, tmp_path), REQUESTS[:2])
     # Three portions of four questions from each of two evaluations.
     assert portions == [8, 8, 8]

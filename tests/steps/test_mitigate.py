@@ -26,7 +26,7 @@ from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
-from vestige.models import engine
+from vestige.models import load
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
@@ -204,7 +204,7 @@ def test_a_killed_mending_comes_to_the_same_bytes_and_asks_no_checkpoint_twice(t
     whole, broken = (probed(ProbeFolder(tmp_path / name), asked) for name in ("whole", "broken"))
     mitigate(whole, asked)
     done = files(mitigation_folder(whole, asked).path)
-    prompts, generate = [], engine.generate
+    prompts, generate = [], load.generate
 
     def counted(model, given, **more):
         prompts.extend(given)
@@ -217,7 +217,7 @@ def test_a_killed_mending_comes_to_the_same_bytes_and_asks_no_checkpoint_twice(t
 
         return on_step
 
-    monkeypatch.setattr(engine, "generate", counted)
+    monkeypatch.setattr(load, "generate", counted)
     # In the first scoring, between two checkpoints, in the scoring of one, after it, and before the last step.
     moments = [
         {"who": changed(asked, grader=Grader(Silence(breaks=1), {})).who},

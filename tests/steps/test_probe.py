@@ -13,7 +13,7 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.dataset import compile_dataset
 from vestige.judges.base import Judgement, Written
 from vestige.metrics import intervals
-from vestige.models import engine
+from vestige.models import load
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent, read_adjacent
@@ -86,13 +86,13 @@ def graded(request, judge, writer=None):
 @pytest.fixture
 def generated(monkeypatch):
     """How many prompts were given to a model."""
-    count, generate = [], engine.generate
+    count, generate = [], load.generate
 
     def counted(model, prompts, **more):
         count.extend(prompts)
         return generate(model, prompts, **more)
 
-    monkeypatch.setattr(engine, "generate", counted)
+    monkeypatch.setattr(load, "generate", counted)
     return count
 
 
