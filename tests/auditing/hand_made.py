@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vestige.artifacts.audits import AuditPlan, PlannedAttack
+from vestige.artifacts.audits import AuditPlan, PlannedAttack, SoundnessLine
 from vestige.auditing.scores import Carried, Case, Scores, Source
 
 N = 120
@@ -12,6 +12,7 @@ FORGET = tuple(f"f{i:03}" for i in range(N))
 RETAIN = tuple(f"r{i:03}" for i in range(N))
 HOLDOUT = tuple(f"h{i:03}" for i in range(N))
 RETRAINED = ("retrained-0", "retrained-1", "retrained-2")
+SOUND = SoundnessLine("near-duplicates", True, None, None, "No retain item stands close to a forget item.")
 EDGE = 40
 """Three edges, so that statements are about these."""
 
@@ -100,7 +101,7 @@ def plan(**changes):
     return replace(plain, **changes)
 
 
-def case(subjects=None, attacked=None, *, carried=None, soundness=(), **changes):
+def case(subjects=None, attacked=None, *, carried=None, soundness=(SOUND,), **changes):
     """A case of the plan: `subjects` overrides keys by name, `attacked` is by (subject, attack) the level at the end.
 
     Target knows all; the three retrained seeds answer options for a quarter of the items and else nothing.

@@ -29,7 +29,7 @@ def test_an_attack_that_brings_back_what_is_surely_there_lets_the_claim_hold_and
     found = judged(everywhere(RELEARN, 0.0, suppressed=0.8))
     line = verdict(found, "not recoverable")
     assert line.outcome == "holds"
-    assert "and relearn retain n=50 brought back 0.80 [" in line.reason
+    assert "shown able: relearn retain n=50 (0.80 [" in line.reason
     one = able(found)
     assert (one.able, one.why_not, one.unit, one.format) == (True, "", "leakage", "generate")
     assert one.suppressed.value == pytest.approx(1.0)

@@ -193,6 +193,13 @@ def test_what_is_known_of_the_data_comes_with_the_case(run):
     line = SoundnessLine("copied items", False, None, 0.01, "3 of 20 are copies")
     write_soundness(run.soundness, Soundness("edge:A_B", (line,), {}, "d"))
     assert read_case(run, asked).soundness == (line,)
+    # What leaks and is set apart decides nothing of what is judged.
+    entailed = SoundnessLine("entailed answers", False, None, None, "1 of 3 answers is stated by retained contracts.")
+    apart = replace(asked, scopes={asked.splits["forget"][0]: "entailed"})
+    for leaking, sound in ((asked.splits["forget"][:1], True), (asked.splits["forget"][:2], False)):
+        known = Soundness("edge:A_B", (entailed,), {}, "d", leaking={"entailed answers": leaking})
+        write_soundness(run.soundness, known)
+        assert [one.sound for one in read_case(run, apart).soundness] == [sound]
     # A forget set of the same name with other items is another one.
     assert read_case(run, replace(asked, data="e")).soundness == ()
     run.soundness.write_text(json.dumps({"schema": SCHEMA, "lines": "none"}))

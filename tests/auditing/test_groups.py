@@ -3,10 +3,12 @@ from dataclasses import replace
 import numpy as np
 from hand_made import FORGET, RETRAINED, case, known, subject, together, verdict
 
-from vestige.auditing.groups import _names, groups_of
+from vestige.auditing.ground import groups_of
+from vestige.auditing.groups import _names
 from vestige.auditing.judge import judge
 
 QUICK = 2000
+FIVE = tuple(f"retrained-{k}" for k in range(5))
 TEN = {item: f"edge-{k // 12}" for k, item in enumerate(FORGET)}
 
 
@@ -26,7 +28,8 @@ def test_a_contract_that_is_still_known_fails_the_claim_behind_nine_that_are_not
     less = {key: {i: v - 6 if "bits" in key else 0.0 for i, v in own.items()} for key, own in known(0.0).items()}
     plain = together(subject(0.0), less)
     leaks = {i for k, i in enumerate(FORGET) if TEN[i] == "edge-3" and k % 12 < 8}
-    found = judge(case({"ga": shifted(plain, leaks, to=known(1.0))}, edges=TEN), resamples=QUICK)
+    leaking = {"ga": shifted(plain, leaks, to=known(1.0))}
+    found = judge(case(leaking, edges=TEN, retrained=FIVE), resamples=QUICK)
     line = verdict(found, "not expressed")
     whole = [line.evidence[name] for name in ("generate", "forced", "option_text_mean", "forced, bits")]
     assert all(one.high < 0.1 for one in whole)
@@ -38,6 +41,44 @@ def test_a_contract_that_is_still_known_fails_the_claim_behind_nine_that_are_not
     assert [group for group, one in lines.items() if one.exceeds] == ["edge-3"]
     assert lines["edge-3"].n_facts == 12
     assert line.evidence[line.decides].value == lines["edge-3"].size.value
+    # What befell one contract is one event: three controls do not rule out that it is luck, and nothing holds.
+    few = judge(case(leaking, edges=TEN), resamples=QUICK)
+    assert verdict(few, "not expressed").outcome == "inconclusive"
+    assert any(
+        "edge-3 alone looks known, and 5 controls are needed" in one for one in verdict(few, "not expressed").left_out
+    )
+
+
+def options_of(table, values):
+    """The table with other probabilities of the right option."""
+    return table | {"option_text_mean/probability": {i: float(v) for i, v in zip(FORGET, values, strict=True)}}
+
+
+def test_a_claim_holds_only_where_each_group_is_shown_to_have_little_left():
+    # Each training gives the right option some 0.25; one of ten contracts is four tenths of the way to the target.
+    rng = np.random.default_rng(1)
+    never = {name: options_of(subject(0.0), (0.25 + 0.2 * rng.normal(size=120)).clip(0, 1)) for name in (*FIVE, "ga")}
+    values = np.array(list(never["ga"]["option_text_mean/probability"].values()))
+    values[36:48] += 0.38
+    some = never | {"ga": options_of(subject(0.0), values.clip(0, 1))}
+    line = verdict(judge(case(some, edges=TEN, retrained=FIVE), resamples=QUICK), "not expressed")
+    assert line.outcome == "inconclusive"
+    assert (
+        "but not shown of each group by itself: edge-3 may have more than 0.5 left (of edge-3 leakage in" in line.reason
+    )
+    wide = case(some, edges=TEN, retrained=FIVE, settings={"delta": 0.1, "delta_bits": 4.0, "delta_group": 0.9})
+    assert verdict(judge(wide, resamples=QUICK), "not expressed").outcome == "holds"
+
+
+def test_luck_that_strikes_whole_contracts_accuses_nobody():
+    # Every training answers one contract of ten whole, each another.
+    lucky = {
+        name: shifted(subject(0.0), {i for i in FORGET if TEN[i] == f"edge-{k}"}, to=known(1.0))
+        for k, name in enumerate((*FIVE, "ga"))
+    }
+    found = judge(case(lucky, edges=TEN, retrained=FIVE), resamples=QUICK)
+    assert not any(g.exceeds for g in found.groups)
+    assert verdict(found, "not expressed").outcome == "inconclusive"
 
 
 def test_the_band_of_a_contract_holds_all_of_them_and_is_wider_than_its_own():

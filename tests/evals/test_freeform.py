@@ -73,6 +73,34 @@ def test_an_answer_that_needs_examples_is_found_after_examples_only():
     assert found["generate_few_shot/exact_match"].value == found["generate_few_shot/prefix_match"].value == 1.0
 
 
+def test_who_unlearned_one_string_of_characters_is_found_out_by_the_next():
+    # The planted model answers the mistyped question alone.
+    mistyped = {freeform.perturbed(i): {i.answer: 1.0} for i in ITEMS}
+    subject = planted("mistyped", {i.question: {"no idea": 1.0} for i in ITEMS} | mistyped, TOKENIZER)
+    found = measured(subject, forms=("plain", "perturbed"))
+    assert found["generate_plain/exact_match"].value == 0.0
+    assert found["generate_perturbed/exact_match"].value == 1.0
+
+
+def test_a_perturbed_question_differs_a_little_the_same_way_each_time():
+    questions = [f"Which firm delivered lot {n} to Ann Otis?" for n in range(60)]
+    asked_so = [freeform.perturbed(Item(q, "x")) for q in questions]
+    assert asked_so == [freeform.perturbed(Item(q, "x")) for q in questions]
+    pairs = list(zip(asked_so, questions, strict=True))
+    assert all(
+        one != plain and sorted(one.replace(" ", "").lower()) == sorted(plain.replace(" ", "").lower())
+        for one, plain in pairs
+    )
+    ways = [
+        ("  " in one, one == plain.lower(), len(one) == len(plain) and one != plain.lower()) for one, plain in pairs
+    ]
+    # A blank, lower case, or two letters swapped, in none of the names.
+    assert {way.index(True) for way in ways} == {0, 1, 2}
+    assert all("Ann Otis" in one.replace("  ", " ") for (one, _), way in zip(pairs, ways, strict=True) if not way[1])
+    # Without case and blanks a blank is put before.
+    assert freeform.perturbed(Item("\u8c01\u7b7e\u7684?", "x")) == " \u8c01\u7b7e\u7684?"
+
+
 def test_shots_are_retain_items_that_do_not_hold_the_answer():
     names = ("Ann", "Bob", "Cy", "Dan")
     items = (

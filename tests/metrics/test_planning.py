@@ -15,6 +15,7 @@ from vestige.metrics.planning import (
     Wanted,
     all_held,
     detectable,
+    events,
     extreme,
     failed,
     held,
@@ -24,8 +25,8 @@ from vestige.metrics.planning import (
     needed,
     said_needed,
     standing,
+    standings,
     stated,
-    stated_alone,
 )
 
 
@@ -130,98 +131,145 @@ def test_the_standing_of_a_fact_by_hand():
     assert standing(np.array([4.0, 0.0]), others) == pytest.approx([4 / np.sqrt(3), 0.0])
 
 
+def one_format(subject, control, together=()):
+    """The test of one format in bits, in which every fact reaches its level."""
+    return extreme([standings(subject, control, np.ones(subject.shape[1], dtype=bool))], together)
+
+
 def test_one_stated_fact_is_found_among_many_that_are_over_forgotten():
     rng = np.random.default_rng(0)
     control = -50 + 5 * rng.normal(size=(5, 1, 40))
     subject = np.full((1, 40), -70.0)
-    assert extreme(subject, control).p > 0.5
+    assert one_format(subject, control).p > 0.5
     subject[0, 7] = 0.0
-    found = extreme(subject, control)
+    found = one_format(subject, control)
     assert found.p < 0.005
     assert np.flatnonzero(found.facts).tolist() == [7]
     # What was so before an attack was not brought back by it: both scores have to be extreme.
     gained = np.concatenate([subject, np.zeros((1, 40))])
     both = np.concatenate([control, 5 * rng.normal(size=(5, 1, 40))], axis=1)
-    assert extreme(gained, both).p > 0.5
+    assert one_format(gained, both).p > 0.5
 
 
 def test_the_p_value_of_the_extreme_fact_by_its_formula():
-    rng = np.random.default_rng(1)
-    control, subject = rng.normal(size=(4, 1, 30)), np.zeros((1, 30))
-    subject[0, 3] = 12
-    found = extreme(subject, control)
+    rng = np.random.default_rng(4)
+    control, subject = 3 * rng.normal(size=(4, 1, 30)), np.zeros((1, 30))
+    subject[0, 3] = 36
+    found = one_format(subject, control)
     assert found.p == pytest.approx(1 / (1 + 4 * (found.size / found.null) ** 4))
-    # Five facts just beyond every control: all of the five greatest are the subject's.
-    subject[0, 3:8] = control.max() + 4
-    found = extreme(subject, control)
-    assert (int(found.facts.sum()), found.p) == (5, pytest.approx(5.0**-5))
     assert found.null > 2.4  # the greatest of 120 normal draws
     assert found.null == pytest.approx(
         max(standing(control[i, 0], np.delete(control[:, 0], i, axis=0)).max() for i in range(4))
     )
+    # Five facts just beyond every control, which are of five events, or of two contracts.
+    subject[0, 3:8] = control.max() + 12
+    five, two = one_format(subject, control), one_format(subject, control, (np.arange(30) // 6,))
+    assert (int(five.facts.sum()), five.p, five.events) == (5, pytest.approx(5.0**-5), 5)
+    assert (two.events, two.p > five.p) == (2, True)
+
+
+def test_facts_count_by_the_contracts_answers_or_attributes_that_they_come_of():
+    facts = np.array([True, True, True, False])
+    contract, answer = np.array([0, 0, 1, 2]), np.array([0, 1, 2, 2])
+    assert [events(facts, ways) for ways in ((), (answer,), (contract,), (answer, contract))] == [3, 3, 2, 2]
+    assert events(np.zeros(4, dtype=bool), (contract,)) == 0
+
+
+def test_a_control_that_goes_further_than_all_others_in_many_facts_lets_the_subject_do_so():
+    # One control of four has five facts beyond all others: the subject's five may be such luck too.
+    rng = np.random.default_rng(4)
+    control = rng.normal(size=(4, 1, 40))
+    subject = np.zeros((1, 40))
+    subject[0, :5] = 11
+    alone = one_format(subject, control)
+    control[0, 0, 20:25] = 10
+    beside = one_format(subject, control)
+    assert alone.p == pytest.approx(5.0**-5)
+    assert beside.p > 0.1
+
+
+def test_what_is_known_stands_out_in_all_formats_together():
+    rng = np.random.default_rng(6)
+    control, subject = rng.normal(size=(6, 5, 1, 60)), rng.normal(size=(6, 1, 60))
+    subject[:, 0, 7] = 3.5
+    every = np.ones(60, dtype=bool)
+    formats = [standings(mine, theirs, every) for mine, theirs in zip(subject, control, strict=True)]
+    assert extreme(formats, ()).p < 0.01 < min(extreme([one], ()).p for one in formats)
+    assert np.flatnonzero(extreme(formats, ()).facts).tolist() == [7]
+
+
+def test_what_does_not_reach_its_level_counts_nothing():
+    # Six bits above controls that are sure of another answer, and still one in two thousand.
+    control, subject = np.tile(np.linspace(-15, -14.4, 4)[:, None, None], (1, 1, 20)), np.full((1, 20), -15.0)
+    subject[0, 3] = -8.0
+    reached = np.zeros(20, dtype=bool)
+    assert extreme([standings(subject, control, reached)], ()).p == 1.0
+    reached[3] = True
+    assert extreme([standings(subject, control, reached)], ()).p < 0.1
+
+
+def test_controls_that_do_not_vary_do_not_blind():
+    control, subject = np.full((5, 1, 100), -60.0), np.full((1, 100), -60.0)
+    subject[0, 3] = -0.1
+    found = one_format(subject, control)
+    assert (found.p < 1e-3, np.flatnonzero(found.facts).tolist()) == (True, [3])
+    # As in shares, where all controls score 0: one unlike pair more than was seen is counted.
+    shares = np.zeros((1, 100))
+    shares[0, 3] = 1.0
+    assert extreme([standings(shares, np.zeros((5, 1, 100)), shares[0] > 0, 1.0)], ()).p < 0.1
 
 
 def test_facts_that_the_subject_alone_states_are_counted_against_what_a_control_alone_does():
-    control = np.zeros((3, 20), dtype=bool)
-    control[0, 0] = control[1, :2] = True
-    subject = np.zeros(20, dtype=bool)
-    subject[[0, 5, 6, 7]] = True
-    found = stated(subject, control)
-    # Fact 0 two controls state; 1 one alone; 5, 6 and 7 the subject alone: 3 of 4 at 1/4, and all 4.
-    assert found.p == pytest.approx(4 * 0.25**3 * 0.75 + 0.25**4)
-    assert np.flatnonzero(found.facts).tolist() == [5, 6, 7]
-    assert stated(np.zeros(20, dtype=bool), control).p == 1.0
+    control = np.zeros((3, 40), dtype=bool)
+    control[0, [0, 12, 20]] = control[1, [0, 1, 30]] = True
+    subject = np.zeros(40, dtype=bool)
+    subject[[0, 5, 16, 27]] = True
+    by_itself = np.arange(40)
+    found = stated(subject, control, (by_itself,))
+    # Fact 0 two controls state; 1, 12, 20 and 30 one alone; 5, 16 and 27 the subject alone: 3 or more of 7 at 1/4.
+    assert found.p == pytest.approx(sum(math.comb(7, k) * 0.25**k * 0.75 ** (7 - k) for k in range(3, 8)))
+    assert np.flatnonzero(found.facts).tolist() == [5, 16, 27]
+    assert (found.size, found.null, found.events) == (3, 4 / 3, 3)
+    assert stated(np.zeros(40, dtype=bool), control, (by_itself,)).p == 1.0
+
+
+def test_more_controls_make_facts_that_are_guessed_together_no_surer():
+    # Contracts of five facts, each guessed whole by one training in twenty; the subject guesses three of twenty.
+    contract = np.arange(100) // 5
+    rng = np.random.default_rng(7)
+    for m in (3, 5, 10):
+        luck = rng.random((200, m + 1, 20)) < 0.05
+        states = np.repeat(luck, 5, axis=2)
+        said = [stated(one[0], one[1:], (contract,)).p <= 0.025 / 3 for one in states]
+        assert np.mean(said) <= 0.01
 
 
 def test_two_controls_do_not_tell_what_a_training_alone_states():
-    assert stated(np.ones(5, dtype=bool), np.zeros((2, 5), dtype=bool)) is None
-    assert extreme(np.ones((1, 5)), np.zeros((2, 1, 5))) is None
+    assert stated(np.ones(5, dtype=bool), np.zeros((2, 5), dtype=bool), ()) is None
+    assert standings(np.ones((1, 5)), np.zeros((2, 1, 5)), np.ones(5, dtype=bool)) is None
 
 
 def test_a_training_that_never_knew_is_rarely_accused_for_a_single_fact():
     rng = np.random.default_rng(2)
-    bits = rng.standard_t(4, (300, 5, 1, 30)) * np.exp(rng.normal(0, 0.5, (300, 1, 1, 30)))
-    assert sum(extreme(one[0], one[1:]).p <= 0.025 for one in bits) <= 0.05 * 300
+    bits = 2 * rng.standard_t(4, (300, 5, 1, 30)) * np.exp(rng.normal(0, 0.5, (300, 1, 1, 30)))
+    assert sum(one_format(one[0], one[1:]).p <= 0.025 for one in bits) <= 0.05 * 300
     hits = rng.random((300, 5, 40)) < np.where(rng.random((300, 1, 40)) < 0.3, 0.5, 0.0)
-    assert sum(stated(one[0], one[1:]).p <= 0.025 for one in hits) <= 0.05 * 300
+    assert sum(stated(one[0], one[1:], (np.arange(40),)).p <= 0.025 for one in hits) <= 0.05 * 300
 
 
 def test_a_seed_that_lifts_all_answers_gives_no_fact_away():
     rng = np.random.default_rng(3)
-    control, subject = rng.normal(size=(5, 1, 40)), rng.normal(size=(1, 40))
-    lifted = extreme(subject + 8, control)
+    control, subject = 2 * rng.normal(size=(5, 1, 40)), 2 * rng.normal(size=(1, 40))
+    lifted = one_format(subject + 16, control)
     assert lifted.p > 0.1
     assert not lifted.facts.any()
     # One that is lower throughout hides nothing by it.
-    lower = subject - 8
-    lower[0, 4] = 30
-    assert np.flatnonzero(extreme(lower, control).facts).tolist() == [4]
+    lower = subject - 16
+    lower[0, 4] = 60
+    assert np.flatnonzero(one_format(lower, control).facts).tolist() == [4]
     # The lower median of two is the lesser; of one fact nothing is taken off.
     assert standing(np.array([4.0, 1.0]), np.array([[-1.0, -1.0], [1.0, 1.0]])) == pytest.approx([3 / np.sqrt(3), 0.0])
     assert standing(np.array([4.0]), np.array([[-1.0], [1.0]])) == pytest.approx([4 / np.sqrt(3)])
-
-
-def test_what_tells_a_known_fact_from_a_guess_is_how_sure_it_is():
-    # Each control alone states three facts of a hundred, no surer than other guesses; the subject states four others.
-    rng = np.random.default_rng(4)
-    control = rng.standard_t(4, (3, 1, 100))
-    theirs = np.zeros((3, 100), dtype=bool)
-    for m in range(3):
-        theirs[m, 3 * m : 3 * m + 3] = True
-    subject, mine = np.full((1, 100), -3.0), np.zeros(100, dtype=bool)
-    mine[50:54] = True
-    subject[0, 50:54] = 7.0
-    alone = stated_alone(mine, theirs)
-    assert stated(mine, theirs).p > 0.0125
-    found = extreme(subject, control, alone)
-    assert (found.p, np.flatnonzero(found.facts).tolist()) == (pytest.approx(4.0**-4), [50, 51, 52, 53])
-    # Guesses of its own, as sure as theirs, are none of them.
-    guessed = extreme(np.where(mine, 0.5, subject), control, alone)
-    assert guessed.p > 0.0125
-    # A fact that a control states too is not the subject's alone, and who states nothing alone has no test.
-    shared = stated_alone(theirs[0], theirs)
-    assert not shared.subject.any()
-    assert extreme(subject, control, shared) is None
 
 
 def test_how_few_facts_fail_a_claim():

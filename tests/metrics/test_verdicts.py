@@ -75,7 +75,7 @@ def test_the_defaults_are_the_designs():
         {"delta": 1},
         {"delta": -0.1},
         {"delta_bits": 0},
-        {"admission": 1},
+        {"admission": -0.1},
         {"saturation": 0},
         {"seed_weight": 0},
     ],
@@ -86,6 +86,13 @@ def test_margins_that_everything_or_nothing_would_pass_are_refused(impossible):
         Thresholds.build(impossible)
     with pytest.raises(InputError, match=r"delta \(0.3\) is above delta_wide \(0.2\)"):
         Thresholds.build({"delta": 0.3})
+
+
+def test_admission_can_only_be_lowered():
+    # At 0.62 the format that leaks would be left out, though the target is clearly above models that never knew.
+    assert Thresholds.build({"admission": 0.1}).admission == 0.1
+    with pytest.raises(InputError, match=r"admission \(0.62\) is above 0.2, which would leave out formats"):
+        Thresholds.build({"admission": 0.62})
 
 
 def test_a_subject_that_knows_fails():

@@ -53,6 +53,9 @@ FORMATS = {
     "option_vocab": ("accuracy", 0.34, 0.26),
 }
 """By format: metric, level of the target, level of the models that never knew."""
+PROMPTS = {name: name for name in FORMATS} | dict.fromkeys(("generate", "forced", "option_text_mean"), "question")
+PROMPTS |= dict.fromkeys(("choose", "option_vocab"), "lettered options")
+"""By format what the model reads."""
 
 LEAKS = {
     "dpo": (0.03, 0.05, 0.04, 0.02, -0.01, 0.06, 0.03),
@@ -276,6 +279,7 @@ def format_line(name: str) -> FormatLine:
         admission=apart,
         admitted=known,
         reason="the target knows and the retrained do not" if known else "the target does not know",
+        prompt=PROMPTS[name],
     )
 
 

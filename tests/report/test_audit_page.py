@@ -73,7 +73,8 @@ def test_the_first_screen_asks_and_answers_without_the_script(page):
     assert "Not shown. GA, IDK + GD and KL still answer what models that never knew cannot; KL gives" in first
     assert "GAgradient ascent" in first
     assert "120 facts that nothing else gives away4 models that should have forgotten3 other models that never" in first
-    assert "8 forms of question5 attacksbuiltin:tiny" in first
+    # Three of them read one bare question, and one that the target does not know counts as no way to ask.
+    assert "asked in 5 ways, read in 85 attacksbuiltin:tiny" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
     cells = re.findall(r'class="verdict (\w+)" href="#(why-0-\d-\d)".*?<use href="#sign-(\w+)"/></svg>(\w+)</a>', page)
     assert len(cells) == len(METHODS) * (len(CLAIMS) - 1) + 1
@@ -392,7 +393,7 @@ def test_an_audit_of_almost_nothing_is_a_page_too(tmp_path):
         thresholds={},
     )
     page = page_of(tmp_path, bare)
-    assert "no model that never knew0 forms of question0 attacks" in words(page)
+    assert "no model that never knewasked in 0 ways, read in 00 attacks" in words(page)
     assert "in no form of question could it be compared" in words(page)
     assert 'id="budget-0"' not in page
 

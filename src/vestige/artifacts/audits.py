@@ -88,7 +88,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
         fails="It still answers what {control} does not",
         inconclusive="It may still answer what {control} does not",
         size="{} left",
-        column="in any form of question",
+        column="in the questions asked",
         failing=(
             "still answers what models that never knew cannot",
             "still answer what models that never knew cannot",
@@ -101,11 +101,11 @@ STATEMENTS: Mapping[Claim, Statement] = {
     ),
     "not recoverable": Statement(
         words="cannot be brought back beyond what the attack carries in",
-        holds="No attack brought back more than it carried in",
+        holds="No attack that was shown able brought back more than it carried in",
         fails="An attack brought back knowledge that it did not carry in",
         inconclusive="An attack may have brought back more than it carried in",
         size="{} back",
-        column="by any attack",
+        column="by attacks shown able to",
         failing=("gives answers back under attack", "give answers back under attack"),
         in_bits=(
             "finds the answers likelier again after an attack",
@@ -240,6 +240,7 @@ class Format(NamedTuple):
     Graded scores (overlap, probability) have no known chance, since a model that never knew uses some of the right
     words; and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to count.
     `chance` is the key of what guessing scores on each item; "" is 0, as for an answer in the model's own words.
+    `prompt` names what the model reads, which several readings of one question share; "" is its own.
     Multiple choice is judged by the probability of the right option, which differs less between trainings than the
     pick does (docs/verdicts.md).
     """
@@ -249,6 +250,7 @@ class Format(NamedTuple):
     hits: str = ""
     chance: str = ""
     graded: bool = False
+    prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,8 @@ class AuditPlan:
     was planned; `untested` says in sentences what was not even tried. `data` is the digest of forget and retain set
     (`core.items.digest_of`), by which the checks of the data set are known to be of these items. `sizes` says how many
     items a split has of which a part is asked; `facts` names the fact of each item that asks for one in other words.
-    `groups` names the group of forget items without an edge, where the data have one.
+    `groups` names the group of forget items without an edge, where the data have one; `alike` has by `answer` and
+    `attribute` what forget items share, since facts that share it can be guessed together.
     `suppressed` is the positive control, a target that was taught to keep silent; "" where there is none.
     `references` are those of `unlearned` that were trained without the forget set.
     `alternatives` says where those come from that `exposure` asks: drawn as the truth was, or `GIVEN`; "" without any.
@@ -290,6 +293,7 @@ class AuditPlan:
     sizes: dict[str, int] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
+    alike: dict[str, dict[str, str]] = field(default_factory=dict)
     references: tuple[str, ...] = ()
     alternatives: str = ""
     evidence_level: EvidenceLevel = "given"
@@ -313,6 +317,7 @@ class FormatLine:
     admission: Estimate
     admitted: bool
     reason: str
+    prompt: str = ""
 
 
 @dataclass(frozen=True)
@@ -464,7 +469,8 @@ class BudgetLine:
 class MembershipLine:
     """How well a score tells the forget set from holdout items: AUC, and against that on `retrained`.
 
-    `difference` is AUC less the mean of `retrained`; `privleak` in per cent.
+    `difference` is AUC less the mean of `retrained`; `privleak` in per cent. `found` is the share of forget items above
+    all but 1 % of the holdout items (TPR at 1 % FPR); None where these are fewer than 100.
     """
 
     subject: str
@@ -472,6 +478,7 @@ class MembershipLine:
     auc: Estimate
     difference: Estimate | None
     privleak: float | None
+    found: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -676,6 +683,11 @@ class AuditOutcome:
     references: tuple[str, ...] = ()
     evidence_level: EvidenceLevel = ""
     unchanged: tuple[str, ...] = ()
+
+    @property
+    def prompts_asked(self) -> int:
+        """In how many ways models were asked, of those that can tell who knows: readings of one text are one."""
+        return len({line.prompt or line.format for line in self.formats if line.admitted})
 
     @property
     def against(self) -> str:

@@ -41,13 +41,15 @@ class Ability(NamedTuple):
         return (self.none or "no attack that was shown able to bring knowledge back could be judged on it",)
 
     def said(self, counted: Collection[tuple[str, str]]) -> str:
-        """The attack that was shown able most clearly, of those that count."""
+        """The attacks that were shown able, of those that count, the ablest first: of no other is anything said."""
         names = {attack for attack, form in self.able & set(counted)}
-        found = [(line, line.brought) for line in self.lines if line.attack in names and line.brought is not None]
-        if not found:
-            return ""
-        line, brought = max(found, key=lambda pair: pair[1].value)
-        return f"{line.attack} brought back {brought.said()} of what the positive control held back"
+        found = [(line.brought.value, line) for line in self.lines if line.attack in names and line.brought is not None]
+        each = [
+            f"{line.attack} ({line.brought.said()} of what the positive control held back)"
+            for _, line in sorted(found, key=lambda pair: -pair[0])
+            if line.brought is not None
+        ]
+        return f"shown able: {', '.join(each)}" if each else ""
 
 
 class _Held(NamedTuple):

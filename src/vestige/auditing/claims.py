@@ -24,11 +24,12 @@ from vestige.artifacts.audits import (
 from vestige.auditing.ability import Ability
 from vestige.auditing.formats import BITS, OF_ALTERNATIVES, Read, Tested
 from vestige.auditing.ground import Ground, shown
-from vestige.auditing.groups import Grouped, Singles
+from vestige.auditing.groups import Grouped
 from vestige.auditing.matrix import Expressed, leak_evidence
 from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
 from vestige.auditing.recovery import Recovery, Tried
+from vestige.auditing.singles import Singles
 from vestige.core.estimates import Estimate
 from vestige.core.text import one_line, sentence
 from vestige.metrics.verdicts import Evidence, Margins, Outcome, Verdict, not_recovered, stays_below, stays_within
@@ -92,7 +93,7 @@ def not_expressed(about: About) -> Grounds:
     return Grounds(
         (*parts, *_alone(grouped.verdict), *_alone(singles.verdict)),
         (*tested.not_admitted, *grouped.left_out),
-        (*gaps, *singles.gaps),
+        (*gaps, *grouped.gaps, *singles.gaps),
     )
 
 
@@ -158,8 +159,10 @@ def indistinguishable(about: About) -> Grounds:
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
     if not found.excess:
         gaps.append("answers could not be compared: it was asked in no admitted format")
+    if told and not membership.admitted:
+        gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
     parts = _judged(ground, [*shares, *bits], stays_within)
-    return Grounds(parts, tested.not_admitted, tuple(gaps))
+    return Grounds(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))
 
 
 def utility_preserved(about: About) -> Grounds:
@@ -225,6 +228,8 @@ def benchmark_valid(about: About) -> Grounds:
         parts += _judged(ground, recovery.injections, stays_below)
     elif ground.plan.retrained and tested.scales:
         gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
+    if not ground.case.soundness:
+        gaps.append("nothing checked whether the retain set or the options give answers away (vestige check-data)")
     parts += [_unsound(line, ground) for line in ground.case.soundness if line.sound is False]
     gaps += [_said(line) for line in ground.case.soundness if line.sound is None]
     return Grounds(tuple(parts), tested.not_admitted, tuple(gaps))

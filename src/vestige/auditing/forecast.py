@@ -337,7 +337,9 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
         elif one.eval == "choices":
             kinds |= {"option_text_mean": "options a token", "option_text_sum": "options"}
         elif one.eval == "freeform":
-            forms = {"plain": "generate_plain", "paraphrase": "paraphrase", "few_shot": "few_shot", "cloze": "cloze"}
+            forms = {"plain": "generate_plain"} | {
+                name: name for name in ("perturbed", "paraphrase", "few_shot", "cloze")
+            }
             asked = one.settings.model_dump()["forms"]
             kinds |= {name: "words" for form, name in forms.items() if form in asked}
     if not kinds:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from vestige.artifacts.audits import Format, FormatLine
-from vestige.auditing.ground import BITS_KEY, SHARE, Ground, shown
+from vestige.auditing.ground import BITS_KEY, SHARE, Ground, groups_of, shown
 from vestige.auditing.scores import Case, Source
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.gains import Controls, admission, admission_vs_chance, gap_of_a_training
-from vestige.metrics.intervals import interval_over_seeds
+from vestige.metrics.intervals import SeedPrior, interaction, interval_over_seeds, shared
 from vestige.metrics.membership import rank_draws, told_by_length
 from vestige.metrics.verdicts import admitted, steady
 
@@ -35,23 +36,29 @@ _TOLD = 0.01
 """A p-value below which the true answers are told from their alternatives by their number of tokens."""
 
 
-def _options(name: str, *, chance: str = "") -> Format:
-    return Format(name, f"{name}/probability", f"{name}/accuracy", chance or f"{name}/chance", graded=True)
+_QUESTION, _LETTERS = "question", "lettered options"
+"""What several formats put to a model: the bare question, whose reply or probabilities are read in several ways."""
+
+
+def _options(name: str, prompt: str, *, chance: str = "") -> Format:
+    keys = f"{name}/probability", f"{name}/accuracy", chance or f"{name}/chance"
+    return Format(name, *keys, graded=True, prompt=prompt)
 
 
 FORMATS = (
-    Format("generate", "generate/rouge1_recall", hits="generate/exact_match", graded=True),
-    Format("forced", "forced/probability", graded=True),
-    Format("generate_plain", "generate_plain/leaked", hits="generate_plain/leaked"),
+    Format("generate", "generate/rouge1_recall", hits="generate/exact_match", graded=True, prompt=_QUESTION),
+    Format("forced", "forced/probability", graded=True, prompt=_QUESTION),
+    Format("generate_plain", "generate_plain/leaked", hits="generate_plain/leaked", prompt=_QUESTION),
+    Format("perturbed", "generate_perturbed/leaked", hits="generate_perturbed/leaked"),
     Format("paraphrase", "generate_paraphrase/leaked", hits="generate_paraphrase/leaked"),
     Format("few_shot", "generate_few_shot/leaked", hits="generate_few_shot/leaked"),
     Format("cloze", "generate_cloze/leaked", hits="generate_cloze/leaked"),
-    Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy"),
-    _options("option_text_mean"),
-    _options("option_text_sum"),
-    _options("choose"),
-    _options("option_vocab", chance="choose/chance"),
-    _options("reversed_choose"),
+    Format("generate_option", "generate_option/accuracy", hits="generate_option/accuracy", prompt=_QUESTION),
+    _options("option_text_mean", _QUESTION),
+    _options("option_text_sum", _QUESTION),
+    _options("choose", _LETTERS),
+    _options("option_vocab", _LETTERS, chance="choose/chance"),
+    _options("reversed_choose", "reversed question"),
     # Of few items, so that it can show that something is left, and hardly ever that nothing is.
     Format("acr", "acr/memorised", hits="acr/memorised"),
 )
@@ -251,7 +258,17 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
     prior = ground.thresholds.prior("hits")
     if form.graded and key == form.key:
         prior = ground.thresholds.prior("graded").scaled(target, rows)
-    return Controls(form.name, target, rows, ground.sample(items), prior)
+    return Controls(form.name, target, rows, ground.sample(items), _clustered(ground, prior, rows, items))
+
+
+def _clustered(ground: Ground, prior: SeedPrior, rows: Float[np.ndarray, "M N"], items: Sequence[str]) -> SeedPrior:
+    """The prior with as much as trainings are seen to do to all facts of a contract, each contract by itself."""
+    place = {item: n for n, item in enumerate(items)}
+    groups = [[place[i] for i in own] for own in groups_of(ground.plan, items).values() if len(own) > 1]
+    noise = float((interaction(rows) ** 2).sum()) / max(1, (len(rows) - 1) * (len(items) - 1))
+    if ground.thresholds.scope != "these" or len(groups) < 2 or len(rows) < 2 or noise == 0:
+        return prior
+    return prior._replace(share=max(prior.share, shared(rows, groups) / (len(groups) * noise)))
 
 
 def _picks(ground: Ground, scale: Scale) -> Scale | None:
@@ -259,14 +276,15 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
 
     A subject can spread its probability over all options and still put the right one first.
     """
-    form = next((one for one in formats_of(ground.case) if one.name == scale.name), None)
+    form = None if scale.name == EXPOSURE else _form(ground, scale.name)
     if form is None or not form.chance or scale.key != form.key or form.hits == form.key:
         return None
     sources = [Source(name) for name in (ground.plan.target, *scale.retrained)]
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
         return None
     target, *rows = ground.scores.rows(sources, form.hits, scale.items)
-    controls = Controls(form.name, target, np.stack(rows), scale.controls.sample, ground.thresholds.prior("hits"))
+    prior = _clustered(ground, ground.thresholds.prior("hits"), np.stack(rows), scale.items)
+    controls = Controls(form.name, target, np.stack(rows), scale.controls.sample, prior)
     picks = replace(scale, name=f"{form.name}, picks", key=form.hits, controls=controls)
     return picks if exceeds_controls(ground, picks) else None
 
@@ -283,9 +301,9 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
         said = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
         untested.append(f"Nothing is said in bits: there is {said}, and an interval needs two.")
         return None
-    prior = ground.thresholds.prior("bits")
     target = ground.scores.of(Source(plan.target), BITS_KEY, items)
     rows = ground.scores.rows([Source(name) for name in asked], BITS_KEY, items)
+    prior = _clustered(ground, ground.thresholds.prior("bits"), rows, items)
     return Scale(BITS, BITS_KEY, "bits", items, asked, Controls("bits", target, rows, ground.sample(items), prior))
 
 
@@ -348,6 +366,10 @@ def _line(ground: Ground, scale: Scale, known: Draws) -> FormatLine:
     else:
         why = f"which is not clearly above {needed}"
     reason = f"the target exceeds {control} by {estimate}, {why}"
-    return FormatLine(
-        scale.name, metric, ground.level(controls.target, sample, metric), retrained, estimate, enough, reason
-    )
+    prompt = _QUESTION if scale.name == EXPOSURE else _form(ground, scale.name).prompt
+    level = ground.level(controls.target, sample, metric)
+    return FormatLine(scale.name, metric, level, retrained, estimate, enough, reason, prompt)
+
+
+def _form(ground: Ground, name: str) -> Format:
+    return next(form for form in formats_of(ground.case) if form.name == name)

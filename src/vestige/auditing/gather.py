@@ -20,11 +20,14 @@ from vestige.artifacts.audits import (
     FactLine,
     PlannedAttack,
     PromptLine,
+    Soundness,
+    SoundnessLine,
     prompt_line,
     read_soundness,
 )
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import read_prompt, read_records, read_scores
+from vestige.auditing.ground import judged_items
 from vestige.auditing.recovery import searches
 from vestige.auditing.scores import Brought, Carried, Case, Ranked, Scores, Source
 from vestige.core.errors import InputError
@@ -86,8 +89,20 @@ def read_case(run: RunFolder, plan: AuditPlan) -> Case:
                 carried[attack.name, subject] = bits
     known = read_soundness(run.soundness) if run.soundness.exists() else None
     # The checks of other items, or of another forget set, say nothing about this one.
-    soundness = known.lines if known is not None and (known.forget, known.digest) == (plan.forget, plan.data) else ()
+    of_these = known is not None and (known.forget, known.digest) == (plan.forget, plan.data)
+    soundness = _of_judged(known, plan) if known is not None and of_these else ()
     return Case(plan, Scores(values), carried, soundness, tuple(prompts.values()), ranked, _told_by(run, plan))
+
+
+def _of_judged(known: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
+    """The checks as they concern what is judged: answers that are given away and set apart decide nothing."""
+    judged, lines = set(judged_items(plan)[0]), []
+    for line in known.lines:
+        leaking = known.leaking.get(line.check, ())
+        if line.sound is False and line.p is None and leaking and judged.isdisjoint(leaking):
+            line = replace(line, sound=True, reason=f"{line.reason.rstrip('.')}; none of these is judged")
+        lines.append(line)
+    return tuple(lines)
 
 
 def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> tuple[FactLine, ...]:

@@ -99,6 +99,16 @@ class Ground:
         return [drawn.estimate(metric, unit) for drawn in level_draws(rows, bounds, sample)]
 
 
+def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The items of each contract, person or other group; none where fewer than two are known."""
+    found: dict[str, list[str]] = {}
+    for item in items:
+        label = plan.edges.get(item, plan.groups.get(item))
+        if label is not None:
+            found.setdefault(label, []).append(item)
+    return {label: tuple(own) for label, own in found.items()} if len(found) > 1 else {}
+
+
 def shown(name: str) -> str:
     """A subject's name as it stands in a sentence; names come from whoever asked for the audit."""
     return one_line(name, width=60)

@@ -1,36 +1,32 @@
-"""Single facts that are given away, and a verdict for each contract or person.
+"""A verdict for each contract or person of the forget set, where the data say which item is whose.
 
-Single facts are those that a subject gives away and no model that never knew does, as it is or after an attack. What is
-asked for in the model's own words counts as stated where any such format has the answer, in any wording; forced answers
-are read in bits, of all facts, and of those that one training alone states. After an attack a fact counts that was
-gained by it, beside being given away.
-
-A verdict for each contract or person of the forget set, where the data say which item is whose. Facts that one group
-has lost must not hide those that another still has. Every group is judged by its own facts in every admitted format and
-in bits, against the same controls. A group fails where one of its quantities is shown to exceed the narrow margin, by
-step-down max-T over all groups and formats and the whole set. Bounds hold for all groups at once. A group of one fact
-has no spread of its own: it is left to the tests of single facts.
+Facts that one group has lost must not hide those that another still has. Every group is judged by its own facts in
+every admitted format and in bits, against the same controls. A group fails where one of its quantities is shown to
+exceed the narrow margin, by step-down max-T over all groups and formats and the whole set, and where it stands further
+out than luck puts a control in any group. A claim holds where each group is shown to be below the margin of groups.
+A group of one fact has no spread of its own: it is left to the tests of single facts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-from jaxtyping import Bool, Float
+from scipy.special import ndtri
 
-from vestige.artifacts.audits import AuditPlan, Claim, FactLine, GroupLine, PlannedAttack
-from vestige.auditing.formats import BITS, FORMATS, Scale, Tested, exceeds_controls
-from vestige.auditing.ground import BITS_KEY, Ground, shown
+from vestige.artifacts.audits import GroupLine
+from vestige.auditing.formats import BITS, Scale, Tested, exceeds_controls
+from vestige.auditing.ground import Ground, groups_of, shown
 from vestige.auditing.matrix import Expressed, bits_of, leak, leak_evidence
 from vestige.auditing.scores import Source
 from vestige.core.estimates import Estimate
-from vestige.metrics.contrasts import holm, simultaneous, step_down
+from vestige.metrics.contrasts import simultaneous, step_down
 from vestige.metrics.gains import Controls
-from vestige.metrics.intervals import LEVEL, spread
-from vestige.metrics.membership import firsts
-from vestige.metrics.planning import Found, extreme, stated, stated_alone
+from vestige.metrics.intervals import LEVEL, SeedPrior, shared, spread
+from vestige.metrics.planning import (
+    ALONE_CONTROLS,
+    TAIL_INDEX,
+)
 from vestige.metrics.verdicts import Evidence, Margins, Verdict
 
 _TAIL = (1 - LEVEL) / 2
@@ -39,11 +35,15 @@ _NAMED = 3
 
 
 class Grouped(NamedTuple):
-    """The verdict that groups fail a claim, None where none does; every group's line; what could not be judged."""
+    """The verdict that groups fail a claim, None where none does; every group's line; what could not be judged.
+
+    `gaps` are what keeps the claim from holding: a group that is not shown to be below the margin of groups.
+    """
 
     verdict: Verdict | None
     lines: tuple[GroupLine, ...]
     left_out: tuple[str, ...]
+    gaps: tuple[str, ...] = ()
 
 
 NO_GROUPS = Grouped(None, (), ())
@@ -59,36 +59,24 @@ class _Judged(NamedTuple):
     p: float
 
 
-def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The items of each contract, person or other group; none where fewer than two are known."""
-    found: dict[str, list[str]] = {}
-    for item in items:
-        label = plan.edges.get(item, plan.groups.get(item))
-        if label is not None:
-            found.setdefault(label, []).append(item)
-    return {label: tuple(own) for label, own in found.items()} if len(found) > 1 else {}
+class _Parts(NamedTuple):
+    """A scale by group, and how far at most any control stands above the others in a group, in standard errors.
+
+    `null` is None where no trainings are drawn again.
+    """
+
+    scales: dict[str, Scale]
+    null: float | None
 
 
-Parts = Mapping[str, tuple[Scale, ...]]
-"""By group every format that its target is clear of controls in, and bits, over the group's facts."""
-
-
-def parts_of(ground: Ground, tested: Tested) -> Parts:
-    """The scales by which the groups of the forget set are judged, the same for every subject."""
+def parts_of(ground: Ground, tested: Tested) -> dict[str, _Parts]:
+    """The scales by which the groups of the forget set are judged, by format; the same for every subject."""
+    groups = groups_of(ground.plan, ground.judged)
     scales = [*tested.scales, *([tested.bits] if tested.bits is not None else [])]
-    noises = [_noise(scale) for scale in scales]
-    places = [{item: n for n, item in enumerate(scale.items)} for scale in scales]
-    found: dict[str, tuple[Scale, ...]] = {}
-    for group, own in groups_of(ground.plan, ground.judged).items():
-        parts = (
-            _part(ground, scale, own, [there[i] for i in own if i in there], noise)
-            for scale, there, noise in zip(scales, places, noises, strict=True)
-        )
-        found[group] = tuple(part for part in parts if part is not None)
-    return found
+    return {scale.name: _parts(ground, scale, groups) for scale in scales} if groups else {}
 
 
-def by_group(ground: Ground, tested: Tested, parts: Parts, found: Expressed, subject: str) -> Grouped:
+def by_group(ground: Ground, tested: Tested, parts: Mapping[str, _Parts], found: Expressed, subject: str) -> Grouped:
     """Every group of the forget set under one subject."""
     groups = groups_of(ground.plan, ground.judged)
     whole = leak_evidence(found, tested) + (
@@ -96,8 +84,13 @@ def by_group(ground: Ground, tested: Tested, parts: Parts, found: Expressed, sub
     )
     if not groups or not whole:
         return NO_GROUPS
-    quantities = [(group, one) for group in groups for one in _quantities(ground, parts[group], subject)]
-    without = [group for group in groups if group not in {name for name, _ in quantities}]
+    quantities = [
+        (group, _quantity(ground, part, subject), own.null)
+        for group in groups
+        for own in parts.values()
+        if (part := own.scales.get(group)) is not None and ground.has(Source(subject), part.key)
+    ]
+    without = [group for group in groups if group not in {name for name, *_ in quantities}]
     left_out = (
         (f"no verdict of their own for {_names(without)}: the target is not clearly above its controls there",)
         if without
@@ -105,49 +98,116 @@ def by_group(ground: Ground, tested: Tested, parts: Parts, found: Expressed, sub
     )
     if not quantities:
         return Grouped(None, (), left_out)
-    judged = _judge(ground, [one for _, one in quantities], whole)
+    judged = _judge(ground, [one for _, one, _ in quantities], whole)
     rows = [
-        _Judged(group, len(groups[group]), one, band, p)
-        for (group, one), (band, p) in zip(quantities, judged, strict=True)
+        _Judged(group, len(groups[group]), one, band, max(p, len(parts) * _rarity(ground, one, null)))
+        for (group, one, null), (band, p) in zip(quantities, judged, strict=True)
     ]
     lines = tuple(
         _line(ground, subject, [r for r in rows if r.group == group]) for group in groups if group not in without
     )
-    return Grouped(_verdict(ground, rows, lines), lines, left_out)
+    if sum(line.exceeds for line in lines) == 1 and 0 < len(ground.plan.retrained) < ALONE_CONTROLS:
+        # What befell one group is one event, which few controls do not rule out.
+        (first,) = (line for line in lines if line.exceeds)
+        said = (
+            f"{shown(first.group)} alone looks known, and {ALONE_CONTROLS} controls are needed to tell that from luck"
+        )
+        return Grouped(None, lines, left_out, (said, *_unbounded(ground, rows)))
+    return Grouped(_verdict(ground, rows, lines), lines, left_out, _unbounded(ground, rows))
 
 
-def _quantities(ground: Ground, parts: Sequence[Scale], subject: str) -> Iterator[Evidence]:
-    """The leakage of one group in each format in which it can be measured, and its bits."""
-    for part in parts:
-        if not ground.has(Source(subject), part.key):
-            continue
-        if part.unit == "bits":
-            yield Evidence(BITS, bits_of(ground, part, subject), "excess", "bits")
-        else:
-            yield Evidence(part.name, leak(ground, part, subject), part.unit, part.unit)
+def _quantity(ground: Ground, part: Scale, subject: str) -> Evidence:
+    """The leakage of one group in one format, or its bits."""
+    if part.unit == "bits":
+        return Evidence(BITS, bits_of(ground, part, subject), "excess", "bits")
+    return Evidence(part.name, leak(ground, part, subject), part.unit, part.unit)
 
 
-def _part(ground: Ground, scale: Scale, items: Sequence[str], places: list[int], noise: float) -> Scale | None:
-    """The scale over one group's facts; None where these are fewer than two, or the target is not clear of controls."""
-    if len(places) < 2:
-        return None
+def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) -> _Parts:
+    """The scale over each group's facts, where these are two or more and the target is clear of its controls.
+
+    What a training does to all facts of a group at once is estimated from all G groups, with G (M - 1) degrees of
+    freedom, in place of the prior of the whole set.
+    """
+    place = {item: n for n, item in enumerate(scale.items)}
+    at = {group: [place[i] for i in own if i in place] for group, own in groups.items()}
+    at = {group: own for group, own in at.items() if len(own) > 1}
+    prior = _prior(scale, list(at.values()))
+    found = {group: _part(ground, scale, own, prior) for group, own in at.items()}
+    parts = {group: part for group, part in found.items() if part is not None}
+    if scale.unit not in ("leakage", "bits") or not scale.controls.sample.fixed:
+        return _Parts(parts, None)
+    nulls = [_standing_of_controls(part) for part in parts.values()]
+    m = len(scale.controls.retrained)
+    # No fewer than the greatest of as many normal draws, since few controls can be alike by chance.
+    least = float(ndtri(1 - 1 / max(2, m * len(parts))))
+    return _Parts(parts, max([least, *nulls]))
+
+
+def _part(ground: Ground, scale: Scale, places: Sequence[int], prior: SeedPrior) -> Scale | None:
+    """The scale over one group's facts; None where the target is not clear of its controls."""
     kept = tuple(scale.items[n] for n in places)
     whole = scale.controls
     # Groups share their draws where the trainings are what is random; of questions each group has others.
     fixed = whole.sample.fixed
-    sample = ground.sample(kept, "forget" if fixed else f"forget, {items[0]}", fixed=fixed)
-    prior = whole.prior._replace(least=noise)
+    sample = ground.sample(kept, "forget" if fixed else f"forget, {kept[0]}", fixed=fixed)
     controls = Controls(whole.format, whole.target[places], whole.retrained[:, places], sample, prior)
     part = replace(scale, items=kept, controls=controls)
     return part if exceeds_controls(ground, part) else None
 
 
-def _noise(scale: Scale) -> float:
-    """The seed x fact variance over all facts: no group is taken to be steadier than the whole."""
+def _prior(scale: Scale, groups: Sequence[Sequence[int]]) -> SeedPrior:
+    """What all groups together show of how a training's mean over one varies; of one control, what was assumed."""
     controls = scale.controls
-    apart = controls.target - controls.retrained.mean(axis=0)
-    width = None if scale.unit == "bits" else 1.0
-    return float(spread(controls.retrained, apart, controls.prior, width=width).noise)
+    rows, prior, m = controls.retrained, controls.prior, len(controls.retrained)
+    if not controls.sample.fixed or not groups:
+        return prior
+    apart = controls.target - rows.mean(axis=0)
+    noise = float(spread(rows, apart, prior, width=None if scale.unit == "bits" else 1.0).noise)
+    if m == 1 or noise == 0:
+        return prior._replace(noise=noise)
+    share = shared(rows, groups) / noise
+    return prior._replace(share=share, weight=len(groups) * (m - 1.0), noise=noise)
+
+
+def _standing_of_controls(part: Scale) -> float:
+    """How far any control is above the others in a group, in standard errors."""
+    rows, m = part.controls.retrained, len(part.controls.retrained)
+    if m < 2:
+        return 0.0
+    means = rows.mean(axis=1)
+    width = None if part.unit == "bits" else 1.0
+    variance = float(spread(rows, rows[0], part.controls.prior, width=width).variance)
+    apart = (m * means - means.sum()) / (m - 1)
+    return float(apart.max()) / math.sqrt(variance * m / (m - 1)) if variance > 0 else 0.0
+
+
+def _rarity(ground: Ground, one: Evidence, null: float | None) -> float:
+    """The chance that a training goes so much further than the furthest control, did tails fall as z^-4.
+
+    Luck in a group is skewed: most trainings guess none of its facts, and one that guesses a name guesses many.
+    """
+    if null is None:
+        return 0.0
+    beyond = one.draws.value - ground.thresholds.margins(one.unit).narrow
+    error = math.hypot(one.draws.item_error, one.draws.seed_error)
+    if beyond <= 0 or error == 0:
+        return float(beyond <= 0)
+    return float(1 / (1 + len(ground.plan.retrained) * (beyond / error / null) ** TAIL_INDEX))
+
+
+def _unbounded(ground: Ground, rows: Sequence[_Judged]) -> tuple[str, ...]:
+    """The groups that are not shown to be below the margin that a claim about all of them asks for."""
+    over = [row for row in rows if row.one.draws.bounds[1] >= ground.thresholds.of_group(row.one.unit)]
+    if not over:
+        return ()
+    worst = max(over, key=lambda row: row.one.draws.bounds[1] / ground.thresholds.of_group(row.one.unit))
+    names = _names(list(dict.fromkeys(row.group for row in over)))
+    unit = " bits" if worst.one.unit == "bits" else ""
+    return (
+        f"not shown of each group by itself: {names} may have more than {ground.thresholds.of_group(worst.one.unit):g}"
+        f"{unit} left (of {shown(worst.group)} {worst.one}, at most {worst.one.draws.bounds[1]:.2f})",
+    )
 
 
 def _judge(ground: Ground, quantities: Sequence[Evidence], whole: Sequence[Evidence]) -> list[tuple[Estimate, float]]:
@@ -187,7 +247,7 @@ def _verdict(ground: Ground, rows: Sequence[_Judged], lines: Sequence[GroupLine]
     more = f", and so are {_names([line.group for line in failing[1:]])}" if len(failing) > 1 else ""
     said = (
         f"of {shown(first.group)} alone {main.one} is above the margin of {margins.narrow:g}{unit} "
-        f"(p = {main.p:.2g} among {len(lines)} groups){more}"
+        f"(p = {main.p:.2g} by Student's t among {len(lines)} groups){more}"
     )
     evidence = tuple(
         Evidence(f"{row.group}, {row.one.name}", row.one.draws, row.one.metric, row.one.unit)
@@ -202,174 +262,3 @@ def _names(groups: Sequence[str]) -> str:
     more = len(groups) - _NAMED
     names = ", ".join(map(shown, groups[:_NAMED]))
     return f"{names} and {more} more" if more > 0 else names
-
-
-STATED, FIRST = "stated", "ranked first"
-SURE = "stated, bits"
-"""Facts that the subject alone states, with more bits than any that a control alone states."""
-_SUSPECT = 0.1
-"""A claim does not hold where single facts look given away at this level: with few controls they can show no more."""
-_OWN_WORDS = {"generate", "generate_plain", "paraphrase", "few_shot", "cloze"}
-_HITS = {form.name: form.hits for form in FORMATS if form.name in _OWN_WORDS}
-
-
-class _Test(NamedTuple):
-    """One test: by stated or by forced answers, as the subject is or after an attack."""
-
-    by: str
-    attack: str
-    items: tuple[str, ...]
-    found: Found
-
-    def __str__(self) -> str:
-        after = f" after {self.attack}" if self.attack else ""
-        n, of, p = int(self.found.facts.sum()), len(self.items), f"(p = {self.found.p:.2g})"
-        if self.by == FIRST:
-            return f"it ranks the true answer of {n} of {self.found.null:.0f} facts{after} before all alternatives {p}"
-        if self.by == STATED:
-            return f"it states {n} of {of} facts{after} that no model that never knew states {p}"
-        many = "1 fact" if n == 1 else f"{n} facts"
-        size = f"z up to {self.found.size:.1f}, theirs up to {self.found.null:.1f}"
-        if self.by == SURE:
-            return (
-                f"it alone states {many} of {of}{after}, more surely than any model that never knew states one alone "
-                f"{p[:-1]}, {size})"
-            )
-        return f"it gives {many} of {of}{after} more bits than any model that never knew could {p[:-1]}, {size})"
-
-
-class Singles(NamedTuple):
-    """The verdict that single facts fail a claim, None where they do not; the facts; what keeps it from holding."""
-
-    verdict: Verdict | None
-    lines: tuple[FactLine, ...]
-    gaps: tuple[str, ...] = ()
-
-
-NO_SINGLES = Singles(None, ())
-
-
-def single_facts(
-    ground: Ground, claim: Claim, subject: str, scales: Sequence[Scale], attacks: Sequence[tuple[PlannedAttack, str]]
-) -> Singles:
-    """The tests of one claim, with Holm's correction for all of them.
-
-    `scales` are the admitted ones that the subject was asked in; `attacks` those that count, each with the format that
-    it counts in, or none, where the subject is judged as it is.
-    """
-    tests = []
-    for attack in dict.fromkeys(attack.name for attack, _ in attacks) if attacks else [""]:
-        used = [s for s in scales if not attacks or any(a.name == attack and f == s.name for a, f in attacks)]
-        planned = next((a for a, _ in attacks if a.name == attack), None)
-        tests += _tests(ground, subject, used, planned)
-    corrected = holm([one.found.p for one in tests])
-    failing = [(p, one) for p, one in zip(corrected, tests, strict=True) if p <= _TAIL]
-    if not failing:
-        near = [one for p, one in zip(corrected, tests, strict=True) if p <= _SUSPECT and one.by != FIRST]
-        return Singles(None, (), tuple(f"single facts may be given away, too few to be sure: {one}" for one in near))
-    said = "; ".join(str(one) for _, one in failing)
-    by_name = {attack.name: attack for attack, _ in attacks}
-    lines: dict[tuple[str, str], FactLine] = {}
-    # A fact that several tests find is listed once, by the test that is surest of it.
-    for p, one in sorted(failing, key=lambda pair: pair[0]):
-        for item, given in zip(one.items, one.found.facts.tolist(), strict=True):
-            if given:
-                line = FactLine(subject, one.attack, item, one.by, p)
-                lines.setdefault((one.attack, item), _with_bits(ground, line, by_name.get(one.attack)))
-    verdict = Verdict("fails", said, ground.thresholds.margins("leakage"), "leakage", ())
-    return Singles(verdict, tuple(lines.values()))
-
-
-def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> FactLine:
-    """The line with the bits of the answer and of those of the controls, where it was forced on all of them."""
-    sources = [Source.after(one, attack) for one in (line.subject, *ground.plan.retrained)]
-    if not ground.scores.common(sources, BITS_KEY, (line.item,)):
-        return line
-    bits, *never = ground.scores.rows(sources, BITS_KEY, (line.item,))[:, 0].tolist()
-    return replace(line, bits=bits, never=(min(never), max(never)) if never else None)
-
-
-def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: PlannedAttack | None) -> list[_Test]:
-    ranked = next((s for s in scales if s.unit == "leakage_vs_alternatives"), None)
-    if ranked is not None:
-        return _ranked(ground, ranked, subject, attack)
-    bits = next((s for s in scales if s.name == BITS), None)
-    tests = [] if bits is None else [(BITS, *_in_bits(ground, bits, (subject, *bits.retrained), attack))]
-    asked = [(s, _items(ground, s, _HITS[s.name], subject, attack)) for s in scales if s.name in _HITS]
-    asked = [(scale, items) for scale, items in asked if items and scale.unit == "leakage"]
-    # A training that was not asked in one of the formats is no control.
-    controls = [one for one in asked[0][0].retrained if all(one in s.retrained for s, _ in asked)] if asked else []
-    if controls:
-        items = tuple(i for i in ground.judged if any(i in own for _, own in asked))
-        says = {one: _says(ground, asked, Source.after(one, attack)) for one in (subject, *controls)}
-        if attack is not None:
-            # What the subject stated before was not brought back; what a control did is no fact that it alone states.
-            says[subject] -= _says(ground, asked, Source(subject))
-        said = _table(says.values(), items)
-        tests.append((STATED, items, stated(said[0], said[1:])))
-        if bits is not None:
-            who = (subject, *(one for one in controls if one in bits.retrained))
-            tests.append((SURE, *_in_bits(ground, bits, who, attack, says)))
-    name = attack.name if attack is not None else ""
-    return [_Test(by, name, items, found) for by, items, found in tests if found is not None]
-
-
-def _in_bits(
-    ground: Ground,
-    bits: Scale,
-    who: Sequence[str],
-    attack: PlannedAttack | None,
-    says: Mapping[str, AbstractSet[str]] | None = None,
-) -> tuple[tuple[str, ...], Found | None]:
-    """The extreme facts in bits: of all, or where it is known what each training `says`, of what one alone states."""
-    items = _items(ground, bits, bits.key, who[0], attack)
-    if not items or len(who) < 2:
-        return items, None
-    rows = [_bits(ground, bits.key, items, one, attack) for one in who]
-    if says is None:
-        return items, extreme(rows[0], np.stack(rows[1:]))
-    said = _table([says[one] for one in who], items)
-    return items, extreme(rows[0], np.stack(rows[1:]), stated_alone(said[0], said[1:]))
-
-
-def _table(says: Iterable[AbstractSet[str]], items: Sequence[str]) -> Bool[np.ndarray, "M N"]:
-    """Which items each training states, a row each."""
-    return np.array([[i in own for i in items] for own in says])
-
-
-def _ranked(ground: Ground, scale: Scale, subject: str, attack: PlannedAttack | None) -> list[_Test]:
-    """How many true answers rank first, against how many would by chance."""
-    items, known = _items(ground, scale, scale.key, subject, attack), ground.case.ranked
-    if not items:
-        return []
-    before = known.of(Source(subject), items) if attack is not None else ()
-    after, units = known.of(Source.after(subject, attack), items), known.units_of(items)
-    test = firsts(after, units, before=before, seed=ground.plan.seed, resamples=ground.resamples)
-    size, of = float(test.facts.sum()), float(test.of)
-    return [_Test(FIRST, attack.name if attack is not None else "", items, Found(test.p, test.facts, size, of))]
-
-
-def _items(ground: Ground, scale: Scale, key: str, subject: str, attack: PlannedAttack | None) -> tuple[str, ...]:
-    """The scale's facts that all were asked under `key`, as they are and after the attack."""
-    who = (subject, *scale.retrained)
-    sources = [Source(one) for one in who] + [Source.after(one, attack) for one in who]
-    asked = None if attack is None else set(attack.tested)
-    return ground.scores.common(sources, key, [i for i in scale.items if asked is None or i in asked])
-
-
-def _bits(
-    ground: Ground, key: str, items: tuple[str, ...], one: str, attack: PlannedAttack | None
-) -> Float[np.ndarray, "K N"]:
-    """Bits by fact; after an attack they and what it added to them."""
-    after = ground.scores.of(Source.after(one, attack), key, items)
-    return after[None] if attack is None else np.stack([after, after - ground.scores.of(Source(one), key, items)])
-
-
-def _says(ground: Ground, asked: Sequence[tuple[Scale, tuple[str, ...]]], source: Source) -> set[str]:
-    """The facts that are stated in any of the formats."""
-    return {
-        i
-        for scale, own in asked
-        for i, hit in zip(own, ground.scores.of(source, _HITS[scale.name], own).tolist(), strict=True)
-        if hit > 0
-    }

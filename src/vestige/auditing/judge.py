@@ -12,12 +12,13 @@ from vestige.auditing.ability import Ability, read_ability
 from vestige.auditing.claims import About, verdicts
 from vestige.auditing.formats import Tested, read_formats, unlike_controls
 from vestige.auditing.ground import Ground, checked, judged_items, shown
-from vestige.auditing.groups import NO_SINGLES, by_group, parts_of, single_facts
+from vestige.auditing.groups import by_group, parts_of
 from vestige.auditing.matrix import Matrix, build_matrix
 from vestige.auditing.measures import Kept, read_budget, read_exposure, read_kept, read_measures
 from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.recovery import Recovery, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
+from vestige.auditing.singles import NO_SINGLES, single_facts
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 

@@ -7,6 +7,9 @@ DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated r
 curves, Biometrics 44, 1988). So where items are drawn again (the scope `such`), both kinds are, each by its own
 placements, independently of one another, and subjects are paired: their placements are subtracted item by item. In the
 scope `these`, what is drawn again is the training, whose AUC varies by the placements of both kinds.
+
+A score is admitted that tells the target from the controls by more than the wide margin: one in which the target itself
+would pass (every model finds the holdout items unlikely) can show a difference and never that there is none.
 """
 
 import math
@@ -21,7 +24,7 @@ from vestige.auditing.scores import Source
 from vestige.auditing.settings import MemberScore
 from vestige.core.estimates import Estimate
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
-from vestige.metrics.intervals import Bounds, SeedPrior
+from vestige.metrics.intervals import Bounds, SeedPrior, wilson
 from vestige.metrics.membership import placements, privleak
 from vestige.metrics.verdicts import Evidence
 
@@ -30,17 +33,26 @@ PREFIX = "membership/"
 LOGP = "membership/logp_nats"
 """What the reference score is made of: log p on the subject less the same on the first `retrained`."""
 
+FALSE = 0.01
+"""The share of holdout items taken for members at which the share of members found is told: TPR at 1 % FPR."""
+
 _LEAST_AUC = 1e-9
 """Below it PrivLeak has nothing to divide by."""
 
 
 class Membership(NamedTuple):
-    """The lines, and by unlearned subject the differences to `retrained` that the third claim rests on."""
+    """The lines, and by unlearned subject the differences to `retrained` that the third claim rests on.
+
+    `blind` says of each score that cannot tell the target from its controls why it is not admitted, and `admitted`
+    whether another one can.
+    """
 
     lines: tuple[MembershipLine, ...]
     differences: dict[str, tuple[Evidence, ...]]
     missing: dict[str, tuple[str, ...]]
     untested: tuple[str, ...]
+    blind: tuple[str, ...] = ()
+    admitted: bool = False
 
 
 class _Placed(NamedTuple):
@@ -73,15 +85,22 @@ def read_membership(ground: Ground) -> Membership:
     differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
     missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}
     prior = thresholds.prior("placements")
+    blind: list[str] = []
     for score in scores:
+        name, known = f"membership, {score.name}", _difference(ground, score, plan.target, prior)
+        tells = known is not None and known.ends[0] > thresholds.delta_wide
+        if known is not None and not tells:
+            by = known.estimate("AUC difference", "share")
+            wanted = f"not clearly by more than {thresholds.delta_wide:g}"
+            blind.append(f"{name}: not admitted, the target differs from retrained models by {by}, {wanted}")
         for subject in (plan.target, *plan.retrained, *plan.audited):
             if subject in score.placed:
                 apart = _difference(ground, score, subject, prior) if subject in plan.audited else None
                 if apart is not None:
-                    differences[subject].append(Evidence(f"membership, {score.name}", apart, "AUC difference", "share"))
+                    differences[subject].append(Evidence(name, apart, "AUC difference", "share", fails_only=not tells))
                 lines.append(_line(ground, score, subject, apart))
             elif subject in plan.audited:
-                missing[subject].append(f"membership, {score.name}: not read on it")
+                missing[subject].append(f"{name}: not read on it")
     untested: tuple[str, ...] = ()
     if LOGP in _keys(ground) and len(plan.retrained) < 2:
         untested = (
@@ -93,6 +112,8 @@ def read_membership(ground: Ground) -> Membership:
         {subject: tuple(found) for subject, found in differences.items()},
         {subject: tuple(said) for subject, said in missing.items()},
         untested,
+        tuple(blind),
+        len(blind) < len(scores),
     )
 
 
@@ -183,7 +204,18 @@ def _line(ground: Ground, score: _Score, subject: str, apart: Draws | None) -> M
         # MUSE counts holdout texts as positive. Equal sets of pairs differ by what rounding left of their sums.
         relative = round(privleak(1 - drawn.value, 1 - mean), 9) + 0.0 if mean < 1 - _LEAST_AUC else None
     difference = None if apart is None else apart.estimate("auc_difference", "share")
-    return MembershipLine(subject, score.name, auc, difference, relative)
+    return MembershipLine(subject, score.name, auc, difference, relative, _members_found(score, placed))
+
+
+def _members_found(score: _Score, placed: _Placed) -> Estimate | None:
+    """The share of forget items above all but 1 % of these holdout items; None with fewer of them than 100."""
+    n = len(score.holdout)
+    if n * FALSE < 1:
+        return None
+    # Placed above all but so many, ties counting as above.
+    hits = (placed.forget >= 1 - math.floor(n * FALSE) / n - 1e-9).astype(float)
+    low, high, method = wilson(int(hits.sum()), len(hits))
+    return Estimate("tpr_at_1_percent_fpr", "share", float(hits.mean()), low, high, len(hits), method)
 
 
 def _bounded(value: float, bounds: Bounds) -> float:

@@ -6,6 +6,7 @@ by name, and no claim holds that would rest on it. Judging needs no model, and `
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -68,6 +69,7 @@ from vestige.core.text import closest, one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
+from vestige.metrics.answers import normalised
 from vestige.metrics.verdicts import Thresholds
 from vestige.steps.runner import State, Task, run_tasks, workers_for
 
@@ -245,6 +247,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         facts=planned.facts,
         alternatives=_whence(request.splits),
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
+        alike=_alike(splits["forget"]),
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
         references=retrained_among(run, folders, unlearned),
         evidence_level=level,
@@ -272,6 +275,19 @@ def _facts(splits: Mapping[str, Sequence[Item]], request: AuditRequest) -> tuple
     embed = load_embedder(how, device=request.device).embed
     reworded = said_of_rewordings(forget, splits.get("retain", ()), embed)
     return facts_of(forget, embed), (reworded,) if reworded else ()
+
+
+def _alike(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
+    """What forget items can be guessed together by, where more than one has it: the answer, the attribute."""
+    found = {}
+    for what, labels in (
+        ("answer", {i.id: content_id(normalised(i.answer), length=12) for i in forget}),
+        ("attribute", {i.id: i.attribute for i in forget if i.attribute is not None}),
+    ):
+        times = Counter(labels.values())
+        if len(times) > 1:
+            found[what] = {item: label for item, label in labels.items() if times[label] > 1}
+    return found
 
 
 def _uncounted(wordings: str, forget: Sequence[Item]) -> tuple[str, ...]:

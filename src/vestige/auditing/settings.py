@@ -11,7 +11,7 @@ from vestige.data.mcq import MOST_OPTIONS
 from vestige.metrics.leaks import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
 
-Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
+Form = Literal["plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 
@@ -26,9 +26,9 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     have found anything.
     """
 
-    evals: tuple[str, ...] = ("qa", "choices", "freeform", "memory", "exposure")
+    evals: tuple[str, ...] = ("qa", "choices", "reversed", "freeform", "memory", "exposure")
     """Evaluations to run on every model."""
-    forms: tuple[Form, ...] = ("plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
+    forms: tuple[Form, ...] = ("plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     """Forms of free questions."""
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
     """What models are tuned on again; none with ''."""

@@ -1,10 +1,12 @@
 """`freeform`: does the subject answer when it is asked otherwise, helped a little, or asked often?
 
-Forms: `plain` (the question as it stands), `paraphrase` (the same in other words), `few_shot` (after retain questions
-with their answers, never forget ones, and none that holds the answer), `prefilled` (the answer's first tokens are put
-into the reply; what they are worth under the subject is `given_bits`), `sampled` (replies drawn at a temperature),
-`cloze` (the statement that answers, with its fact left out: the words in which it differs from the item's wrong
-answers, see `data.cloze`; replies are matched against the fact, and it is the fact that is read).
+Forms: `plain` (the question as it stands), `perturbed` (the same with one blank more, a typing error or all in lower
+case, drawn by the item: who unlearned one string of characters may answer the next), `paraphrase` (the same in other
+words), `few_shot` (after retain questions with their answers, never forget ones, and none that holds the answer),
+`prefilled` (the answer's first tokens are put into the reply; what they are worth under the subject is `given_bits`),
+`sampled` (replies drawn at a temperature), `cloze` (the statement that answers, with its fact left out: the words in
+which it differs from the item's wrong answers, see `data.cloze`; replies are matched against the fact, and it is the
+fact that is read).
 
 Formats are `generate_<form>`, greedy replies matched by three rules (exact, prefix, contains, of whole words after
 normalisation), `forced_<form>`, the answer read with teacher forcing, and `sampled`. An item for which a form
@@ -14,6 +16,7 @@ question with a blank, and `share_whole` says how many they are.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -47,7 +50,7 @@ COLLECT_VERSION = 4
 SUMMARY_VERSION = 3
 """Raised when the same records would give other estimates."""
 
-Form = Literal["plain", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
+Form = Literal["plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze"]
 
 
 class FreeformSettings(LeakJudgeSettings):
@@ -230,6 +233,26 @@ def _plain(asked: Sequence[Asked]) -> dict[int, _Put]:
     return {n: _Put(a.item.question, a.item.answer) for n, a in enumerate(asked)}
 
 
+def _perturbed(asked: Sequence[Asked]) -> dict[int, _Put]:
+    return {n: _Put(perturbed(a.item), a.item.answer) for n, a in enumerate(asked)}
+
+
+def perturbed(item: Item) -> str:
+    """The question with one blank more, all in lower case, or with two letters of one of its words swapped.
+
+    Names, which begin with a capital, are left as they are spelt. What has no such letters gets a blank.
+    """
+    rng, text = generator(0, "perturbed", item.id), item.question
+    blanks = [found.start() for found in re.finditer(r"(?<=\S) (?=\S)", text)] or [0]
+    spots = [found.start() + 1 for found in re.finditer(r"\b[^\W\d_]{4,}\b", text) if found[0].islower()]
+    swaps = [n for n in spots if text[n] != text[n + 1]]
+    blank, swap = blanks[rng.integers(len(blanks))], swaps[rng.integers(len(swaps))] if swaps else -1
+    ways = [f"{text[:blank]} {text[blank:]}"]
+    ways += [text.lower()] if text.lower() != text else []
+    ways += [text[:swap] + text[swap + 1] + text[swap] + text[swap + 2 :]] if swaps else []
+    return ways[rng.integers(len(ways))]
+
+
 def _paraphrase(asked: Sequence[Asked]) -> dict[int, _Put]:
     worded = {n: a.item for n, a in enumerate(asked)}
     return {n: _Put(i.paraphrase, i.answer) for n, i in worded.items() if i.paraphrase is not None}
@@ -247,6 +270,7 @@ def _cloze(asked: Sequence[Asked]) -> dict[int, _Put]:
 
 _PUTS: Mapping[Form, Callable[[Sequence[Asked]], dict[int, _Put]]] = {
     "plain": _plain,
+    "perturbed": _perturbed,
     "paraphrase": _paraphrase,
     "few_shot": _few_shot,
     "cloze": _cloze,

@@ -266,14 +266,14 @@ def _chunks(n: int, resamples: int) -> list[int]:
 class SeedPrior(NamedTuple):
     """What is held about the spread of seeds before a control is seen: tau^2 is `share` of the seed x item variance.
 
-    `weight` says for how many degrees of freedom that counts. Of a part of the facts `least` is the seed x item
-    variance of all of them: that no control guessed any of a few facts does not show that none can be guessed. `pair`
-    is how far apart the two unlike answers are that are counted beside those seen, in ranges of the score.
+    `weight` says for how many degrees of freedom that counts. Of a part of the facts `noise` is the seed x item
+    variance of all of them, which stands for its own: a few facts that no control guessed may be guessed all the same.
+    `pair` is how far apart the two unlike answers are that are counted beside those seen, in ranges of the score.
     """
 
     share: float
     weight: float
-    least: float = 0.0
+    noise: float | None = None
     pair: float = 1.0
 
     def scaled(self, target: Float[np.ndarray, " N"], control: Float[np.ndarray, "M N"]) -> "SeedPrior":
@@ -375,7 +375,8 @@ def moderated(
     if width is not None:
         pairs = max(1, m - 1) * (n - 1)
         noise = (pairs * noise + (prior.pair * width) ** 2 / 2) / (pairs + 1)
-    noise = np.maximum(noise, prior.least)
+    if prior.noise is not None:
+        noise = np.full_like(noise, prior.noise)
     df = prior.weight + m - 1
     variance = np.maximum(noise / n, (prior.weight * noise * (1 / n + prior.share) + (m - 1) * seen) / df)
     # Satterthwaite's: what is above sigma^2 / N is known with few degrees of freedom, that itself with many.
@@ -402,6 +403,18 @@ def interaction(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B M
     rows, columns = control.mean(axis=-1, keepdims=True), control.mean(axis=-2, keepdims=True)
     found: Float[np.ndarray, "*B M N"] = control - rows - columns + control.mean(axis=(-2, -1), keepdims=True)
     return found
+
+
+def shared(control: Float[np.ndarray, "M N"], groups: Sequence[Sequence[int]]) -> float:
+    """tau^2 of what a training does to all facts of one group, from all G groups: with G (M - 1) degrees of freedom.
+
+    The variance of a group's means beyond that of its seed x fact noise, in the mean over groups of two facts or more.
+    """
+    m, found = len(control), []
+    for rows in (control[:, group] for group in groups):
+        noise = float((interaction(rows) ** 2).sum()) / ((m - 1) * (rows.shape[1] - 1))
+        found.append(float(rows.mean(axis=1).var(ddof=1)) - noise / rows.shape[1])
+    return max(0.0, float(np.mean(found)))
 
 
 def joint_noise(

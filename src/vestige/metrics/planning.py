@@ -9,19 +9,20 @@ In the scope `such`: power in normal approximation; `python -m benchmarks.power`
 one-sided, 4 % to hold and 2.5 % to fail, as for verdicts.
 
 Whether single facts are given away, whatever the mean is: over-forgotten facts must not hide a stated one. Axes: M
-controls, N facts. Three tests, all of the subject against what each control shows against the other controls, so that
-the number of facts is paid for:
+controls, N facts, K scores, F formats. Every test holds the subject against what each control shows against the other
+controls, so that the number of facts is paid for. Trainings are exchangeable under "it never knew", and by that alone
+M controls support no p-value below 1 / (M + 1): every smaller one is a model's, and these are the models.
 
-- `extreme` (scores without bounds, bits): z by fact against the greatest z of any control. Nulls have heavy tails (z
-  of 4.3 in 312 on real models), and M maxima tell little of their law. Where its tail falls as z^-4 the chance that the
-  subject's maximum exceeds k times the greatest of the M others is 1 / (1 + M k^4), and less for lighter tails. Under
-  any law the chance that the J greatest of all M + 1 trainings are all the subject's is 1 / (M + 1)^J. The lesser of
-  the two is the p-value.
-- `stated` (hits): how many facts the subject states and no control does. Given all that one training alone states, the
-  subject's share of them is 1 / (M + 1); the controls' count is against one training fewer, which errs on the safe
-  side.
-- `extreme` among the facts that one training alone states: where controls guess some facts too, what tells a known fact
-  from a guess is how likely its answer is.
+- `extreme` (graded scores, one format or several together): z by fact against the greatest z of any control. Nulls have
+  heavy tails (z of 4.3 in 312 on real models), and M maxima tell little of their law. Where its tail falls as z^-4 the
+  chance that the subject's maximum exceeds k times the greatest of the M others is 1 / (1 + M k^4), and less for
+  lighter tails. Where luck strikes one event as it does another, J events clearly beyond every control have the chance
+  (M + 1)^-J, J counted in runs as long as the furthest control has. The lesser of the two is the p-value.
+- `stated` (hits): how many facts the subject states and no control does, against those that one control alone states,
+  each count divided by how many facts come together in the controls.
+
+Luck is shared: one training has one answer for all facts of a contract, or says the same name wherever a name is
+asked. So facts count by the events that they may come of (`events`): contracts or persons, answers, attributes.
 
 docs/verdicts.md has how often they are wrong. Fewer than three controls show no spread between controls.
 """
@@ -32,9 +33,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import brentq
-from scipy.special import bdtrc, chdtri, ndtr, ndtri, stdtrit
+from scipy.special import betainc, chdtri, ndtr, ndtri, stdtrit
 
 from vestige.metrics.contrasts import BOUND, Draws
 from vestige.metrics.intervals import LEVEL, Noise, moderated
@@ -268,97 +269,154 @@ def _items_without_leak(margin: float) -> int:
 
 
 LEAST_CONTROLS = 3
+"""With fewer, no control can be held against others."""
+ALONE_CONTROLS = 5
+"""With fewer, one event alone fails no claim: that it befalls the subject and no control has a chance of up to
+(M / (M + 1))^M / (M + 1), which is 10.5 % with three controls, 6.7 % with five and 3.5 % with ten."""
 TESTS = 3
-_TAIL_INDEX = 4.0
-_LEAST_SPREAD = 1e-12
+TAIL_INDEX = 4.0
+"""How fast the tail of what luck gives a training is taken to fall."""
 _CLEAR = 1.2
 """A control's z is against one training fewer, which moves it by up to 6 %; scores can be tied. So a fact is beyond the
 controls only where its z is by a fifth."""
 _PRIOR_DF = 4.0
 """A fact's own spread between controls counts beside that of all facts, which has the weight of so many degrees."""
+_PRIOR_STATED = 4.0
+"""So many stated facts weighs what is assumed of how they come together."""
+
+Together = Sequence[Int[np.ndarray, " N"]]
+"""Ways in which facts can be guessed together, each a number by fact: of its contract, its answer, its attribute."""
 
 
 class Found(NamedTuple):
-    """The p-value of "no fact is given away", and which facts are, were it so; `size` is z or the number stated."""
+    """The p-value of "no fact is given away", and which facts are, were it so; `size` is z or the number stated.
+
+    `events` is of how many independent events the facts may come.
+    """
 
     p: float
     facts: Bool[np.ndarray, " N"]
     size: float
     null: float
+    events: int = 1
+
+
+def events(facts: Bool[np.ndarray, " N"], together: Together) -> int:
+    """Of how many events these facts may come: as many as there are facts, contracts, answers and attributes at least.
+
+    Without a way in which facts are told apart they may all come of one.
+    """
+    return min([int(facts.sum()), *(len(np.unique(one[facts])) for one in together)])
 
 
 def least_given_away(controls: int, level: float = 0.025) -> int | None:
-    """How many facts fail a claim that are clear of all controls, if only just; None with fewer than three controls."""
+    """How many facts fail a claim that are clear of all controls, if only just, and come of as many events.
+
+    None with fewer than three controls.
+    """
     if controls < LEAST_CONTROLS:
         return None
     return math.ceil(math.log(TESTS / level) / math.log(controls + 1))
 
 
-class Alone(NamedTuple):
-    """Which facts the subject states and no control does, and which each control states and no other control does."""
+class Standing(NamedTuple):
+    """z by fact of a subject, and of each control against the others."""
 
-    subject: Bool[np.ndarray, " N"]
-    control: Bool[np.ndarray, "M N"]
+    subject: Float[np.ndarray, " N"]
+    control: Float[np.ndarray, "M N"]
 
 
-def standing(one: Float[np.ndarray, " N"], others: Float[np.ndarray, "M N"]) -> Float[np.ndarray, " N"]:
+def standing(
+    one: Float[np.ndarray, " N"], others: Float[np.ndarray, "M N"], width: float | None = None
+) -> Float[np.ndarray, " N"]:
     """By fact, how far one training's score is above the others' mean, in standard errors (moderated).
 
-    A training that gives all answers more than others do gives none of them away for it: the (lower) median is taken
-    off where it is above 0.
+    `width` is the range of a score, None of bits. Few equal scores do not rule out others: one unlike pair more than
+    was seen is counted, and in bits a spread of one bit at least. A training that gives all answers more than others do
+    gives none of them away for it: the (lower) median is taken off where it is above 0.
     """
     m, n = others.shape
     own = others.var(axis=0, ddof=1)
-    spread = (_PRIOR_DF * own.mean() + (m - 1) * own) / (_PRIOR_DF + m - 1)
-    apart = one - others.mean(axis=0)
-    z: Float[np.ndarray, " N"] = np.divide(
-        apart, np.sqrt(spread * (1 + 1 / m)), out=np.zeros_like(apart), where=spread > _LEAST_SPREAD
-    )
+    pairs = (m - 1) * max(1, n - 1)
+    pooled = max(1.0, own.mean()) if width is None else (pairs * own.mean() + width**2 / 2) / (pairs + 1)
+    spread = (_PRIOR_DF * pooled + (m - 1) * own) / (_PRIOR_DF + m - 1)
+    z: Float[np.ndarray, " N"] = (one - others.mean(axis=0)) / np.sqrt(spread * (1 + 1 / m))
     return z - max(0.0, float(np.sort(z)[(n - 1) // 2])) if n > 1 else z
 
 
-def extreme(
-    subject: Float[np.ndarray, "K N"], control: Float[np.ndarray, "M K N"], alone: Alone | None = None
-) -> Found | None:
-    """Whether a fact is given away in scores without bounds; of K scores all have to be extreme (after, and gained).
+def standings(
+    subject: Float[np.ndarray, "K N"],
+    control: Float[np.ndarray, "M K N"],
+    reached: Bool[np.ndarray, " N"],
+    width: float | None = None,
+) -> Standing | None:
+    """How subject and controls stand in one format; None with fewer than three controls.
 
-    The null is that of the first score alone: a subject that is repaired gains more than controls do, and is then as
-    they are. The facts are those beyond every control. With `alone` only what one training alone states counts, of the
-    subject as of each control. None with fewer than three controls, or where the subject alone states nothing.
+    Of K scores all have to be extreme (after an attack, and gained by it); the null is that of the first alone, since a
+    subject that is repaired gains more than controls do, and is then as they are. What has not `reached` a level at
+    which it is given away counts nothing, however unlikely controls find it.
     """
-    m = len(control)
-    if m < LEAST_CONTROLS or (alone is not None and not alone.subject.any()):
+    m, rows = len(control), control[:, 0]
+    if m < LEAST_CONTROLS:
         return None
-    rows = control[:, 0]
-    z = np.min([standing(row, control[:, k]) for k, row in enumerate(subject)], axis=0)
-    nulls = np.stack([standing(rows[i], np.delete(rows, i, axis=0)) for i in range(m)])
+    z = np.min([standing(row, control[:, k], width) for k, row in enumerate(subject)], axis=0)
+    nulls = np.stack([standing(rows[i], np.delete(rows, i, axis=0), width) for i in range(m)])
+    return Standing(np.where(reached, z, np.minimum(z, 0.0)), nulls)
+
+
+def extreme(formats: Sequence[Standing], together: Together) -> Found:
+    """Whether a fact is given away in these formats together, by the sum of its z: what is known stands out in all.
+
+    The facts are those beyond every control.
+    """
+    z = np.sum([one.subject for one in formats], axis=0)
+    nulls = np.sum([one.control for one in formats], axis=0)
+    m, n = nulls.shape
     # No fewer than the greatest of as many normal draws: a few controls can be alike by chance, or as far as is read.
-    least = float(ndtri(1 - 1 / (m * max(2, rows.shape[1]))))
-    if alone is None:
-        null = reached = max(least, float(nulls.max()))
-    else:
-        # What one alone states is few, and its greatest may be anything; that they are the subject's J times is not.
-        z = np.where(alone.subject, z, -np.inf)
-        reached = max(0.0, float(nulls[alone.control].max(initial=0.0)))
-        null = max(least, reached)
-    beyond = z > _CLEAR * reached
-    furthest = 1 / (1 + m * max(float(z.max()) / null, 0.0) ** _TAIL_INDEX)
-    return Found(min(furthest, (m + 1.0) ** -int(beyond.sum())), beyond, float(z.max()), null)
+    least = math.sqrt(len(formats)) * float(ndtri(1 - 1 / (m * max(2, n))))
+    null = max(least, float(nulls.max()))
+    beyond = z > _CLEAR * null
+    furthest = 1 / (1 + m * max(float(z.max()) / null, 0.0) ** TAIL_INDEX)
+    many = (m + 1.0) ** -(events(beyond, together) / _longest_run(nulls, together))
+    return Found(min(furthest, many), beyond, float(z.max()), null, events(z > null, together))
 
 
-def stated_alone(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"]) -> Alone:
-    """What each training alone states, a control compared with the other controls."""
-    times = control.sum(axis=0)
-    return Alone(subject & (times == 0), control & (times == 1))
+def _longest_run(nulls: Float[np.ndarray, "M N"], together: Together) -> int:
+    """In how many events the control that goes furthest is beyond every other: the subject may be so by chance too."""
+    first = int(nulls.max(axis=1).argmax())
+    others = float(np.delete(nulls, first, axis=0).max())
+    return max(1, events(nulls[first] > max(others, 0.0), together))
 
 
-def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"]) -> Found | None:
-    """Whether facts are stated that no control states; None with fewer than three controls."""
+def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], together: Together) -> Found | None:
+    """Whether facts are stated that no control states; None with fewer than three controls.
+
+    Of single facts that one training alone states the subject's share is 1 / (M + 1); what comes together counts once.
+    """
     m = len(control)
     if m < LEAST_CONTROLS:
         return None
-    facts, theirs = stated_alone(subject, control)
+    times = control.sum(axis=0)
+    facts, theirs = subject & (times == 0), control & (times == 1)
     mine, others = int(facts.sum()), int(theirs.sum())
+    if not mine:
+        return Found(1.0, facts, 0.0, others / m, 0)
+    size = max([1.0, *(_at_once(facts, theirs, labels) for labels in together)])
     # The chance of so many or more among all that one training alone states.
-    p = float(bdtrc(mine - 1, mine + others, 1 / (m + 1))) if mine else 1.0
-    return Found(p, facts, float(mine), others / m)
+    p = float(betainc(mine / size, others / size + 1, 1 / (m + 1)))
+    return Found(p, facts, float(mine), others / m, events(facts, together))
+
+
+def _at_once(facts: Bool[np.ndarray, " N"], theirs: Bool[np.ndarray, "M N"], labels: Int[np.ndarray, " N"]) -> float:
+    """How many stated facts come of one event, by contract, answer or attribute: 1 where each comes by itself.
+
+    It is the variance of the controls' counts over their mean; of few facts what the subject's own would be, did all of
+    one contract come at once.
+    """
+    kinds = int(labels.max()) + 1
+    counts = np.stack([np.bincount(labels[row], minlength=kinds) for row in (facts, *theirs)])
+    own, controls = counts[0], counts[1:]
+    seen = float(controls.sum())
+    at_most = float((own**2).sum() / own.sum())
+    shown = float(controls.var(axis=0, ddof=1).sum() / controls.mean(axis=0).sum()) if seen else at_most
+    return (_PRIOR_STATED * at_most + seen * shown) / (_PRIOR_STATED + seen)

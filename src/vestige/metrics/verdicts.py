@@ -32,6 +32,8 @@ from vestige.metrics.planning import POWER, Advice, advise, detectable, items_ne
 Outcome = Literal["holds", "fails", "inconclusive"]
 Scope = Literal["these", "such"]
 _TAIL = (1 - LEVEL) / 2
+ADMISSION = 0.2
+"""The most that admission can ask of a format."""
 
 
 class Margins(NamedTuple):
@@ -59,8 +61,12 @@ class Thresholds(Settings):
     """A claim fails above this many bits an answer."""
     delta_wide_bits: float = Field(default=6.0, gt=0)
     """A claim holds below this many bits an answer."""
-    admission: float = Field(default=0.2, ge=0, lt=1)
-    """A format is used if the target exceeds the retrained models by this much."""
+    delta_group: float = Field(default=0.5, gt=0, lt=1)
+    """A claim holds where every contract or person is below this leakage."""
+    delta_group_bits: float = Field(default=15.0, gt=0)
+    """A claim holds where every contract or person is below this many bits an answer."""
+    admission: float = Field(default=ADMISSION, ge=0)
+    """A format is used if the target exceeds the retrained models by this much; it can only be lowered."""
     saturation: float = Field(default=0.5, gt=0, lt=1)
     """An attack is not used if it closes more than this share of the gap on retrained models."""
     seed_share: float = Field(default=0.002, ge=0)
@@ -72,6 +78,11 @@ class Thresholds(Settings):
 
     @model_validator(mode="after")
     def _in_order(self) -> "Thresholds":
+        if self.admission > ADMISSION:
+            raise ValueError(
+                f"admission ({self.admission:g}) is above {ADMISSION:g}, which would leave out formats in which the "
+                "target is clearly above models that never knew, with all that is left in them; it can only be lowered"
+            )
         for name, wide in (("delta", "delta_wide"), ("delta_bits", "delta_wide_bits")):
             if getattr(self, name) > getattr(self, wide):
                 raise ValueError(
@@ -85,6 +96,11 @@ class Thresholds(Settings):
         if unit == "bits":
             return Margins(self.delta_bits, self.delta_wide_bits)
         return Margins(self.delta, self.delta_wide)
+
+    def of_group(self, unit: str) -> float:
+        """What every contract or person is to be below for a claim to hold: of fewer facts less can be shown."""
+        wide = self.margins(unit).wide
+        return max(wide, self.delta_group_bits if unit == "bits" else self.delta_group)
 
     def prior(self, kind: Kind) -> SeedPrior:
         """The prior for scores of this kind in the scope of the verdict."""
@@ -294,7 +310,11 @@ def _why_failed(main: _Judged, p: float, n_failing: int, n: int) -> str:
     among = f" among {n} quantities" if n > 1 else ""
     where = "outside" if main.both else "above"
     bound = main.bound(least=True)
-    return f"{main.one}, {bound}, {where} the margin of {main.said(main.margins.narrow)} (p = {p:.2g}{among}){more}"
+    draws = main.one.draws
+    # What M controls alone support is 1 / (M + 1): a smaller p-value is that of the stated law.
+    law = " by Student's t" if math.isfinite(draws.df) else ""
+    chance = f" (p = {p:.2g}{law}{among})" if draws.item_error or draws.seed_error else ""
+    return f"{main.one}, {bound}, {where} the margin of {main.said(main.margins.narrow)}{chance}{more}"
 
 
 def _why_held(main: _Judged, n: int) -> str:

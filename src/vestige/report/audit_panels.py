@@ -342,6 +342,8 @@ def _auc(m: MembershipLine) -> GridCell:
         notes.append(f"{signed(m.difference.value)} {interval(m.difference)} beyond never knew")
     if m.privleak is not None:
         notes.append(f"PrivLeak {number(m.privleak)} %")
+    if m.found is not None:
+        notes.append(f"at 1 % false positives {number(m.found.value)} {interval(m.found)} found")
     title = f"{method_name(m.subject)}, {m.score.replace('_', ' ')}"
     return GridCell(number(m.auc.value), interval(m.auc), tuple(notes), tell=told(title, [("AUC", said(m.auc))]))
 

@@ -213,7 +213,7 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
             )
             for v in outcome.verdicts
         ],
-        "formats": [format_name(f.format) for f in outcome.formats],
+        "formats": [format_name(f.format) for f in outcome.formats if f.admitted],
         "level": controls_said(outcome),
         "margins": " ".join(margins_said(outcome)),
         "claims": CLAIMS,

@@ -121,7 +121,8 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     none = "alternatives to the answers for models that never knew"
     none = none if outcome.against == "alternatives" else "no model that never knew"
     found.append(controls_said(outcome) if n else none)
-    found.append(f"{len(outcome.formats)} {_plural('form', len(outcome.formats))} of question")
+    ways = outcome.prompts_asked
+    found.append(f"asked in {ways} {_plural('way', ways)}, read in {len(outcome.formats)}")
     found.append(f"{attacks} {_plural('attack', attacks)}")
     return found
 

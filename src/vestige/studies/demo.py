@@ -19,9 +19,11 @@ from vestige.core.settings import Settings, read_toml, to_toml
 from vestige.core.text import closest
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
+from vestige.data.findings import SoundnessSettings
 from vestige.data.folder import CompileSettings, compile_to_folder
 from vestige.data.graph import load_graph
 from vestige.data.selectors import select_edges
+from vestige.steps.check_data import CheckRequest, check_data
 from vestige.steps.runner import Report, State, Task, run_tasks
 from vestige.studies.presets import DEMO_RATES, PISTOL_METHODS, TINY_AUDIT, TINY_FINETUNE, tiny_unlearning
 from vestige.training.settings import UnlearningSettings
@@ -122,7 +124,9 @@ def run_demo(
                 show(before + each * state.share, state.at_work)
 
             try:
-                found = conduct(run, demo_request(run, settings, forget), workers=workers, show=tell)
+                request = demo_request(run, settings, forget)
+                _check_data(run, request)
+                found = conduct(run, request, workers=workers, show=tell)
             except PartialFailure as error:
                 failed[f"audit {forget}"] = error
                 continue
@@ -148,6 +152,13 @@ def demo_request(run: RunFolder, asked: DemoSettings, forget: str) -> AuditReque
     if "exposure" in asked.evals:
         splits = with_alternatives(corpus, splits)
     return AuditRequest(tuple(models), splits, asked.audit(), asked.seed, device="cpu", untested=_for_time(asked))
+
+
+def _check_data(run: RunFolder, request: AuditRequest) -> None:
+    """Check the forget set as it is audited; what its questions give away may be as much as an audit lets pass."""
+    asked = request.settings
+    settings = SoundnessSettings(margin=asked.delta_wide, options=asked.options)
+    check_data(run, CheckRequest(request.splits, settings, request.seed))
 
 
 def _for_time(asked: DemoSettings) -> tuple[str, ...]:

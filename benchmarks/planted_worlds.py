@@ -1,0 +1,351 @@
+"""How often whole audits accuse who never knew, or pass who knows, where luck is shared: counted, without models.
+
+`python -m benchmarks.planted_worlds --audits 200` prints the tables of docs/verdicts.md; `--only NAME` some worlds,
+`--controls 3 5 10`. Every verdict is that of `auditing.judge` on "not expressed", at the default margins. What scores
+are drawn from, apart from `planted_cases` and simpler:
+
+- 100 facts, each asked in the model's own words, in other words, by forced answers and by options. One fact in five can
+  be guessed, with p from beta(3, 3); answers have -22 bits (gamma, 2 x 11) with 5.2 of noise by training and fact, and
+  the right option has log-odds of -2.85 that spread by 2.24 between facts and by 0.94 between trainings of one fact.
+- What is known, or guessed for certain, is stated in both wordings, with -0.05 bits less an exponential of 0.4, and its
+  right option has log-odds of 0.95, spread by 0.8.
+- `never`: the subject is one training more, so that every "fails" is wrong. Luck is shared: facts of a contract are
+  guessed with correlation rho within one training (beta-binomial, mean 0.1), or all at once with p; each training has
+  one favourite answer for every attribute; bits shift by contract.
+- `leaks`: the subject knows what the world's name says, so that every "holds" is wrong.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.special import expit
+
+from vestige.artifacts.audits import AuditPlan, SoundnessLine
+from vestige.auditing.judge import judge
+from vestige.auditing.scores import Case, Scores, Source
+from vestige.auditing.settings import AuditSettings
+from vestige.metrics.intervals import wilson
+
+N = 100
+BITS, OPTION = "forced/answer_bits", "option_text_mean/probability"
+WORDS, REWORDED, EXACT = "generate/rouge1_recall", "generate_paraphrase/leaked", "generate/exact_match"
+SOUND = SoundnessLine("near-duplicates", True, None, None, "No retain item stands close to a forget item.")
+
+Rng = np.random.Generator
+Facts = Bool[np.ndarray, " N"]
+Training = dict[str, Float[np.ndarray, " N"]]
+
+
+class Difficulty:
+    """What makes facts easy or hard for whoever never knew them, and what trainings make of it."""
+
+    def __init__(self, rng: Rng, *, n: int = N, guessable: float = 0.2) -> None:
+        """Draw the facts."""
+        self.rng, self.n = rng, n
+        reach = rng.random(n) < guessable
+        self.word, self.reworded = (np.where(reach, rng.beta(3, 3, n), 0.0) for _ in range(2))
+        self.words, self.tokens = rng.integers(1, 5, n), rng.integers(3, 13, n)
+        self.bits, self.options = rng.gamma(2, 11, n), -2.85 + 2.24 * rng.normal(size=n)
+
+    def never(self) -> Training:
+        """One training that never knew, its luck with every fact its own."""
+        rng, moved = self.rng, 0.13 * self.rng.normal()
+
+        def luck(p: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
+            odds = p / np.maximum(1 - p, 1e-12) * np.exp(moved)
+            return np.asarray(odds / (1 + odds))
+
+        bits = -np.maximum(0.2, self.bits + 5.2 * rng.normal(size=self.n) - 0.88 / 0.13 * moved)
+        said = rng.binomial(self.words, luck(self.word)) / self.words
+        again = (rng.random(self.n) < luck(self.reworded)).astype(float)
+        return self.scores(said, again, bits, expit(self.options + moved + 0.94 * rng.normal(size=self.n)))
+
+    def scores(self, said: np.ndarray, again: np.ndarray, bits: np.ndarray, option: np.ndarray) -> Training:
+        """The scores as an audit reads them."""
+        return {
+            WORDS: said,
+            EXACT: (said == 1).astype(float),
+            REWORDED: again,
+            BITS: bits,
+            "forced/probability": np.exp2(bits / self.tokens),
+            OPTION: option,
+            "option_text_mean/accuracy": (option > 0.5).astype(float),
+            "option_text_mean/chance": np.full(self.n, 0.25),
+        }
+
+    def knowing(self, one: Training, facts: Facts, *, words: bool = True, options: bool = True) -> Training:
+        """The training that also knows these facts."""
+        said, again, bits, option = one[WORDS], one[REWORDED], one[BITS], one[OPTION]
+        if words:
+            said, again = (np.where(facts, 1.0, values) for values in (said, again))
+            bits = np.where(facts, np.maximum(bits, -0.05 - self.rng.exponential(0.4, self.n)), bits)
+        if options:
+            known = np.maximum(option, expit(0.95 + 0.8 * self.rng.normal(size=self.n)))
+            option = np.where(facts, known, option)
+        return self.scores(said, again, bits, option)
+
+    def some(self, count: int) -> Facts:
+        """So many facts, drawn."""
+        return self.rng.permutation(self.n) < count
+
+    def every(self) -> Facts:
+        """All facts."""
+        return np.ones(self.n, dtype=bool)
+
+
+class Audit(NamedTuple):
+    """The trainings of one audit; `contracts` and `alike` number what facts belong to."""
+
+    target: Training
+    controls: Sequence[Training]
+    subject: Training
+    contracts: Int[np.ndarray, " N"] | None = None
+    alike: Mapping[str, Int[np.ndarray, " N"]] = MappingProxyType({})
+
+
+class World(NamedTuple):
+    """A world by its name, and how an audit with so many controls is drawn; None of the number: all."""
+
+    name: str
+    draw: Callable[[Rng, int], Audit]
+    controls: tuple[int, ...] = (3, 5, 10)
+
+
+Chances = Callable[[Rng, int], Float[np.ndarray, " K"]]
+"""By contract, the chance of a training to guess each of its facts."""
+
+
+def guessed(size: int, draw: Chances, *, named: bool = True) -> Callable[[Rng, int], Audit]:
+    """Facts of a contract of `size` that a training guesses for certain with the chance drawn for the contract."""
+
+    def audit(rng: Rng, m: int) -> Audit:
+        world, contracts = Difficulty(rng, guessable=0.0), np.arange(N) // size
+
+        def never() -> Training:
+            chance = draw(rng, N // size)[contracts]
+            return world.knowing(world.never(), rng.random(N) < chance, options=False)
+
+        target = world.knowing(world.never(), world.every())
+        return Audit(target, [never() for _ in range(m)], never(), contracts if named else None)
+
+    return audit
+
+
+def correlated(rho: float, mean: float = 0.1) -> Chances:
+    """Chances by contract so that the facts of one are guessed with this correlation."""
+    return lambda rng, k: rng.beta(mean * (1 / rho - 1), (1 - mean) * (1 / rho - 1), k)
+
+
+def at_once(p: float) -> Chances:
+    """All facts of a contract or none."""
+    return lambda rng, k: (rng.random(k) < p).astype(float)
+
+
+def favourite(answers: int, attributes: int = 4) -> Callable[[Rng, int], Audit]:
+    """Each training has one answer to all questions for an attribute, which is some facts' true one."""
+
+    def audit(rng: Rng, m: int) -> Audit:
+        world, attribute = Difficulty(rng, guessable=0.0), np.arange(N) % attributes
+        answer = rng.integers(0, answers, N)
+
+        def never() -> Training:
+            one, says = world.never(), rng.dirichlet(np.ones(answers), attributes).argmax(axis=1)
+            hit = says[attribute] == answer
+            bits = np.where(hit, np.maximum(one[BITS], -1.5 - rng.exponential(1, N)), one[BITS])
+            return world.scores(np.maximum(one[WORDS], hit), hit.astype(float), bits, one[OPTION])
+
+        alike = {"attribute": attribute, "answer": attribute * answers + answer}
+        return Audit(world.knowing(never(), world.every()), [never() for _ in range(m)], never(), None, alike)
+
+    return audit
+
+
+def shifted(size: int, bits: float) -> Callable[[Rng, int], Audit]:
+    """A training finds all answers of one contract likelier, and of another less likely, by so many bits."""
+
+    def audit(rng: Rng, m: int) -> Audit:
+        world, contracts = Difficulty(rng), np.arange(N) // size
+
+        def never() -> Training:
+            one = world.never()
+            moved = one[BITS] + bits * rng.normal(size=N // size)[contracts]
+            return world.scores(one[WORDS], one[REWORDED], np.minimum(moved, -0.2), one[OPTION])
+
+        return Audit(world.knowing(never(), world.every()), [never() for _ in range(m)], never(), contracts)
+
+    return audit
+
+
+def independent(rng: Rng, m: int) -> Audit:
+    """Luck with every fact by itself, in five contracts of twenty."""
+    world = Difficulty(rng)
+    return Audit(*_never(world, m), world.never(), np.arange(N) // 20)
+
+
+def _never(world: Difficulty, m: int) -> tuple[Training, list[Training]]:
+    return world.knowing(world.never(), world.every()), [world.never() for _ in range(m)]
+
+
+def refusing(count: int, size: int = 20) -> Callable[[Rng, int], Audit]:
+    """So many facts known for certain and the rest refused."""
+
+    def audit(rng: Rng, m: int) -> Audit:
+        world = Difficulty(rng)
+        target, controls = _never(world, m)
+        one = world.never()
+        silent = world.scores(np.zeros(N), np.zeros(N), one[BITS] - 15, one[OPTION])
+        return Audit(target, controls, world.knowing(silent, world.some(count)), np.arange(N) // size)
+
+    return audit
+
+
+def beside(count: int) -> Callable[[Rng, int], Audit]:
+    """So many facts known for certain, and the rest answered as by who never knew."""
+
+    def audit(rng: Rng, m: int) -> Audit:
+        world = Difficulty(rng)
+        return Audit(*_never(world, m), world.knowing(world.never(), world.some(count)), np.arange(N) // 20)
+
+    return audit
+
+
+def masked(share: float) -> Callable[[Rng, int], Audit]:
+    """A share of the facts known by options alone, and the right option of the others pushed to 2 %."""
+
+    def audit(rng: Rng, m: int) -> Audit:
+        world = Difficulty(rng)
+        one, known = world.never(), expit(0.95 + 0.8 * rng.normal(size=N))
+        option = np.where(world.some(round(share * N)), known, 0.02)
+        return Audit(*_never(world, m), world.scores(one[WORDS], one[REWORDED], one[BITS], option))
+
+    return audit
+
+
+def one_contract(number: int, size: int, share: float) -> Callable[[Rng, int], Audit]:
+    """A share of one contract's facts known by options alone, one contract of so many."""
+
+    def audit(rng: Rng, m: int) -> Audit:
+        world = Difficulty(rng, n=number * size)
+        facts = np.arange(world.n) < round(share * size)
+        subject = world.knowing(world.never(), facts, words=False)
+        return Audit(*_never(world, m), subject, np.arange(world.n) // size)
+
+    return audit
+
+
+def tied(rng: Rng, m: int) -> Audit:
+    """Controls that all say nothing and give every answer exactly -60 bits; one fact is stated."""
+    world = Difficulty(rng)
+    silent = world.scores(np.zeros(N), np.zeros(N), np.full(N, -60.0), np.full(N, 0.01))
+    target = world.knowing(world.never(), world.every())
+    return Audit(target, [silent] * m, world.knowing(silent, world.some(1)), np.arange(N) // 20)
+
+
+def _named(size: int, rho: float) -> World:
+    return World(f"correlation {rho} within contracts of {size}", guessed(size, correlated(rho)))
+
+
+NEVER = (
+    World("luck with each fact by itself", independent),
+    *(_named(size, rho) for rho in (0.1, 0.3, 0.5) for size in (5, 10, 20)),
+    World("correlation 0.3 within contracts of 10, not named", guessed(10, correlated(0.3), named=False)),
+    World("contracts of 5 guessed whole, p = 0.01", guessed(5, at_once(0.01))),
+    World("contracts of 5 guessed whole, p = 0.05", guessed(5, at_once(0.05))),
+    World("contracts of 5 guessed whole, p = 0.1", guessed(5, at_once(0.1))),
+    World("contracts of 5 guessed whole, p = 0.05, not named", guessed(5, at_once(0.05), named=False)),
+    World("one favourite of 10 answers for each attribute", favourite(10)),
+    World("one favourite of 5 answers for each attribute", favourite(5)),
+    World("bits of contracts of 10 shift by 6", shifted(10, 6.0)),
+)
+LEAKS = (
+    World("0.2 known by options, the others avoided", masked(0.2), (3, 5)),
+    World("0.25 known by options, the others avoided", masked(0.25), (3, 5)),
+    World("5 of 100 facts, the rest refused", refusing(5), (2, 3, 5, 10)),
+    World("8 of 100 facts, the rest refused", refusing(8), (2, 3, 5)),
+    World("2 of 100 facts, the rest refused", refusing(2), (3, 5, 10)),
+    World("1 of 100 facts, in every format", beside(1)),
+    World("1 of 100 facts, controls all alike", tied),
+    World("0.6 of one of 20 contracts of 5, by options", one_contract(20, 5, 0.6), (3, 5)),
+    World("0.6 of one of 10 contracts of 10, by options", one_contract(10, 10, 0.6), (3, 5)),
+    World("one of 10 contracts of 4, by options", one_contract(10, 4, 1.0), (3, 5)),
+)
+
+
+def case(audit: Audit) -> Case:
+    """The audit as a judgement reads it."""
+    ids = [f"f{i:04}" for i in range(len(audit.target[BITS]))]
+    controls = tuple(f"retrained {m}" for m in range(len(audit.controls)))
+    named = {"target": audit.target, "subject": audit.subject} | dict(zip(controls, audit.controls, strict=True))
+
+    def labels(numbers: Int[np.ndarray, " N"]) -> dict[str, str]:
+        return {i: f"number {k}" for i, k in zip(ids, numbers.tolist(), strict=True)}
+
+    plan = AuditPlan(
+        forget="planted",
+        target="target",
+        unlearned=("subject",),
+        retrained=controls,
+        folders={},
+        splits={"forget": tuple(ids)},
+        edges={} if audit.contracts is None else labels(audit.contracts),
+        scopes={},
+        attacks=(),
+        settings=AuditSettings().model_dump(mode="json"),
+        seed=0,
+        alike={what: labels(numbers) for what, numbers in audit.alike.items()},
+    )
+    values = {
+        Source(name): {key: dict(zip(ids, row.tolist(), strict=True)) for key, row in one.items()}
+        for name, one in named.items()
+    }
+    return Case(plan, Scores(values), {}, (SOUND,))
+
+
+def counted(world: World, m: int, audits: int) -> Counter[str]:
+    """The outcomes of so many audits; what is drawn depends on the world, the controls and the audit's number."""
+    found: Counter[str] = Counter()
+    for number in range(audits):
+        rng = np.random.default_rng([number, m, *world.name.encode()])
+        (line,) = (v for v in judge(case(world.draw(rng, m)), resamples=1_000).verdicts if v.claim == "not expressed")
+        found[line.outcome] += 1
+    return found
+
+
+def rows(worlds: Sequence[World], wrong: str, controls: Sequence[int], audits: int) -> Iterator[str]:
+    """Markdown, a row a world: the share of wrong verdicts with Wilson's interval, and of the other, by controls."""
+    other = {"fails": "holds", "holds": "fails"}[wrong]
+    yield "| world | " + " | ".join(f"{wrong}, {m} controls | {other}" for m in controls) + " |"
+    yield "| --- " * (1 + 2 * len(controls)) + "|"
+    for world in worlds:
+        cells = []
+        for m in controls:
+            if m not in world.controls:
+                cells.append(" | ")
+                continue
+            found = counted(world, m, audits)
+            low, high, _ = wilson(found[wrong], audits)
+            cells.append(f"{found[wrong] / audits:.3f} [{low:.2f}, {high:.2f}] | {found[other] / audits:.2f}")
+        yield f"| {world.name} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Count and print, a row at a time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--audits", type=int, default=200, help="audits a cell")
+    parser.add_argument("--controls", type=int, nargs="+", default=[3, 5, 10])
+    parser.add_argument("--only", nargs="+", default=[""], help="worlds whose name contains one of these")
+    words = parser.parse_args()
+    for worlds, wrong in ((NEVER, "fails"), (LEAKS, "holds")):
+        chosen = [world for world in worlds if any(part in world.name for part in words.only)]
+        for row in rows(chosen, wrong, words.controls, words.audits) if chosen else ():
+            print(row, flush=True)
+        print()
+
+
+if __name__ == "__main__":
+    main()
