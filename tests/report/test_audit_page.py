@@ -72,7 +72,7 @@ def test_the_first_screen_asks_and_answers_without_the_script(page):
     assert "Has any of four models forgotten the contract A_B, and nothing else?" in first
     assert "Not shown. GA, IDK + GD and KL still answer what models that never knew cannot; KL gives" in first
     assert "GAgradient ascent" in first
-    assert "120 facts that nothing else gives away4 models that should have forgotten3 other models that never" in first
+    assert "120 facts that nothing else gives away4 models that should have forgotten3 controls as given" in first
     # Three of them read one bare question, and one that the target does not know counts as no way to ask.
     assert "asked in 5 ways, read in 85 attacksbuiltin:tiny" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
