@@ -393,7 +393,8 @@ def judge(table: Any, *, output_dir: Named = "runs/judged", forget: str = "the f
     (`delta`, `delta_wide`). No model is loaded.
     """
     from vestige.artifacts.layout import RunFolder
-    from vestige.auditing.table import judge_table, read_scores
+    from vestige.auditing.scored import read_scores
+    from vestige.auditing.table import judge_table
 
     source = fspath(table) if isinstance(table, str | PathLike) else "a table of scores"
     outcome = judge_table(

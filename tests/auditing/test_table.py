@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vestige
-from vestige.auditing.table import COLUMNS
+from vestige.auditing.scored import COLUMNS
 from vestige.core.errors import InputError
 
 N = 40
@@ -188,8 +188,10 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
         (lambda rows: [row for row in rows if row["role"] != "unlearned"], "no model of the table is unlearned"),
         (lambda rows: [row for row in rows if row["role"] != "retrained"], "neither a retrained model nor the column"),
         (lambda rows: [row for row in rows if row.get("split")], "no item of the table is in the split forget"),
-        (lambda rows: [*rows, *({**row, "model": "same again"} for row in rows if row["model"] == "leaky")],
-         "same again and leaky have the same scores"),
+        (lambda rows: [*rows, *({**row, "model": "same again"} for row in rows if row["model"] == "never 1")],
+         "same again and never 1 have the same scores"),
+        (lambda rows: [*rows, *({**row, "model": "x", "role": "unlearned"} for row in rows if row["model"] == "never 1")],
+         "x and never 1 have the same scores"),
         (lambda rows: [{**row, "question": row["model"]} for row in rows], "the question is"),
         (lambda rows: [], "holds no rows"),
         (lambda rows: 7, "the table is int"),
@@ -197,6 +199,13 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused_by_name(change, words, tmp_path):
     refused(change(table(model("leaky", "unlearned", 0.4, seed=12))), tmp_path, words)
+
+
+def test_two_subjects_with_the_same_scores_are_both_judged_and_it_is_said(tmp_path):
+    leaky = model("leaky", "unlearned", 0.4, seed=12)
+    audit = vestige.judge(table(leaky, [{**row, "model": "later"} for row in leaky]), output_dir=tmp_path)
+    assert {outcome_of(audit, name, "not expressed")["verdict"] for name in ("leaky", "later")} == {"fails"}
+    assert "later and leaky have the same scores on every question." in audit.untested
 
 
 def test_a_folder_of_another_command_and_what_is_no_margin_are_refused(tmp_path):

@@ -176,19 +176,23 @@ def _add(
 ) -> None:
     """Put in the values of one place; `scored_by` has the evaluation of each value by source, key and item."""
     source = Source(place.subject, place.attack, place.point)
+    homes: dict[str, list[tuple[Source, str]]] = {}
     for row in rows:
         asked = str(row["item"])
         item = stands_for.get(asked, asked)
         for metric, value in row.items():
             if metric != "item":
-                for where, key in _homes(source, metric):
+                if metric not in homes:
+                    homes[metric] = _homes(source, metric)
+                for where, key in homes[metric]:
                     other = scored_by.setdefault((where, key, item), place.eval)
                     if other != place.eval:
                         raise InputError(
                             f"the evaluations {other} and {place.eval} both score {key} of the same item; let the "
                             "latter's `score` give a format of its own, as in 'format/metric'"
                         )
-                    values.setdefault(where, {}).setdefault(key, {})[item] = float(str(value))
+                    number = value if isinstance(value, float) else float(str(value))
+                    values.setdefault(where, {}).setdefault(key, {})[item] = number
 
 
 def _with_ranks(

@@ -144,6 +144,15 @@ def audit_command(
     rejudge: Annotated[
         Path | None, typer.Option(help="Judge this run's audits again with other margins; queries no model.")
     ] = None,
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ROLE:NAME=]FILE",
+            help="Judge by logs that other tools left, without a model: a folder (OpenUnlearning's saves/), "
+            "ROLE:NAME=FILE with target, retrained or unlearned, a TOML list, a table of scores, or `example`; may be "
+            "given several times.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     plan: Annotated[
         bool,
@@ -171,6 +180,18 @@ def audit_command(
     given.refuse_others()
     if rejudge is not None:
         return _rejudged(rejudge, given, models, attacks, quick=quick, as_json=as_json, why=why)
+    if logs:
+        return _judged_logs(
+            logs,
+            given,
+            models,
+            questions,
+            output_dir,
+            (attacks, quick, plan, verify),
+            dry_run=dry_run,
+            as_json=as_json,
+            why=why,
+        )
     others = (attacks, quick, plan, dry_run, verify, *vars(models).values(), *vars(questions).values(), *given.values)
     if why and output_dir is not None and not any(others):
         found = read_audit(output_dir)
@@ -186,6 +207,35 @@ def audit_command(
     if dry_run:
         return _foretell(run, request, as_json=as_json)
     _audited(run, request, workers=workers, as_json=as_json, why=why)
+
+
+def _judged_logs(
+    logs: Sequence[str],
+    given: Given,
+    models: Models,
+    questions: Questions,
+    output_dir: Path | None,
+    others: Sequence[object],
+    *,
+    dry_run: bool,
+    as_json: bool,
+    why: bool,
+) -> None:
+    from vestige.artifacts.layout import RunFolder
+    from vestige.auditing.settings import AuditSettings
+    from vestige.cli.logs import OUTPUT, judge_taken, show, take
+
+    about = (value for name, value in vars(questions).items() if name != "forget")
+    if any((*vars(models).values(), *about, *others)):
+        raise InputError(
+            "--logs judges what was logged and asks no model; only --forget, --output-dir and margins go with it"
+        )
+    taken = take(logs, questions.forget)
+    if dry_run:
+        return show(taken)
+    run = RunFolder(output_dir or OUTPUT)
+    margins = given.of(AuditSettings)
+    _end(judge_taken(taken, run, forget=questions.forget, margins=margins, as_json=as_json, why=why))
 
 
 def _requested(

@@ -1,0 +1,211 @@
+"""`vestige audit --logs`: verdicts from the logs that other tools have left, without a model."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from vestige.cli.tables import print_json, print_table, print_verdicts
+from vestige.core.errors import InputError, PartialFailure
+from vestige.core.settings import read_toml
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.artifacts.audits import AuditOutcome, Claim
+    from vestige.artifacts.layout import RunFolder
+    from vestige.logs.folders import Group
+
+EXAMPLE = "example"
+OUTPUT = Path("runs/judged")
+"""Where the verdicts go if no folder is named."""
+FORGET = "the forget set"
+
+
+class Taken(NamedTuple):
+    """What is judged: groups of logs, or one table of scores, and of the logs that are not taken why."""
+
+    groups: "tuple[Group, ...]"
+    table: Path | None = None
+    left_out: tuple[tuple[Path, str], ...] = ()
+    forgiving: bool = False
+
+
+def take(words: Sequence[str], forget: str | None) -> Taken:
+    """What `--logs` names: ROLE[:NAME[@ATTACK]]=FILE several times, a list in TOML, folders, a table, or `example`."""
+    from vestige.auditing.logs import files_of
+    from vestige.auditing.scored import ROLES
+    from vestige.logs.folders import Group, recognise
+    from vestige.logs.log import GivenLog
+
+    named: list[GivenLog] = []
+    folders: list[Path] = []
+    tables: list[Path] = []
+    for word in words:
+        role, equals, path = word.partition("=")
+        role, _, name = role.partition(":")
+        if equals and role in ROLES:
+            name, _, attack = name.partition("@")
+            named += [GivenLog(role, name or Path(path).stem, file, attack) for file in files_of(Path(path))]
+        elif word == EXAMPLE:
+            folders.append(Path(str(resources.files("vestige.logs") / "example")))
+        elif Path(word).is_dir():
+            folders.append(Path(word))
+        elif Path(word).suffix == ".toml":
+            listed, forget = _listed(Path(word), forget)
+            named += listed
+        elif Path(word).is_file():
+            tables.append(Path(word))
+        else:
+            raise InputError(
+                f"--logs {one_line(word, width=200)!r}: there is no such file or folder; give ROLE:NAME=FILE with a "
+                f"role of {', '.join(ROLES)}, a folder of logs, a list in TOML, a table of scores, or `{EXAMPLE}`"
+            )
+    if sum(map(bool, (named, folders, tables))) != 1 or len(tables) > 1:
+        raise InputError(
+            "--logs takes logs with their roles, or folders, or one table of scores; give one kind at a time"
+        )
+    if named:
+        return Taken((Group(forget or FORGET, tuple(named)),))
+    if tables:
+        return Taken((), tables[0])
+    found = recognise(folders)
+    if not found.groups:
+        why = f": {_in_words(found.left_out)}" if found.left_out else ", and no reader takes any file in it"
+        names = ", ".join(one_line(str(folder), width=200) for folder in folders)
+        raise InputError(
+            f"{names} holds nothing that can be judged by the names of its folders{why}. Name the logs one by one: "
+            "--logs target=FILE --logs retrained:A=FILE --logs unlearned:B=FILE"
+        )
+    return Taken(found.groups, None, found.left_out, forgiving=True)
+
+
+def _listed(path: Path, forget: str | None) -> tuple[list[Any], str | None]:
+    """The logs of a list in TOML, tables `[[logs]]` with role, file, name and attack; paths are relative to it."""
+    from vestige.auditing.logs import files_of
+    from vestige.logs.log import GivenLog
+
+    stored, logs = read_toml(path), []
+    for entry in stored.get("logs", ()):
+        unknown = set(entry) - {"role", "file", "name", "attack"}
+        if unknown or not {"role", "file"} <= entry.keys() or not all(isinstance(v, str) for v in entry.values()):
+            raise InputError(
+                f"{path}: each [[logs]] has role and file, and may have name and attack, all of them texts"
+            )
+        for file in files_of(path.parent / entry["file"]):
+            name = entry.get("name") or Path(entry["file"]).stem
+            logs.append(GivenLog(entry["role"], name, file, entry.get("attack", "")))
+    if not logs:
+        raise InputError(f"{path}: lists no logs; write one [[logs]] with role and file for each")
+    return logs, forget or stored.get("forget")
+
+
+def judge_taken(
+    taken: Taken, run: "RunFolder", *, forget: str | None, margins: Mapping[str, Any], as_json: bool, why: bool
+) -> "list[AuditOutcome]":
+    """Judge what was taken, write the report, and print what was found."""
+    from vestige.auditing.logs import judge_logs
+    from vestige.auditing.scored import read_scores
+    from vestige.auditing.table import judge_table, settings_of
+    from vestige.report import build_report
+
+    settings_of(margins)
+    if not as_json:
+        show(taken)
+    failed: dict[str, str] = {}
+    outcomes = []
+    if taken.table is not None:
+        rows = read_scores(taken.table)
+        outcomes.append(judge_table(run, rows, forget=forget or FORGET, margins=margins, source=str(taken.table)))
+    for group in taken.groups:
+        try:
+            outcome = judge_logs(run, group.logs, forget=group.name, margins=margins, forgiving=taken.forgiving)
+            outcomes.append(outcome)
+        except InputError as error:
+            if not taken.forgiving:
+                raise
+            failed[group.name] = str(error)
+    if outcomes:
+        build_report(run.path)
+        _tell(run, outcomes, failed, as_json=as_json, why=why)
+    if failed:
+        said = "; ".join(f"{name}: {one_line(reason, width=500)}" for name, reason in failed.items())
+        if not outcomes:
+            raise InputError(f"no forget set could be judged: {said}")
+        raise PartialFailure(f"{len(failed)} of {len(taken.groups)} forget sets could not be judged: {said}")
+    return outcomes
+
+
+def show(taken: Taken) -> None:
+    """Print which log is taken for what, before anything is judged."""
+    rows = []
+    for group in taken.groups:
+        for role in dict.fromkeys(log.role for log in group.logs):
+            names = [
+                f"{log.name} after {log.attack}" if log.attack else log.name for log in group.logs if log.role == role
+            ]
+            rows.append([group.name if role == group.logs[0].role else "", role, _without_repeats(names)])
+    if rows:
+        print_table("logs as they are taken", ["forget set", "role", "models"], rows)
+    if taken.left_out:
+        print(f"Left out: {_in_words(taken.left_out)}.")
+
+
+def _without_repeats(names: Sequence[str]) -> str:
+    """The names, with the checkpoints of one training after its name."""
+    steps: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        training, _, step = name.partition(", checkpoint ")
+        steps.setdefault(training, []).append(step)
+    return "; ".join(f"{name}, checkpoints {', '.join(own)}" if all(own) else name for name, own in steps.items())
+
+
+def _in_words(left_out: Sequence[tuple[Path, str]]) -> str:
+    reasons = dict.fromkeys(why for _, why in left_out)
+    paths = {why: [str(path) for path, own in left_out if own == why] for why in reasons}
+    return "; ".join(
+        f"{len(own)} log{'s' if len(own) > 1 else ''}, since {why} ({one_line(own[0], width=200)}"
+        f"{', ...' if len(own) > 1 else ''})"
+        for why, own in paths.items()
+    )
+
+
+def _tell(
+    run: "RunFolder", outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str], *, as_json: bool, why: bool
+) -> None:
+    from vestige.artifacts.verdicts import verdict_rows
+
+    if as_json:
+        untested = {o.forget: list(o.untested) for o in outcomes}
+        rows = verdict_rows(outcomes)
+        return print_json({"report": str(run.report), "verdicts": rows, "untested": untested, "failed": dict(failed)})
+    if why:
+        print_verdicts(outcomes, run.path, why=True)
+    else:
+        for outcome in outcomes:
+            _print_short(outcome)
+        print(
+            "Logs hold no attacks and seldom what the other claims need. All of them, with reasons: "
+            f"{shlex.join(['vestige', 'audit', '--why', '--output-dir', one_line(str(run.path), width=500)])}"
+        )
+    typer.echo(f"report: {run.report}")
+
+
+_LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
+
+
+def _print_short(outcome: "AuditOutcome") -> None:
+    """A line for each model: whether it still expresses the forget set, and whether it kept the rest."""
+    from vestige.artifacts.verdicts import bound_said, controls_said
+
+    lines = {(v.subject, v.claim): v for v in outcome.verdicts}
+    rows = []
+    for subject in outcome.unlearned:
+        forgot, kept = (lines[subject, claim] for claim in _LEAD)
+        shown = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
+        rows.append([subject, forgot.outcome, shown, kept.outcome])
+    controls = controls_said(outcome)
+    heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
+    print_table(f"{outcome.forget}, {outcome.n_judged} facts, {controls}", heads, rows, no_wrap=heads[1:2])

@@ -1,0 +1,196 @@
+"""Whose a log is, told by the names of the folders that OpenUnlearning and MUSE put it in.
+
+OpenUnlearning: `eval/tofu_MODEL_full/evals_forget01`, `eval/tofu_MODEL_retain99`, `finetune/tofu_MODEL_retain99`,
+`unlearn/tofu_MODEL_forget01_METHOD`, with or without checkpoints, and the same with `muse_MODEL_CORPUS_target`. A task
+of another name says its model and forget set in `.hydra/config.yaml`. MUSE: `MEMORY/out/CORPUS/MODEL/...`.
+
+A model that was trained without 10 % of TOFU never saw the 1 % and 5 % either, so that it is a control of these too. Of
+the checkpoints of one training the last is a control, since the others are no further trainings.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from vestige.core.text import one_line
+from vestige.logs import reader_of
+from vestige.logs.log import GivenLog
+
+_TASK = re.compile(
+    r"(?P<kind>tofu|muse)_(?P<model>.+?)_"
+    r"(?:(?P<full>full)|retain(?P<retain>\d+)|(?P<forget>forget\d+)_(?P<method>.+)"
+    r"|(?P<corpus>News|Books)_(?:(?P<role>target|retrain)|(?P<other>.+)))$"
+)
+_EVALS = re.compile(r"evals_(forget\d+)$")
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+CORPORA = {"bbc": "News", "hp": "Books"}
+
+
+class Group(NamedTuple):
+    """The logs that are judged together: of one base model and one forget set, which `name` says."""
+
+    name: str
+    logs: tuple[GivenLog, ...]
+
+
+class Recognised(NamedTuple):
+    """What folders hold: the groups with a target and something to judge, and of the other logs why they are not in."""
+
+    groups: tuple[Group, ...]
+    left_out: tuple[tuple[Path, str], ...]
+
+
+class _Found(NamedTuple):
+    """One log and what its place says: the base model or corpus, and what of it the model is.
+
+    `retain` is the share in per cent that a control was trained on, `forget` what was asked or forgotten.
+    """
+
+    path: Path
+    family: str
+    role: str
+    name: str
+    forget: str = ""
+    retain: int = 0
+    checkpoint: int = -1
+
+
+def recognise(folders: Sequence[Path]) -> Recognised:
+    """The groups of logs in these folders, which may hold each other's controls."""
+    found: list[_Found] = []
+    left_out: list[tuple[Path, str]] = []
+    for folder in folders:
+        for path in (path for path in sorted(folder.rglob("*")) if path.is_file() and reader_of(path)):
+            one = _placed(path, folder)
+            if one is None:
+                left_out.append((path, "nothing in its place says whose it is"))
+            else:
+                found.append(one)
+    found, doubled = _one_each(found)
+    left_out += doubled
+    groups = tuple(_groups(found, left_out))
+    taken = {log.path for group in groups for log in group.logs}
+    known = {path for path, _ in left_out}
+    rest = [one.path for one in found if one.path not in taken | known]
+    return Recognised(
+        groups, (*left_out, *((path, "no unlearned model here is of its base and data") for path in rest))
+    )
+
+
+def _placed(path: Path, root: Path) -> _Found | None:
+    folders = path.relative_to(root.parent if root.name else root).parts[:-1]
+    if reader_of(path) == "muse":
+        return _of_muse(path, folders)
+    for depth in range(len(folders) - 1, -1, -1):
+        matched = _TASK.match(folders[depth])
+        if matched is not None:
+            return _of_task(path, matched.groupdict(), folders[depth + 1 :])
+    return _of_config(path)
+
+
+def _of_task(path: Path, task: Mapping[str, str | None], below: Sequence[str]) -> _Found:
+    step = next((int(m[1]) for part in below if (m := _CHECKPOINT.match(part))), -1)
+    asked = next((m[1] for part in below if (m := _EVALS.match(part))), "")
+    at = f", checkpoint {step}" if step >= 0 else ""
+    model = f"{task['kind']} {task['model']}"
+    if task["corpus"]:
+        role = {"target": "target", "retrain": "retrained"}.get(task["role"] or "", "unlearned")
+        name = f"{task['role'] or task['other']}{at}"
+        return _Found(path, f"{model} {task['corpus']}", role, name, "forget", checkpoint=step)
+    if task["full"]:
+        return _Found(path, model, "target", f"full{at}", asked, checkpoint=step)
+    if task["retain"]:
+        training = " (fine-tuned here)" if "finetune" in path.parts else ""
+        name = f"retain{task['retain']}{training}"
+        return _Found(path, model, "retrained", name, asked, int(task["retain"]), step)
+    return _Found(path, model, "unlearned", f"{task['method']}{at}", str(task["forget"]), checkpoint=step)
+
+
+def _of_config(path: Path) -> _Found | None:
+    """An unlearned model of any name, by what OpenUnlearning was asked for, as Hydra put it down."""
+    for folder in list(path.parents)[:4]:
+        file = folder / ".hydra" / "config.yaml"
+        if not file.is_file():
+            continue
+        try:
+            config = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+            return None
+        start = Path(_text(config, "model", "model_args", "pretrained_model_name_or_path")).name
+        forget, began = _text(config, "forget_split"), _TASK.match(start)
+        if began is None or began["full"] is None or not re.fullmatch(r"forget\d+", forget):
+            return None
+        below = path.relative_to(folder).parts[:-1]
+        task = {**began.groupdict(), "full": None, "forget": forget, "method": folder.name}
+        return _of_task(path, task, below)
+    return None
+
+
+def _text(config: Any, *keys: str) -> str:
+    for key in keys:
+        config = config.get(key) if isinstance(config, dict) else None
+    return config if isinstance(config, str) else ""
+
+
+def _of_muse(path: Path, folders: Sequence[str]) -> _Found | None:
+    if "out" not in folders:
+        return None
+    corpus, *rest = folders[folders.index("out") + 1 :]
+    rest = rest[:-1] if path.name == "history.json" else rest
+    if not rest or rest[0] in ("scal", "sust"):
+        return None
+    role = {"target": "target", "retrain": "retrained"}.get(rest[0], "unlearned")
+    return _Found(path, f"muse {CORPORA.get(corpus, corpus)}", role, "/".join(rest), "forget")
+
+
+def _one_each(found: Sequence[_Found]) -> tuple[list[_Found], list[tuple[Path, str]]]:
+    """Of the checkpoints of one control the last, and of two logs of one name the first."""
+    last: dict[tuple[str, str], int] = {}
+    for one in found:
+        if one.role == "retrained":
+            last[one.family, one.name] = max(last.get((one.family, one.name), -1), one.checkpoint)
+    single: list[_Found] = []
+    left_out: list[tuple[Path, str]] = []
+    seen: set[tuple[object, ...]] = set()
+    for one in found:
+        of_muse = one.family.startswith("muse ") and one.path.name != "MUSE_EVAL.json"
+        # The memories of one model of MUSE lie in several files.
+        what = (one.family, one.role, one.name, one.forget, one.path if of_muse else one.path.name)
+        if one.role == "retrained" and one.checkpoint < last[one.family, one.name]:
+            left_out.append((one.path, "an earlier checkpoint of a control, which is no further training"))
+        elif what in seen:
+            left_out.append((one.path, "another log of a model of this name"))
+        else:
+            seen.add(what)
+            single.append(one)
+    return single, left_out
+
+
+def _groups(found: Sequence[_Found], left_out: list[tuple[Path, str]]) -> Iterator[Group]:
+    subjects: dict[tuple[str, str], list[_Found]] = {}
+    for one in (one for one in found if one.role == "unlearned"):
+        subjects.setdefault((one.family, one.forget), []).append(one)
+    for (family, forget), unlearned in subjects.items():
+        same = [one for one in found if one.family == family]
+        target = [one for one in same if one.role == "target" and one.forget == forget]
+        target = target or [one for one in same if one.role == "target" and not one.forget]
+        controls = [one for one in same if one.role == "retrained" and _never_saw(one, forget)]
+        if target and controls:
+            members = (*target, *controls, *sorted(unlearned, key=_order))
+            logs = tuple(GivenLog(one.role, one.name, one.path) for one in members)
+            yield Group(family if forget == "forget" else f"{family} {forget}", logs)
+            continue
+        missing = "no model that never saw its forget set" if target else f"no target asked {one_line(forget)}"
+        left_out += [(one.path, f"{missing} is here") for one in unlearned]
+
+
+def _never_saw(one: _Found, forget: str) -> bool:
+    share = re.fullmatch(r"forget(\d+)", forget)
+    return share is None or 100 - one.retain >= int(share[1])
+
+
+def _order(one: _Found) -> tuple[str, int]:
+    return re.sub(r", checkpoint \d+$", "", one.name), one.checkpoint

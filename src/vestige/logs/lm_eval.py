@@ -1,0 +1,56 @@
+"""samples_*.jsonl of lm-evaluation-harness: a line for each document, with its metrics, arguments and replies."""
+
+from pathlib import Path
+from typing import Any
+
+from vestige.core.files import read_jsonl
+from vestige.logs.log import Log, Reading, first_line, in_order, listed
+
+NAMES = ("samples_*.jsonl",)
+ALIKE = ("temperature", "do_sample", "top_p", "top_k")
+"""What of the arguments has to be the same for two logs to be compared."""
+
+
+def holds(path: Path) -> bool:
+    """Whether a file of such a name is one that this reads."""
+    return {"doc_id", "arguments"} <= first_line(path).keys()
+
+
+def read(path: Path) -> Log:
+    """What the file says; of several filters each is a format of its own."""
+    rows = listed(path, list(read_jsonl(path)), ("doc_id", "arguments", "target"))
+    reading = Reading(path)
+    filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
+    for kind in filters:
+        same = sorted((r for r in rows if str(r.get("filter", "none")) == kind), key=lambda row: int(row["doc_id"]))
+        arguments = [_arguments(row["arguments"]) for row in same]
+        prompts, answers = [one[0] if one else "" for one in arguments], [row["target"] for row in same]
+        replies = [_reply(row) for row in same]
+        for metric in _metrics(same[0]):
+            name = metric if len(filters) == 1 else f"{metric}, {kind}"
+            scores = [row.get(metric) for row in same]
+            if all(isinstance(score, int | float) and 0 <= score <= 1 for score in scores):
+                reading.add("forget", name, scores, prompts=prompts, answers=answers, replies=replies)
+            else:
+                reading.unread.append(f"{name}: a metric that is no share of each document")
+        own = arguments[0][1] if arguments and len(arguments[0]) > 1 else None
+        reading.settings |= {key: str(own[key]) for key in ALIKE if isinstance(own, dict) and key in own}
+    return reading.log()
+
+
+def _arguments(stored: Any) -> list[Any]:
+    """The prompt and what goes with it, of the first request of a document."""
+    requests = list(stored.values()) if isinstance(stored, dict) else in_order(stored)
+    first = requests[0] if requests else []
+    return list(first.values()) if isinstance(first, dict) else in_order(first)
+
+
+def _metrics(row: Any) -> list[str]:
+    if isinstance(row.get("metrics"), list):
+        return [str(name) for name in row["metrics"]]
+    return [k for k, v in row.items() if isinstance(v, int | float) and k != "doc_id"]
+
+
+def _reply(row: Any) -> str:
+    replies = row.get("filtered_resps") or [""]
+    return replies[0] if isinstance(replies[0], str) else ""

@@ -1,0 +1,311 @@
+"""Logs of other tools are judged by one command; what cannot be compared is refused, or left out and named."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vestige.artifacts.layout import RunFolder
+from vestige.auditing.logs import judge_logs
+from vestige.auditing.scored import Unfit
+from vestige.cli.app import app
+from vestige.core.errors import InputError
+from vestige.logs.folders import recognise
+from vestige.logs.log import GivenLog
+
+N = 40
+QUESTIONS = tuple(f"Who is number {n}?" for n in range(N))
+LEVEL = np.linspace(0.05, 0.25, N)
+M = "tofu_Small-1B"
+
+
+def tofu_eval(share, seed, *, questions=QUESTIONS, texts=True, prompt="", keeps=0.95, metric="forget_Q_A_Prob"):
+    """A log of a model that knows a share of what the target knows of the questions."""
+    luck = np.random.default_rng(seed).normal(0, 0.01, (2, N))
+    known = {q: float(np.clip(LEVEL[n] + share * 0.7 + luck[0, n], 0, 1)) for n, q in enumerate(QUESTIONS)}
+    # Questions of a larger set, which the target was not asked.
+    scores = [known.get(q, 0.1 + 0.001 * n) for n, q in enumerate(questions)]
+    rows = [{"prob": score, "rougeL_recall": score, "ground_truth": "t", "generation": "r"} for score in scores]
+    if texts:
+        rows = [{**row, "input": f"{prompt}user\n\n{q}assistant\n\n"} for row, q in zip(rows, questions, strict=True)]
+    stored = {metric: {"value_by_index": {str(n): row for n, row in enumerate(rows)}}}
+    if texts and metric == "forget_Q_A_Prob":
+        stored["forget_Q_A_ROUGE"] = stored[metric]
+    kept = [float(np.clip(keeps + x, 0, 1)) for x in luck[1]]
+    return stored | {"retain_Q_A_Prob": {"value_by_index": {str(n): {"prob": x} for n, x in enumerate(kept)}}}
+
+
+@pytest.fixture
+def put(tmp_path):
+    def write(place, stored):
+        file = tmp_path / "saves" / place / "TOFU_EVAL.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(stored))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def logs(put):
+    """A target, three controls and a subject that knows two fifths, each under its role."""
+    given = [GivenLog("target", "full", put("t", tofu_eval(1.0, 0)))]
+    given += [GivenLog("retrained", f"never {k}", put(f"c{k}", tofu_eval(0.0, k))) for k in (1, 2, 3)]
+    return [*given, GivenLog("unlearned", "hides", put("s", tofu_eval(0.4, 9)))]
+
+
+def judged(tmp_path, logs, **how):
+    return judge_logs(RunFolder(tmp_path / "run"), logs, forget="these", **how)
+
+
+def outcomes(outcome, claim="not expressed"):
+    return {v.subject: v.outcome for v in outcome.verdicts if v.claim == claim}
+
+
+def cli(*words):
+    from typer.testing import CliRunner
+
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_logs_are_judged_and_their_digests_and_level_stand_in_the_run(tmp_path, logs):
+    outcome = judged(tmp_path, logs)
+    assert outcomes(outcome) == {"hides": "fails"}
+    assert outcomes(outcome, "utility preserved") == {"hides": "holds"}
+    assert outcome.evidence_level == "logs"
+    leak = {cell.format: cell.leakage.value for cell in outcome.matrix}
+    assert leak["probability"] == pytest.approx(0.4, abs=0.02)
+    digests = {json.loads(p.read_text())["digest"] for p in (tmp_path / "run").glob("models/*/done.json")}
+    assert len(digests) == 5
+
+
+def test_a_log_without_texts_is_matched_by_position_with_one_of_as_many_questions_that_has_them(tmp_path, logs, put):
+    # The control was asked 80 questions in another order, so that position alone would be wrong.
+    more = (*(f"Other {n}?" for n in range(N)), *reversed(QUESTIONS))
+    logs[1] = GivenLog("retrained", "never 1", put("c1", tofu_eval(0.0, 1, questions=more)))
+    logs[4] = GivenLog("unlearned", "hides", put("s", tofu_eval(0.4, 9, texts=False)))
+    outcome = judged(tmp_path, logs)
+    assert outcome.n_judged == N
+    assert {cell.format: cell.leakage.value for cell in outcome.matrix}["probability"] == pytest.approx(0.4, abs=0.02)
+    known = ((1.0, 0), (0.0, 1), (0.0, 2), (0.0, 3), (0.4, 9))
+    files = [put(f"p{n}", tofu_eval(*one, texts=False)) for n, one in enumerate(known)]
+    without = [log._replace(path=file) for log, file in zip(logs, files, strict=True)]
+    assert outcomes(judged(tmp_path, without)) == {"hides": "fails"}
+
+
+def test_one_log_under_two_names_is_refused(tmp_path, logs, put):
+    copy = put("again", json.loads(logs[4].path.read_text()))
+    with pytest.raises(Unfit, match=r"again.*is byte for byte the log of hides"):
+        judged(tmp_path, [*logs, GivenLog("unlearned", "again", copy)])
+    forgiven = judged(tmp_path, [*logs, GivenLog("unlearned", "again", copy)], forgiving=True)
+    assert outcomes(forgiven) == {"hides": "fails"}
+    assert any("again" in said and "left out" in said for said in forgiven.untested)
+
+
+ELSE = [f"Else {n}?" for n in range(90)]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"questions": QUESTIONS[:10]}, "holds 10 forget questions and lacks 30 of the target's 40: it is cut short"),
+        ({"questions": ELSE[:N]}, "none of the target's 40 is among them"),
+        ({"questions": ELSE, "texts": False}, "90 forget questions without their text"),
+        ({"prompt": "Answer like a pirate. "}, "was asked in other words than the target"),
+    ],
+)
+def test_a_log_that_cannot_be_compared_is_refused_and_in_a_folder_left_out(tmp_path, logs, put, how, words):
+    logs[2] = GivenLog("retrained", "odd", put("odd", tofu_eval(0.0, 2, **how)))
+    with pytest.raises(Unfit, match=words):
+        judged(tmp_path, logs)
+    assert not (tmp_path / "run" / "verdicts.json").exists()
+    outcome = judged(tmp_path, logs, forgiving=True)
+    assert outcome.retrained == ("never 1", "never 3")
+    assert any(words in said for said in outcome.untested)
+
+
+def test_a_target_that_is_cut_short_is_refused_in_a_folder_too(tmp_path, logs, put):
+    logs[0] = GivenLog("target", "full", put("t", {"retain_Q_A_Prob": tofu_eval(1.0, 0)["retain_Q_A_Prob"]}))
+    with pytest.raises(InputError, match="holds no questions of the forget set"):
+        judged(tmp_path, logs, forgiving=True)
+
+
+def test_other_temperatures_are_refused(tmp_path):
+    def samples(name, temperature, share, seed):
+        scores = np.random.default_rng(seed).random(N) < 0.05 + 0.9 * share
+        about = {"target": "t", "metrics": ["acc"]}
+        rows = [
+            {"doc_id": n, "arguments": {"a": {"p": QUESTIONS[n], "k": {"temperature": temperature}}}, "acc": x, **about}
+            for n, x in enumerate(scores.astype(float).tolist())
+        ]
+        file = tmp_path / f"samples_{name}.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return file
+
+    logs = [
+        GivenLog("target", "full", samples("t", 0.0, 1.0, 0)),
+        GivenLog("retrained", "never", samples("c", 0.0, 0.0, 1)),
+    ]
+    warm = GivenLog("unlearned", "warm", samples("s", 0.7, 0.5, 2))
+    with pytest.raises(Unfit, match=r"was asked with temperature=0\.7, and the target with temperature=0\.0"):
+        judged(tmp_path, [*logs, warm])
+    cool = GivenLog("unlearned", "cool", samples("u", 0.0, 0.5, 3))
+    assert outcomes(judged(tmp_path, [*logs, cool])) == {"cool": "fails"}
+
+
+def test_what_no_unlearned_model_was_asked_keeps_no_claim_open_and_is_named(tmp_path, logs, put):
+    for n, log in enumerate(logs[:4]):
+        stored = json.loads(log.path.read_text())
+        values = {str(k): {"score": 0.9 if n == 0 else 0.1 + k / 1000 + n / 5000} for k in range(N)}
+        put(log.path.parent.name, stored | {"extraction_strength": {"value_by_index": values}})
+    logs[4] = GivenLog("unlearned", "honest", put("s", tofu_eval(0.0, 9)))
+    outcome = judged(tmp_path, logs)
+    assert outcomes(outcome) == {"honest": "holds"}
+    assert any(said == "No unlearned model has these scores of the forget set: extraction strength."
+               for said in outcome.untested)  # fmt: skip
+
+
+def test_logs_after_an_attack_stand_beside_those_of_controls_after_it(tmp_path, logs, put):
+    logs[4] = GivenLog("unlearned", "hides", put("s", tofu_eval(0.0, 9)))
+    logs += [GivenLog("unlearned", "hides", put("sa", tofu_eval(0.6, 19)), "relearn")]
+    logs += [GivenLog("retrained", f"never {k}", put(f"ca{k}", tofu_eval(0.1, k + 20)), "relearn") for k in (1, 2, 3)]
+    outcome = judged(tmp_path, logs)
+    assert outcomes(outcome) == {"hides": "holds"}
+    assert outcomes(outcome, "not recoverable") == {"hides": "fails"}
+
+
+def saves(put):
+    """A folder as OpenUnlearning leaves it: two forget sets of one model, and what belongs to none."""
+    more = (*(f"Other {n}?" for n in range(60)), *QUESTIONS)
+    put(f"eval/{M}_full/evals_forget01", tofu_eval(1.0, 0))
+    put(f"eval/{M}_retain99", tofu_eval(0.0, 1))
+    put(f"eval/{M}_retain90", tofu_eval(0.0, 2, questions=more))
+    put(f"finetune/{M}_retain99/checkpoint-50/evals", tofu_eval(0.0, 31))
+    put(f"finetune/{M}_retain99/checkpoint-100/evals", tofu_eval(0.0, 3))
+    put(f"unlearn/{M}_forget01_NPO/checkpoint-4/evals", tofu_eval(0.9, 4))
+    put(f"unlearn/{M}_forget01_NPO/checkpoint-12/evals", tofu_eval(0.4, 5))
+    put(f"unlearn/{M}_forget01_RMU/evals", tofu_eval(0.0, 6))
+    put(f"unlearn/{M}_forget05_RMU/evals", tofu_eval(0.0, 7))
+    return put("unlearn/whatever/evals", tofu_eval(0.0, 8)).parents[3]
+
+
+def test_a_saves_folder_is_recognised_by_its_names(put):
+    folder = saves(put)
+    config = folder / "unlearn/whatever/.hydra/config.yaml"
+    config.parent.mkdir()
+    start = f"open-unlearning/{M}_full"
+    config.write_text(f"forget_split: forget01\nmodel:\n  model_args:\n    pretrained_model_name_or_path: {start}\n")
+    (group,) = recognise([folder]).groups
+    assert group.name == "tofu Small-1B forget01"
+    names = {
+        role: [log.name for log in group.logs if log.role == role] for role in ("target", "retrained", "unlearned")
+    }
+    assert names == {
+        "target": ["full"],
+        # retain90 lacks the 10 % of which the 1 % is a part; of one training the last checkpoint.
+        "retrained": ["retain90", "retain99", "retain99 (fine-tuned here)"],
+        "unlearned": ["NPO, checkpoint 4", "NPO, checkpoint 12", "RMU", "whatever"],
+    }
+    reasons = {path.parent.parent.name: why for path, why in recognise([folder]).left_out}
+    assert reasons["checkpoint-50"].startswith("an earlier checkpoint")
+    assert reasons[f"{M}_forget05_RMU"] == "no target asked forget05 is here"
+
+
+def test_muse_folders_are_recognised_by_corpus_and_model(tmp_path):
+    rows = [{"prompt": "Question: A?\nAnswer:", "gt": "d", "response": "e", "rougeL": 0.5}]
+    for model in ("target", "retrain", "ga/step=10", "sust/ga/2"):
+        for memory in ("knowmem", "verbmem"):
+            file = tmp_path / memory / "out" / "bbc" / model / "forget" / "history.json"
+            file.parent.mkdir(parents=True)
+            file.write_text(json.dumps(rows))
+    (group,) = recognise([tmp_path]).groups
+    assert group.name == "muse News"
+    assert [(log.role, log.name) for log in group.logs] == [
+        ("target", "target"), ("target", "target"), ("retrained", "retrain"), ("retrained", "retrain"),
+        ("unlearned", "ga/step=10"), ("unlearned", "ga/step=10")]  # fmt: skip
+
+
+def test_one_command_judges_a_saves_folder(tmp_path, put):
+    folder = saves(put)
+    shown = cli("audit", "--logs", folder, "--dry-run")
+    assert shown.exit_code == 0
+    assert "NPO, checkpoints 4, 12; RMU" in " ".join(shown.output.split())
+    done = cli("audit", "--logs", folder, "--output-dir", tmp_path / "run")
+    assert done.exit_code == 3, done.output
+    verdicts = json.loads((tmp_path / "run" / "verdicts.json").read_text())
+    first = {v["subject"]: v["verdict"] for v in verdicts if v["claim"] == "not expressed"}
+    assert first == {"NPO, checkpoint 4": "fails", "NPO, checkpoint 12": "fails", "RMU": "holds"}
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert "nothing in its place says whose it is" in done.output
+    again = cli("audit", "--why", "--output-dir", tmp_path / "run")
+    assert again.exit_code == 3
+    assert "weights of no model were seen" in again.output
+
+
+def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
+    words = [word for log in logs for word in ("--logs", f"{log.role}:{log.name}={log.path}")]
+    lines = [f'[[logs]]\nrole = "{log.role}"\nname = "{log.name}"\nfile = "{log.path}"\n' for log in logs]
+    (tmp_path / "logs.toml").write_text("".join(lines))
+    found = {}
+    for name, given in {"roles": words, "list": ["--logs", tmp_path / "logs.toml"]}.items():
+        done = cli("audit", *given, "--forget", "these", "--output-dir", tmp_path / name)
+        assert done.exit_code == 3, done.output
+        found[name] = json.loads((tmp_path / name / "verdicts.json").read_text())
+    assert found["roles"] == found["list"]
+    models = (("a", "target", 0.9), ("b", "retrained", 0.1), ("c", "unlearned", 0.6))
+    lines = [f"{name},{role},{n},{score}\n" for name, role, score in models for n in range(20)]
+    (tmp_path / "scores.csv").write_text("".join(["model,role,item,score\n", *lines]))
+    done = cli("audit", "--logs", tmp_path / "scores.csv", "--output-dir", tmp_path / "table", "--json")
+    assert json.loads(done.stdout)["verdicts"][0]["verdict"] == "fails"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--logs", "nowhere"], "there is no such file or folder"),
+        (["--logs", "teacher=x.json"], "role of target, retrained, unlearned"),
+        (["--logs", "example", "--logs", "target=x.json"], "give one kind at a time"),
+        (["--logs", "example", "--target", "m"], "asks no model"),
+        (["--logs", "example", "--delta", "7"], "delta = 7"),
+        (["--logs", "example", "--relearn", "retain"], "relearn is no margin"),
+        (["--logs", "{empty}"], "no reader takes any file in it"),
+    ],
+)
+def test_what_logs_cannot_be_is_refused(tmp_path, words, said):
+    (tmp_path / "empty").mkdir()
+    words = [word.format(empty=tmp_path / "empty") for word in words]
+    done = cli("audit", *words, "--output-dir", tmp_path / "run")
+    assert isinstance(done.exception, InputError), done.output
+    assert said in str(done.exception)
+
+
+def test_the_example_says_what_was_planted_and_loads_no_torch(tmp_path):
+    code = (
+        "import sys; from vestige.cli.app import app\n"
+        "try: app(['audit', '--logs', 'example', '--output-dir', sys.argv[1]])\n"
+        "except SystemExit as end: code = end.code\n"
+        "print(code, sorted({'torch', 'transformers', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "run"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "3 []"
+    verdicts = json.loads((tmp_path / "run" / "verdicts.json").read_text())
+    found = {c: {v["subject"]: v["verdict"] for v in verdicts if v["claim"] == c}
+             for c in ("not expressed", "utility preserved")}  # fmt: skip
+    assert found == {
+        "not expressed": {"Breaks": "holds", "Forgets": "holds", "Hides": "fails"},
+        "utility preserved": {"Breaks": "fails", "Forgets": "holds", "Hides": "holds"},
+    }
+
+
+def test_the_example_is_what_its_script_writes(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "tools")
+    import example_logs
+
+    monkeypatch.setattr(example_logs, "HOME", tmp_path)
+    shipped = Path(__file__).parents[2] / "src" / "vestige" / "logs" / "example"
+    example_logs.main()
+    written = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert written == {p.relative_to(shipped): p.read_bytes() for p in shipped.rglob("*") if p.is_file()}

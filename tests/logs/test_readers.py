@@ -1,0 +1,239 @@
+"""Each reader against a log in its form whose every number is known; damaged ones end in a sentence."""
+
+import json
+import math
+import zipfile
+
+import pytest
+
+from vestige.core.errors import InputError
+from vestige.logs import READERS, read_log, reader_of
+from vestige.logs.log import around, question_in
+
+
+def parts_of(log):
+    return {(part.split, part.format): part for part in log.parts}
+
+
+def by_index(rows):
+    return {"agg_value": 0.5, "value_by_index": {str(n): row for n, row in enumerate(rows)}}
+
+
+def rouge(score, question, reply="r"):
+    text = f"system\n\nToday Date: 1{len(question) % 9} Apr 2025\n\nuser\n\n{question}assistant\n\n"
+    return {"rougeL_recall": score, "rougeL_f1": score / 2, "input": text, "ground_truth": "t", "generation": reply}
+
+
+TOFU_EVAL = {
+    "forget_Q_A_Prob": by_index([{"prob": 0.9, "avg_loss": 0.1}, {"prob": 0.2, "avg_loss": 1.6}]),
+    "forget_Q_A_ROUGE": by_index([rouge(1.0, "Who?"), rouge(0.5, "What is it?")]),
+    "forget_Q_A_PERT_Prob": by_index([{"prob": [0.1]}, {"prob": [0.1]}]),
+    "forget_truth_ratio": by_index([{"score": 1.0}, {"score": 3.0}]),
+    "forget_mcqa_prob": by_index([{"prob": [0.1, 0.9], "label": " B"}, {"prob": [0.3, 0.7], "label": " A"}]),
+    "extraction_strength": by_index([{"score": 0.25}, {"score": 0.5}]),
+    "mia_min_k": {"forget": by_index([{"score": 2.0}]), "holdout": by_index([{"score": 6.0}]), "auc": 1.0},
+    "retain_Truth_Ratio": by_index([{"score": 0.25}]),
+    "forget_something_new": by_index([{"score": 0.1}]),
+    "forget_quality": {"agg_value": None},
+}
+
+
+def test_tofu_eval(write):
+    file = write("evals/TOFU_EVAL.json", TOFU_EVAL)
+    assert reader_of(file) == "open-unlearning"
+    log = read_log(file)
+    parts = parts_of(log)
+    assert parts["forget", "probability"].scores == (0.9, 0.2)
+    assert parts["forget", "rougeL"].scores == (1.0, 0.5)
+    assert parts["forget", "rougeL"].questions == ("Who?", "What is it?")
+    assert (parts["forget", "rougeL"].answers[0], parts["forget", "rougeL"].replies[0]) == ("t", "r")
+    # Shares of the true wording: 1 / (1 + 1) and 1 / (1 + 3).
+    assert parts["forget", "truth"].scores == (0.5, 0.25)
+    assert parts["retain", "truth"].scores == (0.8,)
+    assert (parts["forget", "choice"].scores, parts["forget", "choice"].chance) == ((0.9, 0.3), 0.5)
+    assert parts["forget", "extraction strength"].scores == (0.25, 0.5)
+    # What a model was taught scores lower there, and higher here.
+    assert (parts["forget", "min_k"].scores, parts["holdout", "min_k"].scores) == ((-2.0,), (-6.0,))
+    assert parts["holdout", "min_k"].unit == "order"
+    # Dates change by the day and are no other prompt.
+    assert log.prompt == "system Today Date: DATE user QUESTION assistant"
+    assert log.unread == ("forget_something_new: a metric that is not judged",)
+
+
+def test_values_are_in_the_order_of_their_numbers(write):
+    values = {str(n): {"prob": n / 100} for n in (10, 9, 2, 1, 0, 8, 3, 4, 5, 6, 7)}
+    file = write("TOFU_EVAL.json", {"forget_Q_A_Prob": {"value_by_index": values}})
+    assert read_log(file).parts[0].scores == tuple(n / 100 for n in range(11))
+
+
+def test_muse_eval(write):
+    stored = {name: by_index([rouge(0.8, "When?")]) for name in ("forget_knowmem_ROUGE", "forget_verbmem_ROUGE")}
+    parts = parts_of(
+        read_log(write("MUSE_EVAL.json", stored | {"retain_knowmem_ROUGE": by_index([rouge(0.6, "Why?")])}))
+    )
+    assert {place: part.scores for place, part in parts.items()} == {
+        ("forget", "knowledge, rougeL"): (0.4,),
+        ("forget", "verbatim, rougeL"): (0.4,),
+        ("retain", "knowledge, rougeL"): (0.3,),
+    }
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_eval_log_aggregated(write, listed):
+    # exp(-0.5) for the answer; exp(1 - (3 + 5) / 2) = exp(-3) for the truth ratio, so the share is 1 / (1 + exp(-3)).
+    tables = {
+        "avg_gt_loss": {"0": 0.5},
+        "rougeL_recall": {"0": 0.75},
+        "avg_paraphrased_loss": {"0": 1.0},
+        "average_perturb_loss": {"0": [3.0, 5.0]},
+        "generated_text": {"0": ["[INST] Who is she? [/INST]", "the reply", "the answer"]},
+    }
+    tables = {name: list(table.values()) for name, table in tables.items()} if listed else tables
+    file = write("eval_log_aggregated.json", {"eval_log_forget.json": tables, "eval_log.json": tables})
+    parts = parts_of(read_log(file))
+    assert parts["forget", "probability"].scores == (pytest.approx(math.exp(-0.5)),)
+    assert parts["retain", "truth"].scores == (pytest.approx(1 / (1 + math.exp(-3))),)
+    overlap = parts["forget", "rougeL"]
+    assert (*overlap.questions, *overlap.replies, *overlap.answers) == ("Who is she?", "the reply", "the answer")
+
+
+def test_muse_history_and_privleak(write):
+    row = {"prompt": "Question: A?\nAnswer: b\n\nQuestion: C?\nAnswer: ", "gt": "d", "response": "e", "rougeL": 0.5}
+    file = write("knowmem/out/bbc/ga/step=102/forget/history.json", [row])
+    (part,) = read_log(file).parts
+    assert (part.split, part.format, part.scores, part.questions) == ("forget", "knowledge, rougeL", (0.5,), ("C?",))
+    texts = {"forget": [3.0, 4.0], "holdout": [7.0]}
+    for split, scores in texts.items():
+        write(
+            f"privleak/out/bbc/ga/{split}.json", [{"text": str(s), "ppl": {"Min-40%": s, "PPL": 1.0}} for s in scores]
+        )
+    parts = parts_of(read_log(file.parents[6] / "privleak/out/bbc/ga/forget.json"))
+    assert {place: part.scores for place, part in parts.items()} == {
+        ("forget", "min_k"): (-3.0, -4.0),
+        ("holdout", "min_k"): (-7.0,),
+    }
+    assert reader_of(write("elsewhere/history.json", [row])) == ""
+
+
+def test_lm_eval_samples(write):
+    def sample(n, score, kind):
+        arguments = {
+            "gen_args_0": {"arg_0": f"Question: Q{n}?\nAnswer:", "arg_1": {"temperature": 0.0, "until": ["."]}}
+        }
+        return {"doc_id": n, "doc": {}, "target": f"t{n}", "arguments": arguments, "resps": [["r"]], "filter": kind,
+                "filtered_resps": [f"r{n}"], "metrics": ["exact_match"], "exact_match": score}  # fmt: skip
+
+    rows = [sample(1, 0.0, "none"), sample(0, 1.0, "none")]
+    log = read_log(write("samples_tofu_2026.jsonl", rows, lines=True))
+    (part,) = log.parts
+    assert (part.format, part.scores, part.questions, part.replies) == (
+        "exact_match", (1.0, 0.0), ("Q0?", "Q1?"), ("r0", "r1"))  # fmt: skip
+    assert log.settings == {"temperature": "0.0"}
+    rows += [sample(0, 1.0, "strict"), sample(1, 1.0, "strict")]
+    assert [part.format for part in read_log(write("samples_b.jsonl", rows, lines=True)).parts] == [
+        "exact_match, none", "exact_match, strict"]  # fmt: skip
+
+
+def inspect_log():
+    def sample(n, epoch, mark):
+        turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": f"What is {n}?"}]
+        return {"id": n, "epoch": epoch, "input": turns, "target": "four", "output": {"completion": f"reply {n}"},
+                "scores": {"match": {"value": mark}, "judge": {"value": {"fit": 0.5}}}}  # fmt: skip
+
+    header = {"version": 2, "status": "success", "eval": {"task": "t", "model_generate_config": {"temperature": 0.7}}}
+    return header, [sample(1, 1, "C"), sample(1, 2, "I"), sample(2, 1, "P")]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_inspect_logs(write, tmp_path, packed):
+    header, samples = inspect_log()
+    if packed:
+        file = tmp_path / "run.eval"
+        with zipfile.ZipFile(file, "w") as parts:
+            parts.writestr("header.json", json.dumps(header))
+            for n, sample in enumerate(samples):
+                parts.writestr(f"samples/{sample['id']}_epoch_{n}.json", json.dumps(sample))
+    else:
+        file = write("run.json", header | {"samples": samples})
+    assert reader_of(file) == "inspect"
+    log = read_log(file)
+    parts = parts_of(log)
+    # Two epochs of the first, one right and one wrong.
+    assert parts["forget", "match"].scores == (0.5, 0.5)
+    assert parts["forget", "judge, fit"].scores == (0.5, 0.5)
+    assert parts["forget", "match"].questions == ("What is 1?", "What is 2?")
+    assert log.settings == {"temperature": "0.7"}
+
+
+def test_every_eval_ever(write):
+    def sample(n, score, **more):
+        return {"schema_version": "0.2.1", "evaluation_id": "e", "model_id": "m", "evaluation_name": "narrativeqa",
+                "sample_id": str(n), "interaction_type": "single_turn", "evaluation": {"score": score},
+                "input": {"raw": f"Question: Q{n}?\nAnswer:", "reference": ["a", "b"]},
+                "output": {"raw": ["r"]}, **more}  # fmt: skip
+
+    rows = [sample(1, 1.0), sample(2, 0.0), sample(3, 0.0, error="timeout")]
+    log = read_log(write("anything.jsonl", rows, lines=True))
+    (part,) = log.parts
+    assert (part.format, part.scores, part.questions, part.answers) == (
+        "narrativeqa", (1.0, 0.0), ("Q1?", "Q2?"), ("a, b", "a, b"))  # fmt: skip
+    assert log.unread == ("3: the sample ended in an error",)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "question"),
+    [
+        ("<s>[INST] Who? [/INST]", "Who?"),
+        ("<|im_start|>system\nx<|im_end|>\n<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n", "Who?"),
+        ("<|start_header_id|>user<|end_header_id|>\n\nWho?<|eot_id|><|start_header_id|>assistant", "Who?"),
+        ("You are a helpful assistant.user\n\nWho?assistant\n\n", "Who?"),
+        ("Question: A?\nAnswer: b\n\nQuestion: Who?\nAnswer:", "Who?"),
+        ("A text that is no question.", "A text that is no question."),
+    ],
+)
+def test_the_question_of_a_prompt_and_what_stands_around_it(prompt, question):
+    assert question_in(prompt) == question
+    assert question_in(prompt.replace("Who", "When")) == question.replace("Who", "When")
+    assert around(prompt) == around(prompt.replace("Who", "When")) or "Who" not in prompt
+
+
+@pytest.mark.parametrize("score", [float("nan"), None, "0.5", float("inf")])
+def test_a_score_that_is_no_number_is_not_read_and_named(write, score):
+    stored = {"forget_Q_A_Prob": by_index([{"prob": 0.5}, {"prob": score}])}
+    with pytest.raises(InputError, match="forget, probability: the score is not a number on 1 of 2 questions"):
+        read_log(write("TOFU_EVAL.json", stored))
+    log = read_log(write("TOFU_EVAL.json", stored | {"extraction_strength": by_index([{"score": 0.5}])}))
+    assert [part.format for part in log.parts] == ["extraction strength"]
+    assert log.unread == ("forget, probability: the score is not a number on 1 of 2 questions",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("TOFU_EVAL.json", "[]"),
+        ("TOFU_EVAL.json", '{"forget_Q_A_Prob": {"value_by_index": {"0": 7}}}'),
+        ("TOFU_EVAL.json", '{"forget_Q_A_Prob": '),
+        ("eval_log_aggregated.json", "{}"),
+        ("eval_log_aggregated.json", '{"eval_log_forget.json": {"avg_gt_loss": 7, "generated_text": [[]]}}'),
+        ("knowmem/forget/history.json", "7"),
+        ("samples_x.jsonl", '{"doc_id": 0, "arguments": []}\n7\n'),
+        ("a.jsonl", '{"schema_version": 1, "evaluation_id": 1, "sample_id": 1, "evaluation": 1}\n'),
+        ("a.json", '{"version": 2, "status": "error", "eval": 7, "samples": 7}'),
+        ("notes.txt", "text"),
+        ("a.eval", "no archive"),
+    ],
+)
+def test_a_damaged_log_ends_in_a_sentence(tmp_path, name, text):
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    with pytest.raises(InputError, match=file.name):
+        read_log(file)
+
+
+def test_readers_are_short_enough_to_be_written_in_an_hour():
+    from importlib import import_module
+    from inspect import getsource
+
+    lines = {name: len(getsource(import_module(kind.home)).splitlines()) for name, kind in READERS.items()}
+    assert {name: n for name, n in lines.items() if n > 80} == {}
