@@ -190,7 +190,7 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
         (lambda rows: [row for row in rows if row.get("split")], "no item of the table is in the split forget"),
         (lambda rows: [*rows, *({**row, "model": "same again"} for row in rows if row["model"] == "never 1")],
          "same again and never 1 have the same scores"),
-        (lambda rows: [*rows, *({**row, "model": "x", "role": "unlearned"} for row in rows if row["model"] == "never 1")],
+        (lambda rows: [*rows, *({**r, "model": "x", "role": "unlearned"} for r in rows if r["model"] == "never 1")],
          "x and never 1 have the same scores"),
         (lambda rows: [{**row, "question": row["model"]} for row in rows], "the question is"),
         (lambda rows: [], "holds no rows"),
