@@ -1,0 +1,116 @@
+"""How often verdicts err on real models: each training that never knew judged by the others, and planted leaks in it.
+
+Figures of the page docs/findings/error_rates.md, which `python -m benchmarks.rejudged FOLDER` writes.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from benchmarks.public_logs import Cell, Training
+from vestige.core.seeds import generator
+from vestige.metrics.contrasts import Sample
+from vestige.metrics.gains import Controls, admission, gap_of_a_training, leakage
+from vestige.metrics.verdicts import Evidence, Outcome, Thresholds, admitted, stays_below, steady
+
+DEFAULTS = Thresholds()
+LEFT = 0.2
+"""The share of what the target knows that is planted in a training which never knew: the wide margin."""
+SETS = 12
+"""So many sets of controls of one size are tried for each subject, drawn at random where there are more."""
+
+
+class Judged(NamedTuple):
+    """One training judged by others: `outcome` as it is, `planted` with a fifth of what the target knows.
+
+    `alike` is whether all of them were trained alike, `fits` whether the score would be admitted with these controls.
+    """
+
+    score: str
+    controls: int
+    subject: Training
+    alike: bool
+    fits: bool
+    value: float
+    outcome: Outcome
+    planted: Outcome
+
+
+def scale_of(target: Float[np.ndarray, " N"], rows: Float[np.ndarray, "M N"]) -> Controls:
+    """The scale of a graded score between controls and target, of these questions."""
+    sample = Sample(tuple(f"{place:03}" for place in range(len(target))), None, 0, fixed=True)
+    return Controls("score", target, rows, sample, DEFAULTS.prior("graded").scaled(target, rows))
+
+
+def verdict(subject: Float[np.ndarray, " N"], scale: Controls) -> tuple[float, Outcome]:
+    """The leakage of a subject, and whether the claim that it stays below the margins holds."""
+    drawn = leakage(subject, scale)
+    return drawn.value, stays_below([Evidence("score", drawn, "leakage", "leakage")], DEFAULTS).outcome
+
+
+def left_out(cell: Cell) -> Iterator[Judged]:
+    """Every training of a cell as the subject, by sets of one, of two and of all the others."""
+    for subject, row in enumerate(cell.rows):
+        others = [place for place in range(len(cell.rows)) if place != subject]
+        rng = generator(0, cell.base, cell.forget, cell.score, str(subject))
+        for size in sorted({1, 2, len(others)}):
+            if size > len(others):
+                continue
+            sets = list(combinations(others, size))
+            if len(sets) > SETS:
+                sets = [sets[place] for place in sorted(rng.choice(len(sets), SETS, replace=False))]
+            for controls in sets:
+                scale = scale_of(cell.target, cell.rows[list(controls)])
+                fits = admitted(admission(scale), DEFAULTS) or steady(gap_of_a_training(scale), DEFAULTS)
+                value, outcome = verdict(row, scale)
+                planted = verdict(row + LEFT * (cell.target - row), scale)[1]
+                taking_part = [cell.trainings[place] for place in (subject, *controls)]
+                alike = all(one.alike for one in taking_part)
+                yield Judged(cell.score, size, cell.trainings[subject], alike, fits, value, outcome, planted)
+
+
+class Rate(NamedTuple):
+    """What became of all judgements by one score and one number of controls; shares are of `judged`."""
+
+    score: str
+    controls: str
+    judged: int
+    subjects: int
+    fits: float
+    holds: float
+    fails: int
+    farthest: float
+    planted_holds: float
+    planted_fails: float
+
+
+def rates(judged: Sequence[Judged]) -> list[Rate]:
+    """By score and number of controls. Each training of each forget set weighs the same."""
+    found = []
+    for score in dict.fromkeys(one.score for one in judged):
+        for controls, sizes in (("1", {1}), ("2", {2}), ("3 or more", set(range(3, 100)))):
+            rows = [one for one in judged if one.score == score and one.controls in sizes]
+            if rows:
+                found.append(_rate(score, controls, rows))
+    return found
+
+
+def _rate(score: str, controls: str, rows: Sequence[Judged]) -> Rate:
+    def share(of: Sequence[bool]) -> float:
+        return float(np.mean(of))
+
+    return Rate(
+        score,
+        controls,
+        len(rows),
+        len({(one.subject.base, one.subject.laboratory, one.subject.name) for one in rows}),
+        share([one.fits for one in rows]),
+        share([one.outcome == "holds" for one in rows]),
+        sum(one.outcome == "fails" for one in rows),
+        max(abs(one.value) for one in rows),
+        share([one.planted == "holds" for one in rows]),
+        share([one.planted == "fails" for one in rows]),
+    )
