@@ -514,7 +514,7 @@ def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     settings = AuditSettings(evals=("qa", "choices", "freeform"))
     found = questions_of(AuditRequest((), splits, settings))
     assert [q.eval for q in found.asked] == ["qa", "freeform"]
-    assert found.asked[1].settings.forms == ("plain", "prefilled", "sampled", "cloze")
+    assert found.asked[1].settings.forms == ("plain", "perturbed", "prefilled", "sampled", "cloze")
     said = " ".join(found.left_out)
     assert "choices was not asked" in said
     assert "no forget item has a paraphrase" in said
