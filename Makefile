@@ -8,7 +8,7 @@ CONSTRAINTS := $(if $(CI),-c constraints/ci.txt,)
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 # What stands in for processors that round otherwise.
-ROUNDINGS := NATIVE=1 MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2
+ROUNDINGS := NATIVE=1 MKL_CBWR=COMPATIBLE MKL_CBWR=AVX2 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=AVX2 SHAKEN_BY=1
 
 # A shell may forbid it; each of the processes that tests start would compile the package anew.
 test test-fast check-portable check-wheel: export PYTHONDONTWRITEBYTECODE :=
@@ -69,7 +69,7 @@ check-lowest:  ## The fast tests with the lowest versions that pyproject.toml ad
 		$(addprefix --find-links ,$(PIP_FIND_LINKS)) -e '.[dev]' $(LOWEST_TORCH)
 	.venv-lowest/bin/python -m pytest -m "not slow"
 
-check-portable: setup  ## The quick tests of numbers, rounded as five kinds of processors would, two at a time
+check-portable: setup  ## The quick tests of numbers, rounded as six kinds of processors would, two at a time
 	@printf '%s\n' $(ROUNDINGS) | xargs -P 2 -I{} sh -c 'said=$$({} OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "portable and not slow" \
 		-p no:cacheprovider $$(grep -rl --include="test_*.py" "mark.portable" tests) 2>&1); code=$$?; \
 		printf "== %s\n%s\n" {} "$$(echo "$$said" | tail -n 30)"; exit $$code'

@@ -11,6 +11,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 from hypothesis import settings
 
+# Stands in for another processor.
+pytest_plugins = ["tools.shaken"] if "SHAKEN_BY" in os.environ else []
+
 # No test is timed: what a loaded machine does slowly is right all the same.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -120,7 +120,7 @@ def test_an_unlearned_model_may_be_on_a_server_and_a_grounded_target_may_not(pro
         done = probe(probed, out, "filter", probed / "target", served, *data(probed), *judged_by(log, probed))
         assert done.exit_code == 0, done.output
         grounded = ["--embedder", probed / "embedder"]
-        refused = probe(probed, out, "latent", served, probed / "unlearned", *grounded)
+        refused = probe(probed, out, "latent", served, probed / "unlearned", "--policy", probed / "target", *grounded)
     table, _ = read_table(ProbeFolder(out))
     assert table.n_holes == 3
     said = [body["messages"] for body in log.bodies if body["model"] == "silent"]

@@ -33,9 +33,22 @@ SAID = r"the model diverged gives logits that are NaN or infinite at .*How many 
 
 @pytest.fixture
 def diverged():
+    """Every sum of the second block's last product overflows, in whatever order: all of its terms have one sign."""
     model = tiny_model(0).eval()
+    mlp = model.model.layers[1].mlp
     with torch.no_grad():
-        model.model.layers[1].mlp.down_proj.weight.fill_(3e38)
+        # What is multiplied with `down_proj` is silu(x) * x then.
+        mlp.gate_proj.weight.copy_(mlp.up_proj.weight.mul_(100))
+        mlp.down_proj.weight.fill_(3e38)
+    return LoadedModel(model, tiny_tokenizer(ITEMS), "diverged", "")
+
+
+@pytest.fixture
+def diverged_together():
+    """What is read together with another row overflows, and what is read alone does not."""
+    model = tiny_model(0).eval()
+    overflow = torch.tensor(torch.inf)
+    model.model.norm.register_forward_hook(lambda _, __, out: out * overflow if len(out) > 1 else out)
     return LoadedModel(model, tiny_tokenizer(ITEMS), "diverged", "")
 
 
@@ -54,6 +67,21 @@ def test_a_reply_that_is_only_decoded_is_refused_with_its_question(diverged):
     prompt = diverged.prompter.prompt(ITEMS[0].question)
     with pytest.raises(NotFinite, match=SAID), finite_logits(diverged):
         generate(diverged.model, [prompt], end_ids=(1,), max_new_tokens=4)
+
+
+def test_the_layer_is_looked_for_in_the_pass_that_failed(diverged_together):
+    rows = torch.tensor([diverged_together.prompter.prompt(ITEMS[0].question)] * 2)
+    with pytest.raises(NotFinite, match="does 0 name.*, first from its layer model.norm on; "):
+        with finite_logits(diverged_together):
+            diverged_together.model(rows, use_cache=False)
+    assert diverged_together.model(rows[:1]).logits.isfinite().all()
+
+
+def test_a_text_that_is_no_problem_alone_is_not_said_to_be_one(diverged_together):
+    prompts = [diverged_together.prompter.prompt(i.question) for i in ITEMS[:2]]
+    with pytest.raises(NotFinite, match="does 0 name.*', though not when that is read alone; a training that"):
+        with finite_logits(diverged_together):
+            generate(diverged_together.model, prompts, end_ids=(1,), max_new_tokens=4)
 
 
 def test_minus_infinity_is_a_token_that_cannot_come(diverged):
