@@ -71,17 +71,17 @@ def test_a_reply_that_is_only_decoded_is_refused_with_its_question(diverged):
 
 def test_the_layer_is_looked_for_in_the_pass_that_failed(diverged_together):
     rows = torch.tensor([diverged_together.prompter.prompt(ITEMS[0].question)] * 2)
-    with pytest.raises(NotFinite, match="does 0 name.*, first from its layer model.norm on; "):
-        with finite_logits(diverged_together):
-            diverged_together.model(rows, use_cache=False)
+    said = r"does 0 name.*, first from its layer model\.norm on; "
+    with pytest.raises(NotFinite, match=said), finite_logits(diverged_together):
+        diverged_together.model(rows, use_cache=False)
     assert diverged_together.model(rows[:1]).logits.isfinite().all()
 
 
 def test_a_text_that_is_no_problem_alone_is_not_said_to_be_one(diverged_together):
     prompts = [diverged_together.prompter.prompt(i.question) for i in ITEMS[:2]]
-    with pytest.raises(NotFinite, match="does 0 name.*', though not when that is read alone; a training that"):
-        with finite_logits(diverged_together):
-            generate(diverged_together.model, prompts, end_ids=(1,), max_new_tokens=4)
+    said = r"does 0 name.*', though not when that is read alone; a training that"
+    with pytest.raises(NotFinite, match=said), finite_logits(diverged_together):
+        generate(diverged_together.model, prompts, end_ids=(1,), max_new_tokens=4)
 
 
 def test_minus_infinity_is_a_token_that_cannot_come(diverged):
