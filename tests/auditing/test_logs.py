@@ -1,5 +1,6 @@
 """Logs of other tools are judged by one command; what cannot be compared is refused, or left out and named."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -298,6 +299,13 @@ def test_the_example_says_what_was_planted_and_loads_no_torch(tmp_path):
         "not expressed": {"Breaks": "holds", "Forgets": "holds", "Hides": "fails"},
         "utility preserved": {"Breaks": "fails", "Forgets": "holds", "Hides": "holds"},
     }
+    (listed,) = (tmp_path / "run" / "audit").glob("*/logs.json")
+    logs = json.loads(listed.read_text())["logs"]
+    assert sorted(log["role"] for log in logs) == ["retrained"] * 5 + ["target"] + ["unlearned"] * 3
+    assert all(log["sha256"] == hashlib.sha256(Path(log["path"]).read_bytes()).hexdigest() for log in logs)
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "9 logs in example" in page
+    assert logs[0]["path"] not in page
 
 
 def test_the_example_is_what_its_script_writes(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ whose text is there, else among logs of as many questions. Logs of one model, su
 splits, are given under one name and read together.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.auditing.scored import Scored, Unfit
 from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
+from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import one_line
 from vestige.logs import read_log, reader_of
@@ -88,10 +90,19 @@ def _judged(
     }
     unread = Counter([*unmatched, *(said for one in read for said in one.log.unread)])
     said = (f"Not read of {n} of {len(read)} logs: {one_line(what, width=200)}." for what, n in unread.items())
-    source = ", ".join(dict.fromkeys(one_line(str(one.given.path), width=200) for one in read))
-    return judge_table(
+    paths = {log.given.path.resolve() for log in read}
+    source = (
+        f"{len(paths)} logs in {one_line(Path(os.path.commonpath([path.parent for path in paths])).name, width=80)}"
+    )
+    outcome = judge_table(
         run, rows, forget=forget, margins=margins, source=source, digests=digests, untested=(*untested, *said)
     )
+    files = [
+        {**log.given._asdict(), "path": str(log.given.path), "sha256": log.digest}
+        for log in sorted(read, key=lambda log: str(log.given.path))
+    ]
+    write_json(run.audit(forget).path / "logs.json", {"schema": 1, "logs": files})
+    return outcome
 
 
 def _read(given: GivenLog) -> _Read:
