@@ -99,7 +99,7 @@ def test_single_facts_are_counted_once_each_and_only_for_the_claim_that_they_fai
         ("verified", 5, "5 controls trained here from these data (verified)", "models that never knew"),
         ("given", 1, "1 control as given, origin not verified", "the controls"),
         ("logs", 2, "2 controls from logs, weights not seen", "the controls"),
-        ("", 0, "no controls", "the controls"),
+        ("", 0, "no controls", "models that never knew"),
     ],
 )
 def test_controls_are_called_models_that_never_knew_only_where_that_was_verified(level, controls, said, called):

@@ -97,6 +97,7 @@ def plan(**changes):
         settings={"delta": 0.1, "delta_bits": 4.0},
         seed=0,
         suppressed="suppressed",
+        evidence_level="verified",
     )
     return replace(plain, **changes)
 

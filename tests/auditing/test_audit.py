@@ -33,7 +33,6 @@ from vestige.core.errors import InputError, NotFinite, PartialFailure
 from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import Item
 from vestige.core.settings import read_toml
-from vestige.core.store import SCHEMA
 from vestige.data.corpus import NamedSplits
 from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.metrics import intervals
@@ -644,21 +643,6 @@ def test_the_example_of_the_handbook_runs(made, tmp_path):
     found = vestige.run_audit(str(tmp_path / "run"), request, workers=2)
     assert [(v.subject, v.claim) for v in found.outcome.verdicts] == [("ga", claim) for claim in CLAIMS]
     assert vestige.rejudge(tmp_path / "run", {"delta": 0.2})[0].thresholds["delta"] == 0.2
-
-
-def test_a_control_with_the_weights_of_another_model_is_left_out_and_named(tmp_path):
-    digests = {"target": "t", "r0": "a", "r1": "b", "r2": "b", "r3": "u", "ga": "u"}
-    for name, digest in digests.items():
-        done = SubjectFolder(tmp_path / name).done
-        done.parent.mkdir(parents=True)
-        write_json(done, {"schema": SCHEMA, "digest": digest})
-    roles = {"target": "target", "ga": "unlearned"}
-    models = tuple(AuditedModel(name, roles.get(name, "retrained"), name) for name in digests)
-    request = AuditRequest(models, NamedSplits("x", {}, {}), AuditSettings())
-    found = study.copied_controls(RunFolder(tmp_path), {name: name for name in digests}, request)
-    assert found.keys() == {"r2", "r3"}
-    assert found["r2"].startswith("r2 is left out as a control: its weights are those of r1")
-    assert "its weights are those of ga" in found["r3"]
 
 
 def test_forms_count_as_left_out_only_where_free_replies_are_asked_for():

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, write_spec
-from vestige.auditing.origins import evidence_level
+from vestige.auditing.origins import copied_controls, evidence_level, other_recipes
+from vestige.core.files import write_json
 from vestige.core.items import ForgetSet, Item, taught_digest
+from vestige.core.store import SCHEMA
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.models.load import ModelSettings
 from vestige.steps.finetune import finetune_request, finetune_spec
@@ -80,3 +82,28 @@ def test_one_control_of_unknown_origin_makes_the_level_of_all(tmp_path):
     assert level == "given"
     assert said == "The origin of these controls is not verified: a, b: Vestige did not train it."
     assert evidence_level(run, {"target": "models/target"}, "target", [], splits) == ("", ())
+
+
+def test_a_control_with_the_weights_of_another_model_is_left_out_and_named(tmp_path):
+    weights = {"target": "t", "ga": "u", "r0": "a", "r1": "b", "r2": "b", "r3": "u"}
+    for number, (name, digest) in enumerate(weights.items()):
+        done = SubjectFolder(tmp_path / name).done
+        done.parent.mkdir(parents=True)
+        # A temperature, a comment in the template: another model by its digest, and no other weights.
+        write_json(done, {"schema": SCHEMA, "digest": f"whole {number}", "model": {"weights": digest}})
+    found = copied_controls(RunFolder(tmp_path), {n: n for n in weights}, ("target", "ga"), ("r0", "r1", "r2", "r3"))
+    assert found.keys() == {"r2", "r3"}
+    assert found["r2"].startswith("r2 is left out as a control: its weights are those of r1")
+    assert "its weights are those of ga" in found["r3"]
+
+
+def test_controls_of_another_recipe_are_named_by_what_differs(tmp_path):
+    run = RunFolder(tmp_path)
+    settings = {"learning_rate": 0.001, "epochs": 5, "threads": 1, "model": "a"}
+    own = {"target": settings, "same": {**settings, "threads": 8}, "slow": {**settings, "learning_rate": 1e-5}}
+    for name, one in own.items():
+        run.control(name).path.mkdir(parents=True)
+        write_spec(run.control(name).spec, SubjectSpec.of("retrained", name, "m", one, data="d"))
+    folders = {name: f"models/{name}" for name in own}
+    found = other_recipes(run, folders, "target", ("same", "slow"))
+    assert found == {"slow": "learning_rate 1e-05 and not 0.001"}

@@ -72,7 +72,9 @@ def test_the_first_screen_asks_and_answers_without_the_script(page):
     assert "Has any of four models forgotten the contract A_B, and nothing else?" in first
     assert "Not shown. GA, IDK + GD and KL still answer what models that never knew cannot; KL gives" in first
     assert "GAgradient ascent" in first
-    assert "120 facts that nothing else gives away4 models that should have forgotten3 controls as given" in first
+    assert (
+        "120 facts that nothing else gives away4 models that should have forgotten3 controls trained here from" in first
+    )
     # Three of them read one bare question, and one that the target does not know counts as no way to ask.
     assert "asked in 5 ways, read in 85 attacksbuiltin:tiny" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
@@ -83,7 +85,7 @@ def test_the_first_screen_asks_and_answers_without_the_script(page):
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
     plain = first.replace("\N{NARROW NO-BREAK SPACE}", " ")
     assert "Fail: something is shown to be above 5 % (2 bits). Pass: everything is shown to be below 20 %" in plain
-    assert "before the models were asked" in first
+    assert "This run records no earlier judgement of these answers" in first
     assert "The attacks: not known, because none was tried on a model that hides the facts." in first
     assert all(plain_sentence(sentence, {}) in first for sentence in UNTESTED)
 
@@ -125,8 +127,8 @@ KINDS = (("left", "worst"), ("after", "attacked"))
         ("not expressed", "holds", -0.2, -0.1, "leakage", "at most 0 % left in written answer"),
         ("not recoverable", "inconclusive", 0.04, 0.31, "leakage", "4 % to 31 % back"),
         ("not recoverable", "inconclusive", -0.04, 0.1, "leakage", "at most 10 % back where it was tested"),
-        ("not recoverable", "holds", 0.1, 3.5, "bits", "within the margin"),
-        ("not recoverable", "fails", 9.1, 13.5, "bits", "above the margin"),
+        ("not recoverable", "holds", 0.1, 3.5, "bits", "at most 3.5 bits likelier"),
+        ("not recoverable", "fails", 9.1, 13.5, "bits", "at least 9.1 bits likelier"),
         ("indistinguishable", "fails", -0.51, -0.4, "share", "differs by at least 40 %"),
         ("indistinguishable", "holds", -0.14, 0.06, "share", "differs by at most 14 %"),
         ("indistinguishable", "inconclusive", -0.3, -0.02, "share", "differs by 2 % to 30 %"),
@@ -188,7 +190,7 @@ def test_single_facts_are_listed_by_model_the_clearest_first_with_question_reply
     assert [(g.label, g.n, g.of, g.n_back, len(g.more)) for g in given] == [("ga", 2, 120, 0, 1), ("kl", 1, 120, 1, 0)]
     first, (second,) = given[0].first, given[0].more
     assert (first.question, first.said) == ("Which law governs it?", "Washington, I say.")
-    assert first.numbers == "−8.80 bits; models that never knew: −48.2 to −40.1"
+    assert first.numbers == "−8.80 bits; the controls: −48.2 to −40.1"
     # Where the answer was only likelier, it is the answer that is shown and not what was replied.
     assert second.said == "Hsiao Yun-Hwa"
     assert given[1].first.after == "relearning on 50 retain items"
@@ -393,7 +395,7 @@ def test_an_audit_of_almost_nothing_is_a_page_too(tmp_path):
         thresholds={},
     )
     page = page_of(tmp_path, bare)
-    assert "no model that never knewasked in 0 ways, read in 00 attacks" in words(page)
+    assert "no controlsasked in 0 ways, read in 00 attacks" in words(page)
     assert "in no form of question could it be compared" in words(page)
     assert 'id="budget-0"' not in page
 
@@ -415,7 +417,7 @@ def test_where_nobody_retrained_the_page_says_what_stands_for_a_model_that_never
     by_alternatives = block_of(replace(plain, formats=(*plain.formats, ranked)))
     assert "ranked among alternatives: 0 is a rank by chance" in by_alternatives.scale
     assert "0 is what guessing gives" in block_of(plain).scale
-    assert "0 is a model that never knew" in block_of(outcome()).scale
+    assert "0 is a control" in block_of(outcome()).scale
 
 
 def test_the_colour_goes_by_the_leakage_and_changes_sides_below_never_knew():
@@ -436,7 +438,7 @@ def test_levels_that_no_gain_is_told_from_say_why():
 
 def test_the_panels_show_membership_losses_measures_and_soundness(page):
     said = words(part(page, "measures-0", "run"))
-    assert "0.64 [0.59, 0.69]+0.13 [0.07, 0.19] beyond never knewPrivLeak 26.53 %" in said
+    assert "0.64 [0.59, 0.69]+0.13 [0.07, 0.19] beyond the controlsPrivLeak 26.53 %" in said
     assert "0.27 [0.24, 0.30]" in said
     assert "forget quality" in said
     assert "KS p-value of truth ratios, pooled retrained" in said

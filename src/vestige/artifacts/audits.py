@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
 from vestige.core.estimates import Estimate, from_json, to_json
-from vestige.core.items import Scope
+from vestige.core.items import Luck, Scope
 from vestige.core.store import load, read_sealed, save, typed, write_sealed
 
 
@@ -90,12 +90,12 @@ STATEMENTS: Mapping[Claim, Statement] = {
         size="{} left",
         column="in the questions asked",
         failing=(
-            "still answers what models that never knew cannot",
-            "still answer what models that never knew cannot",
+            "still answers what {controls} cannot",
+            "still answer what {controls} cannot",
         ),
         in_bits=(
-            "finds the answers likelier than a model that never knew",
-            "find the answers likelier than models that never knew",
+            "finds the answers likelier than {control}",
+            "find the answers likelier than {controls}",
         ),
         by_facts=("gives single facts away", "give single facts away"),
     ),
@@ -116,12 +116,12 @@ STATEMENTS: Mapping[Claim, Statement] = {
     ),
     "indistinguishable": Statement(
         words="cannot be told from a model that never knew",
-        holds="Neither membership scores nor answers tell it from models that never knew",
-        fails="It can be told from models that never knew",
-        inconclusive="It may be possible to tell it from models that never knew",
+        holds="Neither membership scores nor answers tell it from {controls}",
+        fails="It can be told from {controls}",
+        inconclusive="It may be possible to tell it from {controls}",
         size="differs by {}",
-        column="from models that never knew",
-        failing=("can be told apart from models that never knew",) * 2,
+        column="from {controls}",
+        failing=("can be told apart from {controls}",) * 2,
     ),
     "utility preserved": Statement(
         words="keeps the retain, independent and factual sets",
@@ -137,7 +137,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
         words=(
             "tells a model that knows from one that never knew, and the retain set does not give the forget set away"
         ),
-        holds="The target knows, retrained does not, and the retain set does not give the forget set away",
+        holds="The target knows what {controls} do not, and the retain set does not give the forget set away",
         fails="The benchmark cannot carry a verdict",
         inconclusive="The benchmark may be unable to carry a verdict",
         size="{} learnt from what was kept",
@@ -162,12 +162,19 @@ Nothing but `verified` lets a page state as a fact that they never knew.
 
 
 def never_knew(level: EvidenceLevel, n: int = 2) -> str:
-    """What a page may call the controls: models that never knew only where their origin is verified."""
-    one, several = ("a model that never knew", "models that never knew") if level == "verified" else _CONTROLS
-    return one if n == 1 else several
+    """What a page may call no control, one or several: models that never knew only where their origin is verified.
+
+    Without controls such a model is spoken of, and nobody is said to be one.
+    """
+    verified = ("model that never knew", "a model that never knew", "models that never knew")
+    return (verified if level in ("verified", "") else ("control", "a control", "the controls"))[min(n, 2)]
 
 
-_CONTROLS = ("a control", "the controls")
+def by_level(text: str, level: EvidenceLevel, **others: str) -> str:
+    """A text of `STATEMENTS` with what the controls may be called in it."""
+    called = {"control": never_knew(level, 1), "controls": never_knew(level)}
+    return text.format(**(called | others))
+
 
 GIVEN = "given"
 """Alternatives of a file or a column, of which nothing says that they are drawn as the truth was."""
@@ -268,8 +275,10 @@ class AuditPlan:
     `suppressed` is the positive control, a target that was taught to keep silent; "" where there is none.
     `references` are those of `unlearned` that were trained without the forget set.
     `alternatives` says where those come from that `exposure` asks: drawn as the truth was, or `GIVEN`; "" without any.
-    `evidence_level` says what is known of where the controls come from. `unchanged` are those of `unlearned` that have
-    the target's own weights.
+    `evidence_level` says what is known of where the controls come from, `apart` how far the weights of target, controls
+    and unlearned models lie from each other (a distance by two names), `unseen` whose weights nobody saw, `recipes`
+    what of each control's training differs from the target's, where both are known. `unchanged` are those of
+    `unlearned` that have the target's own weights. `luck` says by forget item how likely it is to be guessed.
     `formats` are those of a table of scores, which no evaluation says.
     """
 
@@ -299,6 +308,10 @@ class AuditPlan:
     evidence_level: EvidenceLevel = "given"
     unchanged: tuple[str, ...] = ()
     formats: tuple[Format, ...] = ()
+    apart: dict[str, dict[str, float]] = field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
+    recipes: dict[str, str] = field(default_factory=dict)
+    luck: dict[str, Luck] = field(default_factory=dict)
 
     @property
     def audited(self) -> tuple[str, ...]:

@@ -173,6 +173,8 @@ class AuditFolder:
     """Who was asked what, and with which thresholds."""
     asked = Entry("asked")
     """A file for each task that is done, with where its answers lie."""
+    apart = Entry("apart.json")
+    """How far the weights of the models lie from each other, by the digests of these weights."""
     judgements = Entry("judgements.json")
     """When these answers were judged, at which margins, and with which verdicts; the first stays."""
     outcome = Entry("outcome.json")

@@ -17,9 +17,11 @@ from vestige.artifacts.audits import (
     AuditOutcome,
     AuditPlan,
     Claim,
+    EvidenceLevel,
     FailedTask,
     SoundnessLine,
     VerdictLine,
+    by_level,
 )
 from vestige.auditing.ability import Ability
 from vestige.auditing.formats import BITS, OF_ALTERNATIVES, Read, Tested
@@ -117,7 +119,7 @@ def not_recoverable(about: About) -> Grounds:
     )
     gaps = recovery.missing[about.subject]
     if not ground.plan.retrained and tested.against != "alternatives":
-        return Grounds((), tested.not_admitted, (NO_CONTROL,))
+        return Grounds((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
     if not ground.plan.attacks:
         return Grounds((), tested.not_admitted, ("no attack was run",))
     mine = [one for one in recovery.tried if one.subject == about.subject]
@@ -149,8 +151,9 @@ def indistinguishable(about: About) -> Grounds:
         about.membership,
         about.subject,
     )
-    if not ground.plan.retrained:
-        return Grounds((), tested.not_admitted, (NO_CONTROL,))
+    if not ground.plan.retrained or ground.doubts:
+        # Where controls know what they should not, a model that forgot can be told from them too.
+        return Grounds((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
     told = membership.differences.get(subject, ())
     shares = [*told, *(Evidence(name, draws, "excess", "share") for name, draws in found.excess.items())]
     bits = [Evidence(BITS, found.bits, "excess", "bits")] if found.bits is not None else []
@@ -176,6 +179,8 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
     against = tested.against if STATEMENTS[claim].controls and grounds.parts else ""
     if STATEMENTS[claim].controls and len(ground.plan.retrained) == 1:
         grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
+    if STATEMENTS[claim].controls and against != "alternatives":
+        grounds = replace(grounds, gaps=tuple(dict.fromkeys((*ground.doubts, *grounds.gaps))))
     verdicts = [part.verdict for part in grounds.parts]
     outcomes = {verdict.outcome for verdict in verdicts}
     outcome: Outcome = "inconclusive"
@@ -194,7 +199,7 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
         subject=subject,
         claim=claim,
         outcome=outcome,
-        reason=_reason(claim, outcome, grounds, against),
+        reason=_reason(claim, outcome, grounds, against, ground.plan.evidence_level if ground.plan.retrained else ""),
         margin=margins.narrow,
         wide=margins.wide,
         unit=main.unit if main is not None else "leakage",
@@ -213,8 +218,8 @@ def decide(claim: Claim, subject: str, grounds: Grounds, ground: Ground, tested:
 def benchmark_valid(about: About) -> Grounds:
     """Some format tells target from `retrained`, retain items bring `retrained` nothing, and the data set is sound."""
     ground, tested, recovery = about.ground, about.tested, about.recovery
-    parts, gaps = [], []
-    if not tested.scales:
+    parts, gaps = [], list(ground.doubts)
+    if not tested.scales and not gaps:
         parts.append(_none_admitted(ground, tested))
     if tested.against == "alternatives":
         parts += [_preferred(read, ground) for read in tested.reads if read.line.admitted]
@@ -222,11 +227,12 @@ def benchmark_valid(about: About) -> Grounds:
             line.check.startswith(OF_ALTERNATIVES) for line in ground.case.soundness
         ):
             gaps.append("nothing checked whether the true answers can be told from the alternatives by their form")
-    elif not ground.plan.retrained:
+    elif not ground.plan.retrained and not gaps:
         gaps.append(NO_CONTROL)
-    if recovery.injections:
+    # What controls know that they should not is no fault of the retain set.
+    if recovery.injections and not ground.doubts:
         parts += _judged(ground, recovery.injections, stays_below)
-    elif ground.plan.retrained and tested.scales:
+    elif ground.plan.retrained and tested.scales and not ground.doubts:
         gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
     if not ground.case.soundness:
         gaps.append("nothing checked whether the retain set or the options give answers away (vestige check-data)")
@@ -295,13 +301,13 @@ def _said(line: SoundnessLine) -> str:
     return f"{line.check}: {one_line(line.reason, width=300).rstrip('.')}"
 
 
-def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, against: str) -> str:
+def _reason(claim: Claim, outcome: Outcome, grounds: Grounds, against: str, level: EvidenceLevel) -> str:
     """One sentence: the finding, the number that decides, and what kept the claim from holding."""
     found = {part.verdict.outcome for part in grounds.parts}
-    control = "guessing" if against == "chance" else "a model that never knew"
+    others = {"control": "guessing"} if against == "chance" else {}
     said = STATEMENTS[claim]
     texts = {"holds": said.holds, "fails": said.fails, "inconclusive": said.inconclusive}
-    leads = {name: text.format(control=control, kept=_sets(grounds.parts)) for name, text in texts.items()}
+    leads = {name: by_level(text, level, kept=_sets(grounds.parts), **others) for name, text in texts.items()}
     if against == "alternatives":
         leads["holds"] = _PREFERS if claim == "benchmark valid" else leads["holds"]
         leads = {name: f"Against alternatives, {text[0].lower()}{text[1:]}" for name, text in leads.items()}

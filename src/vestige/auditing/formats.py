@@ -179,7 +179,7 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
         return None
     scores = ground.scores.of(Source(plan.target), key, items)
     chance = np.array([float(row.mean()) for row in ranked.of(Source(plan.target), items)])
-    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.thresholds.prior("graded"))
+    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), ground.prior("graded"))
     return Scale(EXPOSURE, key, "leakage_vs_alternatives", items, (), controls)
 
 
@@ -248,7 +248,7 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     rows = ground.scores.of(Source(plan.target), form.chance, items) if form.chance else np.zeros(len(items))
     # What chance scores is known, so that there is no training to draw again: the questions are.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(Source(plan.target), key, items)
-    controls = Controls(form.name, target, rows[None], sample, ground.thresholds.prior("hits"))
+    controls = Controls(form.name, target, rows[None], sample, ground.prior("hits"))
     return Scale(form.name, key, "leakage_vs_chance", items, (), controls)
 
 
@@ -256,9 +256,9 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
     """The scale of one format, whose prior is that of graded scores where its scores are."""
     target = ground.scores.of(Source(ground.plan.target), key, items)
     rows = ground.scores.rows([Source(name) for name in retrained], key, items)
-    prior = ground.thresholds.prior("hits")
+    prior = ground.prior("hits")
     if form.graded and key == form.key:
-        prior = ground.thresholds.prior("graded").scaled(target, rows)
+        prior = ground.prior("graded").scaled(target, rows)
     return Controls(form.name, target, rows, ground.sample(items), _clustered(ground, prior, rows, items))
 
 
@@ -284,7 +284,7 @@ def _picks(ground: Ground, scale: Scale) -> Scale | None:
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
         return None
     target, *rows = ground.scores.rows(sources, form.hits, scale.items)
-    prior = _clustered(ground, ground.thresholds.prior("hits"), np.stack(rows), scale.items)
+    prior = _clustered(ground, ground.prior("hits"), np.stack(rows), scale.items)
     controls = Controls(form.name, target, np.stack(rows), scale.controls.sample, prior)
     picks = replace(scale, name=f"{form.name}, picks", key=form.hits, controls=controls)
     return picks if exceeds_controls(ground, picks) else None
@@ -304,7 +304,7 @@ def _bits(ground: Ground, untested: list[str]) -> Scale | None:
         return None
     target = ground.scores.of(Source(plan.target), BITS_KEY, items)
     rows = ground.scores.rows([Source(name) for name in asked], BITS_KEY, items)
-    prior = _clustered(ground, ground.thresholds.prior("bits"), rows, items)
+    prior = _clustered(ground, ground.prior("bits"), rows, items)
     return Scale(BITS, BITS_KEY, "bits", items, asked, Controls("bits", target, rows, ground.sample(items), prior))
 
 

@@ -18,13 +18,15 @@ from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.metrics.contrasts import Sample, level_draws
-from vestige.metrics.intervals import Bounds
+from vestige.metrics.intervals import Bounds, Kind, SeedPrior
 from vestige.metrics.verdicts import Thresholds
 
 SHARE: Bounds = (0.0, 1.0)
 BITS_KEY = "forced/answer_bits"
 _ROUNDING = 1e-6
 """Bits that rounding may leave above 0."""
+OTHER_RECIPE = 3.0
+"""The variance of what another recipe does to all facts alike, in seed x fact variances (docs/verdicts.md)."""
 CURVE = "curve"
 CURVE_RESAMPLES = 2_000
 """Points of curves are many and decide nothing, so that a coarser interval is enough for the eye."""
@@ -36,7 +38,8 @@ _KEPT = 2
 class Ground:
     """A case with what follows from it once: `judged` are the forget items that the first three claims rest on.
 
-    A fact is asked in so many `wordings` on average.
+    A fact is asked in so many `wordings` on average. `doubts` speak against the controls: while there is one, no claim
+    holds that rests on them.
     """
 
     case: Case
@@ -45,6 +48,7 @@ class Ground:
     apart: str
     resamples: int
     wordings: float = 1.0
+    doubts: tuple[str, ...] = ()
     samples: dict[tuple[str, tuple[str, ...], bool], Sample] = field(default_factory=dict, repr=False)
 
     @property
@@ -82,6 +86,11 @@ class Ground:
             wordings = self.wordings if given else 1.0
             self.samples[key] = Sample(key[1], clusters if known else None, seed, resamples, given, wordings)
         return self.samples[key]
+
+    def prior(self, kind: Kind) -> SeedPrior:
+        """The prior of the thresholds, with the shift of another recipe where a control was trained by one."""
+        prior = self.thresholds.prior(kind)
+        return prior._replace(shift=OTHER_RECIPE) if self.plan.recipes else prior
 
     def level(
         self, values: Float[np.ndarray, " N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE

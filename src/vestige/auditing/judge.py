@@ -10,6 +10,7 @@ import numpy as np
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, VerdictLine
 from vestige.auditing.ability import Ability, read_ability
 from vestige.auditing.claims import About, verdicts
+from vestige.auditing.earned import knowing, made_of_others, seen
 from vestige.auditing.formats import Tested, read_formats, unlike_controls
 from vestige.auditing.ground import Ground, checked, judged_items, shown
 from vestige.auditing.groups import by_group, parts_of
@@ -19,6 +20,7 @@ from vestige.auditing.membership import Membership, read_membership
 from vestige.auditing.recovery import Recovery, try_attacks, with_searches
 from vestige.auditing.scores import Case, Scores, Source, by_fact
 from vestige.auditing.singles import NO_SINGLES, single_facts
+from vestige.core.text import sentence
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 
@@ -30,7 +32,7 @@ FEW_CONTROLS = 3
 
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     """Everything that an audit found, by `resamples` draws of what could have come out otherwise."""
-    ground, unlike = _without_unlike(lay(case, resamples))
+    ground, unearned = _with_earned(lay(case, resamples))
     ground = _without_collapsed(ground)
     tested = read_formats(ground)
     matrix = build_matrix(ground, tested)
@@ -40,6 +42,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     plan = ground.plan
     ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
     exposed = read_exposure(ground)
+    ground = _doubted(ground, knowing(ground, tested, matrix.expressed.get(ground.plan.suppressed), exposed.error))
     verdicts, facts, groups = _verdicts(ground, tested, matrix, (recovery, ability), membership, kept)
     return AuditOutcome(
         forget=plan.forget,
@@ -75,8 +78,10 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         kept=kept.lines,
         soundness=case.soundness,
         untested=(
-            *unlike,
+            *unearned,
             *(f"{shown(one)}, {why}." for (one, _), why in ground.case.collapsed.items()),
+            *(sentence(f"No claim that rests on controls holds here: {one}") for one in ground.doubts),
+            *_other_recipes(case.plan),
             *_worded(case.plan),
             *exposed.said,
             *_untested(ground, tested, recovery, membership, kept),
@@ -86,18 +91,25 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     )
 
 
-def _without_unlike(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
-    """The ground without the controls that answer like the target, and these in a sentence each."""
-    unlike = unlike_controls(ground)
-    if not unlike:
-        return ground, ()
-    left = tuple(one for one in ground.plan.retrained if one not in unlike)
-    case = replace(ground.case, plan=replace(ground.plan, retrained=left))
-    said = (
-        f"{shown(one)} is left out as a control, since it answers like the target: {why}."
-        for one, why in unlike.items()
-    )
-    return replace(ground, case=case), tuple(said)
+def _with_earned(ground: Ground) -> tuple[Ground, tuple[str, ...]]:
+    """The ground without the controls that are none, and these in a sentence each."""
+    given = len(ground.plan.retrained)
+    said: list[str] = []
+    for test, what in ((made_of_others, ":"), (unlike_controls, ", since it answers like the target:")):
+        found = test(ground)
+        left = tuple(one for one in ground.plan.retrained if one not in found)
+        ground = replace(ground, case=replace(ground.case, plan=replace(ground.plan, retrained=left)))
+        said += [f"{shown(one)} is left out as a control{what} {why}." for one, why in found.items()]
+        if not all(seen(ground.plan, one) for one in found):
+            # Answers alone do not tell every copy of several.
+            ground = _doubted(ground, (f"the weights of the other controls were not seen, and {said[-1].rstrip('.')}",))
+    if said and not ground.plan.retrained:
+        ground = _doubted(ground, (f"none of the {given} controls that were given is one: {said[0].rstrip('.')}",))
+    return ground, tuple(said)
+
+
+def _doubted(ground: Ground, doubts: tuple[str, ...]) -> Ground:
+    return replace(ground, doubts=(*ground.doubts, *doubts)) if doubts else ground
 
 
 def _without_collapsed(ground: Ground) -> Ground:
@@ -123,6 +135,20 @@ def _without_collapsed(ground: Ground) -> Ground:
             values[Source(subject)] = {key: table for key, table in own.items() if key != scale.key}
     case = replace(ground.case, scores=Scores(values), collapsed=why)
     return replace(ground, case=case, samples={}) if why else ground
+
+
+def _other_recipes(plan: AuditPlan) -> tuple[str, ...]:
+    """Which controls were trained otherwise than the target, and what is made of it."""
+    if not plan.recipes:
+        return ()
+    by_what: dict[str, list[str]] = {}
+    for name, what in plan.recipes.items():
+        by_what.setdefault(what, []).append(shown(name))
+    each = "; ".join(f"{', '.join(names)}: {what}" for what, names in by_what.items())
+    return (
+        f"Controls of another recipe than the target's ({each}): what the recipe alone changes in answers that were "
+        "never taught is not known from them, so all intervals on them are wider.",
+    )
 
 
 def _worded(plan: AuditPlan) -> tuple[str, ...]:
@@ -183,16 +209,16 @@ def _untested(
     ground: Ground, tested: Tested, recovery: Recovery, membership: Membership, kept: Kept
 ) -> tuple[str, ...]:
     said = [one for one in (ground.apart, ground.case.told_by) if one]
-    n = len(ground.plan.retrained)
+    n, none = len(ground.plan.retrained), f"No retrained control {'is left' if ground.doubts else 'was given'}"
     if n == 0 and tested.against == "alternatives":
         said.append(
-            "No retrained control was given: claims are judged against alternatives, other answers to the same "
-            "questions, to which a model that never knew cannot prefer the true one."
+            f"{none}: claims are judged against alternatives, other answers to the same questions, to which a model "
+            "that never knew cannot prefer the true one."
         )
     elif n == 0:
         said.append(
-            "No retrained control was given: leakage is against chance (0 for answers in the model's own words), and "
-            "what a model that never knew would answer is not known."
+            f"{none}: leakage is against chance (0 for answers in the model's own words), and what a model that never "
+            "knew would answer is not known."
         )
     elif n < FEW_CONTROLS:
         said.append(

@@ -74,7 +74,7 @@ class _Score(NamedTuple):
 
 def read_membership(ground: Ground) -> Membership:
     """Every membership score on every subject; nothing where there is no holdout item."""
-    plan, thresholds = ground.plan, ground.thresholds
+    plan = ground.plan
     if not plan.splits.get("holdout"):
         return Membership((), {}, {}, ("No holdout items were given, so membership could not be tested.",))
     scores = [found for name in _names(ground) if (found := _score(ground, name)) is not None]
@@ -84,14 +84,14 @@ def read_membership(ground: Ground) -> Membership:
     lines: list[MembershipLine] = []
     differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
     missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}
-    prior = thresholds.prior("placements")
+    prior = ground.prior("placements")
     blind: list[str] = []
     for score in scores:
         name, known = f"membership, {score.name}", _difference(ground, score, plan.target, prior)
-        tells = known is not None and known.ends[0] > thresholds.delta_wide
+        tells = known is not None and known.ends[0] > ground.thresholds.delta_wide
         if known is not None and not tells:
             by = known.estimate("AUC difference", "share")
-            wanted = f"not clearly by more than {thresholds.delta_wide:g}"
+            wanted = f"not clearly by more than {ground.thresholds.delta_wide:g}"
             blind.append(f"{name}: not admitted, the target differs from retrained models by {by}, {wanted}")
         for subject in (plan.target, *plan.retrained, *plan.audited):
             if subject in score.placed:

@@ -1,13 +1,19 @@
-"""Where an audit's models come from, as far as Vestige's records of their making and their digests can say it."""
+"""Where an audit's models come from, as far as their files can say it: records of their making, and weights.
+
+No answer is looked at here; what follows for the controls is for `auditing.earned` to say.
+"""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite, sqrt
 
 from vestige.artifacts.audits import EvidenceLevel
-from vestige.artifacts.layout import RunFolder, SubjectFolder
+from vestige.artifacts.layout import AuditFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_spec
-from vestige.core.store import read_versioned
+from vestige.core.errors import InputError
+from vestige.core.store import read_sealed, read_versioned, write_sealed
 from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
+from vestige.models.address import is_address
 
 _MADE_ANEW = "builtin:tiny"
 """The model that is made on the spot, so that whoever begins with it begins with nothing."""
@@ -86,3 +92,80 @@ def _digests(run: RunFolder, folder: str) -> Mapping[str, str]:
     """The digests of a model's parts, as its folder (relative to the run) has them."""
     digests: Mapping[str, str] = read_versioned(SubjectFolder(run.path / folder).done, "model")["model"]
     return digests
+
+
+def other_recipes(run: RunFolder, folders: Mapping[str, str], target: str, retrained: Sequence[str]) -> dict[str, str]:
+    """In a clause, by control, what of its training differs from the target's, where Vestige made both.
+
+    The seed and the data are to differ. Threads and memory change no more than rounding.
+    """
+    specs = {name: read_spec(SubjectFolder(run.path / folders[name]).spec) for name in (target, *retrained)}
+    known = specs[target].settings if specs[target].data else {}
+    found = {}
+    for name in retrained:
+        own = specs[name].settings if specs[name].data else {}
+        names = [n for n in known if n in own and n not in _NO_RECIPE and own[n] != known[n]]
+        if names:
+            said = (f"{n} {one_line(str(own[n]), width=40)} and not {one_line(str(known[n]), width=40)}" for n in names)
+            found[name] = ", ".join(said)
+    return found
+
+
+_NO_RECIPE = frozenset(("model", "micro_batch_size", "token_budget", "gradient_checkpointing", "bucket", "threads"))
+"""Settings that change what is computed at a time, and not what is taught; `model` is held against by its digest."""
+
+
+def distances(
+    place: AuditFolder, run: RunFolder, folders: Mapping[str, str], models: Mapping[str, str]
+) -> tuple[dict[str, dict[str, float]], tuple[str, ...]]:
+    """How far the weights of the models lie from each other by two names, and in sentences which were not compared.
+
+    `models` says where each is, the target first. What is known of the same weights is not read again.
+    """
+    here = {name: model for name, model in models.items() if not is_address(model)}
+    said = []
+    if away := [one_line(name, width=60) for name in models if name not in here]:
+        said.append(f"The weights of {', '.join(away)} were not seen, so that nothing but answers tells copies apart.")
+    if len(here) < 3:
+        return {}, tuple(said)
+    weights = {name: _digests(run, folders[name])["weights"] for name in here}
+    if place.apart.exists() and (stored := read_sealed(place.apart, "weights", "apart"))["weights"] == weights:
+        return stored["apart"], tuple(said)
+    from vestige.models.distances import squared_distances
+
+    names = list(here)
+    try:
+        squares = squared_distances([here[name] for name in names]).tolist()
+    except InputError as error:
+        return {}, (*said, f"The weights of the models were not compared with each other: {error}.")
+    apart = {
+        one: {other: sqrt(x) for other, x in zip(names, row, strict=True) if other != one and isfinite(x)}
+        for one, row in zip(names, squares, strict=True)
+    }
+    if odd := [one_line(name, width=60) for name in names[1:] if not isfinite(squares[0][names.index(name)])]:
+        said.append(f"The weights of {', '.join(odd)} are of another shape than the target's, and not compared.")
+    apart = {name: own for name, own in apart.items() if own}
+    write_sealed(place.apart, {"weights": weights, "apart": apart})
+    return apart, tuple(said)
+
+
+def copied_controls(
+    run: RunFolder, folders: Mapping[str, str], others: Sequence[str], retrained: Sequence[str]
+) -> dict[str, str]:
+    """The controls that have the weights of another model of the audit, by name, each with a sentence.
+
+    A copy of another control shows no spread between trainings, and one of the target or a subject is no control: it is
+    left out, and not the whole audit. A copy is known by its weights, whatever template or settings stand beside them.
+    """
+    weights = {one: _digests(run, folders[one])["weights"] for one in (*others, *retrained) if one in folders}
+    first: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for one, own in weights.items():
+        same = first.setdefault(own, one)
+        if same != one and one in retrained:
+            names = one_line(one, width=60), one_line(same, width=60)
+            said[one] = (
+                f"{names[0]} is left out as a control: its weights are those of {names[1]}, as when a training is "
+                "repeated without another --seed."
+            )
+    return said

@@ -36,7 +36,14 @@ from vestige.auditing.claims import without_what_failed
 from vestige.auditing.formats import FORMATS_OF
 from vestige.auditing.gather import freeform_attacks, read_case, with_replies
 from vestige.auditing.judge import judge
-from vestige.auditing.origins import asked_otherwise, evidence_level, with_targets_weights
+from vestige.auditing.origins import (
+    asked_otherwise,
+    copied_controls,
+    distances,
+    evidence_level,
+    other_recipes,
+    with_targets_weights,
+)
 from vestige.auditing.request import (
     ROLES,
     AuditedModel,
@@ -68,9 +75,10 @@ from vestige.core.store import read_versioned
 from vestige.core.text import closest, one_line, sentence
 from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import NamedSplits
-from vestige.data.facts import facts_of, said_of_facts, said_of_rewordings
+from vestige.data.facts import facts_of, luck_of, said_of_facts, said_of_rewordings
 from vestige.metrics.answers import normalised
 from vestige.metrics.verdicts import Thresholds
+from vestige.models.address import is_address
 from vestige.steps.runner import State, Task, run_tasks, workers_for
 
 if TYPE_CHECKING:
@@ -212,12 +220,15 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
     if target not in folders or not unlearned:
         first = next(f for f in missing if not f.attack)
         raise PartialFailure(f"nothing can be judged: {first.subject} could not be evaluated: {first.reason}")
-    copies = copied_controls(run, folders, request)
+    others = (target, *unlearned)
+    copies = copied_controls(run, folders, others, request.names("retrained"))
     splits = limited(request.splits, request.settings.kept_items, seed=request.seed).splits
     items = {i.id: i for split in splits.values() for i in split}
     retrained = tuple(n for n in request.names("retrained") if n in folders and n not in copies)
     level, unverified = evidence_level(run, folders, target, retrained, request.splits)
     unchanged, nothing_forgotten = with_targets_weights(run, folders, target, unlearned)
+    compared = {m.name: m.model for m in request.models if m.name in (*others, *retrained)} if retrained else {}
+    apart, unseen = distances(place, run, folders, compared)
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
@@ -239,6 +250,7 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
             *planned.untested,
             *copies.values(),
             *unverified,
+            *unseen,
             *made_from_others(run, folders, target, unlearned),
             *asked_otherwise(run, folders, target),
             *_odd_tokens(run, here),
@@ -252,6 +264,10 @@ def _plan(run: RunFolder, request: AuditRequest, planned: Planned, failed: Mappi
         references=retrained_among(run, folders, unlearned),
         evidence_level=level,
         unchanged=unchanged,
+        apart=apart,
+        unseen=tuple(name for name, model in compared.items() if is_address(model)),
+        recipes=other_recipes(run, folders, target, retrained),
+        luck=luck_of(request.splits.splits["forget"], request.splits.splits.get("retain", ())),
     )
 
 
@@ -302,28 +318,6 @@ def _whence(splits: NamedSplits) -> str:
     """Where the alternatives to the forget questions come from."""
     some = [i.id for i in splits.splits["forget"] if i.alternatives]
     return "" if not some else "drawn" if splits.drawn.issuperset(some) else GIVEN
-
-
-def copied_controls(run: RunFolder, folders: Mapping[str, str], request: AuditRequest) -> dict[str, str]:
-    """The controls that have the weights of another model of the audit, by name, each with a sentence.
-
-    A copy of another control shows no spread between trainings, and one of the target or a subject is no control: it is
-    left out, and not the whole audit.
-    """
-    done = {one: SubjectFolder(run.path / folder).done for one, folder in folders.items()}
-    digests = {one: read_versioned(path, "digest")["digest"] for one, path in done.items()}
-    roles = [*request.names("target"), *request.names("unlearned"), *request.names("retrained")]
-    first: dict[str, str] = {}
-    said: dict[str, str] = {}
-    for one in (name for name in roles if name in digests):
-        same = first.setdefault(digests[one], one)
-        if same != one and one in request.names("retrained"):
-            names = one_line(one, width=60), one_line(same, width=60)
-            said[one] = (
-                f"{names[0]} is left out as a control: its weights are those of {names[1]}, as when a training is "
-                "repeated without another --seed."
-            )
-    return said
 
 
 def retrained_among(run: RunFolder, folders: Mapping[str, str], unlearned: Sequence[str]) -> tuple[str, ...]:

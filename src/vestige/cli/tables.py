@@ -141,7 +141,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
 
     With `why` also the reason for each, what the attacks could have found, and what was not tested.
     """
-    from vestige.artifacts.audits import CLAIMS
+    from vestige.artifacts.audits import CLAIMS, never_knew
     from vestige.artifacts.verdicts import bound_said, controls_said
 
     for outcome in outcomes:
@@ -164,7 +164,7 @@ def print_verdicts(outcomes: "Sequence[AuditOutcome]", run: Path, *, why: bool =
         facts = [_fact_in_words(fact) for fact in outcome.facts[:_MOST_FACTS]]
         if len(outcome.facts) > _MOST_FACTS:
             facts.append(f"and {len(outcome.facts) - _MOST_FACTS} more, in the report")
-        _print_list("Single facts that no model that never knew gives away:", facts)
+        _print_list(f"Single facts that no {never_knew(outcome.evidence_level, 0)} gives away:", facts)
         if not why:
             told = f", and {len(outcome.untested)} notes on what was not tested" if outcome.untested else ""
             again = shlex.join(["vestige", "audit", "--why", "--output-dir", one_line(str(run), width=500)])
@@ -208,7 +208,7 @@ def _fact_in_words(fact: "FactLine") -> str:
     bits = ""
     if fact.bits is not None and fact.never is not None:
         low, high = fact.never
-        bits = f" ({fact.bits:.1f} bits; models that never knew: {low:.1f} to {high:.1f})"
+        bits = f" ({fact.bits:.1f} bits; controls: {low:.1f} to {high:.1f})"
     reply = f"replies {fact.reply!r}" if fact.reply else ""
     if "stated" in fact.by:
         said = f": {reply}{bits}" if reply else bits

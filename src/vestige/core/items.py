@@ -55,6 +55,14 @@ class Item:
 
 
 @dataclass(frozen=True)
+class Luck:
+    """What a fact can be guessed from: `answer` is the same for facts that one guess answers, `chance` that guess's."""
+
+    answer: str
+    chance: float
+
+
+@dataclass(frozen=True)
 class ForgetSet:
     """What a model was made to forget or never saw, resolved: item ids in ascending order, and their edges.
 

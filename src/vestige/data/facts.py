@@ -1,5 +1,7 @@
 """Facts and their wordings: which questions of a set ask for one fact, so that they are no evidence of their own.
 
+How likely a fact is to be guessed from what is kept: a control that states many that hardly can be has seen them.
+
 Cloze: the statement that answers a question, with its fact left out. The statement is the text that the item's wrong
 answers reword: `paraphrased_answer` where there is one, else `answer`. Its fact is the words in which it differs from
 the wrong answers: what remains without the words that it begins with in common with all of them, and those that it ends
@@ -11,8 +13,8 @@ where they share no words with the statement or differ from it by words put in o
 states the fact again or holds a gap of its own.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -20,9 +22,10 @@ from itertools import islice
 import numpy as np
 from jaxtyping import Float
 
-from vestige.core.items import Item
+from vestige.core.ids import content_id
+from vestige.core.items import Item, Luck
 from vestige.core.text import one_line
-from vestige.data.findings import named_words, words
+from vestige.data.findings import Rarity, named_words, rarity, subject_words, words
 from vestige.metrics.answers import contains, normalised
 from vestige.metrics.diversity import THRESHOLD
 from vestige.metrics.leaks import leak_score
@@ -86,6 +89,47 @@ def _shared(texts: Sequence[Sequence[str]]) -> tuple[int, int]:
     first = next((n for n in range(least) if len({t[n] for t in texts}) > 1), least)
     last = next((n for n in range(least - first) if len({t[-1 - n] for t in texts}) > 1), least - first)
     return first, last
+
+
+_FAMILY = 5
+"""From so many kept questions of one kind on, their answers say how likely a guess is."""
+
+
+def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
+    """How likely each forgotten fact is to be guessed by whoever knows the kept ones, by item id.
+
+    Questions are of one kind whose attribute is the same, or without attributes, that are the same but for what they
+    are about. A guess is an answer to another question of its kind: one that n of N kept questions have is guessed
+    with the chance (n + 1) / (N + 1). A fact of which too few questions of its kind are kept has none, unless it is an
+    answer of many words that no kept question has.
+    """
+    rare = rarity([i.question for i in (*forget, *kept)])
+    families: dict[Hashable, Counter[tuple[str, ...]]] = defaultdict(Counter)
+    for item in kept:
+        families[_kind(item, rare)][_told(item)] += 1
+    everything = {answer for family in families.values() for answer in family}
+    found = {}
+    for item in forget:
+        kind, answer = _kind(item, rare), _told(item)
+        n = families[kind].total()
+        if n >= _FAMILY:
+            found[item.id] = Luck(content_id([str(kind), answer]), (families[kind][answer] + 1) / (n + 1))
+        elif len(answer) >= _LONG and answer not in everything:
+            found[item.id] = Luck(content_id([item.id, answer]), 1 / (len(kept) + 1))
+    return found
+
+
+def _kind(item: Item, rare: Rarity) -> Hashable:
+    if item.attribute is not None:
+        return item.attribute
+    about = subject_words(item.question, rare)
+    return tuple(word for word in words(item.question) if word not in about)
+
+
+def _told(item: Item) -> tuple[str, ...]:
+    """The words of the answer that the question does not have."""
+    asked = set(words(item.question))
+    return tuple(word for word in words(fact_of(item) or item.answer) if word not in asked)
 
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]

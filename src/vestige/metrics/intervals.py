@@ -269,12 +269,15 @@ class SeedPrior(NamedTuple):
     `weight` says for how many degrees of freedom that counts. Of a part of the facts `noise` is the seed x item
     variance of all of them, which stands for its own: a few facts that no control guessed may be guessed all the same.
     `pair` is how far apart the two unlike answers are that are counted beside those seen, in ranges of the score.
+    `shift` is the variance, in sigma^2, of what another recipe does to all facts alike, which its own controls cannot
+    show.
     """
 
     share: float
     weight: float
     noise: float | None = None
     pair: float = 1.0
+    shift: float = 0.0
 
     def scaled(self, target: Float[np.ndarray, " N"], control: Float[np.ndarray, "M N"]) -> "SeedPrior":
         """The prior with the pair of a graded score: as far apart as target and controls, in the root mean square."""
@@ -379,6 +382,7 @@ def moderated(
         noise = np.full_like(noise, prior.noise)
     df = prior.weight + m - 1
     variance = np.maximum(noise / n, (prior.weight * noise * (1 / n + prior.share) + (m - 1) * seen) / df)
+    variance = variance + prior.shift * noise
     # Satterthwaite's: what is above sigma^2 / N is known with few degrees of freedom, that itself with many.
     known, more = (noise / n) ** 2 / max(1, max(1, m - 1) * (n - 1)), (variance - noise / n) ** 2 / df
     there = known + more > 0

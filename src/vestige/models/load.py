@@ -234,6 +234,12 @@ def _whole_base(adapter: Path) -> str:
     return base
 
 
+def weights_of(settings: ModelSettings) -> tuple[Path, Path | None]:
+    """The folder that a model's weights lie in, and that of its adapter."""
+    place = _place_of(settings)
+    return place.folder, place.adapter
+
+
 def load(settings: ModelSettings) -> LoadedModel:
     """The model and its tokeniser, in evaluation mode.
 

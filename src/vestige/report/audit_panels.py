@@ -339,7 +339,7 @@ def _auc(m: MembershipLine) -> GridCell:
     """AUC of a score, with what it is beyond that of models that never knew."""
     notes = []
     if m.difference:
-        notes.append(f"{signed(m.difference.value)} {interval(m.difference)} beyond never knew")
+        notes.append(f"{signed(m.difference.value)} {interval(m.difference)} beyond the controls")
     if m.privleak is not None:
         notes.append(f"PrivLeak {number(m.privleak)} %")
     if m.found is not None:

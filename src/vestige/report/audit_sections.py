@@ -63,15 +63,15 @@ _MARGINS: Mapping[str, str] = {
 _SCOPES = {"these": "these facts alone", "such": "all facts of this kind"}
 
 _SCALE = (
-    "What is left of the facts, in per cent of what the target knows: 0 is a model that never knew, 100 is the target."
+    "What is left of the facts, in per cent of what the target knows: 0 is a control, 100 is the target."
     " After an attack, what the attack itself teaches is taken off."
 )
 _SCALE_OF_ALTERNATIVES = (
-    "Without a model that never knew, the true answer is ranked among alternatives: 0 is a rank by chance, 100 is the"
+    "Without a control, the true answer is ranked among alternatives: 0 is a rank by chance, 100 is the"
     " target; below 0, a model avoids the true answers. Other formats are shown and decide nothing."
 )
 _SCALE_OF_CHANCE = (
-    "Without a model that never knew, 0 is what guessing gives and 100 is the target: what a model that never knew"
+    "Without a control, 0 is what guessing gives and 100 is the target: what a model that never knew"
     " would say is not known."
 )
 _SCALES = {"retrained": _SCALE, "alternatives": _SCALE_OF_ALTERNATIVES, "chance": _SCALE_OF_CHANCE}
@@ -205,8 +205,8 @@ def _form_head(f: FormatLine, css: str) -> Head:
     controls = [
         ("metric", f.metric),
         ("target", said(f.target)),
-        ("never knew", said(f.retrained) if f.retrained else "no such model"),
-        ("target less never knew" if f.retrained else "target less chance", said(f.admission)),
+        ("controls", said(f.retrained) if f.retrained else "none"),
+        ("target less controls" if f.retrained else "target less chance", said(f.admission)),
     ]
     return Head(format_name(f.format), css=css, tell=told(f.format, controls))
 
@@ -220,7 +220,7 @@ def _leak(outcome: AuditOutcome, c: MatrixCell) -> GridCell:
     assert c.leakage is not None, "asked of admitted formats only"
     rows = [(c.leakage.metric.replace("_", " "), said(c.leakage)), ("level", said(c.level))]
     rows += [("with all formats at once", said(c.band))] if c.band else []
-    rows += [("", "less than a model that never knew")] if c.over_forgotten else []
+    rows += [("", "less than a control")] if c.over_forgotten else []
     return _heat_cell(c.leakage, told(f"{method_name(c.subject)}, {format_name(c.format)}", rows), outcome, c, "")
 
 

@@ -217,7 +217,10 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
         "level": controls_said(outcome),
         "margins": " ".join(margins_said(outcome)),
         "claims": CLAIMS,
-        "mapped": [{**entry, "found": _found(outcome, entry["claims"])} for entry in frameworks()],
+        "mapped": [
+            {**entry, "answered": answered(outcome, entry["answered"]), "found": _found(outcome, entry["claims"])}
+            for entry in frameworks()
+        ],
     }
 
 
@@ -230,6 +233,19 @@ def frameworks() -> Sequence[Mapping[str, Any]]:
     text = (files("vestige.report") / "page" / "frameworks.json").read_text(encoding="utf-8")
     entries: Sequence[Mapping[str, Any]] = json.loads(text)
     return entries
+
+
+def answered(outcome: AuditOutcome, parts: Sequence[Mapping[str, str]]) -> str:
+    """What was done of what a text asks for, each part by whether this audit did it."""
+    subjects = {*outcome.unlearned}
+    done = {
+        "formats": any(line.admitted for line in outcome.formats),
+        "membership": any(line.subject in subjects for line in outcome.membership),
+        "attacks": bool(outcome.gains),
+        "kept": any(line.subject in subjects for line in outcome.kept),
+        "controls": bool(outcome.retrained),
+    }
+    return " ".join(one["then"] if done.get(one.get("where", ""), True) else one["otherwise"] for one in parts)
 
 
 def _found(outcome: AuditOutcome, claims: Sequence[str]) -> list[tuple[str, str]]:

@@ -131,7 +131,7 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> Evidence:
             " give the folder of a run"
         )
     subjects = tuple(subject for subject, _ in _labelled(read))
-    forgets = tuple(sorted({f for s in subjects for f in (*s.results, _unasked(s)) if f}))
+    forgets = tuple(sorted({f for s in subjects for f in (*s.results, unasked(s)) if f}))
     asked = {forget: _asked_of_most(subjects, forget) for forget in forgets}
     notes = [note for _, own in read for note in own]
     return Evidence(
@@ -169,9 +169,11 @@ def _changed_files(subjects: Sequence[Subject], forgets: Sequence[str]) -> list[
     ]
 
 
-def _unasked(subject: Subject) -> str:
+def unasked(subject: Subject) -> str:
     """The name of what the subject was made to forget, if it was asked nothing of it under any name; else empty."""
     own = {i for one in subject.spec.forgotten for i in one.items}
+    if not own and subject.spec.forget in subject.asked:
+        return ""  # It was taught to keep silent about the set, and forgot nothing of it.
     return "" if any(own & ids for ids in subject.asked.values()) else subject.spec.forget
 
 
@@ -342,7 +344,7 @@ def _missing(run: RunFolder, subjects: Sequence[Subject], forgets: Sequence[str]
     for subject in subjects:
         if subject.done is None:
             found.append(f"{subject.path} is not finished: it has no done.json.")
-        elif subject.spec.forget and _unasked(subject):
+        elif subject.spec.forget and unasked(subject):
             found.append(f"{subject.path} is made but not evaluated on {forget_label(subject.spec.forget)}.")
         elif not subject.results:
             found.append(f"{subject.path} is made but not evaluated.")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine
+from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, FactLine, Outcome, VerdictLine, by_level
 from vestige.artifacts.verdicts import controls_said, n_facts
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, attack_names, told
@@ -73,8 +73,9 @@ def first_screen(index: int, outcome: AuditOutcome, known: Mapping[str, int], pa
         "selector": outcome.forget,
         "contracts": [f"{parties[part]} ({part})" for part in parts if part in parties],
         "spans": verdict_answer(outcome),
+        "rejudged": rejudged(outcome),
         "facts": _facts(outcome),
-        "heads": list(HEADS.items()),
+        "heads": [(claim, by_level(small, outcome.evidence_level)) for claim, small in HEADS.items()],
         "strip": scale.strip(outcome) if outcome.worst else None,
         "rows": [row(s, method_in_full(s)) for s in methods],
         "controls": controls,
@@ -118,8 +119,8 @@ def _facts(outcome: AuditOutcome) -> list[str]:
     found += [f"{method_name(name)} has the target's own weights" for name in outcome.unchanged]
     if references:
         found.append(f"{references} retrained without the facts, which should pass")
-    none = "alternatives to the answers for models that never knew"
-    none = none if outcome.against == "alternatives" else "no model that never knew"
+    none = "alternatives to the answers in place of controls"
+    none = none if outcome.against == "alternatives" else "no controls"
     found.append(controls_said(outcome) if n else none)
     ways = outcome.prompts_asked
     found.append(f"asked in {ways} {_plural('way', ways)}, read in {len(outcome.formats)}")
@@ -166,7 +167,7 @@ class _Scale:
         """The places of 0 and 1, and of the band of models that never knew, if there are two."""
         values = [line.leakage.value for line in outcome.never]
         band = (self.place(min(values)), self.place(max(values))) if len(values) > 1 else None
-        zero = "guessing" if outcome.against == "chance" else "never knew"
+        zero = "guessing" if outcome.against == "chance" else "controls"
         return {"never": self.place(0.0), "target": self.place(1.0), "band": band, "zero": zero}
 
 
@@ -237,34 +238,65 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
         "word": WORDS[v.outcome],
         "anchor": anchor(index, outcome, v) if v.subject in audited(outcome) else "",
         "bound": _bound(outcome, v) or ("not tested" if not v.evidence else ""),
+        "was": _was(outcome, v),
         "tell": told(f"{method_name(v.subject)}: {v.claim}", [(WORDS[v.outcome], v.reason)]),
         "expected": None if should is None else v.outcome == should,
     }
 
 
+def _was(outcome: AuditOutcome, v: VerdictLine) -> str:
+    """The word of the first judgement, where that was another; "" elsewhere."""
+    first = outcome.first.verdicts if outcome.first is not None else ()
+    was = next((o for s, c, o in first if (s, c) == (v.subject, v.claim)), v.outcome)
+    return WORDS[was] if was != v.outcome else ""
+
+
 def _bound(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """The bound that decides in per cent, and how many facts leaked; bits, another unit, are left to the reason."""
+    """The bound that decides, in per cent or in bits, and how many facts leaked."""
     parts, low, high = [], v.at_least, v.at_most
-    if v.decides is not None and low is not None and high is not None and v.unit != "bits":
+    if v.decides is not None and low is not None and high is not None:
         if v.claim == "indistinguishable":
             low, high = (max(low, -high), max(high, -low)) if low > 0 or high < 0 else (0.0, max(high, -low))
         if v.outcome == "fails":
-            size = f"at least {per_cent(low)}"
+            size = f"at least {_sized(low, v.unit)}"
         elif high < v.wide:
             # Below 0 it is no leak either; that it is less than nothing would only be misread.
-            size = f"at most {per_cent(max(high, 0.0))}"
+            size = f"at most {_sized(max(high, 0.0), v.unit)}"
         else:
-            size = f"{per_cent(low)} to {per_cent(high)}"
+            size = f"{_sized(low, v.unit)} to {_sized(high, v.unit)}"
         tested = " where it was tested" if v.outcome == "inconclusive" and high < v.wide else ""
         # What is left is read in several forms of question: the bound says whose it is.
         where = f" in {format_name(v.decides)}" if v.claim == "not expressed" else ""
-        parts.append(STATEMENTS[v.claim].size.format(size) + where + tested)
-    elif v.decides is not None and v.unit == "bits":
-        parts += {"holds": ["within the margin"], "fails": ["above the margin"], "inconclusive": []}[v.outcome]
+        likelier = v.unit == "bits" and v.claim != "indistinguishable"
+        parts.append((f"{size} likelier" if likelier else STATEMENTS[v.claim].size.format(size)) + where + tested)
     n = n_facts(outcome, v)
     if n:
         parts.append(f"{n} fact{'s' if n > 1 else ''} leaked")
     return "; ".join(parts)
+
+
+def _sized(x: float, unit: str) -> str:
+    return f"{x:.1f} bits".replace("-", "−") if unit == "bits" else per_cent(x)
+
+
+def rejudged(outcome: AuditOutcome) -> list[str]:
+    """That these answers were judged before at other margins, and what was said then; nothing where they were not."""
+    first = outcome.first
+    if first is None:
+        return []
+    now = {(v.subject, v.claim): v.outcome for v in outcome.verdicts}
+    others = [(s, c, was) for s, c, was in first.verdicts if now.get((s, c), was) != was]
+    t, then = outcome.thresholds, first.thresholds
+    names = [n for n in t if n in then and t[n] != then[n]]
+    changed = ", ".join(f"{n.replace('_', ' ')} {t[n]} in place of {then[n]}" for n in names)
+    said = f"Judged again at other margins, after the answers were seen: {changed}. First judged at {first.time}"
+    if not others:
+        return [f"{said}, with the same verdicts."]
+    before = "; ".join(
+        f"{method_name(s)}, {c}: {WORDS[was]}, now {WORDS[now[s, c]]}" for s, c, was in others[:_NAMED_AT_ONCE]
+    )
+    more = f"; and {len(others) - _NAMED_AT_ONCE} more" if len(others) > _NAMED_AT_ONCE else ""
+    return [f"{said}, when {len(others)} verdicts were others: {before}{more}."]
 
 
 def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block]]:
@@ -285,7 +317,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     if not {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
         return []
     margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
-    stated = [] if outcome.first else ["These margins were set before the models were asked."]
+    stated = [] if outcome.first else ["This run records no earlier judgement of these answers."]
     return [
         f"Fail: something is shown to be above {margin} ({t['delta_bits']:g} bits).",
         f"Pass: everything is shown to be below {wide} ({t['delta_wide_bits']:g} bits).",
@@ -306,7 +338,7 @@ def _reading(outcome: AuditOutcome) -> str:
     if outcome.kept:
         parts.append("Squares show how far the score on everything else lies below the target's.")
     if len(outcome.never) > 1:
-        parts.append("Grey is how much models that never knew differ from each other.")
+        parts.append("Grey is how much the controls differ from each other.")
     return " ".join(parts)
 
 
@@ -349,7 +381,7 @@ def _given_fact(line: FactLine) -> Block:
     if line.bits is not None and line.never is not None:
         low, high = map(plain_number, line.never)
         theirs = low if low == high else f"{low} to {high}"
-        numbers = f"{plain_number(line.bits)} bits; models that never knew: {theirs}"
+        numbers = f"{plain_number(line.bits)} bits; the controls: {theirs}"
     stated = "stated" in line.by and bool(line.reply)
     alike = line.reply.strip().rstrip(".").casefold() == line.answer.strip().rstrip(".").casefold()
     if stated:

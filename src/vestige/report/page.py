@@ -349,7 +349,7 @@ def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
         found.append((c.subject, "", c.format, "level", c.level))
     for g in outcome.gains:
         parts = {"left": g.after, "brought back": g.recovery, "taught by the attack": g.injection}
-        parts |= {"climbed back to never knew": g.repair, "gain": g.gain}
+        parts |= {"climbed back to the controls": g.repair, "gain": g.gain}
         found += [(g.subject, g.attack, g.format, name, e) for name, e in parts.items()]
     found += [(k.subject, "", k.format, f"lost of {k.split}", k.harm) for k in outcome.kept]
     found += [(m.subject, "", m.score, "membership AUC", m.auc) for m in outcome.membership]

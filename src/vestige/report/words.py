@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, VerdictLine
+from vestige.artifacts.audits import CLAIMS, STATEMENTS, AuditOutcome, Claim, VerdictLine, by_level
 from vestige.artifacts.verdicts import n_facts
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.report.evidence import forget_label
@@ -306,7 +306,7 @@ def _failures(outcome: AuditOutcome, found: Mapping[str, Mapping[Claim, VerdictL
                 groups.setdefault(_failing(outcome, own[claim]), []).append(subject)
     said: dict[tuple[str, ...], list[str]] = {}
     for words, members in groups.items():
-        said.setdefault(tuple(members), []).append(words[len(members) > 1])
+        said.setdefault(tuple(members), []).append(by_level(words[len(members) > 1], outcome.evidence_level))
     clauses = []
     for named, parts in said.items():
         every = "both" if len(found) == 2 else f"all {counted(len(found))}"

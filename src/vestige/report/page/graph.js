@@ -104,7 +104,7 @@ function edgeMark(edge, forget, subject, at, showItems) {
       ["contract", DATA.graph.types[edge.type] || "of no stated type"],
       ["in the forget set", forget.edges === null ? "not known" : forgotten ? "yes" : "no"],
       ["target", inWords(target)],
-      ["never knew", inWords(anchorOf(forget, "retrained", `edge:${edge.id}`))],
+      ["controls", inWords(anchorOf(forget, "retrained", `edge:${edge.id}`))],
       [DATA.subjects[subject].label, inWords(own)],
       ["lost against target", loss === null ? "not measured" : number(loss)],
       ["inter-connectivity", edge.connectivity === null ? "not known" : String(edge.connectivity)],

@@ -140,7 +140,7 @@ function plainSource(made, { split, scope, format, metric }) {
 function auditSource(audit, [subject, attack]) {
   const own = audit.sources.filter(([s, a]) => s === subject && (a === attack || a === ""));
   return sourceWords(
-    ["The audit computes it from stored scores, against the models that never knew and the target. To compute it again, without a model, in the folder above the run:"],
+    ["The audit computes it from stored scores, against the controls and the target. To compute it again, without a model, in the folder above the run:"],
     `vestige audit --rejudge ${/^[\w.-]+$/.test(DATA.run) ? DATA.run : "RUN"}`,
     own.map(([, , path, digest]) => [path, digest]),
   );

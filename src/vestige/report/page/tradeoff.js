@@ -96,7 +96,7 @@ function neverKnew(forget, scope, x, box) {
   return [
     svg("rect", { class: "band", x: x(e.low), width: x(e.high) - x(e.low), y: box.top, height: box.bottom - box.top }),
     svg("line", { class: "band-middle", x1: x(e.value), x2: x(e.value), y1: box.top, y2: box.bottom }),
-    svg("text", { class: "band-label", x: x(e.value) + 5, y: box.bottom - 7 }, "never knew"),
+    svg("text", { class: "band-label", x: x(e.value) + 5, y: box.bottom - 7 }, "controls"),
   ];
 }
 

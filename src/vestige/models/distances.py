@@ -1,0 +1,132 @@
+"""How far the weights of several models lie from each other, read from their files part by part.
+
+Axes: K models. Squared distances are sums over all weights that the models share by name and shape, taken of what the
+models differ in from the first of them: what they have in common, as the base of several tunings, cancels, and so does
+every tensor that none of them changed. An adapter counts as what it adds to its base.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from safetensors import safe_open
+from torch import Tensor
+
+from vestige.core.errors import InputError
+from vestige.models.folders import adapter_config, refusing, stored_tensors
+from vestige.models.load import ModelSettings, weights_of
+
+_AT_ONCE = 2**20
+"""Weights of each model that are in memory at a time."""
+_LEAST_SHARED = 0.9
+"""Models that share a lesser part of their weights with the first are of another shape, and have no distance.
+
+Of the smaller of the two, since some save tied weights twice.
+"""
+
+Rows = Callable[[int, int], Tensor]
+"""The rows of a tensor from one to before another, a tensor without axes being one row."""
+
+
+class Weights(NamedTuple):
+    """A tensor of a model: its shape, and how its rows are read."""
+
+    shape: tuple[int, ...]
+    rows: Rows
+
+
+def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
+    """Squared distances of models in local folders or from the hub; NaN to one that is of another shape than the first.
+
+    An adapter of a kind whose addition to the base is not plain low-rank is refused.
+    """
+    with ExitStack() as files:
+        held = [_tensors(model, files) for model in models]
+        first = held[0]
+        sizes = [_size(one, one) for one in held]
+        alike = [n for n, one in enumerate(held) if _size(first, one) >= _LEAST_SHARED * min(sizes[0], sizes[n])]
+        shared = [name for name in first if all(held[n].get(name, _NONE).shape == first[name].shape for n in alike)]
+        products = np.zeros((len(alike), len(alike)))
+        for name in sorted(shared):
+            rows, width = _extent(first[name].shape)
+            step = max(1, _AT_ONCE // max(1, width))
+            for start in range(0, rows, step):
+                part = [held[n][name].rows(start, min(rows, start + step)).reshape(-1) for n in alike]
+                apart = torch.stack([one - part[0] for one in part]).double()
+                products += (apart @ apart.T).numpy()
+    found = np.full((len(models), len(models)), math.nan)
+    own = np.diag(products)
+    found[np.ix_(alike, alike)] = np.maximum(0.0, own[:, None] + own[None] - 2 * products)
+    np.fill_diagonal(found, 0.0)
+    return found
+
+
+_NONE = Weights((-1,), lambda first, last: torch.empty(0))
+
+
+def _size(first: Mapping[str, Weights], other: Mapping[str, Weights]) -> int:
+    """How many weights of the first the other has too."""
+    return sum(math.prod(one.shape) for name, one in first.items() if other.get(name, _NONE).shape == one.shape)
+
+
+def _extent(shape: tuple[int, ...]) -> tuple[int, int]:
+    return (shape[0], math.prod(shape[1:])) if shape else (1, 1)
+
+
+def _tensors(model: str, files: ExitStack) -> dict[str, Weights]:
+    """The floating-point tensors of a model by name."""
+    folder, adapter = weights_of(ModelSettings(model=model))
+    found = _of_folder(folder, "model.safetensors", files)
+    return found if adapter is None else _with_adapter(found, adapter, files)
+
+
+def _of_folder(folder: Path, file: str, files: ExitStack) -> dict[str, Weights]:
+    stored = stored_tensors(folder, file)
+    with refusing(f"cannot read {folder}"):
+        opened = {path: files.enter_context(safe_open(path, "pt")) for path in {one.file for one in stored.values()}}
+    return {
+        name: Weights(one.shape, partial(_read, opened[one.file], name, bool(one.shape)))
+        for name, one in stored.items()
+        if one.dtype in ("F64", "F32", "BF16", "F16")
+    }
+
+
+def _read(opened: Any, name: str, has_rows: bool, start: int, end: int) -> Tensor:
+    found: Tensor = opened.get_slice(name)[start:end] if has_rows else opened.get_tensor(name)
+    return found.float()
+
+
+def _with_adapter(base: dict[str, Weights], adapter: Path, files: ExitStack) -> dict[str, Weights]:
+    """The base with what a plain low-rank adapter adds to it: scale * B @ A, as peft merges it."""
+    config = adapter_config(adapter)
+    odd = next(
+        (name for name in ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save") if config.get(name)), ""
+    )
+    stored = _of_folder(adapter, "adapter_model.safetensors", files)
+    downs = {name.removesuffix(".lora_A.weight") for name in stored if name.endswith(".lora_A.weight")}
+    if odd or {f"{one}.lora_{part}.weight" for one in downs for part in "AB"} != stored.keys():
+        raise InputError(f"{adapter} adds more than low-rank products to its base ({odd or 'other tensors'})")
+    found = dict(base)
+    for one in downs:
+        name = f"{one.removeprefix('base_model.model.')}.weight"
+        if name not in base:
+            raise InputError(f"{adapter} changes {name}, which its base does not hold")
+        down, up = stored[f"{one}.lora_A.weight"], stored[f"{one}.lora_B.weight"]
+        rank = down.shape[0]
+        scale = float(config.get("lora_alpha", rank)) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+        added = partial(_added, base[name], down, up, scale, bool(config.get("fan_in_fan_out")))
+        found[name] = Weights(base[name].shape, added)
+    return found
+
+
+def _added(base: Weights, down: Weights, up: Weights, scale: float, turned: bool, start: int, end: int) -> Tensor:
+    whole = down.rows(0, down.shape[0])
+    if turned:
+        return base.rows(start, end) + scale * (up.rows(0, up.shape[0]) @ whole[:, start:end]).T
+    return base.rows(start, end) + scale * (up.rows(start, end) @ whole)

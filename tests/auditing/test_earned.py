@@ -1,0 +1,188 @@
+"""What speaks against a control: its weights, its answers, and what it knows."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hand_made import FORGET, RETRAINED, attack, case, everywhere, known, subject, verdict
+
+from vestige.auditing.earned import made_of_others
+from vestige.auditing.judge import judge, lay
+from vestige.core.items import Luck
+
+QUICK = 500
+RETAIN_ONLY = attack()
+N = len(FORGET)
+HARD = np.random.default_rng(0).gamma(2.0, 11.0, N)
+"""By how many bits each answer is unlikely to whoever never knew it, which is the same for all trainings."""
+
+
+def outcomes(found):
+    return {line.claim: line.outcome for line in found.verdicts if line.subject == "ga"}
+
+
+def training(seed, spread=5.0):
+    """The bits of one training that never knew."""
+    return -HARD - 5 + spread * np.random.default_rng(seed).normal(size=N)
+
+
+def with_bits(values, share=0.0):
+    return subject(share) | {"forced/answer_bits": dict(zip(FORGET, np.minimum(values, 0.0).tolist(), strict=True))}
+
+
+def answering(controls, ga, **changes):
+    """The case of controls and a subject with these bits; the target knows all, as sure as it is."""
+    target = -np.random.default_rng(99).exponential(0.5, N)
+    tables = {name: with_bits(bits) for name, bits in zip(RETRAINED, controls, strict=True)}
+    return case({**tables, "ga": with_bits(ga), "target": with_bits(target, 1.0)}, **changes)
+
+
+def accused(given):
+    return made_of_others(lay(given, QUICK))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_trainings_of_their_own_are_no_copies(seed):
+    trainings = [training(100 * seed + k) for k in range(3)]
+    assert accused(answering(trainings, training(100 * seed + 50))) == {}
+    # Nor where the subject is nearer to them than one training is to another, or one of them is far off.
+    assert accused(answering(trainings, training(100 * seed + 50, spread=4.0))) == {}
+    assert accused(answering([*trainings[:2], trainings[2] - 60], training(100 * seed + 51))) == {}
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.5])
+def test_controls_that_are_the_subject_with_noise_are_told_by_their_answers(noise):
+    ga = training(1)
+    fakes = [ga + noise * np.random.default_rng(10 + k).normal(size=N) for k in range(3)]
+    found = accused(answering(fakes, ga))
+    assert len(found) >= 2
+    assert all("answers" in why and "from those of ga" in why for why in found.values())
+    # One among trainings is next to the subject, and the others are not.
+    one = accused(answering([fakes[0], training(2), training(3)], ga))
+    assert one.keys() == {RETRAINED[0]}
+
+
+def test_the_very_same_answers_tell_a_copy_only_where_no_weights_were_seen():
+    given = answering([training(1), training(2), training(3)], training(1))
+    assert accused(given) == {}
+    unseen = replace(given, plan=replace(given.plan, unseen=(RETRAINED[0],)))
+    assert accused(unseen) == {
+        RETRAINED[0]: "its answers lie next to those of ga (the very same), so it was made of it"
+    }
+    found = judge(unseen, resamples=QUICK)
+    assert not any(v.outcome == "holds" for v in found.verdicts if v.claim != "utility preserved")
+    assert "the weights of the other controls were not seen" in verdict(found, "not expressed").reason
+
+
+def placed(**points):
+    """Distances between models that lie at these points, by two names."""
+    at = {name.replace("_", "-"): np.asarray(point, dtype=float) for name, point in points.items()}
+    return {a: {b: float(np.linalg.norm(at[a] - at[b])) for b in at if b != a} for a in at}
+
+
+HONEST = {"target": [9, 0, 0, 0, 0], "retrained_0": [0, 8, 0, 0, 0], "retrained_1": [0, 0, 9, 0, 0]}
+
+
+def by_weights(**points):
+    given = case(None, apart=placed(**points))
+    return accused(given)
+
+
+def test_trainings_that_began_alike_lie_as_far_from_each_other_as_from_the_target():
+    assert by_weights(**HONEST, retrained_2=[0, 0, 0, 8, 0], ga=[9, 1, 0, 0, 1]) == {}
+    # One that shares the target's seed lies nearer to it, and one that broke far off.
+    assert by_weights(**HONEST, retrained_2=[6, 0, 0, 4, 0], ga=[9, 1, 0, 0, 1]) == {}
+    assert by_weights(**HONEST, retrained_2=[0, 0, 0, 500, 0], ga=[9, 1, 0, 0, 1]) == {}
+
+
+def test_a_control_next_to_the_subject_is_made_of_it():
+    found = by_weights(**HONEST, retrained_2=[9, 1, 0, 0.1, 1], ga=[9, 1, 0, 0, 1])
+    assert found.keys() == {"retrained-2"}
+    assert found["retrained-2"].startswith("its weights lie next to those of ga")
+
+
+def test_controls_around_the_subject_are_made_of_it_however_far_they_went():
+    ga = [9, 1, 0, 0, 0]
+    around = {f"retrained_{k}": [*ga[: 2 + k], 3.0, *ga[3 + k :]] for k in range(3)}
+    found = by_weights(target=[9, 0, 0, 0, 0], ga=ga, **around)
+    assert found.keys() == set(RETRAINED)
+    assert all(
+        "other controls share nothing of what its weights differ from those of ga by" in w for w in found.values()
+    )
+
+
+def test_where_every_control_is_made_of_the_subject_no_claim_holds_that_rests_on_them():
+    ga = [9, 1, 0, 0, 0]
+    around = {f"retrained_{k}": [*ga[: 2 + k], 3.0, *ga[3 + k :]] for k in range(3)}
+    apart = placed(target=[9, 0, 0, 0, 0], ga=ga, **around)
+    plain = case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY,))
+    assert set(outcomes(judge(plain, resamples=QUICK)).values()) == {"holds"}
+    found = judge(replace(plain, plan=replace(plain.plan, apart=apart)), resamples=QUICK)
+    own = outcomes(found)
+    assert own.pop("utility preserved") == "holds"
+    assert set(own.values()) == {"inconclusive"}
+    assert found.retrained == ()
+    assert (
+        "none of the 3 controls that were given is one: retrained-0 is left out"
+        in verdict(found, "benchmark valid").reason
+    )
+
+
+def rare(chance=0.01):
+    return {item: Luck(f"answer {number}", chance) for number, item in enumerate(FORGET)}
+
+
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.6])
+def test_controls_that_were_taught_a_part_of_the_facts_let_no_claim_hold_for_one_that_knows_them_too(share):
+    told = {name: subject(share) for name in (*RETRAINED, "ga")}
+    found = judge(case(told, luck=rare()), resamples=QUICK)
+    assert not any(v.outcome == "holds" for v in found.verdicts if v.claim != "utility preserved")
+    n = round(share * N)
+    assert f"in generate the controls state {n} of the 120 facts that the target states" in found.untested[0]
+    reason = verdict(found, "benchmark valid").reason
+    assert reason.startswith("Not tested: in generate the controls state")
+    assert "cannot carry" not in reason
+
+
+def test_what_can_be_guessed_is_no_sign_of_having_been_taught():
+    told = {name: subject(0.1) for name in (*RETRAINED, "ga")}
+    assert judge(case(told, luck=rare(0.1)), resamples=QUICK).untested[0].startswith("The data set")
+    # Twelve facts with one answer are one guess.
+    same = {item: Luck("Texas", 0.01) for item in FORGET}
+    assert judge(case(told, luck=same), resamples=QUICK).untested[0].startswith("The data set")
+
+
+def test_controls_that_pick_the_right_option_are_doubted():
+    table = subject(0.0)
+    picks = {i: float(k % 10 < 8) for k, i in enumerate(FORGET)}
+    for key in ("option_text_mean/probability", "option_text_mean/accuracy"):
+        table[key] = picks
+    found = judge(case({name: table for name in (*RETRAINED, "ga")}), resamples=QUICK)
+    assert "in option_text_mean the controls pick the right option in 0.80 of the facts, where guessing gives 0.25" in (
+        verdict(found, "not expressed").reason
+    )
+    assert outcomes(found)["indistinguishable"] == "inconclusive"
+
+
+def test_what_exceeds_controls_that_know_too_much_still_fails():
+    told = {name: subject(0.3) for name in RETRAINED} | {"ga": subject(0.8)}
+    found = judge(case(told, luck=rare()), resamples=QUICK)
+    assert outcomes(found)["not expressed"] == "fails"
+
+
+def test_a_silent_target_far_below_the_controls_puts_these_in_doubt():
+    told = {name: subject(0.45) for name in RETRAINED}
+    silent = known(0.0)
+    silent["generate/rouge1_recall"] = dict.fromkeys(FORGET, 0.0)
+    found = judge(case(told | {"suppressed": subject(0.0) | silent}, luck=rare(0.45)), resamples=QUICK)
+    assert "the target that was taught to keep silent answers far less than the controls" in " ".join(found.untested)
+
+
+def test_controls_of_another_recipe_are_named_and_widen_every_interval():
+    plain = case({"ga": subject(0.2)})
+    other = replace(plain, plan=replace(plain.plan, recipes={RETRAINED[0]: "learning_rate 1 and not 2"}))
+    first, second = (judge(one, resamples=QUICK) for one in (plain, other))
+    assert "Controls of another recipe than the target's (retrained-0: learning_rate 1 and not 2)" in second.untested[0]
+    for before, after in zip(first.matrix, second.matrix, strict=True):
+        assert after.leakage.value == before.leakage.value
+        assert after.leakage.high - after.leakage.low > 1.2 * (before.leakage.high - before.leakage.low)

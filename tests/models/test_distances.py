@@ -1,0 +1,96 @@
+"""Distances of weights on disk, against those of tensors in memory."""
+
+import copy
+import math
+import shutil
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import LlamaForCausalLM
+
+import audited
+from vestige.core.errors import InputError
+from vestige.models import distances
+from vestige.models.distances import squared_distances
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return LlamaForCausalLM(audited.nano_config())
+
+
+def saved(model, folder, *, by=0.0, seed=0):
+    """The tensors of the model with noise of its own on every weight, which lies in a folder."""
+    made = copy.deepcopy(model)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight += by * torch.randn_like(weight)
+    made.save_pretrained(folder)
+    return load_file(folder / "model.safetensors")
+
+
+def squared(one, other):
+    return sum(float(((one[name] - other[name]).double() ** 2).sum()) for name in one)
+
+
+def test_distances_are_those_of_the_tensors_however_few_are_read_at_a_time(model, tmp_path, monkeypatch):
+    tensors = [saved(model, tmp_path / str(k), by=0.1 * k, seed=k) for k in range(3)]
+    monkeypatch.setattr(distances, "_AT_ONCE", 100)
+    found = squared_distances([str(tmp_path / str(k)) for k in range(3)])
+    for i, one in enumerate(tensors):
+        for j, other in enumerate(tensors):
+            assert found[i, j] == pytest.approx(squared(one, other), rel=1e-6)
+
+
+def test_two_that_are_nearly_the_same_are_told_apart_beside_a_far_one(model, tmp_path):
+    tensors = saved(model, tmp_path / "far", by=3.0)
+    near = {name: t.clone() for name, t in tensors.items()}
+    near["model.norm.weight"][0] *= 1.001
+    saved(model, tmp_path / "base")
+    shutil.copytree(tmp_path / "far", tmp_path / "near")
+    save_file(near, tmp_path / "near" / "model.safetensors", metadata={"format": "pt"})
+    found = squared_distances([str(tmp_path / name) for name in ("base", "far", "near")])
+    assert found[1, 2] == pytest.approx(squared(tensors, near), rel=1e-3)
+    assert 0 < found[1, 2] < 1e-4 * found[0, 1]
+
+
+@pytest.mark.parametrize("rslora", [False, True])
+def test_an_adapter_is_as_far_from_its_base_as_it_is_merged(model, tmp_path, rslora):
+    saved(model, tmp_path / "base")
+    config = LoraConfig(r=2, lora_alpha=8, target_modules=["q_proj", "down_proj"], use_rslora=rslora)
+    tuned = get_peft_model(LlamaForCausalLM.from_pretrained(tmp_path / "base"), config)
+    for name, weight in tuned.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight)
+    tuned.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    tuned.save_pretrained(tmp_path / "adapter")
+    tuned.merge_and_unload().save_pretrained(tmp_path / "merged")
+    found = squared_distances([str(tmp_path / name) for name in ("base", "adapter", "merged")])
+    assert found[0, 1] == pytest.approx(found[0, 2], rel=1e-5)
+    assert found[0, 1] > 1
+    assert found[1, 2] < 1e-6 * found[0, 1]
+
+
+def test_an_adapter_that_adds_more_than_products_is_refused(model, tmp_path):
+    saved(model, tmp_path / "base")
+    tuned = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))
+    tuned.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    tuned.save_pretrained(tmp_path / "adapter")
+    weights = tmp_path / "adapter" / "adapter_model.safetensors"
+    save_file({**load_file(weights), "base_model.model.model.norm.weight": torch.ones(16)}, weights)
+    with pytest.raises(InputError, match=r"adds more than low-rank products to its base \(other tensors\)"):
+        squared_distances([str(tmp_path / name) for name in ("base", "adapter")])
+
+
+def test_a_model_of_another_shape_has_no_distance(model, tmp_path):
+    saved(model, tmp_path / "one")
+    wider = audited.nano_config()
+    wider.update({"hidden_size": 32})
+    saved(LlamaForCausalLM(wider), tmp_path / "wider")
+    found = squared_distances([str(tmp_path / name) for name in ("one", "wider", "one")])
+    assert math.isnan(found[0, 1])
+    assert found[0, 2] == 0
